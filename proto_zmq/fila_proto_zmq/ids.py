@@ -1,0 +1,74 @@
+"""Message ids: UUIDv7 (RFC 9562) whose random bits are not random.
+
+=========  =====  =====================================================================
+bits       width  content
+=========  =====  =====================================================================
+0–47       48     Unix time of the enqueue in milliseconds, never decreasing in a shard
+48–51      4      version, 7
+52–63      12     the shard that accepted the message
+64–65      2      variant, binary 10
+66–127     62     the shard's sequence number
+=========  =====  =====================================================================
+
+So ids of one shard sort in enqueue order, two shards never make the same id, and a batch's ids follow from its first.
+An id is handled as its two 64-bit halves, ``(high, low)``, until a person looks at it.
+"""
+
+from fila_proto_zmq.errors import InvalidArgumentError
+
+_VERSION = 7 << 12
+_VARIANT = 0b10 << 62
+_SEQUENCE_MASK = (1 << 62) - 1
+_SHARD_MASK = (1 << 12) - 1
+_LOW_MASK = (1 << 64) - 1
+
+
+def high_half(enqueued_ms: int, shard: int) -> int:
+    """The first 64 bits of the ids that ``shard`` gives out at ``enqueued_ms``."""
+    return (enqueued_ms << 16) | _VERSION | shard
+
+
+def low_half(sequence: int) -> int:
+    """The last 64 bits of the id with ``sequence``."""
+    return _VARIANT | sequence
+
+
+def format_id(high: int, low: int) -> str:
+    """The canonical text of an id, 36 characters."""
+    digits = f"{high:016x}{low:016x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def format_run(high: int, low: int, count: int) -> list[str]:
+    """The texts of ``count`` consecutive ids, the first being ``(high, low)``."""
+    digits = f"{high:016x}"
+    head = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-"
+    texts = [f"{value:016x}" for value in range(low, low + count)]
+    return [f"{head}{text[:4]}-{text[4:]}" for text in texts]
+
+
+def parse_id(text: str) -> tuple[int, int]:
+    """The halves of an id given as text; :class:`InvalidArgumentError` if it is not one of ours."""
+    try:
+        value = int(text.replace("-", ""), 16)
+    except (ValueError, AttributeError):
+        value = 0
+    high, low = value >> 64, value & _LOW_MASK
+    if high >> 64 or (high >> 12) & 0xF != 7 or low >> 62 != 0b10:
+        raise InvalidArgumentError(f"{text!r} is not a message id: enqueue returned a UUIDv7 of 36 characters")
+    return high, low
+
+
+def enqueued_ms(high: int) -> int:
+    """When the message was enqueued, Unix milliseconds."""
+    return high >> 16
+
+
+def shard_of_id(high: int) -> int:
+    """The shard that accepted the message; its queue's dead letters may have moved on."""
+    return high & _SHARD_MASK
+
+
+def sequence(low: int) -> int:
+    """The shard's sequence number of the message."""
+    return low & _SEQUENCE_MASK

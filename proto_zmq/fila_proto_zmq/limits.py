@@ -1,0 +1,55 @@
+"""Every bound of the protocol in one place, each with its reason. Units come last in a name."""
+
+from typing import Final
+
+QUEUE_NAME_BYTES_MAX: Final = 200
+"""The whole name, namespace included: it is a routing key, copied with every frame."""
+
+FAIRNESS_KEY_BYTES_MAX: Final = 1024
+"""Long enough for any tenant path; a key is held in memory once per active group."""
+
+HEADERS_BYTES_MAX: Final = 64 * 1024
+"""Headers are decoded by hooks inside the scheduler's turn; payloads never are."""
+
+ERROR_TEXT_BYTES_MAX: Final = 4 * 1024
+"""A nack's error travels with the message; a stack trace's tail is enough, the rest is cut."""
+
+METADATA_BYTES_MAX: Final = 64 * 1024
+"""What one attempt leaves for the next: progress, not payload."""
+
+FRAME_MESSAGES_MAX: Final = 10_000
+"""Messages in one enqueue frame: one frame is one piece of a worker's turn, and turns must stay short."""
+
+FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Where clients split batches. A single larger message still travels alone, up to the broker's payload limit."""
+
+ENVELOPE_OVERHEAD_BYTES: Final = HEADERS_BYTES_MAX + 64 * 1024
+"""What one message may add to its payload on the wire: headers, scheduling options, framing."""
+
+DELIVERY_MESSAGES_MAX: Final = 500
+"""Messages in one delivery frame: enough to amortise a frame, few enough to spread over consumers."""
+
+DELIVERY_BYTES_MAX: Final = 1024 * 1024
+"""Record bytes in one delivery frame, unless its first message alone is larger."""
+
+PREFETCH_MAX: Final = 100_000
+"""Unsettled messages one subscription may hold: the worker keeps each of them in memory."""
+
+WAIT_MS_MAX: Final = 24 * 3600 * 1000
+"""How long one receive may wait."""
+
+DELAY_MS_MAX: Final = 10 * 366 * 24 * 3600 * 1000
+"""Ten years: a later date is a mistake in the unit."""
+
+LEASE_MS_MAX: Final = 12 * 3600 * 1000
+"""The longest visibility timeout and lease extension, as in SQS."""
+
+LEASE_MS_MIN: Final = 1
+
+PRIORITY_MIN: Final = -(2**31)
+PRIORITY_MAX: Final = 2**31 - 1
+WEIGHT_MAX: Final = 1_000_000
+"""A turn serves ``weight`` messages before the next key is looked at; more than this is starvation."""
+
+SHARDS_MAX: Final = 4096
+"""A message id carries its shard in 12 bits."""

@@ -1,0 +1,199 @@
+"""A shard on a virtual clock: no sockets, no processes, and an invariant check after every turn."""
+
+from dataclasses import dataclass, field
+
+from fila_proto_zmq.commands import (
+    Command,
+    CreateQueue,
+    Delivered,
+    Enqueue,
+    Enqueued,
+    Fences,
+    GetQueueStats,
+    Goodbye,
+    Heartbeat,
+    QueueOptions,
+    QueueStats,
+    Receive,
+    Redrive,
+    Redriven,
+    Reply,
+    Settle,
+    Settled,
+    Subscribe,
+    Verb,
+)
+from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.ids import format_id, format_run
+from fila_proto_zmq.record import Record, open_envelope, seal_envelope, unpack_record
+from fila_worker.core.effects import Answer, Call, Push
+from fila_worker.core.invariants import check
+from fila_worker.core.recovery import recover
+from fila_worker.core.settings import ShardSettings
+from fila_worker.core.store import Store
+from fila_worker.storage.memory import MemoryStore
+
+ADMIN = b"admin"
+"""A client that never consumes: what it asks keeps no consumer alive."""
+
+
+@dataclass
+class Got:
+    """One delivered message, opened."""
+
+    lease: int
+    index: int
+    expires_ms: int
+    key: str
+    weight: int
+    record: Record
+
+    @property
+    def payload(self) -> bytes:
+        return open_envelope(self.record.envelope)[1]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return open_envelope(self.record.envelope)[0]
+
+    @property
+    def id(self) -> str:
+        return format_id(self.record.id_high, self.record.id_low)
+
+    @property
+    def attempts(self) -> int:
+        return self.record.attempts
+
+    @property
+    def error(self) -> str:
+        return self.record.extension.error
+
+
+def opened(delivered: Delivered) -> list[Got]:
+    """The messages of a delivery, in order."""
+    got = []
+    for batch in delivered.batches:
+        for index, data in enumerate(batch.records):
+            key = batch.fairness_key if isinstance(batch.fairness_key, str) else batch.fairness_key[index]
+            weight = batch.weight if isinstance(batch.weight, int) else batch.weight[index]
+            got.append(Got(batch.lease, index, batch.expires_ms, key, weight, unpack_record(data)))
+    return got
+
+
+def fences(got: list[Got]) -> Fences:
+    """What names these deliveries."""
+    by_lease: dict[int, list[int]] = {}
+    for each in got:
+        by_lease.setdefault(each.lease, []).append(each.index)
+    return list(by_lease.items())
+
+
+@dataclass
+class ShardHarness:
+    """Commands in, answers out; the clock is ``now_ms`` and moves only by :meth:`pass_time`."""
+
+    store: Store = field(default_factory=MemoryStore)
+    settings: ShardSettings = field(default_factory=ShardSettings)
+    now_ms: int = 1_000_000
+    checked: bool = True
+
+    def __post_init__(self) -> None:
+        self.requests = 0
+        self.pushed: dict[tuple[bytes, int], list[Got]] = {}
+        self.late: dict[int, Reply | FilaError] = {}
+        self.shard = recover(self.store, self.settings, index=3, shards=8, now_ms=self.now_ms)
+
+    def restart(self) -> None:
+        """Drop the shard as a crash would, and recover another from the store."""
+        self.shard = recover(self.store, self.settings, index=3, shards=8, now_ms=self.now_ms)
+        check(self.shard)
+
+    def turn(self) -> None:
+        """Let the shard do what is due."""
+        self.shard.advance(self.now_ms)
+        self.shard.deliver(self.now_ms)
+        for effect in self.shard.commit():
+            effect.frames()
+            if isinstance(effect, Push):
+                got = opened(effect.delivered)
+                self.pushed.setdefault((effect.client, effect.delivered.subscription), []).extend(got)
+            elif isinstance(effect, Answer):
+                self.late[effect.call.request] = effect.reply
+        if self.checked:
+            check(self.shard)
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Move the clock, and let the shard do all that came due."""
+        self.now_ms += milliseconds
+        self.turn()
+        while self.shard.next_due(self.now_ms) == 0:
+            self.turn()
+
+    def send(self, command: Command, queue: str = "q", client: bytes = b"c1") -> int:
+        """Apply a command in a turn of its own; its answer is in ``late`` under the number returned."""
+        self.requests += 1
+        self.shard.apply(Call(client, self.requests, queue, self.now_ms), command)
+        self.turn()
+        return self.requests
+
+    def ask(self, command: Command, queue: str = "q", client: bytes = b"c1") -> Reply:
+        """The answer to a command; raises the error that refuses it."""
+        answer = self.late.pop(self.send(command, queue, client))
+        if isinstance(answer, FilaError):
+            raise answer
+        return answer
+
+    # --- shorthands ---------------------------------------------------------------------------------------------------
+
+    def create(self, queue: str = "q", **options: int) -> None:
+        self.ask(CreateQueue(QueueOptions(**options)), queue)
+
+    def enqueue(self, *payloads: bytes, queue: str = "q", key: str = "default", **columns: int) -> list[str]:
+        envelopes = [seal_envelope(payload) for payload in payloads]
+        reply = self.ask(Enqueue(envelopes, key, **columns), queue)
+        assert isinstance(reply, Enqueued)
+        assert not reply.faults, reply.faults
+        return format_run(reply.id_high, reply.id_low, reply.count)
+
+    def receive(self, count: int = 1, queue: str = "q", client: bytes = b"c1") -> list[Got]:
+        reply = self.ask(Receive(count, 0), queue, client)
+        assert isinstance(reply, Delivered)
+        return opened(reply)
+
+    def subscribe(self, prefetch: int, queue: str = "q", client: bytes = b"c1", number: int = 1) -> None:
+        self.ask(Subscribe(number, prefetch), queue, client)
+
+    def take_pushed(self, client: bytes = b"c1", number: int = 1) -> list[Got]:
+        return self.pushed.pop((client, number), [])
+
+    def settle(self, verb: Verb, got: list[Got], queue: str = "q", **options: object) -> Settled:
+        reply = self.ask(Settle(verb, fences(got), **options), queue, ADMIN)  # type: ignore[arg-type]
+        assert isinstance(reply, Settled)
+        return reply
+
+    def ack(self, got: list[Got], queue: str = "q") -> None:
+        assert not self.settle(Verb.ACK, got, queue).faults
+
+    def nack(self, got: list[Got], error: str = "", queue: str = "q") -> None:
+        assert not self.settle(Verb.NACK, got, queue, error=error).faults
+
+    def stats(self, queue: str = "q") -> QueueStats:
+        reply = self.ask(GetQueueStats(), queue, ADMIN)
+        assert isinstance(reply, QueueStats)
+        return reply
+
+    def counts(self, queue: str = "q") -> tuple[int, int, int]:
+        """``(pending, in flight, delayed)``."""
+        info = self.stats(queue).info
+        return info.pending, info.in_flight, info.delayed
+
+    def redrive(self, count: int = 0, queue: str = "q.dlq") -> Redriven:
+        reply = self.ask(Redrive(count), queue, ADMIN)
+        assert isinstance(reply, Redriven)
+        return reply
+
+    def heartbeat(self, client: bytes = b"c1", queue: str = "q") -> None:
+        self.send(Heartbeat(), queue, client)
+
+    def goodbye(self, client: bytes = b"c1", queue: str = "q") -> None:
+        self.ask(Goodbye(), queue, client)

@@ -1,0 +1,148 @@
+"""Consumers: the clients that receive, what they want and what they hold.
+
+A *consumer* is a client, known by its id, with leases or demands on this shard. A *demand* is what it wants from one queue:
+a :class:`Subscription` (until further notice, up to ``prefetch`` unsettled) or a :class:`Waiter` (one ``receive``). Credit is
+never sent around: it follows from what the demand holds.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from fila_worker.core.effects import Call
+
+if TYPE_CHECKING:
+    from fila_worker.core.leases import Lease
+    from fila_worker.core.queues import Queue
+
+
+class Consumer:
+    """A client with something to lose."""
+
+    __slots__ = ("client", "leases", "seen_ms", "subscriptions", "waiters")
+
+    def __init__(self, client: bytes, now_ms: int) -> None:
+        self.client = client
+        self.seen_ms = now_ms
+        self.leases: dict[int, Lease] = {}
+        self.subscriptions: dict[int, Subscription] = {}
+        self.waiters: dict[int, Waiter] = {}
+        """Pending receives by request id."""
+
+    @property
+    def idle(self) -> bool:
+        """It holds nothing and wants nothing."""
+        return not (self.leases or self.subscriptions or self.waiters)
+
+
+class Subscription:
+    """Up to ``prefetch`` unsettled messages of a queue, until it ends."""
+
+    __slots__ = ("consumer", "held", "id", "prefetch", "queue", "queued")
+
+    def __init__(self, subscription_id: int, consumer: Consumer, queue: "Queue", prefetch: int) -> None:
+        self.id = subscription_id
+        self.consumer = consumer
+        self.queue = queue
+        self.prefetch = prefetch
+        self.held = 0
+        """Messages leased to it and not yet ended."""
+        self.queued = False
+        """Whether it is in its queue's line of demands."""
+
+    @property
+    def credit(self) -> int:
+        """How many more messages it may be sent."""
+        return self.prefetch - self.held
+
+
+class Waiter:
+    """A receive that waits for its first messages."""
+
+    __slots__ = ("call", "consumer", "count", "deadline_ms", "done", "queue", "queued")
+
+    def __init__(self, call: Call, consumer: Consumer, queue: "Queue", count: int, wait_ms: int) -> None:
+        self.call = call
+        self.consumer = consumer
+        self.queue = queue
+        self.count = count
+        self.deadline_ms = call.now_ms + wait_ms
+        self.queued = False
+        self.done = False
+
+    @property
+    def credit(self) -> int:
+        """How many messages it would take."""
+        return 0 if self.done else self.count
+
+    def finish(self) -> None:
+        """It is answered, or its client is gone."""
+        self.done = True
+        del self.consumer.waiters[self.call.request]
+        self.queue.exit(self.consumer.client)
+
+
+Demand = Subscription | Waiter
+
+
+class Consumers:
+    """The consumers of a shard, the one that was silent for longest first."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self.by_client: OrderedDict[bytes, Consumer] = OrderedDict()
+        self.waiting: list[tuple[int, int, Waiter]] = []
+        """Waiters by deadline; answered ones are dropped when they come up."""
+        self._waiters_made = 0
+
+    def __len__(self) -> int:
+        return len(self.by_client)
+
+    def open(self, client: bytes, now_ms: int) -> Consumer:
+        """The consumer with this client id, new if it was not known."""
+        consumer = self.by_client.get(client)
+        if consumer is None:
+            consumer = self.by_client[client] = Consumer(client, now_ms)
+        return consumer
+
+    def touch(self, client: bytes, now_ms: int) -> None:
+        """Something came from this client: it lives."""
+        consumer = self.by_client.get(client)
+        if consumer is not None:
+            consumer.seen_ms = now_ms
+            self.by_client.move_to_end(client)
+
+    def forget(self, consumer: Consumer) -> None:
+        """Drop a consumer that holds nothing and wants nothing."""
+        assert consumer.idle, consumer.client
+        del self.by_client[consumer.client]
+
+    def lost(self, now_ms: int) -> Iterator[Consumer]:
+        """The consumers that were silent for too long. The caller ends what they have and forgets them."""
+        while self.by_client:
+            oldest = next(iter(self.by_client.values()))
+            if oldest.seen_ms + self.timeout_ms > now_ms:
+                return
+            yield oldest
+
+    def await_messages(self, waiter: Waiter) -> None:
+        """Answer this waiter with nothing at its deadline, unless it is done by then."""
+        self._waiters_made += 1
+        heappush(self.waiting, (waiter.deadline_ms, self._waiters_made, waiter))
+
+    def timed_out(self, now_ms: int) -> Iterator[Waiter]:
+        """The waiters whose time is up."""
+        while self.waiting and self.waiting[0][0] <= now_ms:
+            _, _, waiter = heappop(self.waiting)
+            if not waiter.done:
+                yield waiter
+
+    def next_deadline(self) -> int | None:
+        """When a waiter or a silent consumer is due next, Unix ms."""
+        deadlines = []
+        if self.waiting:
+            deadlines.append(self.waiting[0][0])
+        if self.by_client:
+            deadlines.append(next(iter(self.by_client.values())).seen_ms + self.timeout_ms)
+        return min(deadlines, default=None)

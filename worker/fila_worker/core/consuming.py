@@ -1,0 +1,143 @@
+"""What consumers ask for: receives, subscriptions, heartbeats, and how they leave."""
+
+from typing import TYPE_CHECKING
+
+from fila_proto_zmq.commands import (
+    Delivered,
+    Done,
+    Goodbye,
+    Heartbeat,
+    Receive,
+    Subscribe,
+    Unsubscribe,
+)
+from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
+from fila_proto_zmq.limits import PREFETCH_MAX, WAIT_MS_MAX
+from fila_worker.core.consumers import Consumer, Subscription, Waiter
+from fila_worker.core.effects import answer
+from fila_worker.core.settlement import CONSUMER_LOST, end_all, renew
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.queues import Queue
+    from fila_worker.core.shard import Shard
+
+
+def receive(shard: "Shard", call: "Call", command: Receive) -> None:
+    """Wait in line for up to ``count`` messages; the turn's delivery, or a later one, answers."""
+    queue = shard.queue(call.queue)
+    if not 1 <= command.count <= PREFETCH_MAX:
+        raise InvalidArgumentError(f"receive of {command.count} messages: ask for 1 to {PREFETCH_MAX}")
+    if not 0 <= command.wait_ms <= WAIT_MS_MAX:
+        raise InvalidArgumentError(f"wait of {command.wait_ms} ms: use 0 to {WAIT_MS_MAX}")
+    consumer = shard.consumers.open(call.client, call.now_ms)
+    if call.request in consumer.waiters:
+        return  # a repeated frame: the first one's answer serves both
+    waiter = Waiter(call, consumer, queue, command.count, command.wait_ms)
+    consumer.waiters[call.request] = waiter
+    queue.enter(call.client)
+    queue.want(waiter)
+    shard.consumers.await_messages(waiter)
+    _wake(shard, queue)
+
+
+def answer_waiters(shard: "Shard", now_ms: int) -> None:
+    """Answer with nothing the receives that have waited long enough."""
+    for waiter in shard.consumers.timed_out(now_ms):
+        waiter.finish()
+        shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
+
+
+def subscribe(shard: "Shard", call: "Call", command: Subscribe) -> Done:
+    """Open a subscription or keep it alive, and renew the leases that its client names."""
+    queue = shard.queue(call.queue)
+    if not 1 <= command.prefetch <= PREFETCH_MAX:
+        raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 1 to {PREFETCH_MAX}")
+    consumer = shard.consumers.open(call.client, call.now_ms)
+    subscription = consumer.subscriptions.get(command.subscription)
+    if subscription is None:
+        subscription = Subscription(command.subscription, consumer, queue, command.prefetch)
+        consumer.subscriptions[command.subscription] = subscription
+        queue.enter(call.client)
+        _adopt(subscription)
+    elif subscription.queue is not queue:
+        raise InvalidArgumentError(f"subscription {command.subscription} is of queue {subscription.queue.name!r}")
+    subscription.prefetch = command.prefetch
+    renew(shard, consumer, command.renew, call.now_ms)
+    queue.want(subscription)
+    _wake(shard, queue)
+    return Done()
+
+
+def unsubscribe(shard: "Shard", call: "Call", command: Unsubscribe) -> Done:
+    """End a subscription; what it holds stays leased to its client."""
+    consumer = shard.consumers.by_client.get(call.client)
+    subscription = consumer.subscriptions.get(command.subscription) if consumer else None
+    if subscription is not None:
+        close_subscription(subscription)
+    return Done()
+
+
+def heartbeat(shard: "Shard", call: "Call", command: Heartbeat) -> None:
+    """Nothing to do: any frame keeps its client alive."""
+
+
+def goodbye(shard: "Shard", call: "Call", command: Goodbye) -> Done:
+    """Give back, uncounted, all that a client has not settled."""
+    consumer = shard.consumers.by_client.get(call.client)
+    if consumer is not None:
+        _drop(shard, consumer, None, call.now_ms)
+    return Done()
+
+
+def drop_lost(shard: "Shard", now_ms: int) -> None:
+    """End the leases of the consumers that were silent for too long, as failed attempts."""
+    for consumer in shard.consumers.lost(now_ms):
+        _drop(shard, consumer, CONSUMER_LOST, now_ms)
+
+
+def close_subscription(subscription: Subscription) -> None:
+    """Take a subscription out of its queue; its leases lose sight of it."""
+    consumer, queue = subscription.consumer, subscription.queue
+    for lease in consumer.leases.values():
+        if lease.subscription is subscription:
+            lease.subscription = None
+    subscription.prefetch = 0
+    if subscription.queued:
+        queue.demands.remove(subscription)
+    del consumer.subscriptions[subscription.id]
+    queue.exit(consumer.client)
+
+
+def close_demands(shard: "Shard", queue: "Queue") -> None:
+    """A queue is deleted: end its subscriptions and refuse its waiters."""
+    gone = QueueNotFoundError(f"queue {queue.name!r} was deleted")
+    for client in list(queue.subscribers):
+        consumer = shard.consumers.by_client[client]
+        for subscription in [each for each in consumer.subscriptions.values() if each.queue is queue]:
+            close_subscription(subscription)
+        for waiter in [each for each in consumer.waiters.values() if each.queue is queue]:
+            waiter.finish()
+            shard.effects.append(answer(waiter.call, Receive, gone))
+
+
+def _drop(shard: "Shard", consumer: Consumer, error: str | None, now_ms: int) -> None:
+    for subscription in list(consumer.subscriptions.values()):
+        close_subscription(subscription)
+    for waiter in list(consumer.waiters.values()):
+        waiter.finish()
+    for lease in list(consumer.leases.values()):
+        end_all(shard, lease, error, now_ms)
+    shard.consumers.forget(consumer)
+
+
+def _adopt(subscription: Subscription) -> None:
+    """After a restart: the leases that this subscription was granted count as held by it again."""
+    for lease in subscription.consumer.leases.values():
+        if lease.subscription_id == subscription.id and lease.queue is subscription.queue:
+            lease.belongs_to(subscription)
+
+
+def _wake(shard: "Shard", queue: "Queue") -> None:
+    if queue.pending and queue.demands:
+        shard.wanted[queue.id] = queue

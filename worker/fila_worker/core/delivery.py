@@ -1,0 +1,196 @@
+"""Delivering: DRR picks messages for demands with credit, and their leases go into the turn's batch.
+
+A demand gets messages in batches, at most its share of what is pending, so that a second consumer of the queue is not left
+with nothing; demands take turns. A turn delivers a bounded number, so that commands are never kept waiting for long.
+"""
+
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
+from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
+from fila_proto_zmq.record import EXTENDED, unpack_record
+from fila_worker.core.consumers import Demand, Subscription
+from fila_worker.core.effects import Push, answer
+from fila_worker.core.leases import Lease
+
+if TYPE_CHECKING:
+    from fila_worker.core.fairness import Ring
+    from fila_worker.core.lanes import Entry, Lane
+    from fila_worker.core.leases import Member
+    from fila_worker.core.queues import Queue
+    from fila_worker.core.shard import Shard
+
+T = TypeVar("T", int, str)
+
+TURN_MESSAGES_MAX: Final = 2000
+"""Deliveries in one turn."""
+
+REFILL_MESSAGES: Final = 512
+REFILL_BYTES: Final = 256 * 1024
+"""What one refill of a lane reads: enough to forget the cost of a seek, little enough for thousands of lanes."""
+
+
+class Parcel:
+    """Messages picked for one demand, in delivery order, column by column."""
+
+    __slots__ = ("keys", "members", "records", "weights")
+
+    def __init__(self) -> None:
+        self.members: list[tuple[bytes, Lane]] = []
+        self.records: list[bytes | None] = []
+        """None only between picking and reading back."""
+        self.keys: list[str] = []
+        self.weights: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+
+def deliver(shard: "Shard", now_ms: int) -> None:
+    """Serve the queues that have demands, one after the other, up to :data:`TURN_MESSAGES_MAX` messages in all."""
+    left = TURN_MESSAGES_MAX
+    for queue_id, queue in list(shard.wanted.items()):
+        if left <= 0:
+            return
+        del shard.wanted[queue_id]
+        left -= _serve(shard, queue, left, now_ms)
+        if queue.demands and queue.pending:
+            shard.wanted[queue_id] = queue  # behind the others
+
+
+def _serve(shard: "Shard", queue: "Queue", count_max: int, now_ms: int) -> int:
+    """Deliver up to ``count_max`` messages of one queue; returns how many."""
+    served = 0
+    while queue.demands and queue.pending and served < count_max:
+        demand = queue.demands.popleft()
+        demand.queued = False
+        fair_share = max(1, queue.pending // (len(queue.demands) + 1))
+        count = min(demand.credit, fair_share, DELIVERY_MESSAGES_MAX, count_max - served)
+        if count > 0:
+            parcel = pick(shard, queue.ring, count)
+            queue.pending -= len(parcel)
+            _hand_over(shard, queue, demand, parcel, now_ms)
+            served += len(parcel)
+        queue.want(demand)
+    return served
+
+
+def pick(shard: "Shard", ring: "Ring", count: int) -> Parcel:
+    """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one."""
+    parcel = Parcel()
+    members, records, names, weights = parcel.members, parcel.records, parcel.keys, parcel.weights
+    bytes_left = DELIVERY_BYTES_MAX
+    while len(members) < count and bytes_left > 0 and (key := ring.current or ring.begin_turn()):
+        lane, line, leased, before = key.lane, key.lane.line, key.lane.leased, len(members)
+        for _ in range(min(key.credit, count - before, lane.stored - len(leased))):
+            # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
+            entry = line.popleft() if line and not lane.returned else next_entry(shard, lane)
+            message_key, record = entry
+            leased.add(message_key)
+            members.append((message_key, lane))
+            records.append(record)
+            names.append(key.name)
+            weights.append(key.weight)
+            if record is not None:
+                bytes_left -= len(record)
+                if bytes_left <= 0:
+                    break
+        served = len(members) - before
+        key.credit -= served
+        key.delivered += served
+        if lane.stored == len(leased):
+            ring.leave(key)
+        elif key.credit <= 0:
+            ring.end_turn(key)
+    shard.buffered_bytes -= DELIVERY_BYTES_MAX - bytes_left
+    _read_back(shard, parcel)
+    return parcel
+
+
+def next_entry(shard: "Shard", lane: "Lane") -> "Entry":
+    """Pop the next message of a lane that has one, from disk if need be."""
+    entry = lane.pop()
+    if entry is None:
+        refill(shard, lane)
+        entry = lane.pop()
+    assert entry is not None, f"lane {lane.id} counts {lane.pending} pending messages and has none"
+    return entry
+
+
+def refill(shard: "Shard", lane: "Lane") -> None:
+    """Read on from the lane's tail until something is in memory, or nothing is left."""
+    shard.settle_writes()
+    families = shard.store.families
+    bytes_max = min(REFILL_BYTES, shard.settings.buffer_bytes // (len(lane.key.queue.ring) + 1))
+    while lane.tail is not None and not lane.line:
+        items: list[Entry] = []
+        bytes_read = 0
+        for key, record in islice(shard.store.scan(lane.tail, lane.end, families.messages), REFILL_MESSAGES):
+            keep = shard.buffered_bytes + len(record) <= shard.settings.buffer_bytes
+            items.append((key, record if keep else None))
+            if keep and key not in lane.leased:
+                shard.buffered_bytes += len(record)
+            bytes_read += len(record)
+            if bytes_read >= bytes_max:
+                break
+        lane.refill(items, exhausted=len(items) < REFILL_MESSAGES and bytes_read < bytes_max)
+
+
+def _read_back(shard: "Shard", parcel: Parcel) -> None:
+    """Fetch the records that the memory budget did not allow to keep."""
+    missing = [index for index, record in enumerate(parcel.records) if record is None]
+    if missing:
+        found = shard.read([parcel.members[index][0] for index in missing])
+        for index, record in zip(missing, found, strict=True):
+            parcel.records[index] = record
+
+
+def _hand_over(shard: "Shard", queue: "Queue", demand: Demand, parcel: Parcel, now_ms: int) -> None:
+    """Lease a parcel to a demand and send it."""
+    batches = [
+        _grant(shard, queue, demand, parcel, span, duration_ms, now_ms)
+        for span, duration_ms in _durations(queue.visibility_timeout_ms(shard.settings), parcel.records)
+    ]
+    queue.in_flight += len(parcel)
+    queue.delivered += len(parcel)
+    if isinstance(demand, Subscription):
+        shard.effects.append(Push(demand.consumer.client, queue.name, Delivered(demand.id, batches)))
+    else:
+        demand.finish()
+        shard.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
+
+
+def _durations(default_ms: int, records: list[bytes | None]) -> list[tuple[slice, int]]:
+    """Split a parcel into runs of messages with the same visibility timeout."""
+    if not any(record[1] & EXTENDED for record in records if record):
+        return [(slice(None), default_ms)]
+    runs, start = [], 0
+    for duration_ms, run in groupby(_own_duration(record) or default_ms for record in records if record):
+        end = start + len(list(run))
+        runs.append((slice(start, end), duration_ms))
+        start = end
+    return runs
+
+
+def _own_duration(record: bytes) -> int | None:
+    return unpack_record(record).extension.lease_ms if record[1] & EXTENDED else None
+
+
+def _grant(
+    shard: "Shard", queue: "Queue", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int
+) -> LeaseBatch:
+    """Enter one lease for a run of a parcel."""
+    members: list[Member] = list(parcel.members[span])
+    lease = Lease(shard.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
+    if isinstance(demand, Subscription):
+        lease.belongs_to(demand)
+    shard.leases.add(lease)
+    shard.leases.save(lease, shard.batch)
+    records = [record for record in parcel.records[span] if record is not None]
+    return LeaseBatch(lease.id, now_ms, lease.expires_ms, _column(parcel.keys[span]), _column(parcel.weights[span]), records)
+
+
+def _column(values: list[T]) -> T | list[T]:
+    """One value if all are the same."""
+    return values[0] if values.count(values[0]) == len(values) else values

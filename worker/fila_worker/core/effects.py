@@ -1,0 +1,58 @@
+"""What a turn brings about: frames that leave the process, but only after the batch they depend on is committed."""
+
+from dataclasses import dataclass
+
+from fila_proto_zmq.codec import encode_delivery, encode_error, encode_reply
+from fila_proto_zmq.commands import Command, Delivered, Reply
+from fila_proto_zmq.errors import FilaError
+
+
+@dataclass(slots=True)
+class Call:
+    """A command's envelope: who asks, what to answer to, for which queue, and when it was read."""
+
+    client: bytes
+    request: int
+    queue: str
+    now_ms: int
+
+
+@dataclass(slots=True)
+class Answer:
+    """The reply to a call, or the error that refuses it."""
+
+    call: Call
+    opcode: int
+    reply: Reply | FilaError
+
+    @property
+    def client(self) -> bytes:
+        """Whom to send it to."""
+        return self.call.client
+
+    def frames(self) -> list[bytes]:
+        """Header, routing key and body."""
+        if isinstance(self.reply, FilaError):
+            return encode_error(self.opcode, self.call.request, self.reply, self.call.queue)
+        return encode_reply(self.opcode, self.call.request, self.reply, self.call.queue)
+
+
+@dataclass(slots=True)
+class Push:
+    """Leased messages for a subscription."""
+
+    client: bytes
+    queue: str
+    delivered: Delivered
+
+    def frames(self) -> list[bytes]:
+        """Header, routing key and body."""
+        return encode_delivery(self.queue, self.delivered)
+
+
+Effect = Answer | Push
+
+
+def answer(call: Call, command: Command | type[Command], reply: Reply | FilaError) -> Answer:
+    """The answer to ``command``."""
+    return Answer(call, command.opcode, reply)

@@ -1,0 +1,66 @@
+"""How keys are laid out.
+
+``message key = lane u64 · priority u32 · sequence u64``, big-endian. Within a lane, byte order is delivery order: lower
+priority first (biased by 2**31, so that negative ones sort first), then enqueue order. The last 12 bytes are a message's
+*place in line*; it keeps them when it moves to the dead letter queue and back.
+"""
+
+from struct import Struct
+from typing import Final
+
+PRIORITY_BIAS: Final = 2**31
+MESSAGE_KEY_BYTES: Final = 20
+LANE_BYTES: Final = 8
+
+pack_place = Struct(">IQ").pack
+"""``pack_place(priority + PRIORITY_BIAS, sequence)``."""
+
+_U64: Final = Struct(">Q")
+_U32: Final = Struct(">I")
+pack_u64 = _U64.pack
+pack_u32 = _U32.pack
+
+FIRST: Final = b""
+LAST: Final = b"\xff" * 32
+"""Bounds that no key of ours reaches."""
+
+
+def u64(data: bytes, offset: int = 0) -> int:
+    """The big-endian integer at ``offset``."""
+    value: int = _U64.unpack_from(data, offset)[0]
+    return value
+
+
+def lane_of(message_key: bytes) -> int:
+    """The lane id in a message key."""
+    return int.from_bytes(message_key[:LANE_BYTES], "big")
+
+
+def place_of(message_key: bytes) -> bytes:
+    """The place in line in a message key."""
+    return message_key[LANE_BYTES:]
+
+
+def sequence_of(message_key: bytes) -> int:
+    """The sequence number in a message key."""
+    return int.from_bytes(message_key[12:], "big")
+
+
+def after(key: bytes) -> bytes:
+    """The smallest key that sorts after ``key``."""
+    return key + b"\0"
+
+
+def schedule_key(due_ms: int, message_key: bytes) -> bytes:
+    """Where a delayed message waits."""
+    return pack_u64(due_ms) + message_key
+
+
+def due_of(key: bytes) -> int:
+    """When the delayed message at a schedule key is due, Unix ms."""
+    return u64(key)
+
+
+def message_key_of(key: bytes) -> bytes:
+    """The message key inside a schedule key."""
+    return key[8:]

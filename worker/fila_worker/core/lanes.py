@@ -1,0 +1,145 @@
+"""Lanes: lines of messages whose heads are in memory and whose tails are on disk.
+
+A lane belongs to one fairness key of a queue. All its messages lie in the ``messages`` family under the lane's prefix,
+leased ones too, in delivery order. In memory is only a *head buffer*::
+
+    returned, line ┃ tail
+    in memory      ┃ on disk only: from key ``tail`` on, less what is leased (None: everything is in memory)
+
+``line`` is in order because messages mostly arrive in order; what arrives out of order (a retried message that takes its
+old place, a more urgent one) goes to the small heap ``returned``, and the smaller of the two heads is next. When both are
+empty and there is a tail, a scan from ``tail`` refills the line. So memory does not grow with the backlog, and no scan ever
+starts before its cursor, where the tombstones are.
+
+Rejected: one sorted structure for everything (an insort per retry is cheap, but a lane of a million is not), and a
+per-message object (a tuple of key and record is 64 bytes and costs 20 ns to build).
+"""
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from fila_worker.core.keys import LAST, after, pack_u64
+
+if TYPE_CHECKING:
+    from fila_worker.core.fairness import FairnessKey
+
+Entry: TypeAlias = tuple[bytes, bytes | None]
+"""A message key and its record; None where the memory budget did not allow to keep the record."""
+
+SPILL_AT: Final = 4096
+"""Messages out of order that a lane may hold before all but the first half of them go back to disk."""
+
+
+class Lane:
+    """One line of messages.
+
+    Invariants: ``stored`` counts the lane's keys in the ``messages`` family, and ``leased`` is a part of them; each of the
+    others is in exactly one of ``line``, ``returned`` and the range from ``tail``.
+    """
+
+    __slots__ = (
+        "changed",
+        "delayed",
+        "end",
+        "floor",
+        "id",
+        "key",
+        "leased",
+        "line",
+        "prefix",
+        "recorded",
+        "returned",
+        "stored",
+        "tail",
+    )
+
+    def __init__(self, lane_id: int, key: "FairnessKey") -> None:
+        self.id = lane_id
+        self.key = key
+        self.prefix = pack_u64(lane_id)
+        self.end = self.prefix + LAST
+        self.stored = 0
+        """Messages in the ``messages`` family: pending and leased."""
+        self.leased: set[bytes] = set()
+        self.delayed = 0
+        """Messages in the ``schedule`` family that will come to this lane."""
+        self.line: deque[Entry] = deque()
+        self.returned: list[Entry] = []
+        self.tail: bytes | None = None
+        self.floor = self.prefix
+        """No message of this lane has a smaller key: where recovery starts to read."""
+        self.recorded = False
+        """Whether the ``lanes`` family has the lane's record, with a floor that still holds."""
+        self.changed = False
+        """Whether its counts differ from the last ledger entry."""
+
+    @property
+    def pending(self) -> int:
+        """Messages that could be delivered."""
+        return self.stored - len(self.leased)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is, and nothing will come by itself."""
+        return not (self.stored or self.delayed)
+
+    def add(self, key: bytes, record: bytes | None) -> bool:
+        """Put a pending message in line, with its record if memory allows; returns whether it is held in memory now.
+
+        The caller counts it in ``stored``, or takes it out of ``leased``.
+        """
+        if key < self.floor:
+            self.floor = key
+            self.recorded = False
+        entry = (key, record)
+        if self.tail is not None and key >= self.tail:
+            return False
+        if self.line and key < self.line[-1][0]:
+            heappush(self.returned, entry)
+        elif record is None and self.tail is None and not self.returned:
+            self.tail = key  # the last in line, and no room: this is where the tail begins
+            return False
+        else:
+            self.line.append(entry)
+        return True
+
+    def pop(self) -> Entry | None:
+        """Take the next message out of memory; None when the buffer is empty (there may be a tail to refill it)."""
+        line, returned = self.line, self.returned
+        if returned and (not line or returned[0] < line[0]):
+            return heappop(returned)
+        return line.popleft() if line else None
+
+    def peek(self) -> Entry | None:
+        """The next message, left where it is; None when the buffer is empty."""
+        if self.returned and (not self.line or self.returned[0] < self.line[0]):
+            return self.returned[0]
+        return self.line[0] if self.line else None
+
+    def buffered(self) -> list[Entry]:
+        """What is in memory, in delivery order."""
+        return sorted((*self.line, *self.returned), key=lambda entry: entry[0])
+
+    def refill(self, items: list[Entry], *, exhausted: bool) -> None:
+        """Take what a scan from ``tail`` found; ``exhausted``: there was no more."""
+        leased = self.leased
+        self.line.extend(entry for entry in items if entry[0] not in leased)
+        self.tail = None if exhausted else after(items[-1][0])
+
+    def spill(self) -> list[Entry]:
+        """Forget the later part of a buffer that outgrew :data:`SPILL_AT`; returns what was dropped."""
+        entries = self.buffered()
+        kept, dropped = entries[: SPILL_AT // 2], entries[SPILL_AT // 2 :]
+        self.line = deque(kept)
+        self.returned = []
+        self.tail = dropped[0][0]
+        return dropped
+
+    def clear(self) -> list[Entry]:
+        """Forget everything in memory; returns what was dropped."""
+        entries = self.buffered()
+        self.line.clear()
+        self.returned.clear()
+        self.tail = None
+        return entries

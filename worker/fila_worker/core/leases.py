@@ -1,0 +1,213 @@
+"""Leases: who has what, and until when.
+
+Messages are leased in *batches*, one durable record for all that went out in one delivery, because a record per message
+would double the cost of a delivery. A delivery is named by its *fence*, ``(lease id, index)``. Lease ids are never used
+twice: the high 32 bits are the shard's epoch, which grows with every opening.
+
+A batch's record lists its members' keys. A member that was acked has no message any more, so an ack need not touch the
+record; a member that was given back (retried, expired, released) still has one, so its key in the record is blanked. On
+recovery what the record lists and the ``messages`` family still holds is leased, everything else is not.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u64
+from fila_worker.core.lanes import Lane
+
+if TYPE_CHECKING:
+    from fila_worker.core.consumers import Consumer, Subscription
+    from fila_worker.core.queues import Queue
+    from fila_worker.core.store import Batch, Family
+
+FINISHED_MAX: Final = 8192
+"""Finished leases that are remembered, so that a repeated settlement gets its first answer again."""
+
+Member: TypeAlias = tuple[bytes, Lane] | bool
+"""A leased message, or how its lease ended: :data:`SETTLED` by its holder, or :data:`TAKEN` from it."""
+
+SETTLED: Final = True
+TAKEN: Final = False
+
+_BLANK: Final = {SETTLED: b"\x00" * MESSAGE_KEY_BYTES, TAKEN: b"\xff" * MESSAGE_KEY_BYTES}
+
+
+class LeaseRecord(msgspec.Struct, array_like=True):
+    """A lease at rest. ``keys`` is the concatenation of its members' message keys, blanked where they ended."""
+
+    client: bytes
+    subscription: int
+    queue: int
+    leased_ms: int
+    duration_ms: int
+    expires_ms: int
+    keys: bytes
+    extended: dict[int, int]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_lease = msgspec.msgpack.Decoder(LeaseRecord).decode
+
+
+class Lease:
+    """Messages that went out together.
+
+    Invariants: ``open`` counts the members that have not ended; a lease in the book has ``open > 0``.
+    """
+
+    __slots__ = (
+        "consumer",
+        "duration_ms",
+        "expires_ms",
+        "extended",
+        "id",
+        "leased_ms",
+        "members",
+        "open",
+        "queue",
+        "subscription",
+        "subscription_id",
+    )
+
+    def __init__(
+        self, lease_id: int, consumer: "Consumer", queue: "Queue", members: list[Member], now_ms: int, duration_ms: int
+    ) -> None:
+        self.id = lease_id
+        self.consumer = consumer
+        self.queue = queue
+        self.members = members
+        self.open = len(members)
+        self.leased_ms = now_ms
+        self.duration_ms = duration_ms
+        self.expires_ms = now_ms + duration_ms
+        self.extended: dict[int, int] = {}
+        """Members whose own expiry differs, by index."""
+        self.subscription: Subscription | None = None
+        """Where its members count as held; None for a receive, and when the subscription has ended."""
+        self.subscription_id = 0
+        """The subscription it was granted to, 0 for a receive."""
+
+    def belongs_to(self, subscription: "Subscription") -> None:
+        """Count the open members as held by ``subscription``."""
+        self.subscription = subscription
+        self.subscription_id = subscription.id
+        subscription.held += self.open
+
+    def expiry_of(self, index: int) -> int:
+        """When one member's lease ends, Unix ms."""
+        return self.extended.get(index, self.expires_ms) if self.extended else self.expires_ms
+
+    def open_members(self) -> Iterator[tuple[int, bytes, Lane]]:
+        """``(index, key, lane)`` of the members that have not ended."""
+        for index, member in enumerate(self.members):
+            if not isinstance(member, bool):
+                yield index, member[0], member[1]
+
+    def next_expiry(self) -> int:
+        """When the first of the open members' leases ends, Unix ms."""
+        if not self.extended:
+            return self.expires_ms
+        return min((self.expiry_of(index) for index, _, _ in self.open_members()), default=self.expires_ms)
+
+    def to_bytes(self) -> bytes:
+        """The lease's record."""
+        keys = [_BLANK[member] if isinstance(member, bool) else member[0] for member in self.members]
+        record = LeaseRecord(
+            self.consumer.client, self.subscription_id, self.queue.id, self.leased_ms, self.duration_ms, self.expires_ms,
+            b"".join(keys), self.extended,
+        )  # fmt: skip
+        return _encode(record)
+
+
+def member_ended(key: bytes) -> bool | None:
+    """How a member with this key in a lease record ended: :data:`SETTLED`, :data:`TAKEN`, or None if it is a real key."""
+    for ended, blank in _BLANK.items():
+        if key == blank:
+            return ended
+    return None
+
+
+class LeaseBook:
+    """All leases of a shard, by id and by expiry.
+
+    The heap ``due`` is lazy: an entry may be too early (the lease was renewed) or stale (it is finished), never too late.
+    """
+
+    def __init__(self, family: "Family", epoch: int) -> None:
+        self._family = family
+        self._next_id = (epoch << 32) + 1
+        self.leases: dict[int, Lease] = {}
+        self.finished: OrderedDict[int, list[Member] | bool] = OrderedDict()
+        self.due: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.leases)
+
+    def new_id(self) -> int:
+        """An id that was never given out before."""
+        lease_id = self._next_id
+        self._next_id += 1
+        return lease_id
+
+    def add(self, lease: Lease) -> None:
+        """Enter a lease, new or recovered."""
+        self.leases[lease.id] = lease
+        lease.consumer.leases[lease.id] = lease
+        heappush(self.due, (lease.next_expiry(), lease.id))
+
+    def save(self, lease: Lease, batch: "Batch") -> None:
+        """Write the lease's record: on granting, when members are given back, and when its expiry changes."""
+        batch.put(pack_u64(lease.id), lease.to_bytes(), self._family)
+
+    def close_members(self, lease: Lease, ended: int, batch: "Batch", *, given_back: bool) -> None:
+        """Count ``ended`` members as ended; finish the lease with its last one.
+
+        ``given_back``: their messages still exist, so the record must not list them any more.
+        """
+        lease.open -= ended
+        if lease.subscription is not None:
+            lease.subscription.held -= ended
+        if lease.open:
+            if given_back:
+                self.save(lease, batch)
+            return
+        del self.leases[lease.id]
+        del lease.consumer.leases[lease.id]
+        batch.delete(pack_u64(lease.id), self._family)
+        settled = all(member is SETTLED for member in lease.members)
+        self.finished[lease.id] = settled or lease.members
+        if len(self.finished) > FINISHED_MAX:
+            self.finished.popitem(last=False)
+
+    def drop(self, lease: Lease, batch: "Batch") -> None:
+        """Forget a lease whose queue is deleted; settling it is refused from now on."""
+        if lease.subscription is not None:
+            lease.subscription.held -= lease.open
+        del self.leases[lease.id]
+        del lease.consumer.leases[lease.id]
+        batch.delete(pack_u64(lease.id), self._family)
+
+    def reschedule(self, lease: Lease) -> None:
+        """Make sure that an expiry that came closer is noticed in time."""
+        heappush(self.due, (lease.next_expiry(), lease.id))
+
+    def pop_expired(self, now_ms: int) -> Lease | None:
+        """A lease some of whose members have expired; None if there is none."""
+        while self.due and self.due[0][0] <= now_ms:
+            _, lease_id = heappop(self.due)
+            lease = self.leases.get(lease_id)
+            if lease is None:
+                continue
+            expiry = lease.next_expiry()
+            if expiry <= now_ms:
+                return lease
+            heappush(self.due, (expiry, lease_id))
+        return None
+
+    def next_expiry(self) -> int | None:
+        """No lease expires before this time, Unix ms; None if there are no leases."""
+        return self.due[0][0] if self.due else None

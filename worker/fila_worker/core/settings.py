@@ -1,0 +1,17 @@
+"""What a shard needs to know of its configuration."""
+
+from dataclasses import dataclass
+
+BUFFER_BYTES = 48 * 1024 * 1024
+"""Records of pending messages that a shard keeps in memory; what does not fit is read back when its turn comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """Times in milliseconds, sizes in bytes; ``quantum`` in units of cost."""
+
+    quantum: int = 1000
+    visibility_timeout_ms: int = 30_000
+    consumer_timeout_ms: int = 15_000
+    max_payload_bytes: int = 16 * 1024 * 1024
+    buffer_bytes: int = BUFFER_BYTES

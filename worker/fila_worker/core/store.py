@@ -1,0 +1,71 @@
+"""The storage port: all that a shard asks of a disk.
+
+A shard collects a turn's changes in one :class:`Batch`, commits it, and reads only what is committed. That is little
+enough for any ordered key-value store; RocksDB implements it (:mod:`fila_worker.storage.rocks`), and so does a sorted dict
+for tests (:mod:`fila_worker.storage.memory`), under the same contract tests.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+Family: TypeAlias = Any
+"""An opaque handle of a column family, valid with the store that gave it."""
+
+
+class Families(NamedTuple):
+    """The column families. Keys are big-endian, so that they sort as their numbers do; see :mod:`core.keys`."""
+
+    messages: Family
+    """``lane u64 · priority u32 (biased) · sequence u64`` → record. Ready and leased messages."""
+    schedule: Family
+    """``due u64 · message key`` → record. Delayed messages; the message key is their place once they are due."""
+    leases: Family
+    """``lease u64`` → :class:`core.leases.LeaseRecord`: one a delivery batch."""
+    lanes: Family
+    """``lane u64`` → :class:`core.ledger.LaneRecord`: identity and folded counts of a lane."""
+    ledger: Family
+    """``entry u64`` → counts of the lanes that changed since the last fold; see :mod:`core.ledger`."""
+    queues: Family
+    """``queue u32`` → :class:`core.queues.QueueRecord`."""
+    state: Family
+    """The shard's identity and epoch, by name."""
+
+
+class Batch(Protocol):
+    """Changes that become visible and durable together."""
+
+    def put(self, key: bytes, value: bytes, family: Family, /) -> None:
+        """Set ``key``."""
+
+    def delete(self, key: bytes, family: Family, /) -> None:
+        """Remove ``key``; no error if it is not there."""
+
+    def delete_range(self, begin: bytes, end: bytes, family: Family, /) -> None:
+        """Remove all keys from ``begin`` up to, not including, ``end``."""
+
+    def __len__(self) -> int:
+        """How many changes it holds."""
+
+
+class Store(Protocol):
+    """Committed data. Any method may raise :class:`StorageError`; the process then ends, and recovery starts over."""
+
+    families: Families
+
+    def new_batch(self) -> Batch:
+        """An empty batch."""
+
+    def commit(self, batch: Batch) -> None:
+        """Make a batch durable, all or nothing. The batch cannot be used again."""
+
+    def get(self, key: bytes, family: Family) -> bytes | None:
+        """One value, or None."""
+
+    def get_many(self, keys: Sequence[bytes], family: Family) -> list[bytes | None]:
+        """Values in the order of ``keys``, None for those that are not there."""
+
+    def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
+        """Items from ``begin`` up to, not including, ``end``, in key order, as of now."""
+
+    def close(self) -> None:
+        """Flush and release the disk."""

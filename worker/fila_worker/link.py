@@ -1,0 +1,108 @@
+"""The link to the router: one DEALER socket that registers this worker, shows that it lives, and carries frames.
+
+The worker's own frames (Register, Pulse, Leave) carry an empty client id. When the router does not know the worker, because it
+was restarted, it answers a pulse with an error, and the worker registers again; ZeroMQ reconnects by itself.
+"""
+
+import os
+from typing import Final
+
+import psutil
+import zmq
+
+import fila_worker
+from fila_proto_zmq.codec import encode_command
+from fila_proto_zmq.commands import Command, Leave, Pulse, Register
+from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.frames import ERROR, unpack_header
+from fila_worker.core.effects import Effect
+from fila_worker.host import Frame, Host
+from fila_worker.settings import WorkerSettings
+
+PULSE_MS: Final = 1000
+DRAIN_FRAMES_MAX: Final = 128
+"""Frames taken in one turn: what they write shares one commit, and what they ask for is not kept waiting."""
+DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class Link:
+    """The worker's side of the wire to the router."""
+
+    def __init__(self, settings: WorkerSettings, host: Host) -> None:
+        self._settings = settings
+        self._host = host
+        self._process = psutil.Process()
+        self._requests = 0
+        self.next_pulse_ms = 0
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        for option, value in (
+            (zmq.IDENTITY, settings.name.encode()),
+            (zmq.LINGER, 1000),
+            (zmq.SNDHWM, 0),
+            (zmq.RCVHWM, 0),
+            (zmq.RECONNECT_IVL, 20),
+            (zmq.RECONNECT_IVL_MAX, 500),
+            (zmq.TCP_KEEPALIVE, 1),
+        ):
+            self.socket.setsockopt(option, value)
+        self.socket.connect(settings.router)
+
+    def register(self) -> None:
+        """Offer this worker's shards to the router."""
+        shards = [(shard.index, shard.epoch) for shard in self._host.shards.values()]
+        self._say(Register(self._settings.name, os.getpid(), fila_worker.__version__, shards))
+
+    def pulse(self, now_ms: int) -> None:
+        """Show that the worker lives, once a second."""
+        if now_ms >= self.next_pulse_ms:
+            self.next_pulse_ms = now_ms + PULSE_MS
+            self._say(Pulse(self._process.memory_info().rss, self._host.queues))
+
+    def leave(self) -> None:
+        """Ask the router to route nothing more here."""
+        self._say(Leave())
+
+    def _say(self, command: Command) -> None:
+        self._requests += 1
+        self.socket.send_multipart([b"", *encode_command(command, self._requests)])
+
+    def receive(self) -> list[Frame]:
+        """The clients' frames that wait, up to a turn's worth; answers to the worker itself are dealt with here."""
+        frames: list[Frame] = []
+        bytes_read = 0
+        receive, more = self.socket.recv_multipart, zmq.NOBLOCK
+        while len(frames) < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX:
+            try:
+                frame = receive(more)
+            except zmq.Again:
+                break
+            if frame[0] or not _is_reply(frame):
+                frames.append(frame)
+                bytes_read += len(frame[-1])
+            elif _is_error(frame):
+                self.register()
+        return frames
+
+    def send(self, effects: list[Effect]) -> None:
+        """Send a committed turn's effects."""
+        for effect in effects:
+            self.socket.send_multipart([effect.client, *effect.frames()])
+
+    def close(self) -> None:
+        """Flush what is to be sent, for a second at most."""
+        self.socket.close()
+
+
+def _flags(frame: Frame) -> int:
+    try:
+        return unpack_header(frame[1]).flags
+    except (InvalidFrameError, IndexError):
+        return 0
+
+
+def _is_reply(frame: Frame) -> bool:
+    return bool(_flags(frame))
+
+
+def _is_error(frame: Frame) -> bool:
+    return bool(_flags(frame) & ERROR)

@@ -1,0 +1,113 @@
+"""The worker's loop: frames in, one turn, frames out, sleep until the next frame or timer."""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import zmq
+
+from fila_worker.core.recovery import recover
+from fila_worker.core.shard import Shard
+from fila_worker.host import Host
+from fila_worker.link import Link
+from fila_worker.settings import WorkerSettings
+from fila_worker.storage.rocks import RocksStore, SharedMemory
+
+IDLE_MS: Final = 1000
+"""The longest sleep: the pulse's rhythm."""
+
+
+class Clock:
+    """Unix milliseconds that never go back, whatever is done to the machine's clock."""
+
+    def __init__(self) -> None:
+        self._latest_ms = 0
+
+    def now_ms(self) -> int:
+        """The time."""
+        self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
+        return self._latest_ms
+
+
+class StopSignal:
+    """Readable when the process should end: SIGTERM, SIGINT, or (``follow_stdin``) the end of the parent."""
+
+    def __init__(self, *, follow_stdin: bool) -> None:
+        self.requested = False
+        self._wake, self._woken = socket.socketpair()
+        self._wake.setblocking(False)
+        self.descriptors = [self._woken.fileno(), *([sys.stdin.fileno()] if follow_stdin else [])]
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+
+    def read(self, descriptor: int) -> None:
+        """A descriptor is readable: a signal came, or stdin ended (its parent sends nothing more)."""
+        if descriptor != self._woken.fileno() and not os.read(descriptor, 4096):
+            self.requested = True
+        elif descriptor == self._woken.fileno():
+            self._woken.recv(64)
+
+
+def open_host(settings: WorkerSettings, now_ms: int) -> Host:
+    """Open and recover the shards that the settings name; :class:`StorageError` if one cannot be."""
+    memory = SharedMemory()
+    return Host([_open_shard(settings, index, memory, now_ms) for index in settings.shards], settings.shards_total)
+
+
+def _open_shard(settings: WorkerSettings, index: int, memory: SharedMemory, now_ms: int) -> Shard:
+    path = Path(settings.data_dir) / f"shard-{index:04d}"
+    store = RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
+    return recover(store, settings.for_shards(), index=index, shards=settings.shards_total, now_ms=now_ms)
+
+
+def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> None:
+    """Serve until told to stop, then commit, flush and return.
+
+    A storage error leaves through here: the process must end, because its memory is ahead of its disk.
+    """
+    stop = StopSignal(follow_stdin=follow_stdin)
+    clock = Clock()
+    host = open_host(settings, clock.now_ms())
+    link = Link(settings, host)
+    _spare_the_collector()
+    link.register()
+    _serve(host, link, clock, stop)
+    link.leave()
+    link.send(host.turn(clock.now_ms()))
+    link.close()
+    host.close()
+
+
+def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal) -> None:
+    poller = zmq.Poller()
+    poller.register(link.socket, zmq.POLLIN)
+    for descriptor in stop.descriptors:
+        poller.register(descriptor, zmq.POLLIN)
+    while not stop.requested:
+        now_ms = clock.now_ms()
+        due = host.next_due(now_ms)
+        for source, _ in poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)):
+            if isinstance(source, int):
+                stop.read(source)
+        now_ms = clock.now_ms()
+        for frame in link.receive():
+            host.accept(frame, now_ms)
+        link.send(host.turn(now_ms))
+        link.pulse(now_ms)
+
+
+def _spare_the_collector() -> None:
+    """Queues of tuples make the cyclic collector slow, and they hold no cycles: let it look rarely, at new things only."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

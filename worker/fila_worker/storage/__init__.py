@@ -1,0 +1,1 @@
+"""Implementations of the storage port of :mod:`fila_worker.core.store`."""

@@ -1,0 +1,70 @@
+"""The storage port in memory, for tests and for an embedded broker that need not survive its process.
+
+One sorted dict a family. What is committed stays when a shard is dropped, so a test recovers a second shard from the same
+store and sees exactly what a restart after a crash would see.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from sortedcontainers import SortedDict
+
+from fila_worker.core.store import Batch, Families, Family
+
+_Change = Callable[[], object]
+
+
+class MemoryBatch:
+    """Changes in order, applied by :meth:`MemoryStore.commit`."""
+
+    def __init__(self) -> None:
+        self.changes: list[_Change] = []
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def put(self, key: bytes, value: bytes, family: Family, /) -> None:
+        """Set ``key``."""
+        self.changes.append(lambda: family.__setitem__(key, value))
+
+    def delete(self, key: bytes, family: Family, /) -> None:
+        """Remove ``key``."""
+        self.changes.append(lambda: family.pop(key, None))
+
+    def delete_range(self, begin: bytes, end: bytes, family: Family, /) -> None:
+        """Remove a range."""
+        self.changes.append(lambda: [family.pop(key) for key in list(family.irange(begin, end, (True, False)))])
+
+
+class MemoryStore:
+    """A :class:`fila_worker.core.store.Store` that forgets everything with its process."""
+
+    def __init__(self) -> None:
+        self.families = Families(*(SortedDict() for _ in Families._fields))
+        self.commits = 0
+
+    def new_batch(self) -> MemoryBatch:
+        """An empty batch."""
+        return MemoryBatch()
+
+    def commit(self, batch: Batch) -> None:
+        """Apply a batch."""
+        assert isinstance(batch, MemoryBatch)
+        for change in batch.changes:
+            change()
+        self.commits += 1
+
+    def get(self, key: bytes, family: Family) -> bytes | None:
+        """One value, or None."""
+        value: bytes | None = family.get(key)
+        return value
+
+    def get_many(self, keys: Sequence[bytes], family: Family) -> list[bytes | None]:
+        """Values in the order of ``keys``."""
+        return [family.get(key) for key in keys]
+
+    def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
+        """Items of a range as they are now, whatever is committed while they are read."""
+        return iter([(key, family[key]) for key in family.irange(begin, end, (True, False))])
+
+    def close(self) -> None:
+        """Nothing to release."""
