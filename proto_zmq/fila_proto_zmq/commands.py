@@ -46,6 +46,8 @@ class Welcome(Reply):
     shards: int
     consumer_timeout_ms: int
     """A client that is silent for longer loses its leases: send a heartbeat at least three times in this span."""
+    max_payload_bytes: int = 0
+    """The largest payload that this broker accepts; 0: it does not say. Far larger frames cost a client its connection."""
 
 
 class Hello(Command):

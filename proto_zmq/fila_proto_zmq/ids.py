@@ -21,6 +21,7 @@ _VARIANT = 0b10 << 62
 _SEQUENCE_MASK = (1 << 62) - 1
 _SHARD_MASK = (1 << 12) - 1
 _LOW_MASK = (1 << 64) - 1
+_TAIL_MASK = (1 << 48) - 1
 
 
 def high_half(enqueued_ms: int, shard: int) -> int:
@@ -41,10 +42,11 @@ def format_id(high: int, low: int) -> str:
 
 def format_run(high: int, low: int, count: int) -> list[str]:
     """The texts of ``count`` consecutive ids, the first being ``(high, low)``."""
-    digits = f"{high:016x}"
-    head = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-"
-    texts = [f"{value:016x}" for value in range(low, low + count)]
-    return [f"{head}{text[:4]}-{text[4:]}" for text in texts]
+    if (low + count) >> 48 != low >> 48:  # the part that is the same for all would not be
+        return [format_id(high, value) for value in range(low, low + count)]
+    head = format_id(high, low)[:24]
+    tail = low & _TAIL_MASK
+    return [f"{head}{value:012x}" for value in range(tail, tail + count)]
 
 
 def parse_id(text: str) -> tuple[int, int]:

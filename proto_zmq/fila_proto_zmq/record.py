@@ -136,3 +136,44 @@ def record_id(data: bytes) -> tuple[int, int]:
     """The id halves of a packed record, without unpacking the rest."""
     _, _, _, high, low = _FIXED.unpack_from(data)
     return high, low
+
+
+# --- single parts of a record, without the others: what a consumer asks for, when it asks -----------------------------
+
+unpack_fixed = _FIXED.unpack_from
+"""``unpack_fixed(data)``: flags, attempts, priority, id high, id low."""
+
+
+def extension_of(data: bytes) -> Extension:
+    """What only some records carry; :class:`InvalidFrameError` if it is damaged."""
+    if not data[1] & EXTENDED:
+        return Extension()
+    return unpack_record(data).extension
+
+
+def payload_of(data: bytes) -> bytes:
+    """The payload, copied once."""
+    start, length = _headers_span(data)
+    return data[start + length :]
+
+
+def headers_of(data: bytes) -> dict[str, str]:
+    """The headers; :class:`InvalidFrameError` if a foreign producer sealed garbage."""
+    start, length = _headers_span(data)
+    try:
+        return _decode_headers(data[start : start + length]) if length else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError) as cause:
+        raise InvalidFrameError(f"the message's headers are not a map of strings: {cause}") from cause
+
+
+def _headers_span(data: bytes) -> tuple[int, int]:
+    """Where the packed headers start, and their length."""
+    if data[0] != LAYOUT_VERSION:
+        _check_layout(data[0] << 8)
+    start = FIXED_BYTES + 4
+    if data[1] & EXTENDED:
+        start += 4 + int.from_bytes(data[FIXED_BYTES:start], "big")
+    length = int.from_bytes(data[start - 4 : start], "big")
+    if start + length > len(data):
+        raise InvalidFrameError(f"damaged message record of {len(data)} bytes: its header length says {length}")
+    return start, length

@@ -10,7 +10,7 @@ Deficit round robin (Shreedhar & Varghese, "Efficient Fair Queueing using Defici
 
 FQ-CoDel keeps an emptied flow in its ring for a round, so that it cannot be new again at once. Here a key with nothing to
 deliver leaves, and starvation is prevented otherwise: a key that comes back right after its own turn waits for one turn of
-a busy key, and after :data:`FRESH_TURNS_MAX` turns of new keys in a row a busy one has its turn.
+a busy key, and a busy key that has waited for :data:`BUSY_WAIT_TURNS_MAX` turns goes before keys that came later.
 
 Left out: virtual finish times (weighted fair queueing), whose accuracy below one turn nobody would see, for O(log n).
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fila_worker.core.queues import Queue
 
 
-FRESH_TURNS_MAX: Final = 100
-"""Turns of new keys in a row while busy ones wait: a flood of one-message tenants must not starve the others."""
+BUSY_WAIT_TURNS_MAX: Final = 1000
+"""Turns of new keys while a busy one waits: a flood of one-message tenants must not starve the others."""
 
 
 class FairnessKey:
@@ -35,7 +35,7 @@ class FairnessKey:
     ``fresh``, ``again``, ``busy`` and ``current``.
     """
 
-    __slots__ = ("active", "credit", "delivered", "epoch", "joined_at", "lane", "name", "queue", "weight")
+    __slots__ = ("active", "credit", "delivered", "joined_at", "joined_turn", "lane", "last_turn", "name", "queue", "weight")
 
     def __init__(self, name: str, queue: "Queue", lane_id: int) -> None:
         self.name = name
@@ -45,8 +45,10 @@ class FairnessKey:
         self.active = False
         self.credit = 0
         """What is left of the turn in progress, in units of cost."""
-        self.epoch = 0
-        """The ring's epoch of the key's last turn."""
+        self.joined_turn = 0
+        """How many turns there had been when it last became active."""
+        self.last_turn = -1
+        """The number of its last turn, as the ring counts them."""
         self.delivered = 0
         self.joined_at = 0
         """``delivered`` when the key last became active."""
@@ -60,25 +62,23 @@ class FairnessKey:
 
 
 class Ring:
-    """The active keys of a queue in the order of their turns.
+    """The active keys of a queue in the order of their turns."""
 
-    An *epoch* lasts from the beginning of one busy key's turn to the beginning of the next one's.
-    """
-
-    __slots__ = ("_epoch", "_fresh_turns", "again", "busy", "current", "fresh")
+    __slots__ = ("_busy_turn", "_turns", "again", "busy", "current", "fresh")
 
     def __init__(self) -> None:
         self.fresh: deque[FairnessKey] = deque()
         """Keys that became active and had no turn since."""
         self.again: deque[FairnessKey] = deque()
-        """Like ``fresh``, but they had a turn in this epoch: they are fresh with the next."""
+        """Like ``fresh``, but no busy key had a turn since their last one: they are fresh when one has."""
         self.busy: deque[FairnessKey] = deque()
         """Keys that had a turn and have more to deliver."""
         self.current: FairnessKey | None = None
         """The key whose turn is in progress."""
-        self._epoch = 1
-        self._fresh_turns = 0
-        """Turns of fresh keys in this epoch."""
+        self._turns = 0
+        """Turns so far."""
+        self._busy_turn = 0
+        """The number of the last turn of a busy key."""
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.again) + len(self.busy) + (self.current is not None)
@@ -87,26 +87,32 @@ class Ring:
         """A key has something to deliver: it is served next."""
         key.active = True
         key.joined_at = key.delivered
-        (self.again if key.epoch == self._epoch else self.fresh).append(key)
+        key.joined_turn = self._turns
+        (self.again if key.last_turn >= self._busy_turn else self.fresh).append(key)
 
     def begin_turn(self) -> FairnessKey | None:
         """Start the next key's turn, with ``weight`` of credit; None if no key is active."""
-        if self.fresh and (self._fresh_turns < FRESH_TURNS_MAX or not self.busy):
+        if self.fresh and not self._busy_key_starves():
             key = self.fresh.popleft()
-            self._fresh_turns += 1
         elif self.busy or self.again:
             key = (self.busy or self.again).popleft()
-            self._epoch += 1
-            self._fresh_turns = 0
+            self._busy_turn = self._turns
             if self.again:
                 self.fresh.extend(self.again)
                 self.again.clear()
         else:
             return None
-        key.epoch = self._epoch
+        key.last_turn = self._turns
+        self._turns += 1
         key.credit += key.weight
         self.current = key
         return key
+
+    def _busy_key_starves(self) -> bool:
+        if not self.busy:
+            return False
+        last_turn = self.busy[0].last_turn
+        return self._turns - last_turn > BUSY_WAIT_TURNS_MAX and self.fresh[0].joined_turn > last_turn
 
     def end_turn(self, key: FairnessKey) -> None:
         """The key's credit is used up, and it has more to deliver."""

@@ -1,0 +1,43 @@
+# make up     creates .venv, installs, runs a cluster in the foreground (ARGS="--workers 2" passes flags on)
+# make test   installs what the tests need, runs them (ARGS="-k fairness" passes options on)
+# make lint   ruff, mypy --strict, import-linter
+# make bench  runs the benchmarks
+# Needs Python 3.11 or later and a network for the first installation; nothing outside this directory is touched.
+
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: up test lint bench clean
+
+up: .venv/.installed
+	@$(BIN)/fila-cluster up $(ARGS)
+
+test: .venv/.tested
+	$(BIN)/pytest $(ARGS)
+
+lint: .venv/.tested
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.tested
+	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit; done
+
+# The stamps are newer than what they were made from, or made again. The package is installed in place: its sources may change.
+.venv/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "fila-cluster needs Python 3.11 or later: install it, or name it with make PYTHON=…" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/.tested: .venv/.installed
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

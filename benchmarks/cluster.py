@@ -1,0 +1,59 @@
+"""A cluster to measure: started as a user would, with eyes on what its processes cost."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+
+class OneCluster:
+    """``fila-cluster up`` on a free port, for the length of a block."""
+
+    def __init__(self, data_dir: Path, *options: str, workers: int = 1) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        self._command = [
+            sys.executable, "-m", "fila_cluster", "up", "--listen", self.endpoint, "--no-dashboard",
+            "--data-dir", str(data_dir), "--workers", str(workers), *options,
+        ]  # fmt: skip
+        self._up: subprocess.Popen[str]
+
+    def __enter__(self) -> Self:
+        self._up = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        assert self._up.stdout is not None
+        if not self._up.stdout.readline().startswith("ready"):
+            raise SystemExit("the cluster did not start")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._up.terminate()
+        self._up.communicate(timeout=20)
+
+    def processes(self) -> dict[str, list[psutil.Process]]:
+        """The router's and the workers' processes."""
+        children = psutil.Process(self._up.pid).children()
+        return {
+            "router": [child for child in children if "fila_router" in child.cmdline()],
+            "worker": [child for child in children if "fila_worker" in child.cmdline()],
+        }
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """User and system time so far, by kind."""
+        return {
+            kind: sum(times.user + times.system for times in (process.cpu_times() for process in processes))
+            for kind, processes in self.processes().items()
+        }
+
+    def rss_bytes(self) -> dict[str, int]:
+        """Resident memory now, by kind."""
+        return {
+            kind: sum(process.memory_info().rss for process in processes)
+            for kind, processes in self.processes().items()
+        }

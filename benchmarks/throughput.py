@@ -1,0 +1,234 @@
+"""How fast a cluster of one worker is, beside what its disk and one loop could do at most.
+
+    python benchmarks/throughput.py [--messages 100000] [--rounds 3]
+
+Starts a cluster in a temporary directory and prints, as medians over rounds: enqueues a second (one producer, batches),
+receives with acks a second (one consumer in a process of its own, a backlog), both at once from the first enqueue to the
+last ack, the CPU seconds that router and worker spend on 100,000 lifecycles, and how long a lone enqueue takes to reach a
+waiting consumer. The reference, taken in the same run, is a bare loop that puts the same messages into RocksDB in batches of
+100: no network, no scheduling, no leases. Payloads are 1 KB with two headers, over 100 fairness keys.
+"""
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psutil
+from cluster import OneCluster
+from rich.console import Console
+from rich.table import Table
+from rocksdict import Options, Rdict, WriteBatch
+
+from fila_cluster import Client, Message
+
+PAYLOAD = os.urandom(1024)
+HEADERS = {"tenant": "acme", "kind": "order.created"}
+KEYS = [f"tenant-{number}" for number in range(100)]
+ACK_BATCH = 250
+PREFETCH = 2000
+LONE_MESSAGES = 1000
+
+
+def messages(count: int) -> Iterator[Message]:
+    """Messages over all keys in turn."""
+    return (Message(PAYLOAD, HEADERS, fairness_key=KEYS[number % len(KEYS)]) for number in range(count))
+
+
+def bare_loop(count: int) -> float:
+    """Puts a second into RocksDB without anything around it, in batches of 100."""
+    path = tempfile.mkdtemp(prefix="fila-bare-")
+    database = Rdict(path, Options(raw_mode=True))
+    start = time.perf_counter()
+    for first in range(0, count, 100):
+        batch = WriteBatch(raw_mode=True)
+        for number in range(first, first + 100):
+            batch.put(number.to_bytes(20, "big"), PAYLOAD)
+        database.write(batch)
+    rate = count / (time.perf_counter() - start)
+    database.close()
+    shutil.rmtree(path)
+    return rate
+
+
+# --- the consumer's process -------------------------------------------------------------------------------------------
+
+
+def consume_all(endpoint: str, queue: str, count: int, pipe: Connection) -> None:
+    """Say when ready, consume and ack ``count`` messages when told to, say when done."""
+    with Client(endpoint) as client:
+        client.queue_stats(queue)
+        pipe.send("ready")
+        pipe.recv()
+        taken, held = 0, []
+        with client.consume(queue, prefetch=PREFETCH) as deliveries:
+            for delivery in deliveries:
+                held.append(delivery)
+                taken += 1
+                if len(held) == ACK_BATCH or taken == count:
+                    client.ack(held)
+                    held.clear()
+                if taken == count:
+                    break
+        pipe.send(time.monotonic())
+
+
+def wait_for_lone(endpoint: str, queue: str, pipe: Connection) -> None:
+    """Measure how long each message was on its way; its payload is the time when it was enqueued."""
+    latencies = []
+    with Client(endpoint) as client, client.consume(queue, prefetch=10) as deliveries:
+        pipe.send("ready")
+        for delivery in deliveries:
+            latencies.append(time.monotonic() - float(delivery.text()))
+            delivery.ack()
+            pipe.send("got it")
+            if len(latencies) == LONE_MESSAGES:
+                break
+    pipe.send(latencies)
+
+
+class Process:
+    """A child that runs one of the functions above, and the pipe to it."""
+
+    def __init__(self, target: Callable[..., None], *arguments: object) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=target, args=(*arguments, theirs))
+        self._process.start()
+        assert self.pipe.recv() == "ready"
+
+    def join(self) -> None:
+        """Wait for its end."""
+        self._process.join()
+
+
+# --- measurements -----------------------------------------------------------------------------------------------------
+
+
+def one_round(cluster: OneCluster, number: int, count: int) -> dict[str, float]:
+    """One figure of each kind."""
+    with Client(cluster.endpoint, timeout=30) as client:
+        queue, both = f"bench-{number}", f"bench-both-{number}"
+        client.create_queue(queue)
+        client.create_queue(both)
+        before = cluster.cpu_seconds()
+        start = time.monotonic()
+        client.enqueue_many(queue, messages(count))
+        enqueued_s = time.monotonic() - start
+        consumed_s = _consume_s(cluster, queue, count)
+        after_backlog = cluster.cpu_seconds()
+        both_s = _both_s(cluster, client, both, count)
+        after_both = cluster.cpu_seconds()
+        client.delete_queue(queue)
+        client.delete_queue(both)
+    per = 100_000 / count
+    return {
+        "enqueue, batches": count / enqueued_s,
+        "receive + ack of a backlog": count / consumed_s,
+        "both at once": count / both_s,
+        "router CPU, backlog": (after_backlog["router"] - before["router"]) * per,
+        "worker CPU, backlog": (after_backlog["worker"] - before["worker"]) * per,
+        "router CPU, both at once": (after_both["router"] - after_backlog["router"]) * per,
+        "worker CPU, both at once": (after_both["worker"] - after_backlog["worker"]) * per,
+    }
+
+
+def _consume_s(cluster: OneCluster, queue: str, count: int) -> float:
+    consumer = Process(consume_all, cluster.endpoint, queue, count)
+    start = time.monotonic()
+    consumer.pipe.send("go")
+    end: float = consumer.pipe.recv()
+    consumer.join()
+    return end - start
+
+
+def _both_s(cluster: OneCluster, client: Client, queue: str, count: int) -> float:
+    consumer = Process(consume_all, cluster.endpoint, queue, count)
+    consumer.pipe.send("go")
+    start = time.monotonic()
+    client.enqueue_many(queue, messages(count))
+    end: float = consumer.pipe.recv()
+    consumer.join()
+    return end - start
+
+
+def lone_latencies_ms(cluster: OneCluster) -> list[float]:
+    """Milliseconds from the call of ``enqueue`` to the waiting consumer's hand, one message at a time."""
+    with Client(cluster.endpoint) as client:
+        client.create_queue("lone")
+        consumer = Process(wait_for_lone, cluster.endpoint, "lone")
+        for _ in range(LONE_MESSAGES):
+            client.enqueue("lone", repr(time.monotonic()).encode())
+            consumer.pipe.recv()
+        latencies: list[float] = consumer.pipe.recv()
+        consumer.join()
+        client.delete_queue("lone")
+    return sorted(1000 * latency for latency in latencies)
+
+
+def sequential_per_second(cluster: OneCluster, count: int = 2000) -> float:
+    """Enqueues a second when each waits for the one before."""
+    with Client(cluster.endpoint) as client:
+        client.create_queue("sequential")
+        start = time.monotonic()
+        for _ in range(count):
+            client.enqueue("sequential", PAYLOAD, HEADERS)
+        rate = count / (time.monotonic() - start)
+        client.delete_queue("sequential")
+    return rate
+
+
+def report(console: Console, count: int, bare: list[float], rounds: list[dict[str, float]]) -> None:
+    """The table of rates and costs."""
+    table = Table(title=f"{count:,} messages of 1 KB, medians of {len(rounds)} rounds (min … max)", title_justify="left")
+    table.add_column("what")
+    table.add_column("median", justify="right")
+    table.add_column("min … max", justify="right")
+    table.add_column("of the bare loop", justify="right")
+    table.add_row(*_rate_row("bare RocksDB loop, batches of 100", bare, bare))
+    for name in ("enqueue, batches", "receive + ack of a backlog", "both at once"):
+        table.add_row(*_rate_row(name, [each[name] for each in rounds], bare))
+    table.add_section()
+    for kind in ("backlog", "both at once"):
+        cost = [each[f"router CPU, {kind}"] + each[f"worker CPU, {kind}"] for each in rounds]
+        router = statistics.median(each[f"router CPU, {kind}"] for each in rounds)
+        name = f"CPU s per 100,000 lifecycles, {kind} (router {router:.2f})"
+        table.add_row(name, f"{statistics.median(cost):.2f}", f"{min(cost):.2f} … {max(cost):.2f}", "")
+    console.print(table)
+
+
+def _rate_row(name: str, rates: list[float], bare: list[float]) -> tuple[str, str, str, str]:
+    median = statistics.median(rates)
+    return name, f"{median:,.0f}/s", f"{min(rates):,.0f} … {max(rates):,.0f}", f"{median / statistics.median(bare):.0%}"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one-core", action="store_true", help="pin everything to one core")
+    arguments = parser.parse_args()
+    console = Console()
+    if arguments.one_core:
+        psutil.Process().cpu_affinity([0])
+    with tempfile.TemporaryDirectory(prefix="fila-bench-") as directory, OneCluster(Path(directory)) as cluster:
+        bare, rounds = [], []
+        for number in range(arguments.rounds):
+            bare.append(bare_loop(arguments.messages))
+            rounds.append(one_round(cluster, number, arguments.messages))
+        report(console, arguments.messages, bare, rounds)
+        lone = lone_latencies_ms(cluster)
+        console.print(f"lone enqueue → waiting consumer: p50 {lone[len(lone) // 2]:.2f} ms, p99 {lone[-len(lone) // 100]:.2f} ms")
+        console.print(f"sequential enqueues: {sequential_per_second(cluster):,.0f}/s")
+        console.print(f"memory: {', '.join(f'{name} {size >> 20} MiB' for name, size in cluster.rss_bytes().items())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""A durable message broker in which fairness and limits are part of delivery: the client library.
+
+:class:`Client` blocks, :class:`AsyncClient` is for asyncio; both speak to the broker that ``fila-cluster up`` runs.
+"""
+
+from fila_cluster import errors
+from fila_cluster.client import (
+    AsyncClient,
+    AsyncConsumer,
+    AsyncDelivery,
+    Client,
+    ClusterStatus,
+    Consumer,
+    Delivery,
+    KeyStats,
+    Message,
+    QueueInfo,
+    QueueStats,
+    WorkerStatus,
+)
+
+__all__ = [
+    "AsyncClient",
+    "AsyncConsumer",
+    "AsyncDelivery",
+    "Client",
+    "ClusterStatus",
+    "Consumer",
+    "Delivery",
+    "KeyStats",
+    "Message",
+    "QueueInfo",
+    "QueueStats",
+    "WorkerStatus",
+    "errors",
+]

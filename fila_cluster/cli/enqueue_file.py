@@ -1,0 +1,125 @@
+"""A file of messages into a queue: read, sent and reported in batches, so that its size does not matter.
+
+A bad line ends it: what stands before that line is in, what stands behind it is not, and the line's number says where to
+go on.
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from fila_cluster import Client, Message
+from fila_cluster.cli.jsonl import read_message
+from fila_cluster.cli.session import Session
+from fila_cluster.errors import BatchError, FilaError
+
+BATCH_MESSAGES = 1000
+BATCH_BYTES = 4 * 1024 * 1024
+
+
+class _Batches:
+    """A file's messages in batches of lines; ``error`` is the first bad line's, once the good ones are out."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.error: str | None = None
+        self.read_bytes = 0
+        self._file = file
+        self._name = name
+
+    def __iter__(self) -> Iterator[dict[int, Message]]:
+        """Messages by line number."""
+        batch: dict[int, Message] = {}
+        full_at = BATCH_BYTES
+        for number, line in enumerate(self._file, 1):
+            self.read_bytes += len(line)
+            if not line.strip():
+                continue
+            try:
+                batch[number] = read_message(line)
+            except ValueError as error:
+                self.error = self.at(number, error)
+                break
+            if len(batch) >= BATCH_MESSAGES or self.read_bytes >= full_at:
+                yield batch
+                batch, full_at = {}, self.read_bytes + BATCH_BYTES
+        if batch:
+            yield batch
+
+    def at(self, number: int, error: Exception) -> str:
+        return f"{self._name} line {number}: {error}"
+
+
+def enqueue_file(session: Session, queue: str, path: Path) -> None:
+    """Enqueue every line of ``path`` (``-``: standard input)."""
+    enqueued = 0
+    with _opened(path) as (file, name), session.connect() as client, _progress(file) as progress:
+        batches = _Batches(file, name)
+        task = progress.add_task(f"enqueue into {queue}", total=_size_bytes(file), messages="0")
+        for batch in batches:
+            enqueued += _send(client, queue, batch, batches, enqueued)
+            progress.update(task, completed=batches.read_bytes, messages=f"{enqueued:,}")
+    if batches.error is not None:
+        raise click.ClickException(f"{batches.error}; the {enqueued:,} messages before it are in")
+    session.show({"enqueued": enqueued}, f"enqueued: {enqueued:,}")
+
+
+def _send(client: Client, queue: str, batch: dict[int, Message], batches: _Batches, before: int) -> int:
+    try:
+        return len(client.enqueue_many(queue, batch.values()))
+    except BatchError as error:
+        failed = [
+            (number, result) for number, result in zip(batch, error.results, strict=True) if isinstance(result, FilaError)
+        ]
+        number, reason = failed[0]
+        others = f" (and {len(failed) - 1:,} more of its batch)" if len(failed) > 1 else ""
+        accepted = before + len(batch) - len(failed)
+        raise click.ClickException(
+            f"{batches.at(number, reason)}{others}; {accepted:,} messages up to line {max(batch)} are in"
+        ) from None
+    except FilaError as error:
+        raise click.ClickException(f"{batches.at(min(batch), error)}; the {before:,} messages before it are in") from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, str]]:
+    if str(path) == "-":
+        yield sys.stdin.buffer, "standard input"
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise click.ClickException(f"cannot read {path}: {error.strerror}") from None
+    with file:
+        yield file, str(path)
+
+
+def _size_bytes(file: BinaryIO) -> int | None:
+    """Of a real file; a pipe's is not known."""
+    try:
+        status = os.fstat(file.fileno())
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _progress(file: BinaryIO) -> Progress:
+    """A bar on standard error, where that is a terminal and the input is not over in a moment."""
+    console = Console(stderr=True)
+    size_bytes = _size_bytes(file)
+    short = size_bytes is not None and size_bytes < BATCH_BYTES
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[messages]} messages"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=short or not console.is_terminal)

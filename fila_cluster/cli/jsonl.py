@@ -1,0 +1,80 @@
+"""Messages as lines of JSON: what ``enqueue --file`` reads and ``consume`` prints.
+
+A line to enqueue has ``Message``'s fields; the payload is text in ``payload``, or any bytes in ``payload_base64``.
+"""
+
+import base64
+import binascii
+import json
+from datetime import datetime
+from typing import Any
+
+from fila_cluster.client.delivery import Delivery
+from fila_cluster.client.message import Message
+
+_OPTIONS = sorted(set(Message.__dataclass_fields__) - {"payload"})
+
+_PRINTED = (
+    "fairness_key",
+    "weight",
+    "priority",
+    "attempts",
+    "error",
+    "enqueued_at",
+    "leased_at",
+    "lease_expires_at",
+)
+_PRINTED_OF_DEAD_LETTERS = ("reason", "source_queue", "dead_lettered_at")
+
+
+class BadLineError(ValueError):
+    """What is wrong with a line."""
+
+
+def read_message(line: bytes) -> Message:
+    """The message of a line; :class:`ValueError` says what is wrong with it."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadLineError(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise BadLineError(f"a message is a JSON object, this is a {type(fields).__name__}")
+    payload = _take_payload(fields)
+    if unknown := sorted(fields.keys() - set(_OPTIONS)):
+        raise BadLineError(f"unknown field {unknown[0]!r}; known: payload, payload_base64, {', '.join(_OPTIONS)}")
+    if isinstance(fields.get("deliver_at"), str):
+        fields["deliver_at"] = datetime.fromisoformat(fields["deliver_at"])
+    return Message(payload, **fields)
+
+
+def _take_payload(fields: dict[str, Any]) -> bytes:
+    text, encoded = fields.pop("payload", None), fields.pop("payload_base64", None)
+    if (text is None) == (encoded is None):
+        raise BadLineError("give either payload or payload_base64")
+    if not isinstance(text if encoded is None else encoded, str):
+        raise BadLineError("the payload is a string; write other JSON into it as text, bytes as payload_base64")
+    if encoded is None:
+        return bytes(text.encode())
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise BadLineError(f"payload_base64: {error}") from None
+
+
+def write_delivery(delivery: Delivery) -> str:
+    """The line of a delivery."""
+    fields: dict[str, Any] = {"id": delivery.id, "queue": delivery.queue, "headers": delivery.headers}
+    fields |= _payload_field("payload", delivery.payload)
+    fields |= {name: getattr(delivery, name) for name in _PRINTED}
+    if delivery.metadata:
+        fields |= _payload_field("metadata", delivery.metadata)
+    if delivery.reason is not None:
+        fields |= {name: getattr(delivery, name) for name in _PRINTED_OF_DEAD_LETTERS}
+    return json.dumps(fields, default=datetime.isoformat, ensure_ascii=False)
+
+
+def _payload_field(name: str, content: bytes) -> dict[str, str]:
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}

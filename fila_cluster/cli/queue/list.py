@@ -1,0 +1,20 @@
+"""``fila-cluster queue list``."""
+
+import click
+
+from fila_cluster.cli.session import Session
+from fila_cluster.cli.tables import counted, table
+
+
+@click.command()
+@click.option("--prefix", default="", metavar="P", help="Only queues whose names start so.")
+@click.pass_obj
+def command(session: Session, prefix: str) -> None:
+    """List queues, dead letter queues included."""
+    with session.connect() as client:
+        queues = client.list_queues(prefix)
+    rows = table("queue", "#pending", "#in flight", "#delayed", "#consumers", "#shard")
+    for queue in queues:
+        counts = (queue.pending, queue.in_flight, queue.delayed, queue.consumers)
+        rows.add_row(queue.name, *map(counted, counts), str(queue.shard))
+    session.show(queues, rows if queues else "no queues")

@@ -1,0 +1,55 @@
+"""The command line's root: what holds for every command, and how a failure looks."""
+
+import sys
+from typing import Any
+
+import click
+
+from fila_cluster.cli.lazy import LazyGroup
+from fila_cluster.cli.session import Session
+
+SUMMARIES = {
+    "up": "Run a cluster in the foreground.",
+    "status": "Show the cluster and its workers.",
+    "queue": "Create, delete, list and inspect queues.",
+    "enqueue": "Put messages into a queue.",
+    "consume": "Take messages out of a queue.",
+    "redrive": "Send dead letters back to where they came from.",
+    "router": "Run a router alone.",
+    "worker": "Run a worker alone.",
+}
+
+
+class _Root(LazyGroup):
+    """Turns what the library raises into one line on standard error and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from fila_cluster.supervisor.failure import CannotStartError  # noqa: PLC0415 # quick --help
+        from fila_proto_zmq.errors import FilaError  # noqa: PLC0415
+
+        try:
+            return super().invoke(ctx)
+        except (FilaError, CannotStartError) as error:
+            raise click.ClickException(" ".join(str(error).split("\n"))) from error
+
+
+@click.group(
+    cls=_Root, package="fila_cluster.cli", summaries=SUMMARIES, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option("--endpoint", metavar="URL", help="The cluster to talk to: FILA_ENDPOINT, or tcp://127.0.0.1:5555.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.version_option(package_name="fila-cluster", message="%(prog)s %(version)s")
+@click.pass_context
+def root(ctx: click.Context, endpoint: str | None, as_json: bool) -> None:
+    """A durable message broker in which fairness and limits are part of delivery.
+
+    Start one with `fila-cluster up`; the other commands talk to it.
+    """
+    ctx.obj = Session(endpoint, as_json)
+
+
+def main() -> None:
+    """The entry point. Text that the terminal's encoding lacks is printed as question marks, never as a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr] # TextIOWrapper, unless a test replaced it
+    root(prog_name="fila-cluster")

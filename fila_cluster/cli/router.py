@@ -1,0 +1,25 @@
+"""``fila-cluster router``."""
+
+from pathlib import Path
+
+import click
+
+from fila_cluster.config.loading import load
+from fila_cluster.supervisor import alone
+from fila_cluster.supervisor.meeting import Meeting
+
+
+@click.command()
+@click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
+@click.option(
+    "--worker-listen", metavar="ENDPOINT", required=True, help="Where workers connect: tcp://HOST:PORT or ipc://PATH."
+)
+@click.option("--shards", type=int, metavar="N", help="The number of shards of the cluster.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
+)
+@click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
+def command(listen: str | None, worker_listen: str, shards: int | None, config: Path | None, insecure: bool) -> None:
+    """Run a router alone in the foreground; its workers join it with `fila-cluster worker`."""
+    settings = load({"server": {"listen_addr": listen, "shards": shards}}, config)
+    alone.router(settings, Meeting.parse(worker_listen, "--worker-listen"), insecure=insecure)

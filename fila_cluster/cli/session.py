@@ -1,0 +1,57 @@
+"""What the options before the command amount to: a client, and the form of the output."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, is_dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fila_cluster import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The global options. Passed to commands by ``click.pass_obj``."""
+
+    endpoint: str | None
+    as_json: bool
+
+    def connect(self) -> "Client":
+        """A client for the chosen cluster; close it, or use it as a context."""
+        from fila_cluster import Client  # noqa: PLC0415 # quick --help
+
+        return Client(self.endpoint) if self.endpoint else Client()
+
+    def show(self, value: Any, *human: "RenderableType") -> None:
+        """Print ``value`` as JSON, or what was made of it for people."""
+        if self.as_json:
+            print_json(value)
+        else:
+            print_rich(human)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on one line, and let it go at once."""
+    click.echo(json.dumps(value, default=_plain))
+
+
+def print_rich(renderables: "Sequence[RenderableType]") -> None:
+    """Print for people: at the terminal's width, in colour only where that is wanted."""
+    from rich.console import Console  # noqa: PLC0415 # quick --help
+
+    console = Console(highlight=False, markup=False, emoji=False)  # names are data, not markup
+    for renderable in renderables:
+        console.print(renderable)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,37 @@
+"""``fila-cluster status``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fila_cluster.cli.session import Session
+from fila_cluster.cli.tables import counted, flagged, ranged, sized, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fila_cluster.client.views import ClusterStatus
+
+
+@click.command()
+@click.pass_obj
+def command(session: Session) -> None:
+    """Show the cluster and its workers."""
+    with session.connect() as client:
+        status = client.cluster_status()
+    shards = "1 shard" if status.shards == 1 else f"{status.shards} shards"
+    session.show(status, f"fila-cluster {status.version}, {shards}\n", _workers(status))
+
+
+def _workers(status: "ClusterStatus") -> "Table":
+    rows = table("worker", "state", "#pid", "#queues", "#memory", "shards")
+    for worker in status.workers:
+        rows.add_row(
+            worker.name,
+            flagged(worker.state, good=worker.state == "up"),
+            str(worker.pid),
+            counted(worker.queues),
+            sized(worker.rss_bytes),
+            ranged(worker.shards),
+        )
+    return rows

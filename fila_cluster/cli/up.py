@@ -1,0 +1,56 @@
+"""``fila-cluster up``."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from fila_cluster.config.address import Address
+from fila_cluster.config.loading import Flags, load
+from fila_cluster.supervisor.meeting import IN_DATA_DIR, Meeting
+from fila_cluster.supervisor.up import up
+
+
+@click.command()
+@click.option("--workers", type=int, metavar="N", help="Worker processes. Default: CPU cores, at most the shards.")
+@click.option("--shards", type=int, metavar="N", help="Shards, fixed at the first start. Default: as many as workers.")
+@click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
+@click.option("--worker-listen", metavar="ENDPOINT", help="Where workers connect. Default: a socket in the data directory.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where everything is kept. Default: ./fila-data."
+)
+@click.option("--dashboard", metavar="ADDR", help="Where the dashboard listens. Default: 127.0.0.1:8555.")
+@click.option("--no-dashboard", is_flag=True, help="Run without the dashboard.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
+)
+@click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
+def command(
+    workers: int | None,
+    shards: int | None,
+    listen: str | None,
+    worker_listen: str | None,
+    data_dir: Path | None,
+    dashboard: str | None,
+    no_dashboard: bool,
+    config: Path | None,
+    insecure: bool,
+) -> None:
+    """Run a cluster in the foreground: a router and its workers, restarted when they die.
+
+    Prints one line that begins with "ready:" when it serves. SIGTERM or Ctrl-C stops it.
+    """
+    flags: Flags = {
+        "server": {"workers": workers, "shards": shards, "listen_addr": listen, "data_dir": data_dir},
+        "dashboard": {"listen_addr": dashboard, "enabled": False if no_dashboard else None},
+    }
+    meeting = Meeting.parse(worker_listen, "--worker-listen") if worker_listen else IN_DATA_DIR
+    sys.exit(up(load(flags, config), meeting, insecure=insecure, announce=_announce))
+
+
+def _announce(listen: Address, workers: int) -> None:
+    try:
+        print(f"ready: {listen.endpoint} · {workers} workers", flush=True)
+    except BrokenPipeError:  # nobody reads it; that is no reason to stop serving
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,28 @@
+"""The client library: one session without I/O (:mod:`session`), two thin shells (:mod:`blocking`, :mod:`asynchronous`).
+
+Reading order: :mod:`message`, :mod:`delivery` (what users hold) · :mod:`call`, :mod:`connection`, :mod:`producing`,
+:mod:`settling`, :mod:`consuming`, :mod:`session` (the protocol, sans-I/O) · :mod:`link` (the socket) · :mod:`pump`,
+:mod:`reactor` (threads, event loop) · :mod:`blocking`, :mod:`asynchronous` (the API).
+"""
+
+from fila_cluster.client.asynchronous import AsyncClient
+from fila_cluster.client.blocking import Client
+from fila_cluster.client.consumers import AsyncConsumer, Consumer
+from fila_cluster.client.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.message import Message
+from fila_cluster.client.views import ClusterStatus, KeyStats, QueueInfo, QueueStats, WorkerStatus
+
+__all__ = [
+    "AsyncClient",
+    "AsyncConsumer",
+    "AsyncDelivery",
+    "Client",
+    "ClusterStatus",
+    "Consumer",
+    "Delivery",
+    "KeyStats",
+    "Message",
+    "QueueInfo",
+    "QueueStats",
+    "WorkerStatus",
+]

@@ -1,0 +1,238 @@
+"""The asyncio client: the same methods as the blocking one, awaited."""
+
+import asyncio
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from fila_cluster.client import checks, requests, views
+from fila_cluster.client.call import Call
+from fila_cluster.client.consumers import AsyncConsumer
+from fila_cluster.client.consuming import Subscription
+from fila_cluster.client.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.lease import Lease
+from fila_cluster.client.message import BytesLike, Message
+from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, timeout_seconds
+from fila_cluster.client.producing import FRAMES_IN_FLIGHT, Bulk
+from fila_cluster.client.reactor import Reactor
+from fila_cluster.client.sealing import seal_row
+from fila_cluster.client.session import Session
+from fila_cluster.client.settling import ACK, Settlement, settlement
+from fila_proto_zmq.commands import Command, Verb
+from fila_proto_zmq.errors import FilaError
+
+
+class AsyncClient:
+    """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
+
+    Calls are awaited and may run concurrently: what is asked for in one tick of the loop travels together, so
+    ``gather`` over many ``enqueue`` or ``ack`` costs a few frames. Everything else is as :class:`~fila_cluster.Client`
+    says.
+    """
+
+    def __init__(self, endpoint: str | None = None, *, timeout: float = 5.0) -> None:
+        """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555)."""
+        self.endpoint = endpoint_or_default(endpoint)
+        self._session = Session(
+            self.endpoint,
+            self,
+            AsyncDelivery,
+            timeout_s=timeout_seconds(timeout),
+            client_version=CLIENT_VERSION,
+            random=Random(),
+        )
+        self._reactor = Reactor(self._session, self.endpoint)
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    async def create_queue(
+        self, name: str, *, visibility_timeout: float | None = None, max_attempts: int | None = None
+    ) -> None:
+        """Create a queue, and its dead letter queue. See :meth:`Client.create_queue`."""
+        await self._ask(requests.create_queue(name, visibility_timeout, max_attempts))
+
+    async def delete_queue(self, name: str, *, force: bool = False) -> None:
+        """Delete a queue with its messages. See :meth:`Client.delete_queue`."""
+        await self._ask(requests.delete_queue(name, force))
+
+    async def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
+        """All queues whose names start with ``prefix``, dead letter queues included, by name."""
+        return views.queue_infos(await self._ask(requests.list_queues(prefix)))
+
+    async def queue_stats(self, name: str) -> views.QueueStats:
+        """A queue's counters and its fairness keys."""
+        return views.queue_stats(await self._ask(requests.queue_stats(name)))
+
+    async def cluster_status(self) -> views.ClusterStatus:
+        """The cluster's workers as the router sees them."""
+        return views.cluster_status(await self._ask(requests.cluster_status()))
+
+    # --- producing ----------------------------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        queue: str,
+        payload: BytesLike,
+        headers: Mapping[str, str] | None = None,
+        *,
+        fairness_key: str | None = None,
+        weight: int | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        deliver_at: datetime | None = None,
+        lease: float | None = None,
+    ) -> str:
+        """Enqueue a message and return its id once it is durable. See :meth:`Client.enqueue`."""
+        row = seal_row(payload, headers, fairness_key, weight, priority, delay, deliver_at, lease)
+        name = checks.queue_name(queue)
+        self._reactor.now()
+        pending = self._session.enqueue(name, row)
+        await self._reactor.done(pending)
+        return pending.outcome()
+
+    async def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
+        """Enqueue messages, of any number; their ids in order. See :meth:`Client.enqueue_many`."""
+        name, in_flight = checks.queue_name(queue), deque[Call]()
+        bulk = Bulk(queue, messages)
+        for command, then in bulk.frames():
+            in_flight.append(self._start(name, command, then))
+            if len(in_flight) == FRAMES_IN_FLIGHT:
+                await self._reactor.done(in_flight.popleft())
+        for call in in_flight:
+            await self._reactor.done(call)
+        return bulk.ids()
+
+    # --- consuming ----------------------------------------------------------------------------------------------------
+
+    async def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[AsyncDelivery]:
+        """Up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
+
+        See :meth:`Client.receive`. What a cancelled receive would have got goes back.
+        """
+        count, wait_ms = requests.message_count(max_messages), checks.wait_ms(wait)
+        name = checks.queue_name(queue)
+        deliveries = part = await self._receive(name, count, wait_ms)
+        while len(deliveries) < count and requests.may_be_cut(part):
+            try:
+                part = await self._receive(name, count - len(deliveries), 0)
+            except FilaError:  # what is there is leased: hand it over
+                break
+            deliveries = deliveries + part
+        return deliveries
+
+    def consume(self, queue: str, *, prefetch: int = 100, auto_extend: bool = True) -> AsyncConsumer:
+        """Deliveries as they come: an async iterator, to be used in an ``async with`` or closed. See :meth:`Client.consume`."""
+        name, count = checks.queue_name(queue), requests.prefetch_count(prefetch)
+        now = self._reactor.now()
+        return AsyncConsumer(self, self._session.subscribe(name, count, now, auto_extend=bool(auto_extend)))
+
+    async def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge many at once. :class:`BatchError` if some failed; the others are done."""
+        await self._settle_many(deliveries, ACK)
+
+    async def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
+        """Fail many at once. :class:`BatchError` if some could not be; the others are done."""
+        await self._settle_many(deliveries, settlement(Verb.NACK, error))
+
+    async def redrive(self, dlq: str, count: int = 0, *, fairness_key: str | None = None) -> int:
+        """Send up to ``count`` pending dead letters (0: all) back to where they came from; how many went."""
+        redriving = requests.Redriving(dlq, count, fairness_key)
+        while (step := redriving.next_step()) is not None:
+            redriving.answered(await self._ask(step))
+        return redriving.moved
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._reactor.closed
+
+    async def close(self) -> None:
+        """Give back everything unsettled, end all calls and iterators, and disconnect. Takes a second at most."""
+        await self._reactor.close(FilaError("this client is closed: open another one"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        reactor = getattr(self, "_reactor", None)  # None if the endpoint would not do
+        if reactor is not None and not reactor.closed:
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient of {self.endpoint}{', closed' if self.closed else ''}>"
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
+        return self._session.call(key, command, self._reactor.now(), then)
+
+    async def _ask(self, request: requests.Request) -> Any:
+        call = self._start(request.key, request.command)
+        await self._reactor.done(call)
+        return call.outcome()
+
+    async def _receive(self, queue: str, count: int, wait_ms: int) -> list[AsyncDelivery]:
+        call = self._session.receive(queue, count, wait_ms, self._reactor.now())
+        try:
+            await self._reactor.done(call)
+        except asyncio.CancelledError:
+            self._session.forget(call, self._reactor.now())
+            raise
+        deliveries: list[AsyncDelivery] = call.outcome()
+        return deliveries
+
+    async def _settle_many(self, deliveries: Iterable[Delivery], how: Settlement) -> None:
+        batch = requests.as_deliveries(deliveries)
+        self._reactor.now()
+        settling = self._session.settle(batch, how)
+        await self._reactor.done(settling)
+        failure = requests.failure_of(settling)
+        if failure is not None:
+            raise failure
+
+    async def settle_one(self, delivery: Delivery, how: Settlement) -> None:
+        """What a delivery's verbs do."""
+        self._reactor.now()
+        settling = self._session.settle((delivery,), how)
+        await self._reactor.done(settling)
+        if settling.errors:
+            raise settling.errors.pop(0)
+
+    async def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
+        """What ``delivery.extend`` does."""
+        call = self._session.extend(delivery, duration_ms, self._reactor.now())
+        await self._reactor.done(call)
+        call.outcome()
+
+    def forgotten(self, lease: Lease) -> None:
+        """A delivery was garbage-collected unsettled."""
+        self._session.forgotten.append(lease)
+
+    async def _wait_for_delivery(self, subscription: Subscription) -> None:
+        pending = subscription.want()
+        try:
+            await self._reactor.done(pending)
+        finally:
+            subscription.unwant(pending)
+
+    async def _unsubscribe(self, subscription: Subscription) -> None:
+        if subscription.ended or self.closed:
+            return
+        call = self._session.unsubscribe(subscription, self._reactor.now())
+        if call is not None:
+            await self._reactor.done(call)
+
+    def _abandon(self, subscription: Subscription) -> None:
+        self._session.abandoned.append(subscription)
+        self._reactor.push_soon()

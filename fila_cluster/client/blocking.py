@@ -1,0 +1,248 @@
+"""The blocking client."""
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from fila_cluster.client import checks, requests, views
+from fila_cluster.client.call import Call
+from fila_cluster.client.consumers import Consumer
+from fila_cluster.client.consuming import Subscription
+from fila_cluster.client.delivery import Delivery
+from fila_cluster.client.lease import Lease
+from fila_cluster.client.message import BytesLike, Message
+from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, timeout_seconds
+from fila_cluster.client.producing import FRAMES_IN_FLIGHT, Bulk
+from fila_cluster.client.pump import Pump
+from fila_cluster.client.sealing import seal_row
+from fila_cluster.client.session import Session
+from fila_cluster.client.settling import ACK, Settlement, settlement
+from fila_proto_zmq.commands import Command, Verb
+from fila_proto_zmq.errors import FilaError
+
+
+class Client:
+    """A connection to a broker for programs that block. Thread-safe: share one among threads.
+
+    It connects, and reconnects, by itself; every call answers or raises within ``timeout`` seconds (plus ``wait``, where
+    there is one). Calls that the broker refused before any work are retried until then. Use it as a context manager or
+    close it: that gives back at once what was received and not settled. All durations are seconds.
+    """
+
+    def __init__(self, endpoint: str | None = None, *, timeout: float = 5.0) -> None:
+        """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555)."""
+        self.endpoint = endpoint_or_default(endpoint)
+        self._session = Session(
+            self.endpoint,
+            self,
+            Delivery,
+            timeout_s=timeout_seconds(timeout),
+            client_version=CLIENT_VERSION,
+            random=Random(),
+        )
+        self._pump = Pump(self._session, self.endpoint)
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    def create_queue(self, name: str, *, visibility_timeout: float | None = None, max_attempts: int | None = None) -> None:
+        """Create a queue, and its dead letter queue ``<name>.dlq``.
+
+        ``visibility_timeout`` is how long a delivery is leased; after ``max_attempts`` deliveries a message is
+        dead-lettered (None: never). Raises :class:`QueueExistsError`.
+        """
+        self._ask(requests.create_queue(name, visibility_timeout, max_attempts))
+
+    def delete_queue(self, name: str, *, force: bool = False) -> None:
+        """Delete a queue with its messages. :class:`DeadLetterQueueNotEmptyError` while it has dead letters, unless ``force``."""
+        self._ask(requests.delete_queue(name, force))
+
+    def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
+        """All queues whose names start with ``prefix``, dead letter queues included, by name."""
+        return views.queue_infos(self._ask(requests.list_queues(prefix)))
+
+    def queue_stats(self, name: str) -> views.QueueStats:
+        """A queue's counters and its fairness keys."""
+        return views.queue_stats(self._ask(requests.queue_stats(name)))
+
+    def cluster_status(self) -> views.ClusterStatus:
+        """The cluster's workers as the router sees them."""
+        return views.cluster_status(self._ask(requests.cluster_status()))
+
+    # --- producing ----------------------------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        queue: str,
+        payload: BytesLike,
+        headers: Mapping[str, str] | None = None,
+        *,
+        fairness_key: str | None = None,
+        weight: int | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        deliver_at: datetime | None = None,
+        lease: float | None = None,
+    ) -> str:
+        """Enqueue a message and return its id once it is durable. See :class:`Message` for the options.
+
+        After a retryable error it may or may not be in the queue, unless ``details["refused"]`` says that it is not.
+        """
+        row = seal_row(payload, headers, fairness_key, weight, priority, delay, deliver_at, lease)
+        pending = self._session.enqueue(checks.queue_name(queue), row)
+        self._pump.complete(pending)
+        return pending.outcome()
+
+    def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
+        """Enqueue messages, of any number, in frames of up to a thousand; their ids in order, once all are durable.
+
+        :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
+        """
+        name, in_flight = checks.queue_name(queue), deque[Call]()
+        bulk = Bulk(queue, messages)
+        for command, then in bulk.frames():
+            in_flight.append(self._start(name, command, then))
+            if len(in_flight) == FRAMES_IN_FLIGHT:
+                self._pump.wait(in_flight.popleft())
+        for call in in_flight:
+            self._pump.wait(call)
+        return bulk.ids()
+
+    # --- consuming ----------------------------------------------------------------------------------------------------
+
+    def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[Delivery]:
+        """Up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
+
+        Each is leased to this client for the queue's visibility timeout, or until the client is closed or gone.
+        """
+        count, wait_ms = requests.message_count(max_messages), checks.wait_ms(wait)
+        name = checks.queue_name(queue)
+        deliveries = part = self._receive(name, count, wait_ms)
+        while len(deliveries) < count and requests.may_be_cut(part):
+            try:
+                part = self._receive(name, count - len(deliveries), 0)
+            except FilaError:  # what is there is leased: hand it over
+                break
+            deliveries = deliveries + part
+        return deliveries
+
+    def consume(self, queue: str, *, prefetch: int = 100, auto_extend: bool = True) -> Consumer:
+        """Deliveries as they come: an iterator, to be used in a ``with`` or closed, or left when its loop ends.
+
+        At most ``prefetch`` are leased to it and unsettled at a time. ``auto_extend`` renews their leases, those that the
+        caller holds included, as long as this client lives.
+        """
+        name, count = checks.queue_name(queue), requests.prefetch_count(prefetch)
+        subscribe = self._session.subscribe
+        return Consumer(self, self._pump.ask(lambda now: subscribe(name, count, now, auto_extend=bool(auto_extend))))
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge many at once. :class:`BatchError` if some failed; the others are done."""
+        self._settle_many(deliveries, ACK)
+
+    def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
+        """Fail many at once. :class:`BatchError` if some could not be; the others are done."""
+        self._settle_many(deliveries, settlement(Verb.NACK, error))
+
+    def redrive(self, dlq: str, count: int = 0, *, fairness_key: str | None = None) -> int:
+        """Send up to ``count`` pending dead letters (0: all) back to where they came from; how many went.
+
+        The timeout counts for each thousand.
+        """
+        redriving = requests.Redriving(dlq, count, fairness_key)
+        while (step := redriving.next_step()) is not None:
+            redriving.answered(self._ask(step))
+        return redriving.moved
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._pump.closed
+
+    def close(self) -> None:
+        """Give back everything unsettled, end all calls and iterators, and disconnect. Takes a second at most."""
+        self._pump.close(FilaError("this client is closed: open another one"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        pump = getattr(self, "_pump", None)  # None if the endpoint would not do
+        if pump is not None and not pump.closed:
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.endpoint}{', closed' if self.closed else ''}>"
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
+        return self._pump.ask(lambda now: self._session.call(key, command, now, then))
+
+    def _ask(self, request: requests.Request) -> Any:
+        call = self._start(request.key, request.command)
+        self._pump.wait(call)
+        return call.outcome()
+
+    def _receive(self, queue: str, count: int, wait_ms: int) -> list[Delivery]:
+        call = self._pump.ask(lambda now: self._session.receive(queue, count, wait_ms, now))
+        try:
+            self._pump.wait(call)
+        except BaseException:
+            self._pump.ask(lambda now: self._session.forget(call, now))
+            raise
+        deliveries: list[Delivery] = call.outcome()
+        return deliveries
+
+    def _settle_many(self, deliveries: Iterable[Delivery], how: Settlement) -> None:
+        settling = self._session.settle(requests.as_deliveries(deliveries), how)
+        self._pump.complete(settling)
+        failure = requests.failure_of(settling)
+        if failure is not None:
+            raise failure
+
+    def settle_one(self, delivery: Delivery, how: Settlement) -> None:
+        """What a delivery's verbs do."""
+        settling = self._session.settle((delivery,), how)
+        if not settling.done:
+            self._pump.complete(settling)
+        if settling.errors:
+            raise settling.errors.pop(0)
+
+    def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
+        """What ``delivery.extend`` does."""
+        call = self._pump.ask(lambda now: self._session.extend(delivery, duration_ms, now))
+        self._pump.wait(call)
+        call.outcome()
+
+    def forgotten(self, lease: Lease) -> None:
+        """A delivery was garbage-collected unsettled."""
+        self._session.forgotten.append(lease)
+
+    def _wait_for_delivery(self, subscription: Subscription) -> None:
+        pending = self._pump.ask(lambda _: subscription.want())
+        try:
+            self._pump.wait(pending)
+        finally:
+            subscription.unwant(pending)
+
+    def _unsubscribe(self, subscription: Subscription) -> None:
+        if subscription.ended or self.closed:
+            return
+        call = self._pump.ask(lambda now: self._session.unsubscribe(subscription, now))
+        if call is not None:
+            self._pump.wait(call)
+
+    def _abandon(self, subscription: Subscription) -> None:
+        self._session.abandoned.append(subscription)
+        self._pump.try_push()

@@ -1,0 +1,114 @@
+"""What a caller waits for, and one request on its way.
+
+The session completes a :class:`Pending`; whoever waits for it put a ``wake`` there. So the session knows neither futures
+nor locks, and both shells share it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from fila_proto_zmq.commands import Command, CreateQueue, DeleteQueue, Enqueue, Receive, Redrive
+from fila_proto_zmq.errors import FilaError
+
+T = TypeVar("T")
+
+_NOT_REPEATABLE = (Enqueue, Receive, Redrive, CreateQueue, DeleteQueue)
+"""Done twice, these do something else than done once; the broker recognises repetitions of all the others."""
+
+
+class Pending(Generic[T]):
+    """A result that is not there yet. Completed once, by the session."""
+
+    __slots__ = ("done", "error", "value", "wake")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: T = None  # type: ignore[assignment] # to be read when it is done without an error
+        self.error: FilaError | None = None
+        self.wake: Callable[[], object] | None = None
+
+    def finish(self, value: T | None = None, error: FilaError | None = None) -> None:
+        """Complete it and wake who waits; a second completion counts nothing."""
+        if self.done:
+            return
+        self.done = True
+        self.value = value  # type: ignore[assignment]
+        self.error = error
+        if self.wake is not None:
+            self.wake()
+
+    def outcome(self) -> T:
+        """The value, or the error raised; ask once."""
+        error, self.error = self.error, None  # the traceback holds this frame: no cycle through self
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return self.value
+
+
+class Call(Pending[Any]):
+    """One request: what was asked, until when it may take, and what follows its answer.
+
+    ``persistent`` calls are retried where that is safe; the others (heartbeats) have a next one anyway.
+    ``sent`` means that a broker may have it. ``retry_at`` is set between a refusal and the next attempt. ``then`` is the
+    session's own continuation, run before anybody is woken.
+    """
+
+    __slots__ = (
+        "attempts",
+        "command",
+        "deadline",
+        "frames",
+        "key",
+        "persistent",
+        "request",
+        "retry_at",
+        "sent",
+        "then",
+        "timeout",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        command: Command,
+        now: float,
+        timeout: float,
+        *,
+        then: "Callable[[Call], None] | None" = None,
+        persistent: bool = True,
+    ) -> None:
+        super().__init__()
+        self.key = key
+        self.command = command
+        self.timeout = timeout
+        self.deadline = now + timeout
+        self.then = then
+        self.persistent = persistent
+        self.request = 0
+        self.frames: list[bytes] = []
+        self.sent = False
+        self.attempts = 0
+        self.retry_at: float | None = None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be sent again although it may have been done."""
+        return not isinstance(self.command, _NOT_REPEATABLE)
+
+    def finish(self, value: Any = None, error: FilaError | None = None) -> None:
+        """Complete it: what follows comes first, and may refine the result; then who waits is woken."""
+        if self.done:
+            return
+        self.frames = []
+        self.value = value
+        self.error = error
+        if self.then is not None:
+            self.then(self)
+        super().finish(self.value, self.error)
+
+    def __str__(self) -> str:
+        name = type(self.command).__name__
+        return f"{name} of queue {self.key!r}" if self.key else name

@@ -1,0 +1,100 @@
+"""What ``consume()`` returns: an iterator of deliveries that is a context manager, blocking and asyncio.
+
+Taking a delivery that is there is one ``popleft``; only an empty buffer costs a lock or a future. Leaving, however it
+happens, gives back what nobody took; what the caller holds stays leased.
+"""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+from fila_cluster.client.consuming import Subscription
+from fila_cluster.client.delivery import AsyncDelivery, Delivery
+
+if TYPE_CHECKING:
+    from fila_cluster.client.asynchronous import AsyncClient
+    from fila_cluster.client.blocking import Client
+
+
+class Consumer:
+    """Deliveries of one queue as they come, until it is closed. Several threads may take from the same one."""
+
+    def __init__(self, client: "Client", subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._ready = subscription.ready
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        while True:
+            try:
+                return self._ready.popleft()
+            except IndexError:
+                if self._subscription.ended:
+                    self._stop()
+                self._client._wait_for_delivery(self._subscription)
+
+    def _stop(self) -> None:
+        if self._subscription.error is not None:
+            raise self._subscription.failure()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Give back at once what was prefetched and not taken; confirmed by the broker, if it answers."""
+        self._client._unsubscribe(self._subscription)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._subscription.ended:
+            self._client._abandon(self._subscription)
+
+
+class AsyncConsumer:
+    """Deliveries of one queue as they come, until it is closed. Several tasks may take from the same one."""
+
+    def __init__(self, client: "AsyncClient", subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._ready = subscription.ready
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncDelivery:
+        ready = self._ready
+        while not ready:
+            if self._subscription.ended:
+                self._stop()
+            await self._client._wait_for_delivery(self._subscription)
+        return cast(AsyncDelivery, ready.popleft())
+
+    def _stop(self) -> None:
+        if self._subscription.error is not None:
+            raise self._subscription.failure()
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Give back at once what was prefetched and not taken; confirmed by the broker, if it answers."""
+        await self._client._unsubscribe(self._subscription)
+
+    aclose = close
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if not self._subscription.ended:
+            self._client._abandon(self._subscription)

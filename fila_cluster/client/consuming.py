@@ -1,0 +1,335 @@
+"""Messages on their way out: subscriptions, what they prefetched, and keeping alive what the client holds.
+
+A heartbeat *is* the subscription (queue, credit, leases to renew): the same frame opens it, keeps its client alive, renews
+its leases and heals a restarted router or worker. Leases without a subscription (of ``receive``, and those that their
+caller kept after leaving ``consume``) are *loose*: their shard gets a plain heartbeat, and those of ``consume`` an
+extension.
+
+What arrives for nobody (a push that crossed an unsubscribe, the answer to a receive that was given up) is given back.
+"""
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from functools import partial
+from itertools import repeat
+from typing import Protocol, TypeAlias
+
+from fila_cluster.client.call import Call, Pending
+from fila_cluster.client.delivery import Delivery
+from fila_cluster.client.lease import AT_MOST_ONCE, Lease, Owner, duration_s
+from fila_cluster.client.settling import Indexes, fences_of
+from fila_proto_zmq.commands import (
+    Command,
+    Delivered,
+    Extend,
+    Goodbye,
+    Heartbeat,
+    LeaseBatch,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    Verb,
+)
+from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.names import root_name
+
+HEARTBEAT_S_MAX = 2.0
+"""How long an idle consumer may take to notice that its worker was restarted."""
+HEARTBEAT_S_MIN = 0.05
+RETRY_S_MAX = 0.5
+"""How long a subscription whose heartbeat was refused may take to notice that its worker is back."""
+GOODBYE_TIMEOUT_S = 1.0
+"""How long closing waits for the broker's confirmation."""
+
+Make: TypeAlias = Callable[[Lease, int, bytes, bool], Delivery]
+
+
+class Send(Protocol):
+    """Start a call of the session."""
+
+    def __call__(
+        self,
+        key: str,
+        command: Command,
+        then: Callable[[Call], None] | None = None,
+        *,
+        timeout: float | None = None,
+        persistent: bool = True,
+    ) -> Call:
+        """See :class:`Call`; without ``timeout``, the client's."""
+
+
+class Subscription:
+    """One ``consume()``: the deliveries that wait to be taken in ``ready``, and those who wait for deliveries.
+
+    ``confirm_by`` is when it fails unless the broker has confirmed it once; from then on it rides through everything.
+    ``error`` says why it ended, if its caller did not end it.
+    """
+
+    __slots__ = (
+        "auto_extend",
+        "beat_at",
+        "confirm_by",
+        "ended",
+        "error",
+        "failures",
+        "id",
+        "leases",
+        "prefetch",
+        "queue",
+        "ready",
+        "waiting",
+    )
+
+    def __init__(self, number: int, queue: str, prefetch: int, confirm_by: float, *, auto_extend: bool) -> None:
+        self.id = number
+        self.queue = queue
+        self.prefetch = prefetch
+        self.confirm_by = confirm_by
+        self.auto_extend = auto_extend
+        self.ready: deque[Delivery] = deque()
+        self.waiting: list[Pending[None]] = []
+        self.leases: dict[int, Lease] = {}
+        self.beat_at = -math.inf
+        self.failures = 0
+        self.ended = False
+        self.error: FilaError | None = None
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        waiting, self.waiting = self.waiting, []
+        for pending in waiting:
+            pending.finish()
+
+    def want(self) -> Pending[None]:
+        """Something to wait for until there is a delivery, or the end."""
+        pending: Pending[None] = Pending()
+        if self.ready or self.ended:
+            pending.finish()
+        else:
+            self.waiting.append(pending)
+        return pending
+
+    def unwant(self, pending: Pending[None]) -> None:
+        """Wait no longer."""
+        if not pending.done and pending in self.waiting:
+            self.waiting.remove(pending)
+
+    def failure(self) -> FilaError:
+        """Why it ended, to be raised; in each of several threads, hence a copy."""
+        assert self.error is not None
+        return copy(self.error)
+
+    def take_back(self) -> Indexes:
+        """Empty ``ready``: nobody will see these deliveries."""
+        leases: Indexes = {}
+        while self.ready:
+            delivery = self.ready.popleft()
+            delivery._settled = True
+            leases.setdefault(delivery._lease, []).append(delivery._index)
+        for lease, indexes in leases.items():
+            lease.ended(len(indexes))
+        return leases
+
+
+class Consumption:
+    """Everything that the client receives and holds.
+
+    ``now`` and ``timeout_s`` (the broker's patience with a silent client) are kept up to date by the session. ``due_at`` is
+    a lower bound of the time when :meth:`tick` has something to do.
+    """
+
+    def __init__(self, owner: Owner, make: Make, send: Send, call_timeout_s: float) -> None:
+        self.now = 0.0
+        self.timeout_s = math.inf
+        self.due_at = math.inf
+        self.subscriptions: dict[int, Subscription] = {}
+        self.forgotten: deque[Lease] = deque()
+        self.abandoned: deque[Subscription] = deque()
+        """Leases of deliveries, and subscriptions of iterators, that were garbage-collected. Appended to at any time, in
+        any thread."""
+        self._owner = owner
+        self._make = make
+        self._send = send
+        self._call_timeout_s = call_timeout_s
+        self._opened = 0
+        self._loose: defaultdict[str, dict[int, Lease]] = defaultdict(dict)
+        self._loose_beat_at = math.inf
+        self._roots: set[str] = set()
+
+    # --- what callers ask ---------------------------------------------------------------------------------------------
+
+    def subscribe(self, queue: str, prefetch: int, *, auto_extend: bool) -> Subscription:
+        """Open a subscription; its first heartbeat is what the broker hears of it."""
+        self._opened += 1
+        subscription = Subscription(self._opened, queue, prefetch, self.now + self._call_timeout_s, auto_extend=auto_extend)
+        self.subscriptions[subscription.id] = subscription
+        self._roots.add(root_name(queue))
+        self._beat(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> Call | None:
+        """End a subscription and give back what nobody took. The call that confirms it, None if it had ended before."""
+        if self.subscriptions.pop(subscription.id, None) is None:
+            return None
+        untaken = subscription.take_back()
+        self._end(subscription)
+        call = self._send(subscription.queue, Unsubscribe(subscription.id))  # first, or they would come straight back
+        return self._release(subscription.queue, untaken) or call
+
+    def expect(self, queue: str) -> None:
+        """Note that a receive is about to ask ``queue`` for messages."""
+        self._roots.add(root_name(queue))
+
+    def end_all(self) -> None:
+        """End all subscriptions on this side."""
+        for subscription in list(self.subscriptions.values()):
+            self._discard(subscription)
+
+    def goodbye(self) -> list[Call]:
+        """Have the broker give back everything that is not settled."""
+        return [self._send(root, Goodbye(), timeout=GOODBYE_TIMEOUT_S) for root in self._roots]
+
+    # --- what the broker sends ----------------------------------------------------------------------------------------
+
+    def received(self, queue: str, delivered: Delivered) -> list[Delivery]:
+        """The deliveries of a receive."""
+        deliveries = self._take(queue, delivered.batches, self._loose[queue], renewed=False)
+        self._schedule_loose(())
+        return deliveries
+
+    def pushed(self, queue: str, delivered: Delivered) -> None:
+        """Deliveries for a subscription."""
+        subscription = self.subscriptions.get(delivered.subscription)
+        if subscription is None:
+            self._send(queue, Unsubscribe(delivered.subscription))
+            self.give_back(queue, delivered.batches)
+            return
+        renewed = subscription.auto_extend
+        subscription.ready += self._take(queue, delivered.batches, subscription.leases, renewed=renewed)
+        if renewed:
+            shortest_s = min(map(duration_s, delivered.batches), default=math.inf)
+            self._schedule(subscription, self.now + self._interval_s(shortest_s))
+        subscription.wake()
+
+    def give_back(self, queue: str, batches: Iterable[LeaseBatch]) -> None:
+        """Return what arrived for nobody."""
+        fences: list[tuple[int, list[int]]] = [(batch.lease, []) for batch in batches if batch.lease != AT_MOST_ONCE]
+        if fences:
+            self._send(queue, Settle(Verb.RELEASE, fences))
+
+    def welcomed(self, timeout_s: float) -> None:
+        """A broker answers (again): tell it at once of everything that is held."""
+        self.timeout_s = timeout_s
+        for subscription in self.subscriptions.values():
+            self._schedule(subscription, self.now)
+        if self._loose:
+            self._loose_beat_at = self.now
+            self.due_at = self.now
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Send the heartbeats that are due."""
+        while self.forgotten:
+            self.forgotten.popleft().ended(1)
+        while self.abandoned:
+            self.unsubscribe(self.abandoned.popleft())
+        if self.now < self.due_at:
+            return
+        self.due_at = math.inf
+        for subscription in list(self.subscriptions.values()):
+            if subscription.beat_at <= self.now:
+                self._beat(subscription)
+            self.due_at = min(self.due_at, subscription.beat_at)
+        if self._loose_beat_at <= self.now:
+            self._beat_loose()
+        self.due_at = min(self.due_at, self._loose_beat_at)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _take(self, queue: str, batches: Iterable[LeaseBatch], group: dict[int, Lease], *, renewed: bool) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for batch in batches:
+            lease = Lease(queue, batch, self._owner, renewed=renewed)
+            lease.hold(group)
+            count, gone = lease.size, lease.id == AT_MOST_ONCE
+            deliveries += map(self._make, repeat(lease, count), range(count), batch.records, repeat(gone))
+        return deliveries
+
+    def _beat(self, subscription: Subscription) -> None:
+        held = subscription.leases.values() if subscription.auto_extend else ()
+        command = Subscribe(subscription.id, subscription.prefetch, [lease.id for lease in held])
+        subscription.beat_at = math.inf
+        self._schedule(subscription, self.now + self._interval_s(_shortest_s(held)))
+        then = partial(self._beaten, subscription)
+        self._send(subscription.queue, command, then, timeout=self._call_timeout_s, persistent=False)
+
+    def _beaten(self, subscription: Subscription, call: Call) -> None:
+        error = call.error
+        if subscription.ended:
+            return
+        if error is None:
+            subscription.confirm_by = math.inf
+            subscription.failures = 0
+            return
+        delay_s = min(RETRY_S_MAX, HEARTBEAT_S_MIN * 2.0**subscription.failures)
+        if error.retryable and self.now + delay_s < subscription.confirm_by:
+            subscription.failures = min(10, subscription.failures + 1)
+            self._schedule(subscription, self.now + delay_s)
+        else:
+            subscription.error = error
+            self._discard(subscription)
+
+    def _beat_loose(self) -> None:
+        self._loose = defaultdict(dict, {queue: group for queue, group in self._loose.items() if group})
+        subscribed = {root_name(subscription.queue) for subscription in self.subscriptions.values()}
+        for root in {root_name(queue) for queue in self._loose} - subscribed:
+            self._send(root, Heartbeat(), timeout=self._call_timeout_s, persistent=False)
+        for queue, group in self._loose.items():
+            self._extend(queue, [lease for lease in group.values() if lease.renewed])
+        self._loose_beat_at = math.inf
+        self._schedule_loose([lease for group in self._loose.values() for lease in group.values()])
+
+    def _extend(self, queue: str, leases: Sequence[Lease]) -> None:
+        durations: defaultdict[int, list[tuple[int, list[int]]]] = defaultdict(list)
+        for lease in leases:
+            durations[lease.renewal_ms].append((lease.id, []))
+        for duration_ms, fences in durations.items():
+            self._send(queue, Extend(fences, duration_ms), timeout=self._call_timeout_s, persistent=False)
+
+    def _schedule(self, subscription: Subscription, when: float) -> None:
+        subscription.beat_at = min(subscription.beat_at, when)
+        self.due_at = min(self.due_at, subscription.beat_at)
+
+    def _schedule_loose(self, leases: Sequence[Lease]) -> None:
+        if any(self._loose.values()):
+            when = self.now + self._interval_s(_shortest_s(lease for lease in leases if lease.renewed))
+            self._loose_beat_at = min(self._loose_beat_at, when)
+            self.due_at = min(self.due_at, self._loose_beat_at)
+
+    def _interval_s(self, shortest_s: float) -> float:
+        return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, self.timeout_s / 3, shortest_s / 3))
+
+    def _release(self, queue: str, leases: Indexes) -> Call | None:
+        ended = {lease: indexes for lease, indexes in leases.items() if lease.id != AT_MOST_ONCE}
+        return self._send(queue, Settle(Verb.RELEASE, fences_of(ended))) if ended else None
+
+    def _end(self, subscription: Subscription) -> None:
+        subscription.ended = True
+        leases = list(subscription.leases.values())
+        for lease in leases:
+            lease.hold(self._loose[subscription.queue])
+        self._schedule_loose(leases)
+        subscription.wake()
+
+    def _discard(self, subscription: Subscription) -> None:
+        self.subscriptions.pop(subscription.id, None)
+        subscription.take_back()
+        self._end(subscription)
+
+
+def _shortest_s(leases: Iterable[Lease]) -> float:
+    return min((duration_s(lease) for lease in leases), default=math.inf)

@@ -1,0 +1,95 @@
+"""Messages leased together, as the client holds them.
+
+The broker leases in batches, and so does the client keep count: one object per batch, nothing per message. A lease is held
+(kept alive, where its subscription says so) until its last delivery is settled or forgotten.
+"""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fila_proto_zmq.commands import IntColumn, LeaseBatch, TextColumn
+
+if TYPE_CHECKING:
+    from fila_cluster.client.delivery import Delivery
+    from fila_cluster.client.settling import Settlement
+
+AT_MOST_ONCE = 0
+"""The lease id of messages that were gone when they were delivered: there is nothing to settle."""
+
+
+class Owner(Protocol):
+    """The client that received a lease, as far as its deliveries know it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed: then its leases were given back."""
+
+    def settle_one(self, delivery: "Delivery", settlement: "Settlement") -> Any:
+        """End a delivery's lease. None, or what to await."""
+
+    def extend_one(self, delivery: "Delivery", duration_ms: int) -> Any:
+        """Renew a delivery's lease. None, or what to await."""
+
+    def forgotten(self, lease: "Lease") -> None:
+        """A delivery of ``lease`` was garbage-collected unsettled. Called at any time, in any thread."""
+
+
+def duration_s(batch: "LeaseBatch | Lease") -> float:
+    """How long the broker leases these messages for, unless renewed."""
+    return (batch.expires_ms - batch.leased_ms) / 1000
+
+
+class Lease:
+    """One delivered batch: ``size`` messages, of which ``unsettled`` are neither settled nor forgotten.
+
+    ``renewed`` says whether ``consume()`` renews it, ``renewal_ms`` by how much: by its own duration, or by what its caller
+    asked for, if that was longer, because a renewal must not cut an extension short.
+    ``group`` is the dict that holds this lease while it is held; the lease removes itself from there.
+    """
+
+    __slots__ = (
+        "expires_ms",
+        "fairness_key",
+        "group",
+        "id",
+        "leased_ms",
+        "owner",
+        "queue",
+        "renewal_ms",
+        "renewed",
+        "size",
+        "unsettled",
+        "weight",
+    )
+
+    def __init__(self, queue: str, batch: LeaseBatch, owner: Owner, *, renewed: bool) -> None:
+        self.id = batch.lease
+        self.queue = queue
+        self.leased_ms = batch.leased_ms
+        self.expires_ms = batch.expires_ms
+        self.fairness_key: TextColumn = batch.fairness_key
+        self.weight: IntColumn = batch.weight
+        self.size = len(batch.records)
+        self.unsettled = self.size
+        self.owner = owner
+        self.renewed = renewed
+        self.renewal_ms = max(1, batch.expires_ms - batch.leased_ms)
+        self.group: dict[int, Lease] | None = None
+
+    def hold(self, group: "dict[int, Lease]") -> None:
+        """Be held in ``group`` and in no other."""
+        self.let_go()
+        if self.unsettled > 0 and self.id != AT_MOST_ONCE:
+            group[self.id] = self
+            self.group = group
+
+    def let_go(self) -> None:
+        """Be held no more."""
+        if self.group is not None:
+            self.group.pop(self.id, None)
+            self.group = None
+
+    def ended(self, count: int) -> None:
+        """Count deliveries that are settled, expired or forgotten."""
+        self.unsettled -= count
+        if self.unsettled <= 0:
+            self.let_go()

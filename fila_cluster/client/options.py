@@ -1,0 +1,35 @@
+"""What a client is opened with."""
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fila_cluster.client import checks
+from fila_cluster.client.link import ENDPOINT_DEFAULT
+from fila_proto_zmq.errors import InvalidArgumentError
+
+TIMEOUT_MS_MAX = 24 * 3600 * 1000
+
+
+def _client_version() -> str:
+    try:
+        return f"python/{version('fila-cluster')}"
+    except PackageNotFoundError:  # run from a source tree
+        return "python"
+
+
+CLIENT_VERSION = _client_version()
+
+
+def endpoint_or_default(endpoint: Any) -> str:
+    """The argument, else ``FILA_ENDPOINT``, else this machine."""
+    if endpoint is None:
+        return os.environ.get("FILA_ENDPOINT") or ENDPOINT_DEFAULT
+    if not isinstance(endpoint, str):
+        raise InvalidArgumentError(f"endpoint={endpoint!r}: pass a str, for example {ENDPOINT_DEFAULT}")
+    return endpoint
+
+
+def timeout_seconds(timeout: Any) -> float:
+    """How long a call may take."""
+    return checks.positive_milliseconds("timeout", timeout, TIMEOUT_MS_MAX) / 1000

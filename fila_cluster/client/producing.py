@@ -1,0 +1,176 @@
+"""Messages on their way in: calls that come together travel together.
+
+Single enqueues that are made between two flushes (one tick of the event loop; threads that wait for the socket) go out as
+one ``Enqueue`` frame per queue. Batches (:class:`Bulk`) make frames of their own, large enough to amortise a frame and
+small enough to keep the broker's turn short, several of them in flight.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from functools import partial
+from itertools import islice, repeat
+from operator import itemgetter
+from typing import Any, cast
+
+from fila_cluster.client.call import Call, Pending
+from fila_cluster.client.sealing import Row, seal_batch, seal_rows
+from fila_proto_zmq.codec import from_fault
+from fila_proto_zmq.commands import Enqueue, Enqueued
+from fila_proto_zmq.errors import BatchError, FilaError, InvalidArgumentError, InvalidFrameError, PayloadTooLargeError
+from fila_proto_zmq.ids import format_id, format_run
+from fila_proto_zmq.limits import FRAME_BYTES_MAX
+
+MESSAGES_PER_FRAME = 1000
+FRAMES_IN_FLIGHT = 8
+_FIRST_FRAME_MESSAGES = 16
+"""A batch starts small: nobody knows yet how large its messages are, and the broker gets to work sooner."""
+_UNSENT = FilaError("not sent")
+
+
+def ids_of(enqueued: Enqueued, asked: int) -> list[str | FilaError]:
+    """One id or error for each of the ``asked`` messages of a frame."""
+    ids: list[str | FilaError] = [*format_run(enqueued.id_high, enqueued.id_low, enqueued.count)]
+    for index, fault in sorted(enqueued.faults, key=itemgetter(0)):
+        ids.insert(index, from_fault(fault))
+    if len(ids) != asked:
+        return [InvalidFrameError(f"the broker answered for {len(ids)} messages, {asked} were sent")] * asked
+    return ids
+
+
+class Producer:
+    """Collects single enqueues. :meth:`enqueue` may be called in any thread, the rest belongs to the session."""
+
+    def __init__(self, send: Callable[[str, Enqueue, "Callable[[Call], None]"], object]) -> None:
+        self._send = send
+        self._new: deque[tuple[str, Row, Pending[str]]] = deque()
+
+    def enqueue(self, queue: str, row: Row) -> Pending[str]:
+        """Enqueue a message with the next flush; the result is its id."""
+        pending: Pending[str] = Pending()
+        self._new.append((queue, row, pending))
+        return pending
+
+    def flush(self) -> None:
+        """Send what was enqueued since the last flush."""
+        if len(self._new) == 1:  # nothing to coalesce: half the work, for whoever enqueues one after the other
+            queue, row, pending = self._new.popleft()
+            self._send(queue, Enqueue([row[0]], *row[1:]), partial(_alone_answered, pending))
+        elif self._new:
+            self._flush_together()
+
+    def _flush_together(self) -> None:
+        queues: defaultdict[str, tuple[list[Row], list[Pending[str]]]] = defaultdict(lambda: ([], []))
+        while self._new:
+            queue, row, pending = self._new.popleft()
+            rows, waiting = queues[queue]
+            rows.append(row)
+            waiting.append(pending)
+        for queue, (rows, waiting) in queues.items():
+            for start, end in _frame_bounds([len(row[0]) for row in rows]):
+                self._send(queue, seal_rows(rows[start:end]), partial(_answered, waiting[start:end]))
+
+    def fail_all(self, error: FilaError) -> None:
+        """Fail what was not sent yet."""
+        while self._new:
+            self._new.popleft()[2].finish(error=copy(error))
+
+
+def _alone_answered(pending: Pending[str], call: Call) -> None:
+    enqueued: Enqueued = call.value
+    if call.error is None and enqueued.count == 1:
+        pending.finish(format_id(enqueued.id_high, enqueued.id_low))
+    else:
+        _answered((pending,), call)
+
+
+def _answered(waiting: Sequence[Pending[str]], call: Call) -> None:
+    asked = len(waiting)
+    results = ids_of(call.value, asked) if call.error is None else [call.error] * asked
+    for pending, result in zip(waiting, results, strict=True):
+        if isinstance(result, str):
+            pending.finish(result)
+        else:
+            pending.finish(error=copy(result))  # each is raised in a place of its own
+
+
+def _frame_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Cut a run of messages, given their sizes in bytes, into frames ``[start, end)``."""
+    start = size = 0
+    for index, length in enumerate(sizes):
+        if index > start and (size + length > FRAME_BYTES_MAX or index - start == MESSAGES_PER_FRAME):
+            yield start, index
+            start, size = index, 0
+        size += length
+    yield start, len(sizes)
+
+
+class Bulk:
+    """One ``enqueue_many``: gives out its frames in order, and gathers their results.
+
+    The shell sends what :meth:`frames` yields, ``FRAMES_IN_FLIGHT`` at a time, waits for all of them and returns
+    :meth:`ids`. The error of a whole frame (a queue that does not exist, a broker that is gone) ends the run: what comes
+    behind it would meet the same, and is not sent.
+    """
+
+    def __init__(self, queue: str, messages: Iterable[Any]) -> None:
+        self._queue = queue
+        self._messages = iter(messages)
+        self._results: list[str | FilaError] = []
+        self._all_accepted = True
+        self._failure: FilaError | None = None
+
+    def frames(self) -> Iterator[tuple[Enqueue, Callable[[Call], None]]]:
+        """Commands to send, each with what takes in its answer."""
+        count = _FIRST_FRAME_MESSAGES
+        while self._failure is None and (chunk := list(islice(self._messages, count))):
+            size = 0
+            for command, then in self._frames_of(chunk):
+                size += sum(map(len, command.envelopes))
+                yield command, then
+            fitting = FRAME_BYTES_MAX * len(chunk) // max(1, size)
+            count = max(1, min(MESSAGES_PER_FRAME, count * 8, fitting))
+
+    def ids(self) -> list[str]:
+        """The ids, in request order; :class:`BatchError` if some message was not accepted."""
+        if self._failure is not None:
+            self._results.extend(self._failure for _ in self._messages)
+        if self._all_accepted:
+            return cast(list[str], self._results)
+        failed = [index for index, result in enumerate(self._results) if not isinstance(result, str)]
+        raise BatchError(
+            f"{len(failed)} of {len(self._results)} messages were not enqueued to {self._queue!r}; "
+            f"the first is number {failed[0]}: {self._results[failed[0]]}",
+            self._results,
+        )
+
+    def _frames_of(self, chunk: Sequence[Any]) -> Iterator[tuple[Enqueue, Callable[[Call], None]]]:
+        command, faults = seal_batch(chunk)
+        if command is not None and len(chunk) > 1 and sum(map(len, command.envelopes)) > FRAME_BYTES_MAX:
+            half = len(chunk) // 2
+            yield from self._frames_of(chunk[:half])
+            yield from self._frames_of(chunk[half:])
+            return
+        start = len(self._results)
+        self._results.extend(repeat(_UNSENT, len(chunk)))
+        self._note(start, [_UNSENT] * (len(chunk) - len(faults)), faults)
+        if command is not None:
+            yield command, partial(self._answered, start, len(command.envelopes), faults)
+
+    def _answered(self, start: int, asked: int, faults: dict[int, InvalidArgumentError], call: Call) -> None:
+        results: list[str | FilaError]
+        if call.error is None:
+            results = ids_of(call.value, asked)
+            self._all_accepted &= not call.value.faults and call.value.count == asked
+        else:
+            results = [call.error] * asked
+            self._all_accepted = False
+            if not isinstance(call.error, PayloadTooLargeError):  # that is about this message, it travels alone
+                self._failure = call.error
+        self._note(start, results, faults)
+
+    def _note(self, start: int, results: list[str | FilaError], faults: dict[int, InvalidArgumentError]) -> None:
+        for index, fault in faults.items():  # ascending, so that each finds its place
+            results.insert(index, fault)
+            self._all_accepted = False
+        self._results[start : start + len(results)] = results

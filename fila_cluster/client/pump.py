@@ -1,0 +1,335 @@
+"""Many threads, one socket, no thread between a call and the wire.
+
+Leader and followers: the first thread that waits for an answer leads, that is, it sleeps on the socket's descriptor and
+takes in what arrives for everybody; the others sleep on a lock of their own until their answer is there. A leader whose
+answer has come passes the lead on. Sending needs no lead: the socket is touched only under the lock, for microseconds, and
+the leader sleeps outside of it (on the descriptor, not in ZeroMQ). So a lone call costs no switch of threads, and what many
+threads ask for coalesces while they wait for the lock.
+
+While nobody waits, nobody leads; then :class:`Keeper`, a daemon thread that starts with the first lease, sends the
+heartbeats.
+"""
+
+import math
+import os
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fila_cluster.client.call import Pending
+from fila_cluster.client.link import Link
+from fila_cluster.client.session import Session
+from fila_proto_zmq.errors import FilaError
+
+T = TypeVar("T")
+
+_SLEEP_S_MAX = 3600.0
+"""The longest single sleep: poll() takes an int of milliseconds."""
+
+
+class Pump:
+    """Moves a session's frames for as many threads as want to. Thread-safe, except that it must not be used in a signal
+    handler that interrupts one of its own calls (closing is possible there while that call sleeps).
+    """
+
+    def __init__(self, session: Session, endpoint: str) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._leader: int | None = None
+        self._lead_depth = 0
+        """How many calls of the leader's thread are waiting: more than one if a signal handler closes the client."""
+        self._leader_wakes_at = -math.inf
+        self._followers: dict[_Follower, None] = {}
+        self._no_leader = threading.Event()
+        self._refusal: FilaError | None = None
+        self._link = Link(endpoint)
+        self._bell = _Bell()
+        self._poller = select.poll()
+        for descriptor in (*self._link.descriptors, self._bell.descriptor):
+            self._poller.register(descriptor, select.POLLIN)
+        self._keeper = Keeper(self)
+        self._session.connect(time.monotonic())
+        _open_pumps.add(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can be used no more."""
+        return self._refusal is not None
+
+    def ask(self, start: Callable[[float], T]) -> T:
+        """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer."""
+        self._check_open()
+        with self._lock:
+            self._check_open()
+            now = time.monotonic()
+            asked = start(now)
+            self._exchange(now)
+        return asked
+
+    def complete(self, pending: Pending[Any]) -> None:
+        """Send what the session has collected, ``pending`` among it, and wait for that."""
+        self._check_open()
+        with self._lock:
+            self._check_open()
+            now = time.monotonic()
+            self._exchange(now)
+            if pending.done:
+                return
+            place = self._take_place(pending, now)
+        self._sleep(pending, place)
+
+    def wait(self, pending: Pending[Any]) -> None:
+        """Return when ``pending`` is done."""
+        with self._lock:
+            if pending.done:
+                return
+            place = self._take_place(pending, time.monotonic())
+        self._sleep(pending, place)
+
+    def try_push(self) -> None:
+        """Like :meth:`push`, unless it is closed or somebody has the lock, maybe this very thread: for finalizers."""
+        if not self.closed and self._lock.acquire(blocking=False):
+            try:
+                self._exchange(time.monotonic())
+            finally:
+                self._lock.release()
+
+    def close(self, error: FilaError) -> None:
+        """Take leave of the broker (a second at most), then end every call with ``error`` and close the socket."""
+        with self._lock:
+            if self.closed:
+                return
+            now = time.monotonic()
+            goodbyes = self._session.goodbye(now)
+            self._exchange(now)
+        for call in goodbyes:
+            self.wait(call)
+        self._shut(error)
+
+    def _shut(self, error: FilaError) -> None:
+        with self._lock:
+            if self.closed:
+                return
+            self._refusal = error
+            self._session.fail_all(error)
+            self._no_leader.clear()
+            another_leads = self._leader not in (None, threading.get_ident())
+        if another_leads:
+            self._no_leader.wait()
+        self._keeper.stop()
+        self._release()
+
+    def _release(self) -> None:
+        self._link.close()
+        self._bell.close()
+
+    def __del__(self) -> None:
+        keeper = getattr(self, "_keeper", None)  # None if the endpoint would not do
+        if keeper is not None:
+            keeper.alarm.set()
+            self._release()
+
+    def disown(self) -> None:
+        """After a fork, in the child: the socket is the parent's."""
+        self._lock = threading.Lock()
+        self._refusal = FilaError("this client was opened before the fork: open another one in the child process")
+
+    def keep(self) -> float | None:
+        """One round of the keeper: how long it may sleep now, None once it is to end."""
+        with self._lock:
+            if self.closed:
+                return None
+            now = time.monotonic()
+            self._keeper.wakes_at = -math.inf
+            self._exchange(now, arrived=True)
+            self._keeper.wakes_at = self._session.next_deadline()
+            return max(0.0, min(_SLEEP_S_MAX, self._keeper.wakes_at - now))
+
+    # --- inside: all of it under the lock, except for the sleeping ----------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            raise type(self._refusal)(self._refusal.message)
+
+    def _exchange(self, now: float, *, arrived: bool = False) -> None:
+        while self._link.exchange(self._session, now, arrived=arrived):
+            now, arrived = time.monotonic(), True
+        if self._leader is not None and self._session.next_deadline() < self._leader_wakes_at:
+            self._bell.ring()
+        if self._session.heartbeat_at < self._keeper.wakes_at:
+            self._keeper.wake_at(self._session.heartbeat_at)
+
+    def _take_place(self, pending: Pending[Any], now: float) -> "int | _Follower":
+        """Follow the thread that leads, or lead from now on, and sleep for so many milliseconds first."""
+        me = threading.get_ident()
+        if self._leader is not None and self._leader != me:
+            return _Follower(pending, self._followers)
+        self._leader = me
+        self._lead_depth += 1
+        pending.wake = self._wake_leader
+        return self._sleep_ms(now)
+
+    def _sleep(self, pending: Pending[Any], place: "int | _Follower") -> None:
+        if isinstance(place, int):
+            self._lead(pending, place)
+        else:
+            self._follow(place)
+
+    def _lead(self, pending: Pending[Any], sleep_ms: int) -> None:
+        try:
+            while True:
+                self._poller.poll(sleep_ms)
+                with self._lock:
+                    now = time.monotonic()
+                    self._leader_wakes_at = -math.inf
+                    if self._refusal is None:
+                        self._bell.silence()
+                        self._exchange(now, arrived=True)
+                    if pending.done:
+                        self._pass_on()
+                        return
+                    sleep_ms = self._sleep_ms(now)
+        except BaseException:  # an interrupt: somebody else must lead
+            with self._lock:
+                if self._leader == threading.get_ident():
+                    self._pass_on()
+            raise
+
+    def _sleep_ms(self, now: float) -> int:
+        self._leader_wakes_at = due = self._session.next_deadline()
+        return math.ceil(max(0.0, min(_SLEEP_S_MAX, due - now)) * 1000)
+
+    def _pass_on(self) -> None:
+        self._leader_wakes_at = -math.inf
+        self._lead_depth -= 1
+        if self._lead_depth:  # back to the call that a signal handler interrupted
+            return
+        self._leader = None
+        if self._followers:
+            follower = next(iter(self._followers))
+            self._leader = follower.thread
+            self._lead_depth = 1
+            follower.promote(self._wake_leader)
+        elif self._refusal is not None:
+            self._no_leader.set()
+
+    def _follow(self, follower: "_Follower") -> None:
+        try:
+            follower.sleep()
+        except BaseException:  # an interrupt: nobody must wait for this thread
+            with self._lock:
+                follower.leave()
+                if follower.promoted:
+                    self._pass_on()
+            raise
+        if follower.promoted:
+            self._lead(follower.pending, 0)
+
+    def _wake_leader(self) -> None:
+        if self._leader != threading.get_ident():
+            self._bell.ring()
+
+
+class _Follower:
+    """A thread that waits while another one leads."""
+
+    def __init__(self, pending: Pending[Any], followers: "dict[_Follower, None]") -> None:
+        self.pending = pending
+        self.thread = threading.get_ident()
+        self.promoted = False
+        self._followers = followers
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        followers[self] = None
+        pending.wake = self.leave
+
+    def sleep(self) -> None:
+        """Return when the answer is there, or when this thread is to lead."""
+        self._gate.acquire()
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        if self._followers.pop(self, self) is None:
+            self._gate.release()
+
+    def promote(self, wake: Callable[[], object]) -> None:
+        """Let this thread lead from now on."""
+        self.promoted = True
+        self.pending.wake = wake
+        self.leave()
+
+
+class _Bell:
+    """A descriptor that becomes readable when somebody rings."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._rope = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        os.set_blocking(self._rope, False)
+        self._ends = [self.descriptor, self._rope]
+        self._rung = False
+
+    def ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            os.write(self._rope, b"!")
+
+    def silence(self) -> None:
+        if self._rung:
+            self._rung = False
+            os.read(self.descriptor, 1)
+
+    def close(self) -> None:
+        while self._ends:
+            os.close(self._ends.pop())
+
+
+class Keeper:
+    """A daemon thread for what must be sent in time while no caller waits. It does not keep its pump alive."""
+
+    def __init__(self, pump: Pump) -> None:
+        self.wakes_at = math.inf
+        self._pump = weakref.ref(pump)
+        self.alarm = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def wake_at(self, when: float) -> None:
+        """Be awake then, or earlier."""
+        self.wakes_at = when
+        if self._thread is None:
+            arguments = (self._pump, self.alarm)
+            self._thread = threading.Thread(target=_keep, args=arguments, name="fila-cluster-keeper", daemon=True)
+            self._thread.start()
+        else:
+            self.alarm.set()
+
+    def stop(self) -> None:
+        """End the thread, and wait until it has ended."""
+        self.alarm.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _keep(reference: "weakref.ref[Pump]", alarm: threading.Event) -> None:
+    while True:
+        pump = reference()
+        sleep_s = None if pump is None else pump.keep()
+        if sleep_s is None:
+            return
+        pump = None  # so that the pump can be collected during the sleep
+        alarm.wait(sleep_s)
+        alarm.clear()
+
+
+_open_pumps: "weakref.WeakSet[Pump]" = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for pump in list(_open_pumps):
+        pump.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,188 @@
+"""The client's side of the protocol, without I/O: frames and requests in, frames and results out.
+
+A shell (blocking or asyncio) owns the socket and the clock and does this, whenever anything happens:
+
+1. give every frame that arrived to :meth:`Session.arrived`, a dropped link to :meth:`Session.disconnected`;
+2. call :meth:`Session.flush`: it sends what was collected, expires, retries and heartbeats;
+3. send everything in :attr:`Session.outgoing`, in order;
+4. come back when a frame arrives, when a caller asks for something, or at :meth:`Session.next_deadline`.
+
+``now`` is monotonic seconds everywhere. Results appear in the :class:`Pending` that each request returned.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from fila_cluster.client.call import Call, Pending
+from fila_cluster.client.connection import Connection
+from fila_cluster.client.consuming import Consumption, Make, Subscription
+from fila_cluster.client.lease import Owner
+from fila_cluster.client.producing import Producer
+from fila_cluster.client.sealing import Row
+from fila_cluster.client.settling import Settlement, Settler, Settling
+from fila_proto_zmq.codec import decode_body, from_fault
+from fila_proto_zmq.commands import DELIVERY, Command, Delivered, Extend, Receive, Verb, Welcome
+from fila_proto_zmq.errors import FilaError, InvalidFrameError
+from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
+
+if TYPE_CHECKING:
+    from fila_cluster.client.delivery import Delivery
+
+
+class Session:
+    """Joins connection, production, settlement and consumption of one client.
+
+    What only collects may be used in any thread: :meth:`enqueue`, :meth:`settle`, and the deques :attr:`forgotten` and
+    :attr:`abandoned`, where finalizers leave leases and subscriptions. Everything else needs the session for itself.
+    """
+
+    def __init__(
+        self, endpoint: str, owner: Owner, make: Make, *, timeout_s: float, client_version: str, random: Random
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._now = 0.0
+        self._connection = Connection(endpoint, client_version, self._welcomed, random)
+        self._producer = Producer(self._start)
+        self._settler = Settler(owner, self._start)
+        self._consumption = Consumption(owner, make, self._start, timeout_s)
+        self.outgoing: deque[list[bytes]] = self._connection.outgoing
+        self.enqueue: Callable[[str, Row], Pending[str]] = self._producer.enqueue
+        self.settle: Callable[[Sequence[Delivery], Settlement], Settling] = self._settler.settle
+        self.forgotten = self._consumption.forgotten
+        self.abandoned = self._consumption.abandoned
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def connect(self, now: float) -> None:
+        """The socket is there: greet the broker."""
+        self._at(now)
+        self._connection.greet(now)
+
+    def disconnected(self, now: float) -> None:
+        """The link dropped; the socket reconnects by itself."""
+        self._at(now)
+        self._connection.disconnected(now)
+
+    def arrived(self, parts: Sequence[bytes], now: float) -> None:
+        """Take in one frame. What is not of this protocol is dropped: nobody waits for it."""
+        self._at(now)
+        try:
+            header = unpack_header(parts[0])
+            key, body = str(parts[1], "utf-8"), parts[2]
+            if header.opcode == DELIVERY and not header.flags & REPLY:
+                self._consumption.pushed(key, decode_body(Delivered, body))
+            elif not self._connection.answer(header, body, now):
+                self._give_back(header, key, body)
+        except (InvalidFrameError, IndexError, UnicodeDecodeError):
+            return
+
+    def flush(self, now: float) -> None:
+        """Send what was collected, and do what is due."""
+        self._at(now)
+        self._producer.flush()
+        self._settler.flush()
+        self._connection.tick(now)
+        if self._connection.welcome is not None:
+            self._consumption.tick()
+
+    def next_deadline(self) -> float:
+        """When to call :meth:`flush` at the latest."""
+        return min(self._connection.due_at, self.heartbeat_at)
+
+    @property
+    def heartbeat_at(self) -> float:
+        """When the next heartbeat is due, also if nobody waits for anything."""
+        return self._consumption.due_at if self._connection.welcome is not None else math.inf
+
+    # --- what callers ask ---------------------------------------------------------------------------------------------
+
+    def call(self, key: str, command: Command, now: float, then: Callable[[Call], None] | None = None) -> Call:
+        """Ask for something that is neither collected nor kept alive."""
+        self._at(now)
+        return self._start(key, command, then)
+
+    def receive(self, queue: str, count: int, wait_ms: int, now: float) -> Call:
+        """Ask for messages; the result is a list of deliveries."""
+        self._at(now)
+        self._consumption.expect(queue)
+        timeout_s = self._timeout_s + wait_ms / 1000
+        return self._start(queue, Receive(count, wait_ms), self._received, timeout=timeout_s)
+
+    def extend(self, delivery: "Delivery", duration_ms: int, now: float) -> Call:
+        """Renew one delivery's lease."""
+        self._at(now)
+        lease = delivery._lease
+        command = Extend([(lease.id, [delivery._index])], duration_ms)
+        return self._start(lease.queue, command, partial(_extended, delivery, duration_ms))
+
+    def subscribe(self, queue: str, prefetch: int, now: float, *, auto_extend: bool) -> Subscription:
+        """Open a subscription."""
+        self._at(now)
+        return self._consumption.subscribe(queue, prefetch, auto_extend=auto_extend)
+
+    def unsubscribe(self, subscription: Subscription, now: float) -> Call | None:
+        """End a subscription; the call that confirms it, None if it had ended before."""
+        self._at(now)
+        return self._consumption.unsubscribe(subscription)
+
+    def forget(self, call: Call, now: float) -> None:
+        """Nobody waits for this call any more; what it receives, or has received, goes back."""
+        self._at(now)
+        if not call.done:
+            self._connection.forget(call)
+        elif isinstance(call.command, Receive) and call.error is None:
+            self._settler.settle(call.value, Settlement(Verb.RELEASE))
+
+    def goodbye(self, now: float) -> list[Call]:
+        """End everything in good order: the calls that confirm it, none if no broker is there."""
+        self._at(now)
+        self._consumption.end_all()
+        return [] if self._connection.welcome is None else self._consumption.goodbye()
+
+    def fail_all(self, error: FilaError) -> None:
+        """End every call, now."""
+        self._producer.fail_all(error)
+        self._settler.fail_all(error)
+        self._connection.fail_all(error)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _at(self, now: float) -> None:
+        self._now = self._consumption.now = now
+
+    def _start(
+        self,
+        key: str,
+        command: Command,
+        then: Callable[[Call], None] | None = None,
+        *,
+        timeout: float | None = None,
+        persistent: bool = True,
+    ) -> Call:
+        timeout_s = self._timeout_s if timeout is None else timeout
+        return self._connection.start(Call(key, command, self._now, timeout_s, then=then, persistent=persistent))
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        self._consumption.welcomed(welcome.consumer_timeout_ms / 1000)
+
+    def _received(self, call: Call) -> None:
+        if call.error is None:
+            call.value = self._consumption.received(call.key, call.value)
+
+    def _give_back(self, header: Header, key: str, body: bytes) -> None:
+        if header.opcode == Receive.opcode and not header.flags & ERROR:
+            self._consumption.give_back(key, decode_body(Delivered, body).batches)
+
+
+def _extended(delivery: "Delivery", duration_ms: int, call: Call) -> None:
+    if call.error is not None:
+        return
+    if call.value.faults:
+        call.error = from_fault(call.value.faults[0][2])
+        return
+    delivery._expires_ms = call.value.expires_ms
+    delivery._lease.renewal_ms = max(delivery._lease.renewal_ms, duration_ms)

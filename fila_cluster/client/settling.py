@@ -1,0 +1,180 @@
+"""Settlements on their way: many deliveries, few frames.
+
+Whatever is settled between two flushes goes out as one ``Settle`` frame per queue and manner (verb, error, metadata,
+delay). A lease whose deliveries are all in the frame travels as its number alone.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from fila_cluster.client import checks
+from fila_cluster.client.call import Call, Pending
+from fila_cluster.client.lease import AT_MOST_ONCE, Lease, Owner
+from fila_proto_zmq.codec import from_fault
+from fila_proto_zmq.commands import Fault, Fences, Settle, Verb
+from fila_proto_zmq.errors import AlreadySettledError, FilaError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from fila_cluster.client.delivery import Delivery
+
+Indexes: TypeAlias = dict[Lease, list[int]]
+
+
+class Settlement(NamedTuple):
+    """The manner in which deliveries end."""
+
+    verb: Verb
+    error: str = ""
+    metadata: bytes | None = None
+    after_ms: int = 0
+
+
+ACK = Settlement(Verb.ACK)
+
+
+def settlement(verb: Verb, error: object = "", metadata: object = None, after_ms: int = 0) -> Settlement:
+    """A settlement of arguments that a caller gave."""
+    return Settlement(verb, checks.error_text(error), checks.metadata_bytes(metadata), after_ms)
+
+
+class Settling(Pending[None]):
+    """One caller's deliveries. Done when every frame that carries some of them is answered."""
+
+    __slots__ = ("deliveries", "errors", "frames_left")
+
+    def __init__(self, deliveries: "Sequence[Delivery]") -> None:
+        super().__init__()
+        self.deliveries = deliveries
+        self.errors: dict[int, FilaError] = {}
+        """What went wrong, by position in ``deliveries``."""
+        self.frames_left = 0
+
+    def refused(self, leases: Indexes, error_of: Callable[[Lease, int], FilaError | None]) -> None:
+        """Note the errors that ``error_of`` finds for the deliveries of ``leases``."""
+        for position, delivery in enumerate(self.deliveries):
+            if position in self.errors or delivery._lease not in leases:
+                continue
+            error = error_of(delivery._lease, delivery._index)
+            if error is not None:
+                self.errors[position] = copy(error)
+                delivery._settled = not error.retryable
+
+    def frame_answered(self) -> None:
+        """Count an answered frame; the last one completes."""
+        self.frames_left -= 1
+        if self.frames_left <= 0:
+            self.finish()
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What goes out together, and on whose behalf."""
+
+    leases: Indexes = field(default_factory=dict)
+    members: list[Settling] = field(default_factory=list)
+
+    def add(self, settling: Settling, lease: Lease, indexes: list[int]) -> None:
+        known = self.leases.get(lease)
+        if known is None:
+            self.leases[lease] = indexes
+        else:
+            known.extend(indexes)
+        if not self.members or self.members[-1] is not settling:
+            self.members.append(settling)
+            settling.frames_left += 1
+
+
+class Settler:
+    """Collects settlements and sends them. :meth:`settle` may be called in any thread, the rest belongs to the session."""
+
+    def __init__(self, owner: Owner, send: Callable[[str, Settle, "Callable[[Call], None]"], object]) -> None:
+        self._owner = owner
+        self._send = send
+        self._new: deque[tuple[Settling, Settlement, Indexes]] = deque()
+
+    def settle(self, deliveries: "Sequence[Delivery]", how: Settlement) -> Settling:
+        """Claim deliveries for a settlement that goes out with the next flush."""
+        settling = Settling(deliveries)
+        leases: Indexes = {}
+        lease = None
+        for position, delivery in enumerate(deliveries):
+            if delivery._settled or delivery._lease.owner is not self._owner:
+                self._unclaimable(settling, position, how)
+                continue
+            delivery._settled = True
+            if delivery._lease is not lease:
+                lease = delivery._lease
+                indexes = leases.setdefault(lease, [])
+            indexes.append(delivery._index)
+        if leases:
+            self._new.append((settling, how, leases))
+        else:
+            settling.finish()
+        return settling
+
+    def flush(self) -> None:
+        """Send what was settled since the last flush."""
+        if not self._new:
+            return
+        frames: defaultdict[tuple[str, Settlement], _Frame] = defaultdict(_Frame)
+        while self._new:
+            settling, how, leases = self._new.popleft()
+            for lease, indexes in leases.items():
+                frames[lease.queue, how].add(settling, lease, indexes)
+        for (queue, how), frame in frames.items():
+            command = Settle(how.verb, fences_of(frame.leases), how.error, how.metadata, how.after_ms)
+            self._send(queue, command, partial(_answered, frame))
+
+    def fail_all(self, error: FilaError) -> None:
+        """Fail what was not sent yet."""
+        while self._new:
+            settling, _, leases = self._new.popleft()
+            settling.refused(leases, lambda lease, index: error)
+            settling.finish()
+
+    def _unclaimable(self, settling: Settling, position: int, how: Settlement) -> None:
+        delivery = settling.deliveries[position]
+        if delivery._lease.owner is not self._owner:
+            text = f"{delivery!r} was received by another client: settle it there"
+            settling.errors[position] = InvalidArgumentError(text)
+        elif delivery._lease.id != AT_MOST_ONCE:
+            settling.errors[position] = AlreadySettledError(f"{delivery!r} was settled before: settle each delivery once")
+        elif how.verb is not Verb.ACK:
+            text = f"{delivery!r} was delivered at most once, it was gone when it arrived: there is nothing to settle"
+            settling.errors[position] = AlreadySettledError(text)
+
+
+def fences_of(leases: Indexes) -> Fences:
+    """Deliveries as they travel."""
+    return [(lease.id, [] if len(indexes) == lease.size else indexes) for lease, indexes in leases.items()]
+
+
+def _answered(frame: _Frame, call: Call) -> None:
+    if call.error is not None:
+        error = call.error
+        _refuse(frame, lambda lease, index: error)
+    elif call.value.faults:
+        _refuse(frame, _finder(call.value.faults))
+    else:
+        for lease, indexes in frame.leases.items():
+            lease.ended(len(indexes))
+    for settling in frame.members:
+        settling.frame_answered()
+
+
+def _refuse(frame: _Frame, error_of: Callable[[Lease, int], FilaError | None]) -> None:
+    for settling in frame.members:
+        settling.refused(frame.leases, error_of)
+    for lease, indexes in frame.leases.items():
+        errors = (error_of(lease, index) for index in indexes)
+        lease.ended(sum(error is None or not error.retryable for error in errors))
+
+
+def _finder(faults: Sequence[tuple[int, int, Fault]]) -> Callable[[Lease, int], FilaError | None]:
+    """Look up errors by lease and index; index -1 is the whole lease's."""
+    known = {(lease, index): from_fault(fault) for lease, index, fault in faults}
+    return lambda lease, index: known.get((lease.id, index)) or known.get((lease.id, -1))

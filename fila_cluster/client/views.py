@@ -1,0 +1,106 @@
+"""What the broker says of itself: queues, keys, workers. The field names are those of ``--json``, too."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fila_proto_zmq import commands
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """One row of a queue list. ``depth`` is the sum of pending, in_flight and delayed."""
+
+    name: str
+    pending: int
+    in_flight: int
+    delayed: int
+    depth: int
+    consumers: int
+    paused: bool
+    is_dead_letter: bool
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStats:
+    """One fairness key of a queue. ``deficit`` is what it may still be served in this turn, in units of cost."""
+
+    fairness_key: str
+    weight: int
+    pending: int
+    in_flight: int
+    delayed: int
+    deficit: float
+    delivered: int
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats(QueueInfo):
+    """A queue in detail. ``oldest_pending_age`` is in seconds; the counters run since the queue's shard started."""
+
+    oldest_pending_age: float
+    quantum: int
+    enqueued: int
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+    dead_lettered: int
+    keys: list[KeyStats]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker as the router sees it: ``state`` is ``up`` or ``down``."""
+
+    name: str
+    pid: int
+    state: str
+    shards: list[int]
+    rss_bytes: int
+    queues: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The cluster as the router sees it."""
+
+    version: str
+    shards: int
+    workers: list[WorkerStatus]
+
+
+def queue_infos(reply: commands.QueueList) -> list[QueueInfo]:
+    """The rows of a list, by name."""
+    rows = (QueueInfo(**_info_fields(info)) for info in reply.queues)
+    return sorted(rows, key=lambda row: row.name)
+
+
+def queue_stats(reply: commands.QueueStats) -> QueueStats:
+    """One queue's statistics."""
+    return QueueStats(
+        **_info_fields(reply.info),
+        oldest_pending_age=reply.oldest_pending_ms / 1000,
+        quantum=reply.quantum,
+        enqueued=reply.enqueued,
+        delivered=reply.delivered,
+        acked=reply.acked,
+        nacked=reply.nacked,
+        expired=reply.expired,
+        dead_lettered=reply.dead_lettered,
+        keys=[KeyStats(**_fields(key)) for key in reply.keys],
+    )
+
+
+def cluster_status(reply: commands.ClusterStatus) -> ClusterStatus:
+    """The cluster's status."""
+    return ClusterStatus(reply.version, reply.shards, [WorkerStatus(**_fields(worker)) for worker in reply.workers])
+
+
+def _info_fields(info: commands.QueueInfo) -> dict[str, Any]:
+    return _fields(info) | {"depth": info.pending + info.in_flight + info.delayed}
+
+
+def _fields(struct: commands.Struct) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}

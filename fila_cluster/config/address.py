@@ -1,0 +1,69 @@
+"""Addresses as people write them, ``host:port`` or ``tcp://host:port``, and who can reach them."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from fila_proto_zmq.errors import InvalidConfigError
+
+_SHAPE = re.compile(r"(?:tcp://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5}|\*)")
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+"""Addresses that mean all of a machine's, and how to reach them from itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A TCP address to listen on. ``port`` 0: the system picks a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """Read an address; :class:`ValueError` says what one looks like."""
+        if isinstance(text, cls):
+            return text
+        match = _SHAPE.fullmatch(str(text))
+        port = 0 if match is None or match["port"] == "*" else int(match["port"])
+        if match is None or port > 65535:
+            raise ValueError("not an address: write HOST:PORT or tcp://HOST:PORT, with a port up to 65535")
+        return cls(match["host"].replace("*", "0.0.0.0"), port)
+
+    @property
+    def endpoint(self) -> str:
+        """The address as ZeroMQ and clients write it."""
+        return f"tcp://{self}"
+
+    @property
+    def reachable(self) -> Self:
+        """Where a client on this machine connects."""
+        return type(self)(_EVERYWHERE.get(self.host, self.host), self.port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+ConfiguredAddress = Annotated[Address, BeforeValidator(Address.parse), PlainSerializer(str)]
+"""An address as a configuration value."""
+
+
+def refuse_exposure(addresses: Iterable[Address], *, insecure: bool) -> None:
+    """Raise :class:`InvalidConfigError` for an address that other machines can reach, unless that is wanted."""
+    for address in addresses:
+        if not (insecure or address.is_loopback):
+            raise InvalidConfigError(
+                f"{address} can be reached from other machines, and nobody there would be asked for a key: "
+                "listen on 127.0.0.1, or add --insecure if the network is trusted"
+            )

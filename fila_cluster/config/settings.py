@@ -1,0 +1,89 @@
+"""What can be configured: one class per section of ``fila.toml``, with its defaults and bounds.
+
+Sections and keys come with the features that read them; an unknown one is an error, never ignored.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from fila_cluster.config.address import Address, ConfiguredAddress
+from fila_proto_zmq.limits import LEASE_MS_MAX, LEASE_MS_MIN, SHARDS_MAX
+
+ENV_PREFIX = "FILA_"
+ENV_DELIMITER = "__"
+
+CONSUMER_TIMEOUT_MS_MIN = 100
+"""A third of it is a client's heartbeat interval; shorter ones are only noise."""
+
+PAYLOAD_BYTES_MAX = 1 << 30
+"""A payload is held in memory several times on its way; what is larger belongs into an object store."""
+
+
+def _refuse_auth(enabled: bool) -> bool:
+    if enabled:
+        raise ValueError("this version has no authentication: leave it out, and listen on 127.0.0.1 only")
+    return enabled
+
+
+class Section(BaseModel):
+    """Base of the sections."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Server(Section):
+    """``[server]``. ``workers`` and ``shards``: None means that the data directory and the machine decide."""
+
+    listen_addr: ConfiguredAddress = Address("127.0.0.1", 5555)
+    data_dir: Path = Path("fila-data")
+    workers: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
+    shards: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
+
+
+class Scheduler(Section):
+    """``[scheduler]``. ``quantum`` is the cost that a key of weight 1 may spend per round."""
+
+    quantum: Annotated[int, Field(ge=1)] = 1000
+    visibility_timeout_ms: Annotated[int, Field(ge=LEASE_MS_MIN, le=LEASE_MS_MAX)] = 30_000
+    consumer_timeout_ms: Annotated[int, Field(ge=CONSUMER_TIMEOUT_MS_MIN, le=LEASE_MS_MAX)] = 15_000
+
+
+class Storage(Section):
+    """``[storage]``. ``os`` survives kill -9 of everything, ``fsync`` a loss of power too."""
+
+    durability: Literal["os", "fsync"] = "os"
+
+
+class Limits(Section):
+    """``[limits]``."""
+
+    max_payload_bytes: Annotated[int, Field(ge=1, le=PAYLOAD_BYTES_MAX)] = 16 * 1024 * 1024
+
+
+class Auth(Section):
+    """``[auth]``."""
+
+    enabled: Annotated[bool, AfterValidator(_refuse_auth)] = False
+
+
+class Dashboard(Section):
+    """``[dashboard]``."""
+
+    enabled: bool = True
+    listen_addr: ConfiguredAddress = Address("127.0.0.1", 8555)
+
+
+class Settings(BaseSettings):
+    """All of it. Load it with :func:`fila_cluster.config.loading.load`, which explains what is wrong."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, extra="forbid", frozen=True)
+
+    server: Server = Server()
+    scheduler: Scheduler = Scheduler()
+    storage: Storage = Storage()
+    limits: Limits = Limits()
+    auth: Auth = Auth()
+    dashboard: Dashboard = Dashboard()

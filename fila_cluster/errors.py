@@ -1,0 +1,56 @@
+"""Every error that fila-cluster raises, one class per code.
+
+:class:`FilaError` is the base of them all. An error carries ``code``, ``retryable``, ``retry_after`` (seconds) and ``details``;
+its text says what was wrong, with which value, and what to do. They are defined beside the wire protocol, because most of
+them are answers of the broker.
+"""
+
+from fila_proto_zmq.errors import (
+    AlreadySettledError,
+    BatchError,
+    DeadLetterQueueNotEmptyError,
+    FilaError,
+    InvalidArgumentError,
+    InvalidConfigError,
+    InvalidFrameError,
+    LeaseExpiredError,
+    LuaCompilationError,
+    MessageNotFoundError,
+    NotADeadLetterQueueError,
+    OverloadedError,
+    PayloadTooLargeError,
+    PermissionDeniedError,
+    QueueExistsError,
+    QueueNotFoundError,
+    RateLimitedError,
+    RequestTimeoutError,
+    ShardUnavailableError,
+    StorageError,
+    UnauthenticatedError,
+    UnsupportedVersionError,
+)
+
+__all__ = [
+    "AlreadySettledError",
+    "BatchError",
+    "DeadLetterQueueNotEmptyError",
+    "FilaError",
+    "InvalidArgumentError",
+    "InvalidConfigError",
+    "InvalidFrameError",
+    "LeaseExpiredError",
+    "LuaCompilationError",
+    "MessageNotFoundError",
+    "NotADeadLetterQueueError",
+    "OverloadedError",
+    "PayloadTooLargeError",
+    "PermissionDeniedError",
+    "QueueExistsError",
+    "QueueNotFoundError",
+    "RateLimitedError",
+    "RequestTimeoutError",
+    "ShardUnavailableError",
+    "StorageError",
+    "UnauthenticatedError",
+    "UnsupportedVersionError",
+]

@@ -1,0 +1,139 @@
+"""The data directory: who may use it, and what was fixed when it was made.
+
+``fila.json`` is its identity. ``lock`` keeps a second cluster out; it is an open file description that the supervisor
+shares with its children, so it is held until the *last* of them is gone. Killed supervisors leave orphans for a moment; who
+comes next waits for those, and finds ports and storage free.
+"""
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+
+from fila_cluster.supervisor.failure import CannotStartError
+
+FORMAT = 1
+IDENTITY_FILE = "fila.json"
+LOCK_FILE = "lock"
+
+ORPHANS_S_MAX = 10.0
+"""Children whose supervisor was killed stop within this time."""
+
+_LOOK_AGAIN_S = 0.02
+
+
+class DataDir:
+    """A data directory that is this process's own, as long as its lock is open here or in a child.
+
+    Opening touches nothing; :meth:`claim` makes what is missing. ``shards``: None if no cluster has lived here yet.
+    """
+
+    def __init__(self, path: Path, *, shared: bool = False) -> None:
+        """Take the lock if there is one to take; ``shared``: beside other holders of single shards.
+
+        Raises :class:`CannotStartError` if somebody else has it, or if this is no data directory of ours.
+        """
+        self.path = path.expanduser().absolute()
+        self._lock_fd: int | None = None
+        self._mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        try:
+            if self._lock_file.exists():
+                self._take_lock()
+            self.shards = self._read_shards()
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    @property
+    def lock(self) -> int:
+        """The claimed lock's descriptor, for children to inherit."""
+        assert self._lock_fd is not None
+        return self._lock_fd
+
+    def claim(self, shards: int) -> None:
+        """Make the directory if it is new, with ``shards`` for ever, and put this process's name on the lock."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are nobody else's business
+            if self._lock_fd is None:
+                self._take_lock()
+            os.truncate(self.lock, 0)
+            os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
+            if self._read_shards() != self.shards:
+                raise CannotStartError(f"somebody else made {self.path} at the same moment: start again")
+            if self.shards is None:
+                self._write_identity(shards)
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / LOCK_FILE
+
+    def _take_lock(self) -> None:
+        fd = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        give_up_at = time.monotonic() + ORPHANS_S_MAX
+        while not self._try_lock(fd):
+            holder = _pid_in(fd)
+            if time.monotonic() > give_up_at or _is_alive(holder):
+                os.close(fd)
+                raise CannotStartError(
+                    f"data directory {self.path} is in use by process {holder}: stop that one, or choose another --data-dir"
+                )
+            time.sleep(_LOOK_AGAIN_S)
+        self._lock_fd = fd
+
+    def _try_lock(self, fd: int) -> bool:
+        try:
+            fcntl.flock(fd, self._mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _read_shards(self) -> int | None:
+        identity = self.path / IDENTITY_FILE
+        try:
+            content = json.loads(identity.read_text())
+            known, shards = content["format"], content["shards"]
+        except FileNotFoundError:
+            self._refuse_lost_identity()
+            return None
+        except (ValueError, KeyError, TypeError):
+            raise CannotStartError(f"{identity} is damaged: restore it from a backup") from None
+        if known != FORMAT or not isinstance(shards, int):
+            raise CannotStartError(f"{identity} has format {known}, this version reads {FORMAT}: use a matching version")
+        return shards
+
+    def _refuse_lost_identity(self) -> None:
+        if any(self.path.glob("shard-*")):
+            raise CannotStartError(f"{self.path} holds shards but no {IDENTITY_FILE}: restore that file from a backup")
+
+    def _write_identity(self, shards: int) -> None:
+        """Write it whole or not at all."""
+        draft = self.path / f"{IDENTITY_FILE}.new"
+        with draft.open("w") as file:
+            json.dump({"format": FORMAT, "shards": shards}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(self.path / IDENTITY_FILE)
+        self.shards = shards
+
+    def _unusable(self, error: OSError) -> CannotStartError:
+        return CannotStartError(f"cannot use data directory {self.path}: {error.strerror}; choose another --data-dir")
+
+
+def _pid_in(fd: int) -> int:
+    text = os.pread(fd, 32, 0).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _is_alive(pid: int) -> bool:
+    if pid in {0, os.getpid()}:  # not written yet, or ours from before: in a container pids repeat
+        return False
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True

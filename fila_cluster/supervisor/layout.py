@@ -1,0 +1,77 @@
+"""What a cluster consists of: how many workers, which shards each, and what every process is told."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fila_cluster.config.settings import Settings
+from fila_cluster.supervisor.failure import CannotStartError
+from fila_router.settings import RouterSettings
+from fila_worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The numbers of processes. Invariant: 1 ≤ workers ≤ shards."""
+
+    workers: int
+    shards: int
+
+    def shards_of(self, worker: int) -> list[int]:
+        """The shards that a worker hosts, dealt like cards."""
+        return list(range(worker, self.shards, self.workers))
+
+
+def lay_out(workers: int | None, shards: int | None, fixed_shards: int | None) -> Layout:
+    """Choose the numbers: those asked for, those fixed in the data directory (None: a new one), those of the machine."""
+    if fixed_shards is not None and shards not in {None, fixed_shards}:
+        raise CannotStartError(
+            f"this data directory has {fixed_shards} shards, not {shards}: leave the number of shards out "
+            "(changing it is the work of `fila-cluster reshard`, which comes with a later version)"
+        )
+    shards = fixed_shards or shards or workers or cores()
+    workers = workers or min(cores(), shards)
+    if workers > shards:
+        raise CannotStartError(f"{workers} workers have only {shards} shards to share: use --workers {shards} or fewer")
+    return Layout(workers, shards)
+
+
+def cores() -> int:
+    """The CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def router_settings(settings: Settings, listen: str, worker_listen: str, shards: int) -> RouterSettings:
+    """What the router is told."""
+    return RouterSettings(
+        listen=listen,
+        worker_listen=worker_listen,
+        shards_total=shards,
+        consumer_timeout_ms=settings.scheduler.consumer_timeout_ms,
+        max_payload_bytes=settings.limits.max_payload_bytes,
+    )
+
+
+def worker_settings(
+    settings: Settings, name: str, router: str, data_dir: Path, shards: list[int], shards_total: int
+) -> WorkerSettings:
+    """What a worker is told."""
+    return WorkerSettings(
+        name=name,
+        router=router,
+        data_dir=str(data_dir),
+        shards=shards,
+        shards_total=shards_total,
+        durability=settings.storage.durability,
+        quantum=settings.scheduler.quantum,
+        visibility_timeout_ms=settings.scheduler.visibility_timeout_ms,
+        consumer_timeout_ms=settings.scheduler.consumer_timeout_ms,
+        max_payload_bytes=settings.limits.max_payload_bytes,
+    )
+
+
+def one_line(settings: msgspec.Struct) -> bytes:
+    """Settings as a child reads them from its standard input."""
+    return msgspec.json.encode(settings) + b"\n"

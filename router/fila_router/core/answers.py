@@ -1,0 +1,76 @@
+"""What a router says in its own name: the frames, and the errors with their reasons.
+
+``refused`` in an error's details means that no worker has seen the request: it may be repeated without a thought.
+"""
+
+from typing import Final
+
+from fila_proto_zmq.codec import encode_body, to_fault
+from fila_proto_zmq.commands import Reply
+from fila_proto_zmq.errors import (
+    FilaError,
+    OverloadedError,
+    ShardUnavailableError,
+    UnsupportedVersionError,
+)  # fmt: skip
+from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
+from fila_router.core.worker import Worker
+
+RETRY_S: Final = 0.2
+"""When to come again after a refusal: a worker restarts in about half a second, an overload passes in a tenth."""
+
+_UNREADABLE: Final = pack_header(0)
+
+
+def reply_frame(client: bytes, header: bytes, key: bytes, reply: Reply) -> list[bytes]:
+    """Answer the request of ``header``: a whole multipart frame, address first."""
+    return [client, pack_header(header[3], request_of(header), REPLY), key, encode_body(reply)]
+
+
+def error_frame(client: bytes, header: bytes, key: bytes, error: FilaError) -> list[bytes]:
+    """Refuse the request of ``header``; of request 0 and opcode 0 if that header can't be read."""
+    if len(header) != HEADER_BYTES or header[:2] != _UNREADABLE[:2]:
+        header = _UNREADABLE
+    answer = pack_header(header[3], request_of(header), REPLY | ERROR)
+    return [client, answer, key, encode_body(to_fault(error))]
+
+
+def request_of(header: bytes) -> int:
+    """The request id of a packed header."""
+    return int.from_bytes(header[10:], "big")
+
+
+def unavailable(shard: int) -> ShardUnavailableError:
+    """Nobody to forward to."""
+    return ShardUnavailableError(
+        f"shard {shard} has no live worker: it comes back by itself, try again in a moment",
+        retry_after=RETRY_S,
+        details={"refused": True, "shard": shard},
+    )
+
+
+def interrupted(shard: int) -> ShardUnavailableError:
+    """Forwarded, but the worker is gone."""
+    return ShardUnavailableError(
+        f"the worker of shard {shard} was lost before it answered: whether it did the work is unknown",
+        retry_after=RETRY_S,
+        details={"shard": shard},
+    )
+
+
+def overloaded(worker: Worker) -> OverloadedError:
+    """The worker's bound of open requests is reached."""
+    return too_busy(f"{worker.name} has {len(worker.in_flight)} requests of {worker.in_flight.bytes} bytes in hand")
+
+
+def too_busy(why: str) -> OverloadedError:
+    """Some bound is reached."""
+    return OverloadedError(f"{why}: try again in a moment", retry_after=RETRY_S, details={"refused": True})
+
+
+def no_common_version(versions: list[int]) -> UnsupportedVersionError:
+    """A greeting that can't be answered in any version it names."""
+    return UnsupportedVersionError(
+        f"protocol versions {versions[:10]} are not spoken here, only {list(VERSIONS)}: install a matching client",
+        details={"versions": list(VERSIONS)},
+    )

@@ -1,0 +1,112 @@
+"""Which worker holds which shard: learnt from the workers, ordered by epochs, forgotten when this process ends.
+
+A shard's epoch grows with every opening of its storage, so of two workers that claim a shard the higher epoch is right
+and the lower one is a ghost. An owner that is lost keeps its shards here until somebody registers them with a higher
+epoch: so its silence can end without ceremony, and the cluster's status still shows it.
+"""
+
+from collections import defaultdict
+from typing import Final
+
+from fila_proto_zmq.commands import Register, WorkerStatus
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.names import check_queue_name, shard_of
+from fila_router.core.worker import Worker
+
+CACHED_KEYS_MAX: Final = 200_000
+"""Routing keys whose shard is remembered (about 100 bytes each); beyond, the cache starts afresh."""
+
+
+class RoutingTable:
+    """Shards, their owners and epochs. Invariant: every owner is in ``workers``."""
+
+    def __init__(self, shards_total: int) -> None:
+        self.owners: list[Worker | None] = [None] * shards_total
+        self.epochs: list[int] = [0] * shards_total
+        self.workers: dict[bytes, Worker] = {}
+        self._shards: dict[bytes, int] = {}
+
+    def shard_of(self, key: bytes) -> int:
+        """The shard of a routing key; :class:`InvalidArgumentError` if it is no queue name."""
+        shard = self._shards.get(key)
+        return self._place(key) if shard is None else shard
+
+    def _place(self, key: bytes) -> int:
+        try:
+            name = key.decode()
+        except UnicodeDecodeError:
+            raise InvalidArgumentError(f"a routing key of {len(key)} bytes is not UTF-8: send the queue's name") from None
+        shard = shard_of(check_queue_name(name), len(self.owners))
+        if len(self._shards) >= CACHED_KEYS_MAX:
+            self._shards.clear()
+        self._shards[key] = shard
+        return shard
+
+    def shards_of(self, worker: Worker) -> list[int]:
+        """The shards that ``worker`` is the last known owner of."""
+        return [shard for shard, owner in enumerate(self.owners) if owner is worker]
+
+    def register(self, identity: bytes, offer: Register, now_ms: int) -> list[tuple[Worker, frozenset[int]]]:
+        """Let the worker own what it offers, and nothing else.
+
+        Returns the shards that changed hands or epochs, by their previous owners: requests for those are lost. Raises
+        :class:`InvalidArgumentError` and changes nothing if the offer is malformed or a shard's epoch is outdated.
+        """
+        self._check_offer(identity, offer)
+        worker = self.workers.get(identity)
+        if worker is None:
+            worker = self.workers[identity] = Worker(identity, offer.pid, offer.version, now_ms)
+        worker.registered(offer.pid, offer.version)
+        worker.seen(now_ms)
+        superseded = self._hand_over(worker, dict(offer.shards))
+        self._forget_idle()
+        return superseded
+
+    def _check_offer(self, identity: bytes, offer: Register) -> None:
+        if offer.worker.encode() != identity:
+            raise InvalidArgumentError(f"worker {offer.worker!r} registers as {identity!r}: the two names must agree")
+        if not offer.shards:
+            raise InvalidArgumentError(f"worker {offer.worker!r} offers no shards: give it at least one")
+        for shard, epoch in offer.shards:
+            self._check_shard(identity, shard, epoch)
+
+    def _check_shard(self, identity: bytes, shard: int, epoch: int) -> None:
+        if not 0 <= shard < len(self.owners):
+            raise InvalidArgumentError(f"no shard {shard} here: this cluster has shards 0 to {len(self.owners) - 1}")
+        owner, known = self.owners[shard], self.epochs[shard]
+        foreign = owner is not None and owner.identity != identity
+        if epoch < known or (foreign and epoch == known):
+            holder = owner.name if owner else "another worker"
+            raise InvalidArgumentError(
+                f"shard {shard} was opened by {holder} with epoch {known}, epoch {epoch} is outdated: stop this worker"
+            )
+
+    def _hand_over(self, worker: Worker, offered: dict[int, int]) -> list[tuple[Worker, frozenset[int]]]:
+        changed: defaultdict[Worker, set[int]] = defaultdict(set)
+        for shard, owner in enumerate(self.owners):
+            if owner is worker and shard not in offered:
+                changed[owner].add(shard)
+                self.owners[shard] = None
+        for shard, epoch in offered.items():
+            owner = self.owners[shard]
+            if owner is not None and (owner is not worker or epoch > self.epochs[shard]):
+                changed[owner].add(shard)
+            self.owners[shard] = worker
+            self.epochs[shard] = epoch
+        return [(owner, frozenset(shards)) for owner, shards in changed.items()]
+
+    def _forget_idle(self) -> None:
+        owners = set(self.owners)
+        self.workers = {identity: worker for identity, worker in self.workers.items() if worker in owners}
+
+    def forgive_silence(self, now_ms: int) -> None:
+        """Give all workers a fresh start: it was this process that did not listen."""
+        for worker in self.workers.values():
+            worker.seen_ms = now_ms
+
+    def status(self) -> list[WorkerStatus]:
+        """All workers by name, lost ones included."""
+        return [
+            WorkerStatus(worker.name, worker.pid, worker.state, self.shards_of(worker), worker.rss_bytes, worker.queues)
+            for worker in sorted(self.workers.values(), key=lambda worker: worker.identity)
+        ]

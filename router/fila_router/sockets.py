@@ -1,0 +1,80 @@
+"""The router's two sockets: the front for clients, the back for workers.
+
+Both are ZeroMQ ROUTERs that drop nothing silently: a peer that is gone or does not read is an error to the sender, and a
+newcomer takes over the identity of a peer whose old connection is not known to be dead yet.
+
+What waits towards a worker is bounded by the core, not here. Of a client, only so many frames are taken in advance (then its
+connection is not read from), and so many answers are kept that it does not fetch (then they are dropped, as for a client
+that is gone).
+"""
+
+import errno
+from typing import TypeAlias
+
+import zmq
+
+from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
+from fila_router.settings import RouterSettings
+
+Socket: TypeAlias = "zmq.Socket[bytes]"
+
+LINGER_MS = 500
+"""How long a stopping router tries to get its last answers out."""
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted, when all clients come back at once."""
+
+UNREAD_FRAMES_MAX = 1_000
+"""Frames of one client that wait here for their turn."""
+
+UNFETCHED_FRAMES_MAX = 100_000
+"""Answers and deliveries to one client that it has not fetched; far more than it can ask for in good faith."""
+
+_OPTIONS = {
+    zmq.ROUTER_MANDATORY: 1,
+    zmq.ROUTER_HANDOVER: 1,
+    zmq.LINGER: LINGER_MS,
+    zmq.BACKLOG: BACKLOG,
+    zmq.TCP_KEEPALIVE: 1,  # a peer whose machine is gone is noticed after 30 + 3 × 10 s
+    zmq.TCP_KEEPALIVE_IDLE: 30,
+    zmq.TCP_KEEPALIVE_INTVL: 10,
+    zmq.TCP_KEEPALIVE_CNT: 3,
+}
+_REASONS: dict[int | None, str] = {
+    errno.EADDRINUSE: "address already in use; stop the other process or choose another",
+    errno.EADDRNOTAVAIL: "this machine has no such address; correct",
+    errno.ENODEV: "this machine has no such address; correct",
+    errno.EACCES: "permission denied; use a port above 1023 or a directory that is yours in",
+    errno.EINVAL: "not an endpoint; use tcp://HOST:PORT or ipc://PATH in",
+    errno.ENAMETOOLONG: "the path is too long for a socket; use a shorter one in",
+}
+
+
+class CannotListenError(Exception):
+    """An endpoint is not to be had; the text says what to do."""
+
+
+def open_front(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socket:
+    """Listen for clients. A frame that no payload could excuse closes its sender's connection."""
+    frame_bytes_max = settings.max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
+    limits = {zmq.MAXMSGSIZE: frame_bytes_max, zmq.RCVHWM: UNREAD_FRAMES_MAX, zmq.SNDHWM: UNFETCHED_FRAMES_MAX}
+    return _listen(context, settings.listen, "--listen", _OPTIONS | limits)
+
+
+def open_back(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socket:
+    """Listen for workers."""
+    return _listen(context, settings.worker_listen, "--worker-listen", _OPTIONS | {zmq.RCVHWM: 0, zmq.SNDHWM: 0})
+
+
+def _listen(context: "zmq.Context[Socket]", endpoint: str, flag: str, options: dict[zmq.SocketOption, int]) -> Socket:
+    socket = context.socket(zmq.ROUTER)
+    for option, value in options.items():
+        socket.set(option, value)
+    socket.set(zmq.IPV6, int("[" in endpoint))
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        socket.close()
+        reason = _REASONS.get(error.errno, f"{error.strerror}; correct")
+        raise CannotListenError(f"cannot listen on {endpoint}: {reason} {flag}") from None
+    return socket

@@ -1,0 +1,38 @@
+"""Fixtures of all tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fila_cluster import Client
+from tests.support.cluster import Cluster, running
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers for the whole run. Tests use queues of their own and leave it alone otherwise."""
+    with running(tmp_path_factory.mktemp("cluster"), workers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of one worker for one test, which may do with it what it likes."""
+    with running(tmp_path / "data") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(shared_cluster: Cluster) -> Iterator[Client]:
+    """A client of the shared cluster."""
+    with shared_cluster.client() as client:
+        yield client
+
+
+@pytest.fixture
+def queue(client: Client, request: pytest.FixtureRequest) -> str:
+    """A fresh queue of the shared cluster, named after the test."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:120]
+    client.create_queue(name)
+    return name

@@ -1,0 +1,159 @@
+"""kill -9 of router and workers at random moments, under a confirmed producer and a consumer that settles in all ways.
+
+The clients survive, as they would on other machines. Whatever the broker confirmed must hold afterwards.
+"""
+
+import random
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fila_cluster import Client, Delivery, Message
+from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
+from tests.support.cluster import Cluster, eventually
+
+ROUNDS = 20
+QUEUE = "survivors"
+
+
+@dataclass
+class Books:
+    """What the clients know for sure. ``delivered`` maps an id to the attempts of its deliveries, in order."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    confirmed: set[str] = field(default_factory=set)
+    delivered: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    acked: set[str] = field(default_factory=set)
+    ack_unknown: set[str] = field(default_factory=set)
+    attempts_at_least: dict[str, int] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def receive(self, delivery: Delivery) -> None:
+        """A delivery came: it must be of a message that could still be there, with the attempts that were confirmed."""
+        with self.lock:
+            if delivery.id in self.acked:
+                self.wrong.append(f"{delivery.id} was delivered again after its ack was confirmed")
+            if delivery.attempts < self.attempts_at_least.get(delivery.id, 0):
+                self.wrong.append(f"{delivery.id} has {delivery.attempts} attempts: a confirmed nack was forgotten")
+            self.delivered[delivery.id].append(delivery.attempts)
+
+
+def produce(client: Client, books: Books, stop: threading.Event) -> None:
+    """Enqueue confirmed batches until told to stop; what fails is not counted on."""
+    number = 0
+    while not stop.is_set():
+        batch = [Message(b"%d" % (number + index), fairness_key=f"k{index % 7}") for index in range(20)]
+        number += len(batch)
+        try:
+            books.confirmed.update(client.enqueue_many(QUEUE, batch))
+        except BatchError as error:
+            books.confirmed.update(result for result in error.results if isinstance(result, str))
+        except FilaError:
+            time.sleep(0.01)  # the broker is down: that is the point
+
+
+def consume(client: Client, books: Books, stop: threading.Event, choice: random.Random) -> None:
+    """Receive and settle in all ways until told to stop."""
+    while not stop.is_set():
+        try:
+            deliveries = client.receive(QUEUE, 20, wait=0.2)
+        except FilaError:
+            time.sleep(0.01)
+            continue
+        for delivery in deliveries:
+            books.receive(delivery)
+            settle(delivery, books, choice)
+
+
+def settle(delivery: Delivery, books: Books, choice: random.Random) -> None:
+    """Ack most, nack some, give some back; remember what was confirmed."""
+    draw = choice.random()
+    try:
+        if draw < 0.7:
+            with books.lock:
+                books.ack_unknown.add(delivery.id)
+            delivery.ack()
+            with books.lock:
+                books.acked.add(delivery.id)
+        elif draw < 0.9:
+            delivery.nack("again")
+            with books.lock:
+                books.attempts_at_least[delivery.id] = delivery.attempts + 1
+        else:
+            delivery.retry(after=0.05)
+    except FilaError:
+        pass  # unknown or refused: nothing is counted on
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # those whose settling failed
+def test_twenty_kills_lose_nothing_and_bring_nothing_back(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    choice = random.Random(seed)
+    cluster = Cluster(tmp_path / "data", workers=2)
+    books, stop = Books(), threading.Event()
+    with Client(cluster.endpoint, timeout=2.0) as producer, Client(cluster.endpoint, timeout=2.0) as consumer:
+        producer.create_queue(QUEUE, visibility_timeout=2.0)
+        threads = [
+            threading.Thread(target=produce, args=(producer, books, stop)),
+            threading.Thread(target=consume, args=(consumer, books, stop, choice)),
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in range(ROUNDS):
+            time.sleep(choice.uniform(0.05, 0.6))  # the moment is what is being tried
+            cluster = killed_and_restarted(cluster)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        drain(consumer, books)
+    assert cluster.stop() == 0
+    cluster.close()
+    assert books.wrong == []
+    assert len(books.acked) > 200, "the test did too little to prove anything"
+    missing = books.confirmed - set(books.delivered) - books.ack_unknown
+    assert not missing, f"{len(missing)} confirmed messages were never delivered"
+
+
+def drain(client: Client, books: Books) -> None:
+    """Ack all that is left, leases that are still held by nobody included."""
+
+    def empty() -> bool:
+        deliveries = client.receive(QUEUE, 500, wait=0.1)
+        for delivery in deliveries:
+            books.receive(delivery)
+        client.ack(deliveries)
+        return client.queue_stats(QUEUE).depth == 0
+
+    eventually(empty, "an empty queue")
+
+
+def killed_and_restarted(cluster: Cluster) -> Cluster:
+    """The same cluster after kill -9 of all its processes."""
+    cluster.kill_all()
+    cluster.close()
+    return Cluster(cluster.data_dir, workers=None, listen=cluster.endpoint)
+
+
+def test_leases_outlive_a_kill_of_everything(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "data")
+    with cluster.client() as holder, cluster.client() as other:
+        holder.create_queue(QUEUE, visibility_timeout=4.0)
+        holder.enqueue_many(QUEUE, [Message(b"kept"), Message(b"left"), Message(b"waiting")])
+        kept, left = holder.receive(QUEUE, 2)
+        cluster = killed_and_restarted(cluster)
+        (waiting,) = other.receive(QUEUE, 10)
+        assert waiting.payload == b"waiting"
+        waiting.ack()
+        kept.ack()
+        (again,) = other.receive(QUEUE, 10, wait=10.0)
+        assert (again.payload, again.attempts, again.error) == (b"left", 1, "lease expired")
+        with pytest.raises(LeaseExpiredError):
+            left.ack()
+        again.ack()
+        assert other.queue_stats(QUEUE).depth == 0
+    cluster.close()

@@ -1,0 +1,333 @@
+"""The command line against a running cluster."""
+
+import base64
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fila_cluster import Client, Message
+from fila_cluster.cli.root import root
+from tests.support.cluster import PATIENCE_S, Cluster, command, environment, running
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running(tmp_path_factory.mktemp("cluster") / "data", "--shards", 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    with cluster.client() as client:
+        yield client
+
+
+@pytest.fixture
+def queue(client: Client) -> str:
+    name = f"cli/{uuid4().hex[:8]}"
+    client.create_queue(name)
+    return name
+
+
+class Shell:
+    """Runs commands in this process."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+
+    def run(self, *arguments: object, stdin: bytes | str = b"") -> Result:
+        return CliRunner().invoke(root, ["--endpoint", self.endpoint, *map(str, arguments)], input=stdin)
+
+    def out(self, *arguments: object, stdin: bytes | str = b"") -> str:
+        """The output of a command that works."""
+        result = self.run(*arguments, stdin=stdin)
+        assert (result.exit_code, result.stderr) == (0, ""), result.output
+        return result.stdout
+
+    def json(self, *arguments: object) -> Any:
+        """The one JSON line of a command that works."""
+        (line,) = self.out("--json", *arguments).splitlines()
+        return json.loads(line)
+
+    def error(self, *arguments: object, stdin: bytes | str = b"") -> str:
+        """The one line of a command that fails."""
+        result = self.run(*arguments, stdin=stdin)
+        assert (result.exit_code, result.stdout) == (1, ""), result.output
+        (line,) = result.stderr.splitlines()
+        return line
+
+    def misused(self, *arguments: object) -> str:
+        result = self.run(*arguments)
+        assert result.exit_code == 2
+        return result.stderr
+
+
+@pytest.fixture
+def shell(cluster: Cluster) -> Iterator[Shell]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield Shell(cluster.endpoint)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def test_status(shell: Shell):
+    text = shell.out("status")
+    assert "2 shards" in text
+    assert "worker-0  up" in text
+    assert text.rstrip().endswith("0–1")
+    status = shell.json("status")
+    assert status["shards"] == 2
+    (worker,) = status["workers"]
+    assert worker.keys() == {"name", "pid", "state", "shards", "rss_bytes", "queues"}
+    assert (worker["name"], worker["state"], worker["shards"]) == ("worker-0", "up", [0, 1])
+
+
+def test_queues_are_created_listed_inspected_and_deleted(shell: Shell):
+    name = f"life/{uuid4().hex[:8]}"
+    assert shell.out("queue", "create", name, "--visibility-timeout", "5m", "--max-attempts", 3) == f"created {name}\n"
+    assert [queue["name"] for queue in shell.json("queue", "list", "--prefix", name)] == [name, f"{name}.dlq"]
+    shell.out("enqueue", name, "x", "--key", "[bold]tenant[/]")
+    table = shell.out("queue", "list", "--prefix", name)
+    assert table.splitlines()[1].split()[:2] == [name, "1"]
+    assert "[bold]tenant[/]" in shell.out("queue", "inspect", name)
+    stats = shell.json("queue", "inspect", name)
+    assert (stats["name"], stats["pending"], stats["depth"], stats["enqueued"]) == (name, 1, 1, 1)
+    assert [(key["fairness_key"], key["pending"]) for key in stats["keys"]] == [("[bold]tenant[/]", 1)]
+    assert shell.out("queue", "delete", name) == f"deleted {name}\n"
+    assert shell.json("queue", "list", "--prefix", name) == []
+    assert shell.out("queue", "list", "--prefix", name) == "no queues\n"
+
+
+def test_the_longest_keys_are_shown_first_and_not_all(shell: Shell, client: Client, queue: str):
+    client.enqueue_many(queue, [Message(b"", fairness_key=f"key-{n}") for n in range(100) for _ in range(1 + (n == 77))])
+    text = shell.out("queue", "inspect", queue)
+    first, *_ = (line for line in text.splitlines() if line.startswith("key-"))
+    assert first.split() == ["key-77", "1", "2", "0", "0", "0", "1000"]
+    assert text.endswith("… and 70 more keys; --json shows all\n")
+
+
+def test_tables_fit_a_terminal_of_80_columns(shell: Shell, queue: str):
+    shell.out("enqueue", queue, "x")
+    for arguments in (("status",), ("queue", "list"), ("queue", "inspect", queue)):
+        assert max(map(len, shell.out(*arguments).splitlines())) <= 80
+
+
+# --- enqueueing -------------------------------------------------------------------------------------------------------
+
+
+def test_enqueue_prints_the_id(shell: Shell, client: Client, queue: str):
+    first = shell.out("enqueue", queue, "hä", "--header", "a=b=c", "--header", "d=", "--key", "k", "--priority", -2).strip()
+    (delivery,) = client.receive(queue)
+    assert (delivery.id, delivery.text(), delivery.headers) == (first, "hä", {"a": "b=c", "d": ""})
+    assert (delivery.fairness_key, delivery.priority) == ("k", -2)
+    delivery.ack()
+    assert shell.json("enqueue", queue, "x").keys() == {"id"}
+
+
+def test_a_dash_is_standard_input_as_one_payload(shell: Shell, client: Client, queue: str):
+    shell.out("enqueue", queue, "-", stdin=b"one\ntwo\n\xff")
+    (delivery,) = client.receive(queue)
+    assert delivery.payload == b"one\ntwo\n\xff"
+    delivery.ack()
+
+
+def test_a_delay(shell: Shell, queue: str):
+    shell.out("enqueue", queue, "later", "--delay", "2h")
+    assert shell.json("queue", "inspect", queue)["delayed"] == 1
+
+
+def test_a_file_of_messages(shell: Shell, client: Client, queue: str, tmp_path: Path):
+    file = tmp_path / "messages.jsonl"
+    file.write_text(
+        '{"payload": "a", "fairness_key": "x", "headers": {"h": "1"}}\n'
+        "\n"
+        '{"payload_base64": "/w==", "priority": 5}\n'
+        '{"payload": "c"}'
+    )
+    assert shell.out("enqueue", queue, "--file", file) == "enqueued: 3\n"
+    deliveries = client.receive(queue, 10)
+    assert sorted(delivery.payload for delivery in deliveries) == [b"a", b"c", b"\xff"]
+    client.ack(deliveries)
+
+
+def test_a_long_file_goes_in_batches(shell: Shell, client: Client, queue: str, tmp_path: Path):
+    file = tmp_path / "messages.jsonl"
+    file.write_text("".join(f'{{"payload": "{number}"}}\n' for number in range(2500)))
+    assert shell.json("enqueue", queue, "--file", file) == {"enqueued": 2500}
+    assert client.queue_stats(queue).pending == 2500
+
+
+def test_a_stream_of_messages(shell: Shell, client: Client, queue: str):
+    assert shell.out("enqueue", queue, "--file", "-", stdin='{"payload": "a"}\n{"payload": "b"}\n') == "enqueued: 2\n"
+    assert client.queue_stats(queue).pending == 2
+
+
+def test_a_bad_line_is_named_and_what_stands_before_it_is_in(shell: Shell, client: Client, queue: str, tmp_path: Path):
+    file = tmp_path / "messages.jsonl"
+    file.write_text('{"payload": "a"}\n{"payload": "b"}\n{"payload": 3}\n{"payload": "d"}\n')
+    error = shell.error("enqueue", queue, "--file", file)
+    assert error.startswith(f"Error: {file} line 3: the payload is a string")
+    assert error.endswith("the 2 messages before it are in")
+    assert client.queue_stats(queue).pending == 2
+
+
+def test_a_message_that_the_broker_refuses_is_named_by_its_line(shell: Shell, client: Client, queue: str):
+    error = shell.error("enqueue", queue, "--file", "-", stdin='{"payload": "a"}\n\n{"payload": "b", "delay": -1}\n')
+    assert error.startswith("Error: standard input line 3: ")
+    assert "-1" in error
+    assert client.queue_stats(queue).pending == 1
+
+
+def test_a_file_that_is_not_there_or_a_queue_that_is_not_there(shell: Shell, queue: str, tmp_path: Path):
+    assert "cannot read" in shell.error("enqueue", queue, "--file", tmp_path / "missing")
+    assert "no-such-queue" in shell.error("enqueue", "no-such-queue", "--file", "-", stdin='{"payload": "a"}\n')
+
+
+# --- consuming --------------------------------------------------------------------------------------------------------
+
+
+def test_consume_prints_one_object_a_line_and_acks(shell: Shell, client: Client, queue: str):
+    ids = [client.enqueue(queue, payload, {"n": "1"}) for payload in ("hä\n".encode(), b"\xff")]
+    text, binary = lines(shell.out("consume", queue, "--count", 2))
+    assert [text["id"], binary["id"]] == ids
+    assert (text["payload"], binary["payload_base64"]) == ("hä\n", base64.b64encode(b"\xff").decode())
+    assert (text["queue"], text["headers"], text["attempts"]) == (queue, {"n": "1"}, 0)
+    assert text["enqueued_at"].endswith("+00:00")
+    assert client.queue_stats(queue).depth == 0
+
+
+def test_consume_stops_when_nothing_comes(shell: Shell, client: Client, queue: str):
+    assert shell.out("consume", queue, "--wait", 0) == ""
+    client.enqueue_many(queue, [])
+    for number in range(250):
+        client.enqueue(queue, b"%d" % number)
+    assert len(lines(shell.out("consume", queue, "--wait", "100ms"))) == 250
+    assert client.queue_stats(queue).depth == 0
+
+
+def test_consume_takes_no_more_than_it_is_asked_for(shell: Shell, client: Client, queue: str):
+    for _ in range(5):
+        client.enqueue(queue, b"")
+    assert len(lines(shell.out("consume", queue, "--count", 3))) == 3
+    assert client.queue_stats(queue).pending == 2
+
+
+def test_looking_gives_everything_back_uncounted(shell: Shell, client: Client, queue: str):
+    for _ in range(150):
+        client.enqueue(queue, b"")
+    assert len(lines(shell.out("consume", queue, "--wait", 0, "--no-ack"))) == 150
+    (delivery,) = client.receive(queue, wait=PATIENCE_S)
+    assert delivery.attempts == 0
+    delivery.ack()
+    assert client.queue_stats(queue).pending == 149
+
+
+def test_dead_letters_say_where_they_come_from_and_go_back(shell: Shell, client: Client, queue: str):
+    for key in ("a", "b", "b"):
+        client.enqueue(queue, b"", fairness_key=key)
+    for delivery in client.receive(queue, 3):
+        delivery.fail("broken")
+    (dead,) = lines(shell.out("consume", f"{queue}.dlq", "--count", 1, "--no-ack"))
+    assert (dead["reason"], dead["source_queue"], dead["error"], dead["attempts"]) == ("failed", queue, "broken", 1)
+    assert dead["dead_lettered_at"]
+    assert shell.json("redrive", f"{queue}.dlq", "--key", "b", "--count", 1) == {"redriven": 1}
+    assert shell.out("redrive", f"{queue}.dlq") == "redriven: 2\n"
+    assert client.queue_stats(queue).pending == 3
+
+
+def start(cluster: Cluster, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command("--endpoint", cluster.endpoint, *arguments),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_consume_runs_until_it_is_stopped(cluster: Cluster, client: Client, queue: str, number: signal.Signals):
+    with start(cluster, "consume", queue) as consumer:
+        client.enqueue(queue, b"x")
+        assert json.loads(consumer.stdout.readline())["payload"] == "x"
+        consumer.send_signal(number)
+        assert consumer.wait(PATIENCE_S) == 0
+        assert consumer.stderr.read() == ""
+    assert client.queue_stats(queue).depth == 0
+
+
+def test_what_nobody_reads_is_not_acked(cluster: Cluster, client: Client, queue: str):
+    with start(cluster, "consume", queue) as consumer:
+        consumer.stdout.close()
+        client.enqueue(queue, b"x")
+        assert consumer.wait(PATIENCE_S) != 0
+        assert "Traceback" not in consumer.stderr.read()
+        (delivery,) = client.receive(queue, wait=PATIENCE_S)
+        assert (delivery.payload, delivery.attempts) == (b"x", 0)
+        delivery.ack()
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def test_failures_are_one_line(shell: Shell):
+    assert "no-such-queue" in shell.error("queue", "inspect", "no-such-queue")
+    assert "bad queue name" in shell.error("queue", "create", "no such name")
+    assert ".dlq" in shell.error("queue", "create", "orders.dlq")
+    assert "no-such-queue" in shell.error("redrive", "no-such-queue.dlq")
+    assert shell.error("--json", "queue", "delete", "no-such-queue").startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("nonsense",), "No such command"),
+        (("queue", "nonsense"), "No such command"),
+        (("queue", "create"), "Missing argument"),
+        (("queue", "create", "q", "--visibility-timeout", "soon"), "500ms, 30s, 5m, 2h"),
+        (("enqueue", "q"), "give a PAYLOAD"),
+        (("enqueue", "q", "x", "--file", "y"), "give a PAYLOAD"),
+        (("enqueue", "q", "--file", "y", "--key", "k"), "leave out --header"),
+        (("enqueue", "q", "x", "--header", "novalue"), "name=value"),
+        (("consume", "q", "--count", "0"), "--count"),
+        (("up", "--workers", "many"), "--workers"),
+    ],
+)
+def test_misuse_is_exit_code_2(shell: Shell, arguments: tuple[str, ...], reason: str):
+    assert reason in shell.misused(*arguments)
+
+
+def test_nobody_there_is_a_failure_in_time(tmp_path: Path):
+    result = subprocess.run(
+        command("status"),
+        env=environment(FILA_ENDPOINT=f"ipc://{tmp_path}/nobody"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert "nobody" in line
+
+
+def test_help_needs_no_cluster_and_imports_no_command():
+    script = "import sys; from fila_cluster.cli.root import root; root(['--help'], standalone_mode=False); print([m for m in ('pydantic', 'rich', 'rocksdict') if m in sys.modules])"
+    result = subprocess.run([*command()[:2], script], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+    for name in root.list_commands(None):
+        assert f"  {name} " in result.stdout

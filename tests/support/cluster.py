@@ -1,0 +1,158 @@
+"""A real cluster for tests: ``fila-cluster up`` on a free port and a data directory of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import psutil
+
+from fila_cluster import Client, ClusterStatus, WorkerStatus
+from fila_cluster.errors import FilaError
+
+PATIENCE_S = 20.0
+
+
+def command(*arguments: object) -> list[str]:
+    """The command line of ``fila-cluster``."""
+    return [sys.executable, "-c", "from fila_cluster.cli import main; main()", *map(str, arguments)]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment without what would configure a cluster, with ``changes``."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith("FILA_")} | changes
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait until ``condition`` holds; fail after a while."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_at, f"never happened: {what}"
+        time.sleep(0.02)
+
+
+class Cluster:
+    """A running ``fila-cluster up``."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *flags: object,
+        workers: int | None = 1,
+        listen: str = "127.0.0.1:0",
+        cwd: Path | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        number = [] if workers is None else ["--workers", workers]
+        self.supervisor = subprocess.Popen(
+            command("up", "--data-dir", data_dir, "--listen", listen, *number, *flags),
+            cwd=cwd,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log: list[str] = []
+        """Lines of standard error so far."""
+        self._reader = Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        self.ready_line = self._read_ready()
+        self.endpoint = self.ready_line.removeprefix("ready: ").split(" ")[0]
+
+    def _read_ready(self) -> str:
+        assert self.supervisor.stdout
+        line = self.supervisor.stdout.readline()
+        assert re.fullmatch(r"ready: tcp://\S+ · (dashboard \S+ · )?\d+ workers\n", line), (line, self.log)
+        return line.strip()
+
+    def _read_log(self) -> None:
+        assert self.supervisor.stderr
+        for line in self.supervisor.stderr:
+            self.log.append(line.rstrip())
+
+    def client(self, timeout: float = 10.0) -> Client:
+        """A client of it; close it."""
+        return Client(self.endpoint, timeout=timeout)
+
+    def status(self) -> ClusterStatus:
+        """The cluster's status."""
+        with self.client() as client:
+            return client.cluster_status()
+
+    def worker_of(self, shard: int) -> WorkerStatus:
+        """Who holds a shard."""
+        return next(worker for worker in self.status().workers if shard in worker.shards)
+
+    def children(self) -> list[psutil.Process]:
+        """Router and workers."""
+        return psutil.Process(self.supervisor.pid).children()
+
+    def router_pid(self) -> int:
+        """Of the router."""
+        return next(child.pid for child in self.children() if "fila_router" in child.cmdline())
+
+    def all_up(self) -> bool:
+        """Whether every worker serves."""
+        try:
+            return all(worker.state == "up" for worker in self.status().workers)
+        except FilaError:
+            return False
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Stop it as a person would; returns the exit code."""
+        self.supervisor.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end."""
+        code = self.supervisor.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return code
+
+    def kill_all(self) -> None:
+        """Kill -9 everything, the supervisor first, so that it restarts nobody."""
+        children = self.children()
+        self.supervisor.kill()
+        for child in children:
+            child.kill()
+        self.wait()
+        eventually(lambda: all(map(_is_dead, children)), "the children's end")
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.supervisor.poll() is None:
+            self.kill_all()
+        assert self.supervisor.stdout
+        assert self.supervisor.stderr
+        self.supervisor.stdout.close()
+        self.supervisor.stderr.close()
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)  # orphans are reaped when init gets to it
+    except psutil.NoSuchProcess:
+        return True
+
+
+@contextmanager
+def running(
+    data_dir: Path,
+    *flags: object,
+    workers: int | None = 1,
+    listen: str = "127.0.0.1:0",
+    cwd: Path | None = None,
+) -> Iterator[Cluster]:
+    """A cluster that is gone afterwards. ``flags`` are those of ``fila-cluster up``; ``workers`` None: its own choice."""
+    cluster = Cluster(data_dir, *flags, workers=workers, listen=listen, cwd=cwd)
+    try:
+        yield cluster
+    finally:
+        cluster.close()

@@ -1,0 +1,109 @@
+"""Arguments: what is refused, and in which words."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from fila_cluster.client import checks
+from fila_cluster.errors import InvalidArgumentError
+from fila_proto_zmq.limits import ERROR_TEXT_BYTES_MAX, METADATA_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("seconds", "milliseconds"),
+    [(0, 0), (0.0, 0), (1, 1000), (0.0001, 1), (1.5, 1500), (0.1, 100), (2.675, 2675), (Fraction(1, 2), 500)],
+)
+def test_seconds_become_whole_milliseconds_and_never_fewer(seconds, milliseconds):
+    assert checks.delay_ms(seconds) == milliseconds
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), 10**400, True, "1", None, timedelta(1)])
+def test_bad_durations(seconds):
+    with pytest.raises(InvalidArgumentError, match="delay="):
+        checks.delay_ms(seconds)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.0, -5, 13 * 3600])
+def test_bad_leases(seconds):
+    with pytest.raises(InvalidArgumentError, match="lease="):
+        checks.lease_ms(seconds)
+
+
+def test_no_lease_is_the_queues():
+    assert checks.lease_ms(None) == 0
+    assert checks.lease_ms(1e-9) == 1
+
+
+def test_deliver_at():
+    assert checks.due_ms(None) == 0
+    assert checks.due_ms(datetime(2026, 1, 1, tzinfo=UTC)) == 1_767_225_600_000
+    assert checks.due_ms(datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))) == 1_767_225_600_000
+    assert checks.due_ms(datetime(1960, 1, 1, tzinfo=UTC)) == 1
+
+
+def test_naive_datetimes_are_refused_and_the_way_out_is_named():
+    with pytest.raises(InvalidArgumentError, match=r"no timezone.*datetime\.now\(timezone\.utc\)"):
+        checks.due_ms(datetime(2026, 1, 1))  # noqa: DTZ001
+    with pytest.raises(InvalidArgumentError, match="not a float"):
+        checks.due_ms(1e9)
+
+
+@pytest.mark.parametrize(
+    ("weight", "units"), [(None, 0), (0, 1), (-7, 1), (1, 1), (3, 3), (2.9, 2), (0.2, 1), (float("-inf"), 1)]
+)
+def test_weights(weight, units):
+    assert checks.weight_units(weight) == units
+
+
+@pytest.mark.parametrize("weight", ["3", float("nan"), float("inf"), True, 2_000_000, Decimal(3), b"1"])
+def test_bad_weights(weight):
+    with pytest.raises(InvalidArgumentError, match="weight="):
+        checks.weight_units(weight)
+
+
+@pytest.mark.parametrize("priority", [2**31, -(2**31) - 1, 1.0, "0", None, True])
+def test_bad_priorities(priority):
+    with pytest.raises(InvalidArgumentError, match="priority="):
+        checks.priority_units(priority)
+
+
+@pytest.mark.parametrize("key", ["", 3, b"k", "x" * 1025, "ä" * 513, "\ud800"])
+def test_bad_fairness_keys(key):
+    with pytest.raises(InvalidArgumentError, match="fairness_key"):
+        checks.fairness_key(key)
+
+
+def test_fairness_keys():
+    assert checks.fairness_key(None) == "default"
+    assert checks.fairness_key("x" * 1024) == "x" * 1024
+    assert checks.fairness_key("ä" * 512) == "ä" * 512
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b/c", "x" * 201, 3, None, ["a"], "é"])
+def test_bad_queue_names(name):
+    for _ in range(2):  # the second time past the cache
+        with pytest.raises(InvalidArgumentError):
+            checks.queue_name(name)
+
+
+def test_errors_keep_their_end():
+    text = "ä" * ERROR_TEXT_BYTES_MAX + "the end"
+    kept = checks.error_text(text)
+    assert kept.endswith("the end")
+    assert len(kept.encode()) <= ERROR_TEXT_BYTES_MAX
+
+
+def test_an_exception_is_no_error_text():
+    with pytest.raises(InvalidArgumentError, match=r"str\(error\)"):
+        checks.error_text(ValueError("x"))
+
+
+def test_metadata():
+    assert checks.metadata_bytes(None) is None
+    assert checks.metadata_bytes(bytearray(b"abc")) == b"abc"
+    with pytest.raises(InvalidArgumentError, match="not a str"):
+        checks.metadata_bytes("abc")
+    with pytest.raises(InvalidArgumentError, match="at most"):
+        checks.metadata_bytes(bytes(METADATA_BYTES_MAX + 1))

@@ -1,0 +1,371 @@
+"""Greeting, correlation, deadlines, retries."""
+
+import math
+
+import pytest
+
+from fila_cluster.errors import (
+    FilaError,
+    InvalidFrameError,
+    OverloadedError,
+    PayloadTooLargeError,
+    QueueNotFoundError,
+    RequestTimeoutError,
+    ShardUnavailableError,
+    UnsupportedVersionError,
+)
+from fila_proto_zmq import codec
+from fila_proto_zmq.commands import (
+    CreateQueue,
+    DeleteQueue,
+    Done,
+    Enqueue,
+    Enqueued,
+    GetQueueStats,
+    Hello,
+    ListQueues,
+    QueueList,
+    QueueOptions,
+    Redrive,
+    Welcome,
+)
+from fila_proto_zmq.frames import REPLY, pack_header
+from tests.unit.client.peer import ENDPOINT, Peer
+
+REFUSED = ShardUnavailableError("down", retry_after=0.2, details={"refused": True})
+LOST = ShardUnavailableError("lost", retry_after=0.2)
+
+
+def ask(peer, command=None, key="q"):
+    return peer.session.call(key, command or GetQueueStats(), peer.now)
+
+
+# --- greeting ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_greets_first_and_holds_back_everything_else():
+    peer = Peer(connected=False)
+    call = ask(peer, ListQueues(), "")
+    (hello,) = peer.sent()
+    assert hello.command == Hello([1], "test")
+    peer.reply(hello, Welcome(1, "0.0", 1, 15_000))
+    (asked,) = peer.sent()
+    assert asked.command == ListQueues()
+    peer.reply(asked, QueueList([]))
+    assert call.outcome() == QueueList([])
+
+
+def test_a_broker_of_another_version_fails_every_call():
+    peer = Peer(connected=False)
+    early = ask(peer)
+    (hello,) = peer.sent()
+    peer.refuse(hello, UnsupportedVersionError("only 9 here"))
+    late = ask(peer)
+    for call in (early, late):
+        with pytest.raises(UnsupportedVersionError, match="only 9 here"):
+            call.outcome()
+    assert peer.sent() == []
+
+
+def test_after_a_reconnection_it_tries_again():
+    peer = Peer(connected=False)
+    (hello,) = peer.sent()
+    peer.refuse(hello, UnsupportedVersionError("only 9 here"))
+    peer.session.disconnected(peer.now)
+    call = ask(peer)
+    (asked,) = peer.welcome()
+    peer.reply(asked, Done())
+    assert call.done
+
+
+def test_a_greeting_may_be_refused_for_a_moment():
+    peer = Peer(connected=False)
+    (hello,) = peer.sent()
+    peer.refuse(hello, OverloadedError("busy", details={"refused": True}))
+    peer.advance(1.0)
+    assert isinstance(peer.one(Hello).command, Hello)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_answers_find_their_calls_in_any_order():
+    peer = Peer()
+    calls = [ask(peer, ListQueues(str(number)), "") for number in range(3)]
+    frames = peer.sent()
+    for frame in reversed(frames):
+        assert not calls[frames.index(frame)].done
+        peer.reply(frame, QueueList([]))
+    assert all(call.done for call in calls)
+
+
+def test_an_error_is_raised_as_what_it_is():
+    peer = Peer()
+    call = ask(peer)
+    peer.refuse(peer.one(GetQueueStats), QueueNotFoundError("no queue 'q'", details={"a": 1}))
+    with pytest.raises(QueueNotFoundError, match="no queue 'q'") as caught:
+        call.outcome()
+    assert caught.value.details == {"a": 1}
+
+
+def test_a_body_that_does_not_fit_fails_its_call():
+    peer = Peer()
+    call = ask(peer, ListQueues(), "")
+    (sent,) = peer.sent()
+    peer.session.arrived((pack_header(sent.header.opcode, sent.header.request, REPLY), b"", b"\xff"), peer.now)
+    with pytest.raises(InvalidFrameError):
+        call.outcome()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [b""],
+        [b"x" * 18, b"", b""],
+        [pack_header(33)],
+        [pack_header(33), b"q", b"\xff"],
+        [pack_header(33), b"\xff", b"\x90"],
+        [pack_header(99, 77, REPLY), b"", b""],
+    ],
+)
+def test_garbage_is_dropped(parts):
+    peer = Peer()
+    peer.session.arrived(parts, peer.now)
+    assert peer.sent() == []
+
+
+def test_a_late_answer_disturbs_nobody():
+    peer = Peer()
+    call = ask(peer, ListQueues(), "")
+    (sent,) = peer.sent()
+    peer.advance(6)
+    peer.sent()
+    peer.reply(sent, QueueList([]))
+    with pytest.raises(RequestTimeoutError):
+        call.outcome()
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_without_an_answer_times_out_and_says_where_and_what():
+    peer = Peer(timeout_s=2.0)
+    call = ask(peer)
+    peer.sent()
+    assert peer.session.next_deadline() == peer.now + 2.0
+    peer.advance(1.99)
+    peer.sent()
+    assert not call.done
+    peer.advance(0.01)
+    peer.sent()
+    with pytest.raises(RequestTimeoutError, match=rf"{ENDPOINT}.*GetQueueStats of queue 'q'.*2 s") as caught:
+        call.outcome()
+    assert caught.value.retryable
+    assert caught.value.details == {"endpoint": ENDPOINT, "timeout": 2.0}
+
+
+def test_without_any_broker_it_says_what_to_do():
+    peer = Peer(connected=False)
+    call = ask(peer)
+    peer.sent()
+    peer.advance(5)
+    peer.sent()
+    with pytest.raises(RequestTimeoutError, match="no broker answers at .*is `fila-cluster up` running there"):
+        call.outcome()
+
+
+def test_a_lost_broker_is_told_from_one_that_never_was():
+    peer = Peer()
+    peer.session.disconnected(peer.now)
+    call = ask(peer)
+    peer.sent()
+    peer.advance(5)
+    peer.sent()
+    with pytest.raises(RequestTimeoutError, match="is lost and did not come back"):
+        call.outcome()
+
+
+def test_deadlines_cost_nothing_while_answers_come():
+    """The bound is one timeout ahead; it does not move with every call."""
+    peer = Peer()
+    for _ in range(100):
+        call = ask(peer, ListQueues(), "")
+        (sent,) = peer.sent()
+        peer.reply(sent, QueueList([]))
+        assert call.done
+        peer.advance(0.01)
+    assert peer.session.next_deadline() == 1005.0
+    peer.now = 1005.0
+    assert peer.sent() == []
+    assert peer.session.next_deadline() == math.inf
+
+
+# --- retries ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [REFUSED, OverloadedError("busy", retry_after=0.2, details={"refused": True})])
+def test_what_was_refused_before_any_work_is_retried(error):
+    peer = Peer()
+    pending = peer.enqueue("q")
+    first = peer.one(Enqueue)
+    peer.refuse(first, error)
+    assert not pending.done
+    assert peer.sent() == []
+    peer.advance(0.2)
+    again = peer.one(Enqueue)
+    assert again == first
+    peer.reply(again, Enqueued(0x7000, 1 << 63, 1))
+    assert pending.outcome()
+
+
+def test_retries_back_off_with_jitter():
+    peer = Peer(timeout_s=60)
+    ask(peer)
+    (sent,) = peer.sent()
+    delays = []
+    for _ in range(7):
+        peer.refuse(sent, ShardUnavailableError("down", details={"refused": True}))
+        due = peer.session.next_deadline()
+        delays.append(due - peer.now)
+        peer.now = due
+        (sent,) = peer.sent()
+    assert all(0.5 * ceiling <= delay <= ceiling for delay, ceiling in zip(delays, [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1], strict=True))
+
+
+def test_retries_end_with_the_timeout_and_the_broker_s_own_error():
+    peer = Peer(timeout_s=2.0)
+    call = ask(peer)
+    while not call.done:
+        for sent in peer.sent():
+            peer.refuse(sent, REFUSED)
+        peer.advance(0.05)
+    assert peer.now < 1002.1
+    with pytest.raises(ShardUnavailableError, match="down"):
+        call.outcome()
+
+
+def test_a_longer_wait_than_the_timeout_is_surfaced_at_once():
+    peer = Peer()
+    call = ask(peer)
+    peer.refuse(peer.one(GetQueueStats), OverloadedError("busy", retry_after=60, details={"refused": True}))
+    with pytest.raises(OverloadedError) as caught:
+        call.outcome()
+    assert caught.value.retry_after == 60
+
+
+@pytest.mark.parametrize("command", [GetQueueStats(), ListQueues()])
+def test_a_repeatable_call_is_repeated_when_its_worker_dies(command):
+    peer = Peer()
+    call = ask(peer, command)
+    (sent,) = peer.sent()
+    peer.refuse(sent, LOST)
+    peer.advance(1)
+    assert peer.sent() == [sent]
+    assert not call.done
+
+
+@pytest.mark.parametrize(
+    "command", [CreateQueue(QueueOptions()), DeleteQueue(), Redrive(0), Enqueue([b"\0\0\0\0"])], ids=lambda each: type(each).__name__
+)
+@pytest.mark.parametrize("loss", ["worker", "link"])
+def test_a_call_that_may_have_been_done_is_surfaced(command, loss):
+    peer = Peer()
+    call = ask(peer, command)
+    (sent,) = peer.sent()
+    if loss == "worker":
+        peer.refuse(sent, LOST)
+    else:
+        peer.session.disconnected(peer.now)
+    with pytest.raises(ShardUnavailableError) as caught:
+        call.outcome()
+    assert caught.value.retryable
+    assert not caught.value.details.get("refused")
+
+
+@pytest.mark.parametrize("error", [FilaError("bug"), OverloadedError("no mark"), QueueNotFoundError("no")])
+def test_other_errors_are_not_retried(error):
+    peer = Peer()
+    call = ask(peer)
+    peer.refuse(peer.one(GetQueueStats), error)
+    assert call.done
+
+
+# --- losing the link --------------------------------------------------------------------------------------------------
+
+
+def test_after_a_loss_what_may_be_repeated_is_sent_again_behind_the_greeting():
+    peer = Peer()
+    call = ask(peer)
+    (sent,) = peer.sent()
+    peer.session.disconnected(peer.now)
+    later = ask(peer, ListQueues(), "")
+    again, listing = peer.welcome()
+    assert again == sent
+    peer.reply(again, Done())
+    peer.reply(listing, QueueList([]))
+    assert call.done
+    assert later.done
+
+
+def test_a_loss_does_not_touch_what_was_not_sent():
+    peer = Peer(connected=False)
+    call = ask(peer, CreateQueue(QueueOptions()))
+    peer.session.disconnected(peer.now)
+    assert not call.done
+    (sent,) = peer.welcome()
+    peer.reply(sent, Done())
+    call.outcome()
+
+
+def test_a_welcome_to_an_older_greeting_is_not_believed():
+    peer = Peer(connected=False)
+    (old,) = peer.sent()
+    peer.session.disconnected(peer.now)
+    ask(peer)
+    (new,) = peer.sent()
+    peer.reply(old, Welcome(1, "0.0", 1, 15_000))
+    assert peer.sent() == []
+    peer.reply(new, Welcome(1, "0.0", 1, 15_000))
+    assert len(peer.sent()) == 1
+
+
+def test_a_forgotten_call_is_never_sent():
+    peer = Peer(connected=False)
+    call = ask(peer)
+    peer.session.forget(call, peer.now)
+    assert peer.welcome() == []
+
+
+def test_what_would_cost_the_connection_is_refused_here():
+    peer = Peer()
+    pending = peer.enqueue("q", bytes(30 * 1024 * 1024))
+    assert peer.sent() == []
+    with pytest.raises(PayloadTooLargeError, match="max_payload_bytes") as caught:
+        pending.outcome()
+    assert caught.value.details == {"max_payload_bytes": 16 * 1024 * 1024}
+
+
+def test_each_waiter_gets_an_exception_of_its_own():
+    peer = Peer()
+    calls = [ask(peer), ask(peer)]
+    peer.session.fail_all(FilaError("over"))
+    assert calls[0].error is not calls[1].error
+
+
+def test_an_outcome_leaves_no_cycle():
+    peer = Peer()
+    call = ask(peer)
+    peer.session.fail_all(FilaError("over"))
+    with pytest.raises(FilaError, match="over"):
+        call.outcome()
+    assert call.error is None
+
+
+def test_frames_are_kept_only_as_long_as_they_may_be_sent_again():
+    peer = Peer()
+    call = ask(peer, ListQueues(), "")
+    (sent,) = peer.sent()
+    assert codec.decode_body(ListQueues, call.frames[2]) == ListQueues()
+    peer.reply(sent, QueueList([]))
+    assert call.frames == []

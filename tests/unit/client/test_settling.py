@@ -1,0 +1,180 @@
+"""Settlements: few frames, every result in its place."""
+
+import pytest
+
+from fila_cluster.client.requests import failure_of
+from fila_cluster.client.settling import ACK, settlement
+from fila_cluster.errors import (
+    AlreadySettledError,
+    FilaError,
+    InvalidArgumentError,
+    LeaseExpiredError,
+    QueueNotFoundError,
+    RequestTimeoutError,
+    ShardUnavailableError,
+)
+from fila_proto_zmq.codec import to_fault
+from fila_proto_zmq.commands import Settle, Settled, Verb
+from tests.unit.client.peer import Peer, batch, give_up
+
+EXPIRED = to_fault(LeaseExpiredError("expired"))
+
+
+@pytest.fixture
+def peer():
+    return Peer()
+
+
+def errors_of(settling):
+    return {position: type(error) for position, error in settling.errors.items()}
+
+
+def test_a_whole_lease_travels_as_its_number(peer):
+    deliveries = peer.receive("q", batch(7, 3), batch(8, 2))
+    settling = peer.session.settle(deliveries, ACK)
+    sent = peer.one(Settle)
+    assert sent.command == Settle(Verb.ACK, [(7, []), (8, [])])
+    peer.reply(sent, Settled())
+    assert settling.done
+    assert settling.errors == {}
+    assert failure_of(settling) is None
+
+
+def test_parts_of_a_lease_travel_as_indexes(peer):
+    deliveries = peer.receive("q", batch(7, 4))
+    peer.session.settle([deliveries[2], deliveries[0]], ACK)
+    assert peer.one(Settle).command.fences == [(7, [2, 0])]
+    give_up(*deliveries)
+
+
+def test_single_settlements_coalesce_by_queue_and_manner(peer):
+    first, second = peer.receive("a", batch(7, 3)), peer.receive("b", batch(7, 2))
+    for delivery in first[:2] + second:
+        peer.session.settle((delivery,), ACK)
+    peer.session.settle((first[2],), settlement(Verb.NACK, "why", b"m"))
+    assert {(sent.key, tuple(sent.command.fences[0][1]), sent.command.verb) for sent in peer.sent()} == {
+        ("a", (0, 1), Verb.ACK),
+        ("b", (), Verb.ACK),
+        ("a", (2,), Verb.NACK),
+    }
+
+
+def test_one_batch_over_several_queues_is_done_when_all_are(peer):
+    deliveries = peer.receive("a", batch(1)) + peer.receive("b", batch(2))
+    settling = peer.session.settle(deliveries, ACK)
+    first, second = peer.sent()
+    peer.reply(first, Settled())
+    assert not settling.done
+    peer.reply(second, Settled([(2, 0, EXPIRED)]))
+    assert settling.done
+    assert errors_of(settling) == {1: LeaseExpiredError}
+
+
+def test_verbs_carry_their_arguments(peer):
+    (delivery,) = peer.receive("q", batch(7))
+    peer.session.settle((delivery,), settlement(Verb.RETRY, "err", b"meta", 1500))
+    assert peer.one(Settle).command == Settle(Verb.RETRY, [(7, [])], "err", b"meta", 1500)
+
+
+def test_faults_find_their_deliveries_whoever_asked(peer):
+    deliveries = peer.receive("q", batch(7, 4))
+    mine = peer.session.settle(deliveries[:2], ACK)
+    other = peer.session.settle(deliveries[2:], ACK)
+    peer.reply(peer.one(Settle), Settled([(7, 1, EXPIRED), (7, 2, EXPIRED)]))
+    assert errors_of(mine) == {1: LeaseExpiredError}
+    assert errors_of(other) == {0: LeaseExpiredError}
+
+
+def test_a_fault_of_index_minus_one_is_the_whole_lease_s(peer):
+    deliveries = peer.receive("q", batch(7, 3), batch(8, 1))
+    settling = peer.session.settle(deliveries, ACK)
+    peer.reply(peer.one(Settle), Settled([(7, -1, EXPIRED)]))
+    assert errors_of(settling) == dict.fromkeys(range(3), LeaseExpiredError)
+
+
+def test_a_batch_error_has_a_place_for_each(peer):
+    deliveries = peer.receive("q", batch(7, 3))
+    settling = peer.session.settle(deliveries, ACK)
+    peer.reply(peer.one(Settle), Settled([(7, 1, EXPIRED)]))
+    failure = failure_of(settling)
+    assert failure is not None
+    assert "1 of 3 deliveries" in str(failure)
+    assert [result and type(result) for result in failure.results] == [None, LeaseExpiredError, None]
+
+
+def test_settling_again_is_refused_here(peer):
+    (delivery,) = peer.receive("q", batch(7))
+    peer.session.settle((delivery,), ACK)
+    again = peer.session.settle((delivery,), ACK)
+    assert again.done
+    assert errors_of(again) == {0: AlreadySettledError}
+    assert len(peer.sent(Settle)) == 1
+
+
+def test_twice_in_one_batch(peer):
+    (delivery,) = peer.receive("q", batch(7))
+    settling = peer.session.settle([delivery, delivery], ACK)
+    sent = peer.one(Settle)
+    peer.reply(sent, Settled([(7, 0, EXPIRED)]))
+    assert errors_of(settling) == {0: LeaseExpiredError, 1: AlreadySettledError}
+
+
+def test_after_a_retryable_error_it_may_be_settled_again(peer):
+    deliveries = peer.receive("q", batch(7, 2))
+    settling = peer.session.settle(deliveries, ACK)
+    peer.sent()
+    peer.advance(5)
+    peer.sent()
+    assert errors_of(settling) == dict.fromkeys(range(2), RequestTimeoutError)
+    again = peer.session.settle(deliveries, ACK)
+    peer.reply(peer.one(Settle), Settled())
+    assert again.errors == {}
+
+
+@pytest.mark.parametrize("error", [LeaseExpiredError("x"), QueueNotFoundError("x"), FilaError("x")])
+def test_after_any_other_error_it_may_not(peer, error):
+    (delivery,) = peer.receive("q", batch(7))
+    peer.session.settle((delivery,), ACK)
+    peer.refuse(peer.one(Settle), error)
+    assert errors_of(peer.session.settle((delivery,), ACK)) == {0: AlreadySettledError}
+
+
+def test_a_settlement_is_repeated_when_its_worker_dies(peer):
+    (delivery,) = peer.receive("q", batch(7))
+    settling = peer.session.settle((delivery,), ACK)
+    sent = peer.one(Settle)
+    peer.refuse(sent, ShardUnavailableError("died"))
+    peer.advance(1)
+    peer.reply(peer.one(Settle), Settled())
+    assert settling.done
+    assert settling.errors == {}
+
+
+def test_at_most_once_has_nothing_to_ack_and_nothing_else_to_do(peer):
+    (delivery,) = peer.receive("q", batch(0))
+    acked = peer.session.settle((delivery,), ACK)
+    assert acked.done
+    assert acked.errors == {}
+    nacked = peer.session.settle((delivery,), settlement(Verb.NACK))
+    assert errors_of(nacked) == {0: AlreadySettledError}
+    assert peer.sent() == []
+
+
+def test_another_client_s_delivery_is_refused(peer):
+    other = Peer()
+    (delivery,) = other.receive("q", batch(7))
+    settling = peer.session.settle((delivery,), ACK)
+    assert errors_of(settling) == {0: InvalidArgumentError}
+    assert not delivery._settled
+    give_up(delivery)
+
+
+def test_nothing_to_settle_is_done(peer):
+    assert peer.session.settle([], ACK).done
+
+
+def test_closing_fails_what_was_not_sent(peer):
+    (delivery,) = peer.receive("q", batch(7))
+    settling = peer.session.settle((delivery,), ACK)
+    peer.session.fail_all(FilaError("closed"))
+    assert errors_of(settling) == {0: FilaError}

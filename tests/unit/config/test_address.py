@@ -1,0 +1,53 @@
+"""Addresses, and who can reach them."""
+
+import pytest
+
+from fila_cluster.config.address import Address, refuse_exposure
+from fila_proto_zmq.errors import InvalidConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:5555", "127.0.0.1", 5555),
+        ("tcp://127.0.0.1:5555", "127.0.0.1", 5555),
+        ("tcp://*:1", "0.0.0.0", 1),
+        ("localhost:0", "localhost", 0),
+        ("broker.example.org:*", "broker.example.org", 0),
+        ("[::1]:5555", "[::1]", 5555),
+    ],
+)
+def test_what_an_address_is(text: str, host: str, port: int):
+    address = Address.parse(text)
+    assert (address.host, address.port) == (host, port)
+    assert address.endpoint == f"tcp://{host}:{port}"
+    assert Address.parse(address) is address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5555", ":5555", "a:b", "a:70000", "ipc://x", "tcp://a", "::1:5555", "a:1:2", "a b:1", 5555]
+)
+def test_what_an_address_is_not(text: object):
+    with pytest.raises(ValueError, match="write HOST:PORT"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reachable"),
+    [("*:1", "127.0.0.1:1"), ("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1")],
+)
+def test_how_this_machine_reaches_it(text: str, reachable: str):
+    assert str(Address.parse(text).reachable) == reachable
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"])
+def test_loopback_is_open_to_all(text: str):
+    refuse_exposure([Address.parse(text)], insecure=False)
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:1", "*:1", "[::]:1", "10.0.0.1:1", "broker.example.org:1"])
+def test_any_other_address_wants_a_word(text: str):
+    address = Address.parse(text)
+    with pytest.raises(InvalidConfigError, match="--insecure"):
+        refuse_exposure([Address("127.0.0.1", 1), address], insecure=False)
+    refuse_exposure([address], insecure=True)

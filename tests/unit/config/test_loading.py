@@ -1,0 +1,163 @@
+"""Where settings come from, which wins, and how a mistake is told."""
+
+from pathlib import Path
+
+import pytest
+
+from fila_cluster.config import loading
+from fila_cluster.config.address import Address
+from fila_cluster.config.loading import load
+from fila_proto_zmq.errors import InvalidConfigError
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, no system file, no settings in the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(loading, "SYSTEM_FILE", tmp_path / "etc" / "fila.toml")
+    for name in list(loading.os.environ):
+        if name.upper().startswith("FILA_"):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+def wrong(text: str = "", flags: loading.Flags | None = None) -> str:
+    """The error for a fila.toml of ``text``; None: no file."""
+    if text:
+        Path("fila.toml").write_text(text)
+    with pytest.raises(InvalidConfigError) as caught:
+        load(flags)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_defaults_are_the_documented_ones():
+    settings = load()
+    assert settings.server.listen_addr == Address("127.0.0.1", 5555)
+    assert settings.server.data_dir == Path("fila-data")
+    assert (settings.server.workers, settings.server.shards) == (None, None)
+    assert settings.scheduler.quantum == 1000
+    assert settings.scheduler.visibility_timeout_ms == 30_000
+    assert settings.scheduler.consumer_timeout_ms == 15_000
+    assert settings.storage.durability == "os"
+    assert settings.limits.max_payload_bytes == 16_777_216
+    assert not settings.auth.enabled
+    assert settings.dashboard.enabled
+    assert settings.dashboard.listen_addr == Address("127.0.0.1", 8555)
+
+
+def test_file_then_environment_then_flags(monkeypatch: pytest.MonkeyPatch):
+    Path("fila.toml").write_text(
+        "[server]\nworkers = 1\nshards = 10\nlisten_addr = 'localhost:1'\n[scheduler]\nquantum = 7\n"
+    )
+    assert load().server.workers == 1
+    monkeypatch.setenv("FILA_SERVER__WORKERS", "2")
+    monkeypatch.setenv("FILA_STORAGE__DURABILITY", "fsync")
+    assert load().server.workers == 2
+    settings = load({"server": {"workers": 3, "shards": None}})
+    assert (settings.server.workers, settings.server.shards) == (3, 10)
+    assert settings.server.listen_addr == Address("localhost", 1)
+    assert (settings.scheduler.quantum, settings.storage.durability) == (7, "fsync")
+
+
+def test_the_working_directory_s_file_hides_the_system_s():
+    loading.SYSTEM_FILE.parent.mkdir()
+    loading.SYSTEM_FILE.write_text("[server]\nworkers = 5\nshards = 5\n")
+    assert load().server.workers == 5
+    Path("fila.toml").write_text("[server]\nworkers = 6\n")
+    assert (load().server.workers, load().server.shards) == (6, None)
+
+
+def test_a_file_that_is_named_hides_both():
+    Path("fila.toml").write_text("[server]\nworkers = 6\n")
+    Path("other.toml").write_text("[server]\nshards = 8\n")
+    settings = load(file=Path("other.toml"))
+    assert (settings.server.workers, settings.server.shards) == (None, 8)
+
+
+def test_the_clients_variables_are_not_the_server_s(monkeypatch: pytest.MonkeyPatch):
+    for name in ("FILA_ENDPOINT", "FILA_API_KEY", "FILA_SERVER_KEY"):
+        monkeypatch.setenv(name, "x")
+    assert load().server.workers is None
+
+
+def test_variables_may_be_lower_case(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("fila_server__workers", "4")
+    assert load().server.workers == 4
+
+
+def test_an_unknown_key_of_the_file_is_named_with_the_nearest_known_one():
+    assert wrong("[server]\nwrokers = 1\n") == "fila.toml: there is no 'wrokers' in [server]; did you mean 'workers'?"
+
+
+def test_an_unknown_section_of_the_file_is_named():
+    assert wrong("[sever]\nworkers = 1\n") == "fila.toml: there is no section [sever]; did you mean 'server'?"
+
+
+@pytest.mark.parametrize(
+    "name", ["FILA_SERVER__WROKERS", "FILA_SEVER__WORKERS", "FILA_SERVER__WORKERS__X", "FILA_LUA__TIMEOUT"]
+)
+def test_an_unknown_variable_is_named(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(name, "1")
+    assert wrong().startswith(f"{name}: there is no ")
+
+
+def test_a_whole_section_as_a_variable_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FILA_SERVER", '{"workers": 1}')
+    assert wrong() == "FILA_SERVER: set the section's keys one by one, as FILA_SERVER__KEY"
+
+
+def test_a_bad_value_is_told_with_its_file():
+    assert wrong("[server]\nworkers = 0\n") == "fila.toml: [server] workers = 0: should be greater than or equal to 1"
+
+
+def test_a_bad_value_is_told_with_its_variable(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FILA_SERVER__WORKERS", "many")
+    assert wrong("[server]\nworkers = 1\n").startswith("FILA_SERVER__WORKERS=many: should be a valid integer")
+
+
+@pytest.mark.parametrize(
+    ("flags", "start"),
+    [
+        ({"server": {"workers": 0}}, "--workers 0: should be greater"),
+        ({"server": {"shards": 5000}}, "--shards 5000: should be less than or equal to 4096"),
+        ({"server": {"listen_addr": "5555"}}, "--listen 5555: not an address: write HOST:PORT"),
+        ({"dashboard": {"listen_addr": "x"}}, "--dashboard x: not an address"),
+    ],
+)
+def test_a_bad_value_is_told_with_its_flag(flags: loading.Flags, start: str):
+    assert wrong("[server]\nworkers = 1\n", flags).startswith(start)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[storage]\ndurability = 'disk'\n",
+        "[scheduler]\nquantum = 0\n",
+        "[scheduler]\nvisibility_timeout_ms = 0\n",
+        "[scheduler]\nconsumer_timeout_ms = 1\n",
+        "[limits]\nmax_payload_bytes = -1\n",
+        "[server]\nlisten_addr = 5555\n",
+        "[server]\nlisten_addr = 'tcp://127.0.0.1:99999'\n",
+        "server = 3\n",
+        "[server\n",
+        "workers = 1\n",
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_file_s_name(text: str):
+    assert wrong(text).startswith("fila.toml")
+
+
+def test_authentication_is_not_there_yet():
+    assert "this version has no authentication" in wrong("[auth]\nenabled = true\n")
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "."])
+def test_a_file_that_cannot_be_read_is_named(name: str):
+    with pytest.raises(InvalidConfigError, match="cannot read"):
+        load(file=Path(name))
+
+
+def test_a_file_that_is_no_text_is_named():
+    Path("fila.toml").write_bytes(b"\xff\xfe")
+    assert wrong().startswith("fila.toml is not valid TOML")

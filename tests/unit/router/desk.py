@@ -1,0 +1,107 @@
+"""A router core on a test's desk: say something as a client or a worker, see what comes out, on a clock of one's own."""
+
+from typing import NamedTuple
+
+from fila_proto_zmq.codec import decode_body, encode_body, from_fault
+from fila_proto_zmq.commands import BY_OPCODE, Command, Enqueue, Fault, Leave, Pulse, Register, Reply
+from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_router.core.router import Router
+
+CLIENT = b"\1client"
+QUEUE = b"orders"
+
+
+class Answer(NamedTuple):
+    """A reply that the router gave itself."""
+
+    client: bytes
+    request: int
+    key: bytes
+    content: Reply | FilaError
+
+
+class Desk:
+    def __init__(self, shards: int = 1) -> None:
+        self.router = Router(shards, 15_000, "9.9")
+        self.now_ms = 0
+        self.knocked: set[str] = set()
+        """Workers that the last tick knocked at."""
+        self._requests = 0
+
+    # --- as a client --------------------------------------------------------------------------------------------------
+
+    def ask(self, command: Command, key: bytes = QUEUE, client: bytes = CLIENT, version: int = 1) -> bytes | None:
+        """Send a request; returns the worker that it is to be forwarded to. Its id is ``last_request``."""
+        self._requests += 1
+        return self.frame(pack_header(command.opcode, self._requests, version=version), key, encode_body(command), client)
+
+    def enqueue(self, key: bytes = QUEUE, client: bytes = CLIENT) -> bytes | None:
+        return self.ask(Enqueue([b"\0\0\0\0"]), key, client)
+
+    def frame(self, header: bytes, key: bytes = QUEUE, body: bytes = b"", client: bytes = CLIENT) -> bytes | None:
+        return self.router.from_client(client, header, key, body, self.now_ms)
+
+    @property
+    def last_request(self) -> int:
+        return self._requests
+
+    def answers(self) -> list[Answer]:
+        """What the router answered since this was last asked."""
+        frames, self.router.to_clients = self.router.to_clients, []
+        return [_answer(*frame) for frame in frames]
+
+    def error(self) -> FilaError:
+        """The only answer, which is an error."""
+        (answer,) = self.answers()
+        assert isinstance(answer.content, FilaError)
+        return answer.content
+
+    # --- as a worker --------------------------------------------------------------------------------------------------
+
+    def say(self, worker: str, command: Command) -> Reply | FilaError:
+        """A worker's own frame, and the router's answer."""
+        self.router.from_worker(worker.encode(), b"", pack_header(command.opcode, 1), b"", encode_body(command), self.now_ms)
+        identity, client, header, key, body = self.router.to_workers.pop()
+        assert (identity, client, key) == (worker.encode(), b"", b"")
+        return _content(header, body)
+
+    def register(self, worker: str = "worker-0", *, epoch: int = 1, shards: tuple[int, ...] = (0,)) -> Reply | FilaError:
+        return self.say(worker, Register(worker, 42, "9.9", [(shard, epoch) for shard in shards]))
+
+    def pulse(self, worker: str = "worker-0") -> Reply | FilaError:
+        return self.say(worker, Pulse(1000, 3))
+
+    def leave(self, worker: str = "worker-0") -> Reply | FilaError:
+        return self.say(worker, Leave())
+
+    def reply(self, request: int, worker: str = "worker-0", client: bytes = CLIENT, opcode: int = Enqueue.opcode) -> bool:
+        """Whether a worker's answer to a request would be forwarded."""
+        return self.router.from_worker(
+            worker.encode(), client, pack_header(opcode, request, REPLY), QUEUE, b"\x90", self.now_ms
+        )
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def pass_ms(self, span_ms: int, *pulsing: str) -> None:
+        """Let time pass in steps of 250 ms, the workers ``pulsing`` every second."""
+        for step in range(span_ms // 250):
+            self.now_ms += 250
+            if step % 4 == 3:
+                for worker in pulsing:
+                    self.pulse(worker)
+            self.router.tick(self.now_ms)
+            self.knocked = {frame[0].decode() for frame in self.router.to_workers}
+            self.router.to_workers.clear()
+
+
+def _answer(client: bytes, header: bytes, key: bytes, body: bytes) -> Answer:
+    return Answer(client, unpack_header(header).request, key, _content(header, body))
+
+
+def _content(header: bytes, body: bytes) -> Reply | FilaError:
+    parsed = unpack_header(header)
+    assert parsed.flags & REPLY
+    if parsed.flags & ERROR:
+        return from_fault(decode_body(Fault, body))
+    return decode_body(BY_OPCODE[parsed.opcode].reply, body)

@@ -1,0 +1,128 @@
+"""One question to all workers, one joined answer."""
+
+import pytest
+
+from fila_proto_zmq.codec import encode_body, to_fault
+from fila_proto_zmq.commands import ListQueues, QueueInfo, QueueList
+from fila_proto_zmq.errors import InvalidFrameError, OverloadedError, RequestTimeoutError, ShardUnavailableError
+from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_router.core import fan_in
+from tests.unit.router.desk import CLIENT, Desk
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk(shards=3)
+    desk.register("worker-0", shards=(0, 2))
+    desk.register("worker-1", shards=(1,))
+    return desk
+
+
+def questions(desk: Desk) -> dict[str, int]:
+    """The workers asked, each with the request id to answer."""
+    frames, desk.router.to_workers = desk.router.to_workers, []
+    assert all(client == b"" and key == b"" for _, client, _, key, _ in frames)
+    return {worker.decode(): unpack_header(header).request for worker, _, header, _, _ in frames}
+
+
+def info(name: str) -> QueueInfo:
+    return QueueInfo(name, 1, 2, 3, 0, False, False, 0)
+
+
+def answer(desk: Desk, worker: str, request: int, *names: str) -> None:
+    body = encode_body(QueueList([info(name) for name in names]))
+    header = pack_header(ListQueues.opcode, request, REPLY)
+    assert not desk.router.from_worker(worker.encode(), b"", header, b"", body, desk.now_ms)
+
+
+def test_every_worker_is_asked_once_and_the_answers_are_joined_by_name(desk: Desk):
+    desk.ask(ListQueues("o"), key=b"")
+    asked = questions(desk)
+    assert list(asked) == ["worker-0", "worker-1"]
+    answer(desk, "worker-1", asked["worker-1"], "b", "d")
+    assert desk.answers() == []
+    answer(desk, "worker-0", asked["worker-0"], "c", "a")
+    (joined,) = desk.answers()
+    assert (joined.client, joined.request) == (CLIENT, 1)
+    assert joined.content == QueueList([info(name) for name in "abcd"])
+
+
+def test_the_prefix_travels_unopened(desk: Desk):
+    desk.ask(ListQueues("orders/"), key=b"")
+    assert {frame[4] for frame in desk.router.to_workers} == {encode_body(ListQueues("orders/"))}
+
+
+def test_a_missing_shard_refuses_the_whole(desk: Desk):
+    desk.leave("worker-1")
+    desk.ask(ListQueues(), key=b"")
+    assert questions(desk) == {}
+    error = desk.error()
+    assert isinstance(error, ShardUnavailableError)
+    assert error.details == {"refused": True, "shard": 1}
+
+
+def test_a_worker_lost_meanwhile_fails_the_whole(desk: Desk):
+    desk.ask(ListQueues(), key=b"")
+    asked = questions(desk)
+    answer(desk, "worker-0", asked["worker-0"], "a")
+    desk.router.unreachable(b"worker-1")
+    assert isinstance(desk.error(), ShardUnavailableError)
+    answer(desk, "worker-1", asked["worker-1"], "b")
+    assert desk.answers() == []
+
+
+def test_a_worker_restarted_meanwhile_fails_the_whole(desk: Desk):
+    desk.ask(ListQueues(), key=b"")
+    questions(desk)
+    desk.register("worker-1", shards=(1,), epoch=2)
+    assert isinstance(desk.error(), ShardUnavailableError)
+
+
+def test_a_worker_s_error_is_the_answer(desk: Desk):
+    desk.ask(ListQueues(), key=b"")
+    asked = questions(desk)
+    fault = encode_body(to_fault(InvalidFrameError("no such prefix")))
+    header = pack_header(ListQueues.opcode, asked["worker-1"], REPLY | ERROR)
+    desk.router.from_worker(b"worker-1", b"", header, b"", fault, 0)
+    error = desk.error()
+    assert isinstance(error, InvalidFrameError)
+    assert error.message == "no such prefix"
+
+
+def test_a_garbled_answer_is_an_error_too(desk: Desk):
+    desk.ask(ListQueues(), key=b"")
+    asked = questions(desk)
+    desk.router.from_worker(b"worker-1", b"", pack_header(ListQueues.opcode, asked["worker-1"], REPLY), b"", b"\xc1", 0)
+    assert isinstance(desk.error(), InvalidFrameError)
+
+
+def test_a_worker_that_does_not_answer_in_time_is_named(desk: Desk):
+    desk.ask(ListQueues(), key=b"")
+    asked = questions(desk)
+    answer(desk, "worker-0", asked["worker-0"], "a")
+    desk.pass_ms(fan_in.FAN_IN_MS_MAX, "worker-0", "worker-1")
+    error = desk.error()
+    assert isinstance(error, RequestTimeoutError)
+    assert "worker-1" in error.message
+    assert "worker-0" not in error.message
+
+
+def test_nobody_answers_twice_or_unasked(desk: Desk):
+    desk.ask(ListQueues(), key=b"")
+    asked = questions(desk)
+    answer(desk, "worker-0", asked["worker-0"], "a")
+    answer(desk, "worker-0", asked["worker-0"], "a")
+    answer(desk, "stranger", asked["worker-1"], "b")
+    assert desk.answers() == []
+    answer(desk, "worker-1", asked["worker-1"], "b")
+    (joined,) = desk.answers()
+    assert joined.content == QueueList([info("a"), info("b")])
+
+
+def test_questions_under_way_are_bounded(desk: Desk, monkeypatch):
+    monkeypatch.setattr(fan_in, "FAN_INS_MAX", 1)
+    desk.ask(ListQueues(), key=b"")
+    desk.ask(ListQueues(), key=b"")
+    error = desk.error()
+    assert isinstance(error, OverloadedError)
+    assert error.details["refused"] is True

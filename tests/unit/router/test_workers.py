@@ -1,0 +1,236 @@
+"""Workers come, fall silent, vanish, leave and return; what that means for those who wait for them."""
+
+import pytest
+
+from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, ListQueues, Registered
+from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
+from fila_proto_zmq.frames import REPLY, pack_header
+from tests.unit.router.desk import CLIENT, QUEUE, Desk
+
+
+def states(desk: Desk) -> dict[str, str]:
+    return {worker.name: worker.state for worker in desk.router._table.status()}
+
+
+def pushed(desk: Desk, worker: str, key: bytes = QUEUE) -> bool:
+    return desk.router.from_worker(worker.encode(), CLIENT, pack_header(DELIVERY), key, b"", desk.now_ms)
+
+
+def assert_interrupted(desk: Desk, *requests: int) -> None:
+    answers = desk.answers()
+    assert [answer.request for answer in answers] == list(requests)
+    for answer in answers:
+        assert isinstance(answer.content, ShardUnavailableError)
+        assert "refused" not in answer.content.details
+
+
+def test_registration_and_pulses_are_answered():
+    desk = Desk()
+    assert desk.register() == Registered()
+    assert desk.pulse() == Done()
+
+
+def test_a_pulse_of_a_stranger_asks_it_to_register():
+    desk = Desk()
+    assert isinstance(desk.pulse(), ShardUnavailableError)
+    assert isinstance(desk.leave(), ShardUnavailableError)
+
+
+def test_a_refused_registration_is_told_to_both_sides():
+    desk = Desk()
+    desk.register(epoch=2)
+    assert isinstance(desk.register("ghost", epoch=1), InvalidArgumentError)
+    assert "epoch 1 is outdated" in desk.router.notices[-1]
+    assert desk.enqueue() == b"worker-0"
+
+
+def test_a_worker_that_pulses_stays():
+    desk = Desk()
+    desk.register()
+    desk.pass_ms(60_000, "worker-0")
+    assert states(desk) == {"worker-0": "up"}
+    assert desk.router.notices == []
+
+
+def test_any_frame_is_a_sign_of_life():
+    desk = Desk()
+    desk.register()
+    for _ in range(10):
+        desk.pass_ms(2000)
+        pushed(desk, "worker-0")
+    assert states(desk) == {"worker-0": "up"}
+
+
+def test_silence_loses_a_worker_and_answers_for_it():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    desk.pass_ms(3000)
+    assert desk.answers() == []
+    desk.pass_ms(500)
+    assert_interrupted(desk, 1)
+    assert states(desk) == {"worker-0": "down"}
+    assert "silent for 3.2 s" in desk.router.notices[0]
+    assert desk.enqueue() is None
+    assert desk.error().details["refused"] is True
+
+
+def test_every_tick_knocks_where_somebody_is_expected_to_be():
+    desk = Desk(shards=3)
+    for shard in range(3):
+        desk.register(f"worker-{shard}", shards=(shard,))
+    desk.router.unreachable(b"worker-1")
+    desk.leave("worker-2")
+    desk.pass_ms(250)
+    assert desk.knocked == {"worker-0"}
+
+
+def test_a_leaving_worker_is_knocked_at_while_it_owes_answers():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    desk.leave()
+    desk.pass_ms(250)
+    assert desk.knocked == {"worker-0"}
+    desk.reply(1)
+    desk.pass_ms(250)
+    assert desk.knocked == set()
+
+
+def test_a_silent_worker_returns_by_any_frame():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    desk.pass_ms(5000)
+    desk.answers()
+    assert not desk.reply(1)  # too late: the client was told otherwise
+    assert states(desk) == {"worker-0": "up"}
+    assert desk.enqueue() == b"worker-0"
+
+
+def test_a_pause_of_the_router_itself_is_nobody_s_silence():
+    desk = Desk()
+    desk.register()
+    desk.pass_ms(1000, "worker-0")
+    desk.now_ms += 60_000
+    desk.router.tick(desk.now_ms)
+    assert states(desk) == {"worker-0": "up"}
+    desk.pass_ms(3500)
+    assert states(desk) == {"worker-0": "down"}
+
+
+def test_a_vanished_connection_answers_at_once():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    assert desk.enqueue() == b"worker-0"
+    desk.router.unsent(b"worker-0", CLIENT, pack_header(Enqueue.opcode, 2), QUEUE)
+    refused, interrupted = desk.answers()
+    assert (refused.request, interrupted.request) == (2, 1)
+    assert refused.content.details["refused"] is True
+    assert "refused" not in interrupted.content.details
+    assert desk.enqueue() is None
+
+
+def test_a_new_life_with_a_higher_epoch_ends_the_old_one_s_requests():
+    desk = Desk()
+    desk.register(epoch=1)
+    desk.enqueue()
+    desk.register(epoch=2)
+    assert_interrupted(desk, 1)
+    assert not desk.reply(1)
+    assert desk.enqueue() == b"worker-0"
+    assert desk.reply(2)
+
+
+def test_registering_again_in_the_same_life_ends_nothing():
+    desk = Desk()
+    desk.register(epoch=1)
+    desk.enqueue()
+    desk.register(epoch=1)
+    assert desk.answers() == []
+    assert desk.reply(1)
+
+
+def test_a_shard_that_moves_takes_only_its_own_requests_along():
+    desk = Desk(shards=2)
+    desk.register("worker-0", shards=(0, 1))
+    keys = {desk.router._table.shard_of(key): key for key in (b"orders", b"a", b"b", b"c", b"d")}
+    desk.enqueue(keys[0])
+    desk.enqueue(keys[1])
+    desk.register("worker-1", shards=(1,), epoch=2)
+    assert_interrupted(desk, 2)
+    assert desk.reply(1)
+    assert desk.enqueue(keys[1]) == b"worker-1"
+
+
+def test_only_a_shard_s_owner_may_push():
+    desk = Desk(shards=2)
+    desk.register("worker-0", shards=(0, 1))
+    key = next(key for key in (b"orders", b"a", b"b", b"c") if desk.router._table.shard_of(key) == 1)
+    assert pushed(desk, "worker-0", key)
+    desk.register("worker-1", shards=(1,), epoch=2)
+    assert not pushed(desk, "worker-0", key)
+    assert pushed(desk, "worker-1", key)
+    assert not pushed(desk, "stranger", key)
+    assert not pushed(desk, "worker-1", b"no queue's name")
+
+
+def test_a_leaving_worker_gets_nothing_new_and_answers_what_it_has():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    assert desk.leave() == Done()
+    assert desk.enqueue() is None
+    assert desk.error().details["refused"] is True
+    assert desk.reply(1)
+    assert pushed(desk, "worker-0")
+    assert desk.enqueue() is None  # nothing but a registration brings it back
+    desk.answers()
+    assert states(desk) == {"worker-0": "down"}
+    desk.register(epoch=2)
+    assert desk.enqueue() == b"worker-0"
+
+
+def test_what_a_leaving_worker_leaves_behind_is_answered_for_it():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    desk.leave()
+    desk.pass_ms(3500)
+    assert_interrupted(desk, 1)
+    assert desk.router.notices == []  # it went as it should
+
+
+def test_the_last_answer_to_a_worker_that_left_is_no_news():
+    desk = Desk()
+    desk.register()
+    desk.leave()
+    desk.router.unreachable(b"worker-0")
+    desk.router.unreachable(b"stranger")
+    assert desk.router.notices == []
+
+
+@pytest.mark.parametrize("command", [Enqueue([]), ListQueues()])
+def test_a_worker_is_no_client(command):
+    desk = Desk()
+    desk.register()
+    assert isinstance(desk.say("worker-0", command), InvalidFrameError)
+
+
+def test_a_worker_of_another_version_is_not_heard():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    header = pack_header(Enqueue.opcode, 1, REPLY, version=2)
+    assert not desk.router.from_worker(b"worker-0", CLIENT, header, QUEUE, b"", 0)
+
+
+def test_requests_that_are_never_answered_are_forgotten_at_last():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    desk.pass_ms(80_000, "worker-0")
+    assert desk.answers() == []
+    assert not desk.reply(1)
+    assert len(desk.router._table.workers[b"worker-0"].in_flight) == 0

@@ -1,0 +1,126 @@
+"""What only a disk has to promise: that data outlives its process, and that failures are told."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fila_proto_zmq.errors import StorageError
+from fila_worker.storage.rocks import RocksStore, SharedMemory
+
+ALL = (b"", b"\xff" * 32)
+
+CRASH = """
+import os, signal, sys
+from pathlib import Path
+from fila_worker.storage.rocks import RocksStore
+store = RocksStore(Path(sys.argv[1]), fsync=sys.argv[2] == "fsync")
+for number in range(100):
+    batch = store.new_batch()
+    batch.put(b"%03d" % number, b"m", store.families.messages)
+    batch.put(b"%03d" % number, b"l", store.families.leases)
+    store.commit(batch)
+uncommitted = store.new_batch()
+uncommitted.put(b"999", b"", store.families.messages)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def write(store: RocksStore, key: bytes, value: bytes) -> None:
+    batch = store.new_batch()
+    batch.put(key, value, store.families.messages)
+    store.commit(batch)
+
+
+def test_what_was_committed_is_there_after_reopening(tmp_path: Path) -> None:
+    large = os.urandom(100_000)
+    store = RocksStore(tmp_path / "new" / "shard-0000")
+    write(store, b"small", b"1")
+    write(store, b"large", large)
+    store.close()
+    again = RocksStore(tmp_path / "new" / "shard-0000")
+    assert list(again.scan(*ALL, again.families.messages)) == [(b"large", large), (b"small", b"1")]
+    again.close()
+
+
+def test_a_deleted_range_stays_deleted_after_reopening(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    for number in range(50):
+        write(store, b"%02d" % number, b"")
+    batch = store.new_batch()
+    batch.delete_range(b"10", b"40", store.families.messages)
+    store.commit(batch)
+    store.close()
+    again = RocksStore(tmp_path)
+    assert len(list(again.scan(*ALL, again.families.messages))) == 20
+    again.close()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_every_commit_survives_a_kill(tmp_path: Path, durability: str) -> None:
+    killed = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), durability], timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = RocksStore(tmp_path)
+    expected = [b"%03d" % number for number in range(100)]
+    assert [key for key, _ in store.scan(*ALL, store.families.messages)] == expected
+    assert [key for key, _ in store.scan(*ALL, store.families.leases)] == expected
+    store.close()
+
+
+def test_databases_of_one_process_share_their_memory(tmp_path: Path) -> None:
+    memory = SharedMemory()
+    stores = [RocksStore(tmp_path / str(number), memory=memory) for number in range(3)]
+    for number, store in enumerate(stores):
+        write(store, b"key", b"%d" % number)
+    assert [store.get(b"key", store.families.messages) for store in stores] == [b"0", b"1", b"2"]
+    for store in stores:
+        store.close()
+
+
+def test_a_directory_in_use_is_refused_with_its_path_and_what_to_do(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    with pytest.raises(StorageError) as caught:
+        RocksStore(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert "in use" in str(caught.value)
+    write(store, b"still", b"works")
+    store.close()
+    RocksStore(tmp_path).close()
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(StorageError, match="file"):
+        RocksStore(tmp_path / "file" / "shard-0000")
+
+
+def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
+    RocksStore(tmp_path).close()
+    (tmp_path / "CURRENT").write_text("MANIFEST-999999\n")
+    with pytest.raises(StorageError, match=str(tmp_path)):
+        RocksStore(tmp_path)
+
+
+def test_a_write_that_is_refused_is_a_storage_error(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    batch = store.new_batch()
+    batch.put(b"a", b"1", store.families.messages)
+    store.commit(batch)
+    with pytest.raises(StorageError):
+        store.commit(batch)
+    store.close()
+
+
+def test_two_batches_never_share_a_commit(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    one, other = store.new_batch(), store.new_batch()
+    one.put(b"one", b"1", store.families.messages)
+    other.put(b"other", b"2", store.families.messages)
+    store.commit(other)
+    assert store.get(b"one", store.families.messages) is None
+    store.commit(one)
+    assert store.get(b"one", store.families.messages) == b"1"
+    store.close()

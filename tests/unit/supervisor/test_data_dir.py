@@ -1,0 +1,151 @@
+"""Whose a data directory is, and what was fixed when it was made."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fila_cluster.supervisor import data_dir as module
+from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.supervisor.failure import CannotStartError
+
+HOLD = """
+import sys, os
+from pathlib import Path
+from fila_cluster.supervisor.data_dir import DataDir
+directory = DataDir(Path(sys.argv[1]))
+directory.claim(2)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+ORPHAN = """
+import sys, os, subprocess
+from pathlib import Path
+from fila_cluster.supervisor.data_dir import DataDir
+directory = DataDir(Path(sys.argv[1]))
+directory.claim(2)
+subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=[directory.lock])
+print("held", flush=True)
+"""
+
+
+def close(directory: DataDir) -> None:
+    if directory._lock_fd is not None:
+        module.os.close(directory._lock_fd)
+
+
+@contextmanager
+def holding(path: Path, script: str = HOLD) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the directory until its standard input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+
+
+def test_opening_touches_nothing(tmp_path: Path):
+    directory = DataDir(tmp_path / "new")
+    assert directory.shards is None
+    assert not (tmp_path / "new").exists()
+
+
+def test_claiming_fixes_the_number_of_shards(tmp_path: Path):
+    first = DataDir(tmp_path / "a" / "b")
+    first.claim(3)
+    assert json.loads((tmp_path / "a" / "b" / "fila.json").read_text()) == {"format": 1, "shards": 3}
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    close(first)
+    second = DataDir(tmp_path / "a" / "b")
+    assert second.shards == 3
+    second.claim(3)
+    close(second)
+
+
+def test_a_second_cluster_is_told_who_is_there(tmp_path: Path):
+    with holding(tmp_path) as holder, pytest.raises(CannotStartError, match=f"in use by process {holder.pid}: stop that one"):
+        DataDir(tmp_path)
+
+
+def test_the_lock_ends_with_its_holder(tmp_path: Path):
+    with holding(tmp_path) as holder:
+        holder.kill()
+    close(DataDir(tmp_path))
+
+
+def test_the_orphans_of_a_dead_holder_are_waited_for(tmp_path: Path):
+    with holding(tmp_path, ORPHAN) as holder:
+        holder.wait()
+        looks: list[float] = []
+
+        def look(seconds: float) -> None:
+            looks.append(seconds)
+            holder.stdin.close()  # the orphan's standard input, too
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module.time, "sleep", look)
+            close(DataDir(tmp_path))
+        assert looks
+
+
+def test_orphans_that_do_not_go_are_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "ORPHANS_S_MAX", 0.0)
+    with holding(tmp_path, ORPHAN) as holder:
+        holder.wait()
+        with pytest.raises(CannotStartError, match="in use by process"):
+            DataDir(tmp_path)
+
+
+def test_a_directory_that_somebody_else_made_meanwhile_is_not_touched(tmp_path: Path):
+    late = DataDir(tmp_path)
+    early = DataDir(tmp_path)
+    early.claim(2)
+    close(early)
+    with pytest.raises(CannotStartError, match="start again"):
+        late.claim(8)
+    close(late)
+    assert json.loads((tmp_path / "fila.json").read_text())["shards"] == 2
+
+
+def test_single_shards_share_the_directory_but_not_with_a_cluster(tmp_path: Path):
+    first = DataDir(tmp_path, shared=True)
+    first.claim(2)
+    second = DataDir(tmp_path, shared=True)
+    second.claim(2)
+    script = "import sys; from pathlib import Path; from fila_cluster.supervisor.data_dir import DataDir; DataDir(Path(sys.argv[1]))"
+    cluster = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert f"in use by process {module.os.getpid()}" in cluster.stderr
+    close(first)
+    close(second)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "{nonsense", '{"format": 1}'])
+def test_a_damaged_identity_is_said_so(tmp_path: Path, content: str):
+    (tmp_path / "fila.json").write_text(content)
+    with pytest.raises(CannotStartError, match=r"fila.json is damaged"):
+        DataDir(tmp_path)
+
+
+def test_a_later_format_is_not_touched(tmp_path: Path):
+    (tmp_path / "fila.json").write_text('{"format": 2, "shards": 3}')
+    with pytest.raises(CannotStartError, match="has format 2, this version reads 1"):
+        DataDir(tmp_path)
+
+
+def test_shards_without_an_identity_are_not_touched(tmp_path: Path):
+    (tmp_path / "shard-0000").mkdir()
+    with pytest.raises(CannotStartError, match=r"holds shards but no fila.json"):
+        DataDir(tmp_path)
+
+
+def test_what_is_no_directory_is_said_so(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotStartError, match="cannot use data directory"):
+        DataDir(tmp_path / "file").claim(1)
+    with pytest.raises(CannotStartError, match="cannot use data directory"):
+        DataDir(tmp_path / "file" / "below").claim(1)

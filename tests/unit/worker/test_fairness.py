@@ -1,0 +1,249 @@
+"""The ring: whose turn it is."""
+
+import pytest
+
+from fila_proto_zmq.commands import Enqueue, QueueOptions
+from fila_proto_zmq.record import seal_envelope
+from fila_worker.core import fairness
+from fila_worker.core.fairness import FairnessKey, Ring
+from fila_worker.core.queues import Queue
+from tests.support.shard import ShardHarness
+
+
+class Backlog:
+    """A ring whose keys have so many messages each, served one at a time as deliveries are."""
+
+    def __init__(self) -> None:
+        self.ring = Ring()
+        self.left: dict[str, int] = {}
+        self.keys: dict[str, FairnessKey] = {}
+        self._queue = Queue(1, "q", QueueOptions())
+
+    def add(self, name: str, count: int, weight: int = 1) -> None:
+        key = self.keys.setdefault(name, FairnessKey(name, self._queue, len(self.keys)))
+        key.weight = weight
+        self.left[name] = self.left.get(name, 0) + count
+        if not key.active:
+            self.ring.join(key)
+
+    def drop(self, name: str) -> None:
+        self.left[name] = 0
+        self.ring.leave(self.keys[name])
+
+    def serve(self, count: int) -> str:
+        served = ""
+        while len(served) < count and (key := self.ring.current or self.ring.begin_turn()):
+            served += key.name
+            self.left[key.name] -= 1
+            key.credit -= 1
+            if not self.left[key.name]:
+                self.ring.leave(key)
+            elif key.credit <= 0:
+                self.ring.end_turn(key)
+        return served
+
+
+@pytest.fixture
+def backlog() -> Backlog:
+    return Backlog()
+
+
+def test_keys_take_turns(backlog: Backlog) -> None:
+    for name in "abc":
+        backlog.add(name, 4)
+    assert backlog.serve(9) == "abcabcabc"
+
+
+def test_a_turn_is_as_long_as_the_weight(backlog: Backlog) -> None:
+    backlog.add("a", 9, weight=1)
+    backlog.add("b", 9, weight=3)
+    assert backlog.serve(8) == "abbbabbb"
+
+
+def test_a_turn_may_be_served_in_pieces(backlog: Backlog) -> None:
+    backlog.add("a", 9, weight=3)
+    backlog.add("b", 9, weight=2)
+    assert [backlog.serve(2), backlog.serve(2), backlog.serve(2)] == ["aa", "ab", "ba"]
+
+
+def test_a_key_that_runs_dry_leaves_and_takes_no_credit_along(backlog: Backlog) -> None:
+    backlog.add("a", 2, weight=5)
+    backlog.add("b", 9)
+    assert backlog.serve(3) == "aab"
+    assert not backlog.keys["a"].active
+    backlog.add("a", 9, weight=5)
+    assert backlog.serve(7) == "baaaaab"
+
+
+def test_a_fresh_key_comes_before_the_busy_ones(backlog: Backlog) -> None:
+    for name in "abcd":
+        backlog.add(name, 9)
+    backlog.serve(5)
+    backlog.add("x", 9)
+    assert backlog.serve(4) == "xbcd"
+
+
+def test_a_fresh_key_waits_for_the_rest_of_the_turn_in_progress(backlog: Backlog) -> None:
+    backlog.add("a", 99, weight=5)
+    backlog.add("b", 99, weight=5)
+    backlog.serve(12)
+    backlog.add("x", 1)
+    assert backlog.serve(6) == "aaaxbb"
+
+
+def test_keys_that_come_together_are_served_in_their_order(backlog: Backlog) -> None:
+    backlog.add("a", 99)
+    backlog.serve(2)
+    for name in "xyz":
+        backlog.add(name, 2)
+    assert backlog.serve(4) == "xyza"
+
+
+def test_a_key_that_was_never_served_does_not_wait_for_a_busy_one_because_of_another_fresh_key(backlog: Backlog) -> None:
+    backlog.add("a", 99, weight=5)
+    backlog.serve(5)
+    backlog.add("x", 99, weight=4)
+    assert backlog.serve(1) == "x"
+    backlog.add("y", 1)
+    assert backlog.serve(4) == "xxxy"
+
+
+def test_a_key_that_empties_and_refills_in_step_leaves_the_others_their_turns(backlog: Backlog) -> None:
+    backlog.add("a", 99)
+    served = ""
+    for _ in range(20):
+        if not backlog.left.get("x"):
+            backlog.add("x", 1)
+        served += backlog.serve(1)
+    assert served.count("a") >= 9
+
+
+def test_two_keys_that_refill_in_step_leave_a_third_its_turns(backlog: Backlog) -> None:
+    backlog.add("a", 99)
+    served = ""
+    for _ in range(30):
+        for name in "xy":
+            if not backlog.left.get(name):
+                backlog.add(name, 1)
+        served += backlog.serve(1)
+    assert served.count("a") >= 9
+
+
+def test_an_endless_stream_of_new_keys_leaves_the_busy_ones_a_turn_now_and_then(
+    backlog: Backlog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fairness, "FRESH_TURNS_MAX", 3)
+    backlog.add("a", 99)
+    backlog.serve(2)
+    for name in "bcdefgh":
+        backlog.add(name, 1)
+    assert backlog.serve(9) == "bcdaefgah"
+
+
+def test_a_key_may_leave_from_anywhere(backlog: Backlog) -> None:
+    for name in "abc":
+        backlog.add(name, 9)
+    backlog.serve(2)
+    backlog.add("x", 9)
+    for name in "xba":
+        backlog.drop(name)
+    assert [key.name for key in backlog.ring.active_keys()] == ["c"]
+    assert (len(backlog.ring), backlog.serve(3)) == (1, "ccc")
+
+
+def test_a_fresh_key_that_leaves_costs_the_others_nothing(backlog: Backlog) -> None:
+    backlog.add("a", 99)
+    backlog.serve(1)
+    for name in "xyz":
+        backlog.add(name, 9)
+    assert backlog.serve(1) == "x"
+    backlog.drop("y")
+    assert backlog.serve(3) == "zax"
+
+
+def test_an_empty_ring_has_no_turn(backlog: Backlog) -> None:
+    assert backlog.ring.begin_turn() is None
+    backlog.add("a", 1)
+    backlog.serve(1)
+    assert backlog.ring.begin_turn() is None
+
+
+def test_the_active_keys_are_listed_from_the_one_in_turn(backlog: Backlog) -> None:
+    for name in "abc":
+        backlog.add(name, 9, weight=2)
+    backlog.serve(3)
+    backlog.add("x", 1)
+    assert [key.name for key in backlog.ring.active_keys()] == ["b", "c", "x", "a"]
+
+
+def test_a_deficit_is_what_is_left_of_the_round(backlog: Backlog) -> None:
+    backlog.add("a", 99, weight=2)
+    key = backlog.keys["a"]
+    assert key.deficit(quantum=10) == 20
+    key.delivered += 7
+    assert key.deficit(quantum=10) == 13
+    key.delivered += 15
+    assert key.deficit(quantum=10) == 18
+    backlog.drop("a")
+    assert key.deficit(quantum=10) == 0
+
+
+# --- in a shard -------------------------------------------------------------------------------------------------------
+
+
+def keys_served(shard: ShardHarness, count: int) -> str:
+    got = shard.receive(count)
+    shard.ack(got)
+    return "".join(each.key for each in got)
+
+
+def test_a_quiet_tenant_is_served_once_before_a_busy_one_twice(shard: ShardHarness) -> None:
+    shard.enqueue(*[b""] * 50, key="a")
+    for name in "bcd":
+        shard.enqueue(b"", key=name)
+    assert keys_served(shard, 4) == "abcd"
+
+
+def test_the_latest_weight_holds_for_the_whole_backlog(shard: ShardHarness) -> None:
+    shard.enqueue(*[b""] * 20, key="a")
+    shard.enqueue(*[b""] * 20, key="b")
+    assert keys_served(shard, 4) == "abab"
+    shard.enqueue(b"", key="b", weight=3)
+    assert keys_served(shard, 8) == "abbbabbb"
+
+
+def test_a_message_without_a_weight_leaves_it(shard: ShardHarness) -> None:
+    shard.enqueue(*[b""] * 20, key="a", weight=2)
+    shard.enqueue(*[b""] * 20, key="b")
+    shard.enqueue(b"", key="a")
+    assert keys_served(shard, 6) == "aabaab"
+
+
+@pytest.mark.parametrize("weight", [-1, -(2**31)])
+def test_a_weight_below_one_counts_as_one(shard: ShardHarness, weight: int) -> None:
+    shard.enqueue(*[b""] * 9, key="a", weight=3)
+    shard.enqueue(b"", key="a", weight=weight)
+    shard.enqueue(*[b""] * 9, key="b", weight=3)
+    assert keys_served(shard, 4) == "abbb"
+
+
+def test_a_weight_survives_a_restart_with_its_backlog(shard: ShardHarness) -> None:
+    shard.enqueue(*[b""] * 20, key="a", weight=3)
+    shard.enqueue(*[b""] * 20, key="b")
+    shard.restart()
+    assert sorted(keys_served(shard, 8)) == list("aaaaaabb")
+
+
+def test_a_delivery_tells_keys_and_weights_of_its_messages(shard: ShardHarness) -> None:
+    shard.ask(Enqueue([seal_envelope(b"")] * 4, ["a", "a", "b", "b"], [2, 2, 1, 1]))
+    assert [(each.key, each.weight) for each in shard.receive(4)] == [("a", 2), ("a", 2), ("b", 1), ("b", 1)]
+
+
+def test_stats_show_each_keys_share(shard: ShardHarness) -> None:
+    shard.enqueue(*[b""] * 5, key="a", weight=2)
+    shard.enqueue(b"", key="b", delay_ms=10)
+    shard.receive(2)
+    keys = {key.fairness_key: key for key in shard.stats().keys}
+    a, b = keys["a"], keys["b"]
+    assert (a.weight, a.pending, a.in_flight, a.delivered, a.deficit) == (2, 3, 2, 2, 1998)
+    assert (b.weight, b.pending, b.delayed, b.deficit) == (1, 0, 1, 0)

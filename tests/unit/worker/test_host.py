@@ -1,0 +1,271 @@
+"""The host: frames to shards and back, whatever is in the frames."""
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from fila_proto_zmq.codec import decode_body, encode_body, encode_command
+from fila_proto_zmq.commands import (
+    BY_OPCODE,
+    Command,
+    CreateQueue,
+    Delivered,
+    Done,
+    Enqueue,
+    Enqueued,
+    Fault,
+    GetQueueStats,
+    ListQueues,
+    QueueList,
+    QueueOptions,
+    Receive,
+    Reply,
+    Settle,
+    Subscribe,
+    Verb,
+)
+from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.invariants import check
+from fila_worker.core.recovery import recover
+from fila_worker.core.settings import ShardSettings
+from fila_worker.host import Host
+from fila_worker.storage.memory import MemoryStore
+from tests.unit.protocol.vectors import BODIES
+
+SHARDS_TOTAL = 4
+HERE = (0, 2, 3)
+NAMES = {shard: next(name for name in map("q{}".format, range(99)) if shard_of(name, 4) == shard) for shard in range(4)}
+"""A queue name for each shard."""
+CLIENT = b"\x01client"
+
+
+class HostHarness:
+    """A host of three shards of four, on a virtual clock."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        settings = ShardSettings()
+        shards = [recover(MemoryStore(), settings, index=index, shards=SHARDS_TOTAL, now_ms=0) for index in HERE]
+        self.host = Host(shards, SHARDS_TOTAL)
+        self.requests = 0
+
+    def exchange(self, *frames: list[bytes]) -> list[list[bytes]]:
+        """Give frames to the host in one turn; the frames that come out, each with its client first."""
+        for frame in frames:
+            self.host.accept(frame, self.now_ms)
+        sent = [[effect.client, *effect.frames()] for effect in self.host.turn(self.now_ms)]
+        for shard in self.host.shards.values():
+            check(shard)
+        return sent
+
+    def ask(self, command: Command, queue: str) -> Reply | Fault:
+        self.requests += 1
+        (frame,) = self.exchange([CLIENT, *encode_command(command, self.requests, queue)])
+        return answer_of(command, self.requests, frame)
+
+
+def answer_of(command: Command, request: int, frame: list[bytes]) -> Reply | Fault:
+    client, raw_header, _, body = frame
+    header = unpack_header(raw_header)
+    assert (client, header.opcode, header.request) == (CLIENT, command.opcode, request)
+    assert header.flags in (REPLY, REPLY | ERROR)
+    return decode_body(Fault if header.flags & ERROR else command.reply, body)
+
+
+@pytest.fixture
+def host() -> HostHarness:
+    return HostHarness()
+
+
+@pytest.fixture
+def queue(host: HostHarness) -> str:
+    host.ask(CreateQueue(QueueOptions()), NAMES[0])
+    return NAMES[0]
+
+
+# --- good frames ------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_served_by_its_shard(host: HostHarness) -> None:
+    for shard in HERE:
+        assert host.ask(CreateQueue(QueueOptions()), NAMES[shard]) == Done()
+        assert list(host.host.shards[shard].queues) == [NAMES[shard] + ".dlq", NAMES[shard]]
+    assert host.host.queues == 3
+
+
+def test_an_answer_repeats_request_opcode_and_routing_key(host: HostHarness, queue: str) -> None:
+    (frame,) = host.exchange([CLIENT, pack_header(12, request=2**63), queue.encode(), encode_body(GetQueueStats())])
+    assert frame[:3] == [CLIENT, pack_header(12, request=2**63, flags=REPLY), queue.encode()]
+
+
+def test_a_push_names_queue_and_subscription_and_no_request(host: HostHarness, queue: str) -> None:
+    host.ask(Subscribe(7, 10), queue)
+    sent = host.exchange([b"\x02producer", *encode_command(Enqueue([seal_envelope(b"x")]), 1, queue)])
+    push = next(frame for frame in sent if frame[0] == CLIENT)
+    header = unpack_header(push[1])
+    assert (header.opcode, header.flags, header.request, push[2]) == (33, 0, 0, queue.encode())
+    delivered = decode_body(Delivered, push[3])
+    assert (delivered.subscription, len(delivered.batches[0].records)) == (7, 1)
+
+
+def test_frames_of_one_turn_see_each_other(host: HostHarness) -> None:
+    name = NAMES[2]
+    commands = [CreateQueue(QueueOptions()), Enqueue([seal_envelope(b"x")]), Receive(1, 0)]
+    frames = [[CLIENT, *encode_command(command, number, name)] for number, command in enumerate(commands)]
+    answers = [answer_of(commands[unpack_header(frame[1]).request], unpack_header(frame[1]).request, frame)
+               for frame in host.exchange(*frames)]  # fmt: skip
+    assert [type(answer) for answer in answers] == [Done, Enqueued, Delivered]
+
+
+def test_queues_are_listed_over_all_shards_by_name(host: HostHarness) -> None:
+    for shard in HERE:
+        host.ask(CreateQueue(QueueOptions()), NAMES[shard])
+    reply = host.ask(ListQueues(), "")
+    assert isinstance(reply, QueueList)
+    expected = sorted((name + suffix, shard) for shard, name in NAMES.items() if shard in HERE for suffix in ("", ".dlq"))
+    assert [(queue.name, queue.shard) for queue in reply.queues] == expected
+
+
+def test_the_router_itself_may_ask(host: HostHarness) -> None:
+    (frame,) = host.exchange([b"", *encode_command(ListQueues(), 5)])
+    assert (frame[0], frame[1]) == (b"", pack_header(13, 5, REPLY))
+
+
+def test_the_next_timer_is_the_earliest_of_all_shards(host: HostHarness) -> None:
+    assert host.host.next_due(host.now_ms) is None
+    for shard, delay_ms in zip(HERE, (9_000, 4_000, 6_000), strict=True):
+        host.ask(CreateQueue(QueueOptions()), NAMES[shard])
+        host.ask(Enqueue([seal_envelope(b"")], delay_ms=delay_ms), NAMES[shard])
+    assert host.host.next_due(host.now_ms) == 4_000
+
+
+# --- bad frames -------------------------------------------------------------------------------------------------------
+
+
+def fault(host: HostHarness, opcode: int, key: bytes, body: bytes, version: int = 1) -> Fault:
+    (frame,) = host.exchange([CLIENT, pack_header(opcode, 77, version=version), key, body])
+    header = unpack_header(frame[1])
+    assert (header.opcode, header.flags, header.request) == (opcode, REPLY | ERROR, 77)
+    return decode_body(Fault, frame[3])
+
+
+def test_an_unknown_opcode_is_refused(host: HostHarness, queue: str) -> None:
+    refusal = fault(host, 200, queue.encode(), b"\x90")
+    assert (refusal.code, "200" in refusal.text) == ("INVALID_FRAME", True)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"garbage", b"\x91", b"\x80", b"\xdd\xff\xff\xff\xff"])
+def test_a_garbage_body_is_refused(host: HostHarness, queue: str, body: bytes) -> None:
+    assert fault(host, Enqueue.opcode, queue.encode(), body).code == "INVALID_FRAME"
+
+
+def test_another_version_is_refused_with_those_spoken(host: HostHarness, queue: str) -> None:
+    refusal = fault(host, GetQueueStats.opcode, queue.encode(), b"\x90", version=9)
+    assert (refusal.code, refusal.details) == ("UNSUPPORTED_VERSION", {"versions": [1]})
+
+
+def test_a_queue_of_a_shard_that_is_not_here_is_refused_untouched(host: HostHarness) -> None:
+    refusal = host.ask(GetQueueStats(), NAMES[1])
+    assert isinstance(refusal, Fault)
+    assert (refusal.code, refusal.details.get("refused")) == ("SHARD_UNAVAILABLE", True)
+
+
+@pytest.mark.parametrize("command", [GetQueueStats(), Receive(1, 0), Enqueue([])], ids=lambda each: type(each).__name__)
+def test_a_command_without_a_queue_is_refused(host: HostHarness, command: Command) -> None:
+    refusal = host.ask(command, "")
+    assert isinstance(refusal, Fault)
+    assert (refusal.code, "routing key" in refusal.text) == ("INVALID_ARGUMENT", True)
+
+
+@pytest.mark.parametrize("opcode", [1, 60, 80, 81, 82])
+def test_what_is_for_the_router_is_refused(host: HostHarness, queue: str, opcode: int) -> None:
+    body = next(body for body in BODIES if isinstance(body.struct, BY_OPCODE[opcode]))
+    assert fault(host, opcode, queue.encode(), bytes.fromhex(body.hex)).code == "INVALID_FRAME"
+
+
+@pytest.mark.parametrize("key", [b"\xff\xfe", b"\xc3", b"a" * 100_000, "größe".encode(), b"\0"])
+def test_a_routing_key_that_names_no_queue_is_refused(host: HostHarness, key: bytes) -> None:
+    code = fault(host, GetQueueStats.opcode, key, b"\x90").code
+    assert code in {"QUEUE_NOT_FOUND", "SHARD_UNAVAILABLE", "INVALID_ARGUMENT"}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        [],
+        [CLIENT],
+        [CLIENT, b"", b""],
+        [CLIENT, b"short", b"q", b"\x90"],
+        [CLIENT, b"XX" + bytes(16), b"q", b"\x90"],
+        [CLIENT, pack_header(12), b"q", b"\x90", b"more"],
+    ],
+    ids=["nothing", "one part", "three parts", "short header", "other magic", "five parts"],
+)
+def test_what_cannot_be_answered_is_dropped(host: HostHarness, frame: list[bytes]) -> None:
+    assert host.exchange(frame) == []
+
+
+def test_bad_frames_do_not_disturb_the_good_ones_of_their_turn(host: HostHarness, queue: str) -> None:
+    good = [CLIENT, *encode_command(Enqueue([seal_envelope(b"x")]), 1, queue)]
+    bad = [b"\x02bad", pack_header(Enqueue.opcode, 1), queue.encode(), b"\xc1"]
+    answers = {frame[0]: unpack_header(frame[1]).flags for frame in host.exchange(bad, good, [b"\x03"], bad)}
+    assert answers == {CLIENT: REPLY, b"\x02bad": REPLY | ERROR}
+
+
+extreme = st.sampled_from([0, -1, 1, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])
+fences = st.lists(st.tuples(extreme | st.just((1 << 32) + 1), st.lists(extreme, max_size=3)), max_size=3)
+texts = st.sampled_from(["", "\0", "x" * 2000, "\U0010ffff", "default"])
+
+
+@hypothesis_settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_no_values_of_the_right_types_can_break_a_shard(data: st.DataObject) -> None:
+    host = HostHarness()
+    name = NAMES[0]
+    host.ask(CreateQueue(QueueOptions()), name)
+    for _ in range(data.draw(st.integers(1, 6))):
+        opcode, fields = data.draw(
+            st.sampled_from([10, 11, 13, 20, 30, 31, 32, 40, 41, 50]).flatmap(lambda op: st.tuples(st.just(op), FIELDS[op]))
+        )
+        host.exchange([CLIENT, pack_header(opcode, 5), name.encode(), encode_body(fields)])
+        host.now_ms += data.draw(st.sampled_from([0, 1, 20_000]))
+
+
+columns = extreme | st.lists(extreme, min_size=2, max_size=2)
+FIELDS = {
+    10: st.tuples(st.tuples(st.none() | extreme, st.none() | extreme)),
+    11: st.tuples(st.booleans()),
+    13: st.tuples(texts),
+    20: st.tuples(
+        st.lists(st.binary(max_size=6) | st.just(bytes(9)), min_size=2, max_size=2),
+        texts | st.lists(texts, min_size=2, max_size=2), columns, columns, columns, columns, columns,
+    ),
+    30: st.tuples(extreme, extreme),
+    31: st.tuples(extreme, extreme, st.lists(extreme, max_size=3)),
+    32: st.tuples(extreme),
+    40: st.tuples(st.integers(0, 6), fences, texts, st.none() | st.binary(max_size=4), extreme),
+    41: st.tuples(fences, extreme),
+    50: st.tuples(extreme, st.none() | texts),
+}  # fmt: skip
+
+
+def test_closing_closes_every_store(host: HostHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    for index, shard in host.host.shards.items():
+        monkeypatch.setattr(shard.store, "close", lambda index=index: closed.append(index))
+    host.host.close()
+    assert closed == list(HERE)
+
+
+def test_a_turn_answers_a_settlement_of_what_it_delivers_later(host: HostHarness, queue: str) -> None:
+    """Deliveries come after the commands of their turn, so a guess at a fence is refused."""
+    host.ask(Enqueue([seal_envelope(b"x")]), queue)
+    receive = [CLIENT, *encode_command(Receive(1, 0), 50, queue)]
+    guess = [CLIENT, *encode_command(Settle(Verb.ACK, [((1 << 32) + 1, [0])]), 51, queue)]
+    sent = {unpack_header(frame[1]).request: frame for frame in host.exchange(receive, guess)}
+    settled = decode_body(Settle.reply, sent[51][3])
+    assert len(settled.faults) == 1  # type: ignore[attr-defined]
+    assert len(decode_body(Delivered, sent[50][3]).batches) == 1

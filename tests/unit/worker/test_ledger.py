@@ -1,0 +1,233 @@
+"""The ledger: every lane's counts, whatever moment the process ends at."""
+
+import pytest
+
+from fila_proto_zmq.commands import Enqueue, Verb
+from fila_proto_zmq.record import seal_envelope
+from fila_worker.core import ledger
+from fila_worker.core import shard as shard_module
+from fila_worker.core.keys import FIRST, LAST
+from fila_worker.core.settings import ShardSettings
+from tests.support.shard import ShardHarness
+
+EMPTY = seal_envelope(b"")
+
+
+def fold_after(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    monkeypatch.setattr(ledger, "FOLD_AFTER_ENTRIES", entries)
+
+
+def entries(shard: ShardHarness) -> int:
+    return len(list(shard.store.scan(FIRST, LAST, shard.store.families.ledger)))
+
+
+def lane_records(shard: ShardHarness) -> list[str]:
+    items = shard.store.scan(FIRST, LAST, shard.store.families.lanes)
+    return [ledger.decode_lane(data).fairness_key for _, data in items]
+
+
+def counts_by_key(shard: ShardHarness, queue: str = "q") -> dict[str, tuple[int, int, int, int]]:
+    keys = shard.stats(queue).keys
+    return {key.fairness_key: (key.pending, key.in_flight, key.delayed, key.weight) for key in keys}
+
+
+def spread(shard: ShardHarness, keys: str, **columns: object) -> None:
+    """One message for each fairness key."""
+    shard.ask(Enqueue([EMPTY] * len(keys), list(keys), **columns))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fold_every", [1, 2, 3, 5, 8, 13, 10_000])
+def test_counts_are_right_after_a_restart_at_any_point(monkeypatch: pytest.MonkeyPatch, fold_every: int) -> None:
+    fold_after(monkeypatch, fold_every)
+    shard = ShardHarness(settings=ShardSettings(consumer_timeout_ms=10**9))
+    shard.create(max_attempts=3)
+    steps = [
+        lambda: spread(shard, "aab", weight=2),
+        lambda: spread(shard, "c", delay_ms=3_000),
+        lambda: shard.receive(2),
+        lambda: shard.ack(shard.receive(1)),
+        lambda: spread(shard, "abc", priority=-4),
+        lambda: shard.nack(shard.receive(2)),
+        lambda: shard.settle(Verb.FAIL, shard.receive(1)),
+        lambda: shard.settle(Verb.RETRY, shard.receive(1), after_ms=2_000),
+        lambda: shard.settle(Verb.RELEASE, shard.receive(2)),
+        lambda: shard.pass_time(2_500),
+        lambda: shard.redrive(),
+        lambda: shard.pass_time(28_000),
+        lambda: shard.ack(shard.receive(9)),
+    ]
+    for _ in range(2):
+        for step in steps:
+            step()
+            before = counts_by_key(shard), counts_by_key(shard, "q.dlq")
+            shard.restart()
+            after = counts_by_key(shard), counts_by_key(shard, "q.dlq")
+            for kept, recovered in zip(before, after, strict=True):
+                busy = {key: counts for key, counts in kept.items() if any(counts[:3])}
+                assert {key: counts for key, counts in recovered.items() if any(counts[:3])} == busy
+
+
+def test_each_turn_writes_one_entry_and_a_fold_replaces_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold_after(monkeypatch, 5)
+    shard = ShardHarness()
+    shard.create()
+    sizes = []
+    for _ in range(12):
+        spread(shard, "ab")
+        sizes.append(entries(shard))
+    assert max(sizes) <= 6
+    assert sizes.count(1) >= 2
+
+
+def test_many_changed_lanes_make_a_fold_due_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "FOLD_AFTER_COUNTS", 10)
+    shard = ShardHarness()
+    shard.create()
+    sizes = []
+    for _ in range(8):
+        spread(shard, "abcd")
+        sizes.append(entries(shard))
+    assert max(sizes) <= 4
+
+
+def test_a_turn_that_changes_nothing_writes_nothing(shard: ShardHarness) -> None:
+    commits = shard.store.commits  # type: ignore[attr-defined]
+    for _ in range(3):
+        shard.stats()
+        shard.receive()
+        shard.pass_time(1)
+    assert shard.store.commits == commits  # type: ignore[attr-defined]
+
+
+def test_idle_lanes_leave_the_disk_at_a_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold_after(monkeypatch, 2)
+    shard = ShardHarness()
+    shard.create()
+    spread(shard, "abc")
+    shard.ack(shard.receive(9))
+    for _ in range(4):
+        spread(shard, "d")
+    assert lane_records(shard) == ["d"]
+
+
+def test_a_lane_that_was_idle_at_a_fold_is_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold_after(monkeypatch, 1)
+    shard = ShardHarness()
+    shard.create()
+    for _ in range(3):
+        spread(shard, "ab")
+        shard.ack(shard.receive(9))
+        shard.turn()
+    spread(shard, "ab")
+    shard.restart()
+    assert shard.counts() == (2, 0, 0)
+    assert len(shard.receive(9)) == 2
+
+
+def test_weights_survive_in_entries_and_in_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fold_every in (1, 1000):
+        fold_after(monkeypatch, fold_every)
+        shard = ShardHarness()
+        shard.create()
+        spread(shard, "a", weight=3)
+        spread(shard, "a", weight=7)
+        shard.restart()
+        assert counts_by_key(shard) == {"a": (2, 0, 0, 7)}
+
+
+def test_a_more_urgent_message_than_all_is_found_after_folds_and_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold_after(monkeypatch, 1)
+    shard = ShardHarness()
+    shard.create()
+    for priority in (0, -1, -2, -3):
+        shard.enqueue(b"", priority=priority)
+        shard.ack(shard.receive(1)) if priority == -2 else shard.turn()
+        shard.restart()
+    assert [each.record.priority for each in shard.receive(9)] == [-3, -1, 0]
+
+
+def test_a_delayed_message_that_comes_before_all_is_found_after_folds_and_restarts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fold_after(monkeypatch, 1)
+    shard = ShardHarness()
+    shard.create()
+    shard.enqueue(b"first", delay_ms=1_000)
+    shard.enqueue(b"second")
+    shard.enqueue(b"third")
+    shard.pass_time(1_000)
+    shard.restart()
+    assert [each.payload for each in shard.receive(9)] == [b"first", b"second", b"third"]
+
+
+def test_a_dead_letter_that_comes_before_all_is_found_after_folds_and_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold_after(monkeypatch, 1)
+    shard = ShardHarness()
+    shard.create()
+    shard.enqueue(b"first", b"second")
+    first, second = shard.receive(2)
+    shard.settle(Verb.FAIL, [second])
+    shard.turn()
+    shard.settle(Verb.FAIL, [first])
+    shard.restart()
+    assert [each.payload for each in shard.receive(9, "q.dlq")] == [b"first", b"second"]
+
+
+# --- many keys --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> ShardHarness:
+    """A shard that remembers two idle fairness keys of a queue."""
+    monkeypatch.setattr(shard_module, "IDLE_KEYS_MAX", 2)
+    shard = ShardHarness()
+    shard.create()
+    return shard
+
+
+def test_idle_keys_beyond_a_number_are_forgotten(forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    spread(forgetful, "abcdef")
+    forgetful.ack(forgetful.receive(6))
+    fold_after(monkeypatch, 1)
+    forgetful.turn()
+    assert len(forgetful.stats().keys) == 2
+    assert len(forgetful.shard.lanes) == 2
+
+
+def test_busy_keys_are_never_forgotten(forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    fold_after(monkeypatch, 1)
+    spread(forgetful, "abc")
+    spread(forgetful, "def", delay_ms=1_000)
+    forgetful.receive(1)
+    forgetful.turn()
+    assert sorted(counts_by_key(forgetful)) == list("abcdef")
+
+
+@pytest.mark.parametrize("later", ["ghijkl", "abcdef", "ab"])
+def test_keys_that_fall_idle_in_the_very_turn_of_a_fold_are_forgotten_once(
+    forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch, later: str
+) -> None:
+    spread(forgetful, "abcdef")
+    got = forgetful.receive(6)
+    fold_after(monkeypatch, 1)
+    forgetful.ack(got)
+    spread(forgetful, later)
+    forgetful.turn()
+    assert forgetful.counts() == (len(later), 0, 0)
+    forgetful.restart()
+    assert len(forgetful.receive(9)) == len(later)
+
+
+@pytest.mark.parametrize("fold_every", [1, 2, 3, 4, 5])
+def test_keys_may_come_and_go_for_ever(
+    forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch, fold_every: int
+) -> None:
+    fold_after(monkeypatch, fold_every)
+    for number in range(30):
+        spread(forgetful, "abcdefghij"[number % 5 :][:5])
+        if number % 2:
+            forgetful.ack(forgetful.receive(9))
+        if number % 7 == 6:
+            forgetful.restart()
+    pending = forgetful.counts()[0]
+    assert len(forgetful.receive(99)) == pending

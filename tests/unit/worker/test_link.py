@@ -1,0 +1,119 @@
+"""The worker's side of the wire to its router, over a real socket inside this process."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
+from fila_proto_zmq.commands import Command, Done, GetQueueStats, ListQueues, Pulse, Register, Registered
+from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
+from fila_proto_zmq.frames import pack_header, unpack_header
+from fila_worker.core.recovery import recover
+from fila_worker.core.settings import ShardSettings
+from fila_worker.host import Host
+from fila_worker.link import DRAIN_FRAMES_MAX, PULSE_MS, Link
+from fila_worker.settings import WorkerSettings
+from fila_worker.storage.memory import MemoryStore
+
+_addresses = itertools.count()
+
+
+class RouterSide:
+    """What a router sees of a worker, and how it answers."""
+
+    def __init__(self) -> None:
+        endpoint = f"inproc://router-{next(_addresses)}"
+        self.socket = zmq.Context.instance().socket(zmq.ROUTER)
+        self.socket.bind(endpoint)
+        settings = WorkerSettings(name="worker-7", router=endpoint, data_dir="unused", shards=[2], shards_total=4)
+        host = Host([recover(MemoryStore(), ShardSettings(), index=2, shards=4, now_ms=0)], 4)
+        self.link = Link(settings, host)
+
+    def said(self) -> list[Command]:
+        """The commands that have come from the worker itself."""
+        commands = []
+        while self.socket.poll(50 if not commands else 0):
+            identity, client, header, key, body = self.socket.recv_multipart()
+            assert (identity, client, key) == (b"worker-7", b"", b"")
+            commands.append(decode_command(unpack_header(header), body))
+        return commands
+
+    def send(self, client: bytes, *frame: bytes) -> None:
+        self.socket.send_multipart([b"worker-7", client, *frame])
+        assert self.link.socket.poll(1000)
+
+    def close(self) -> None:
+        self.link.close()
+        self.socket.close(0)
+
+
+@pytest.fixture
+def router() -> Iterator[RouterSide]:
+    side = RouterSide()
+    side.link.register()
+    (offer,) = side.said()
+    assert isinstance(offer, Register)
+    yield side
+    side.close()
+
+
+def test_a_worker_offers_its_shards_with_their_epochs() -> None:
+    side = RouterSide()
+    side.link.register()
+    (offer,) = side.said()
+    assert isinstance(offer, Register)
+    assert (offer.worker, offer.shards, offer.pid > 0) == ("worker-7", [(2, 1)], True)
+    side.close()
+
+
+def test_a_worker_pulses_once_a_second(router: RouterSide) -> None:
+    for now_ms in (0, 1, PULSE_MS - 1, PULSE_MS, PULSE_MS + 1, 2 * PULSE_MS):
+        router.link.pulse(1_000_000 + now_ms)
+    pulses = router.said()
+    assert len(pulses) == 3
+    assert all(isinstance(pulse, Pulse) and pulse.rss_bytes > 0 for pulse in pulses)
+
+
+def test_answers_to_the_worker_itself_are_not_for_its_shards(router: RouterSide) -> None:
+    router.send(b"", *encode_reply(Register.opcode, 1, Registered()))
+    assert router.link.receive() == []
+    router.send(b"", *encode_reply(Pulse.opcode, 2, Done()))
+    assert router.link.receive() == []
+    assert router.said() == []
+
+
+def test_a_worker_that_its_router_does_not_know_registers_again(router: RouterSide) -> None:
+    router.send(b"", *encode_error(Pulse.opcode, 2, ShardUnavailableError("register first")))
+    assert router.link.receive() == []
+    assert [type(command) for command in router.said()] == [Register]
+
+
+def test_a_refused_registration_is_not_repeated_at_once(router: RouterSide) -> None:
+    """Or a worker with an outdated epoch and its router would talk of nothing else, as fast as they can."""
+    router.send(b"", *encode_error(Register.opcode, 1, InvalidArgumentError("epoch 1 is outdated: stop this worker")))
+    assert router.link.receive() == []
+    assert router.said() == []
+
+
+@pytest.mark.parametrize("client", [b"\x01client", b""])
+def test_requests_of_clients_and_of_the_router_are_for_the_shards(router: RouterSide, client: bytes) -> None:
+    command = ListQueues() if not client else GetQueueStats()
+    router.send(client, pack_header(command.opcode, 9), b"", b"\x90")
+    assert router.link.receive() == [[client, pack_header(command.opcode, 9), b"", b"\x90"]]
+
+
+def test_a_turn_takes_a_bounded_number_of_frames(router: RouterSide) -> None:
+    for number in range(DRAIN_FRAMES_MAX + 10):
+        router.send(b"\x01client", pack_header(12, number), b"q", b"\x90")
+    assert len(router.link.receive()) == DRAIN_FRAMES_MAX
+    assert len(router.link.receive()) == 10
+    assert router.link.receive() == []
+
+
+@pytest.mark.parametrize("frame", [[], [b"\xff"], [b"", b""], [b"x" * 18, b"", b"", b""]])
+def test_nonsense_from_the_router_does_no_harm(router: RouterSide, frame: list[bytes]) -> None:
+    router.send(b"", *frame)
+    for received in router.link.receive():
+        assert len(received) != 4 or received[0] == b""

@@ -1,0 +1,155 @@
+"""Redrive: dead letters go back to where they came from."""
+
+import msgspec
+import pytest
+
+from fila_proto_zmq.commands import QueueOptions, Redrive, Redriven, Verb
+from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError, QueueNotFoundError
+from fila_proto_zmq.record import pack_record, unpack_record
+from fila_worker.core import dead_letters
+from fila_worker.core.settings import ShardSettings
+from tests.support.shard import ShardHarness
+
+
+def bury(shard: ShardHarness, *payloads: bytes, key: str = "default", **columns: int) -> list[str]:
+    ids = shard.enqueue(*payloads, key=key, **columns)
+    shard.settle(Verb.FAIL, shard.receive(len(payloads)), error="boom")
+    return ids
+
+
+def test_all_pending_dead_letters_go_back(shard: ShardHarness) -> None:
+    ids = bury(shard, b"0", b"1", b"2")
+    assert shard.redrive() == Redriven(3, 0)
+    assert shard.counts("q.dlq") == (0, 0, 0)
+    assert [each.id for each in shard.receive(9)] == ids
+
+
+def test_a_redriven_message_begins_anew(shard: ShardHarness) -> None:
+    bury(shard, b"x", key="acme", priority=-3, lease_ms=2_000)
+    shard.redrive()
+    (got,) = shard.receive()
+    extension = got.record.extension
+    assert (got.payload, got.key, got.record.priority, got.attempts, got.error) == (b"x", "acme", -3, 0, "")
+    assert (extension.reason, extension.source_queue, extension.dead_lettered_ms) == (None, None, None)
+    assert got.expires_ms == shard.now_ms + 2_000
+
+
+def test_a_redriven_message_keeps_its_place_in_line(shard: ShardHarness) -> None:
+    bury(shard, b"old")
+    shard.enqueue(b"new")
+    shard.redrive()
+    assert [each.payload for each in shard.receive(9)] == [b"old", b"new"]
+
+
+def test_a_redriven_message_may_die_and_return_again(shard: ShardHarness) -> None:
+    bury(shard, b"x")
+    for _ in range(3):
+        assert shard.redrive() == Redriven(1, 0)
+        shard.settle(Verb.FAIL, shard.receive(), error="again")
+    assert shard.counts("q.dlq") == (1, 0, 0)
+
+
+def test_a_count_bounds_what_goes_back(shard: ShardHarness) -> None:
+    bury(shard, b"0", b"1", b"2")
+    assert shard.redrive(2) == Redriven(2, 1)
+    assert [each.payload for each in shard.receive(9)] == [b"0", b"1"]
+    assert shard.redrive(2) == Redriven(1, 0)
+    assert shard.redrive(2) == Redriven(0, 0)
+
+
+def test_one_command_moves_a_bounded_number(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "REDRIVE_MAX", 4)
+    bury(shard, *[b""] * 10)
+    assert [shard.redrive() for _ in range(3)] == [Redriven(4, 6), Redriven(4, 2), Redriven(2, 0)]
+    assert shard.counts() == (10, 0, 0)
+
+
+def test_one_fairness_key_can_be_chosen(shard: ShardHarness) -> None:
+    for key in "abc":
+        bury(shard, key.encode(), key.encode(), key=key)
+    assert shard.ask(Redrive(0, "b"), "q.dlq") == Redriven(2, 4)
+    assert [each.payload for each in shard.receive(9)] == [b"b", b"b"]
+    assert shard.ask(Redrive(0, "nobody"), "q.dlq") == Redriven(0, 4)
+
+
+def test_a_count_goes_over_all_keys(shard: ShardHarness) -> None:
+    for key in "abc":
+        bury(shard, key.encode(), key.encode(), key=key)
+    assert shard.redrive(5) == Redriven(5, 1)
+
+
+def test_leased_dead_letters_stay(shard: ShardHarness) -> None:
+    bury(shard, b"0", b"1")
+    held = shard.receive(1, "q.dlq")
+    assert shard.redrive() == Redriven(1, 0)
+    assert shard.counts("q.dlq") == (0, 1, 0)
+    shard.ack(held, "q.dlq")
+
+
+def test_a_waiting_consumer_gets_what_returns(shard: ShardHarness) -> None:
+    bury(shard, b"x")
+    shard.subscribe(1)
+    shard.redrive()
+    assert [each.payload for each in shard.take_pushed()] == [b"x"]
+
+
+def test_a_redrive_survives_a_restart(shard: ShardHarness) -> None:
+    bury(shard, b"0", b"1")
+    shard.redrive(1)
+    shard.restart()
+    assert (shard.counts(), shard.counts("q.dlq")) == ((1, 0, 0), (1, 0, 0))
+
+
+@pytest.mark.parametrize("buffer_bytes", [1, 200])
+def test_dead_letters_that_are_not_in_memory_go_back_too(buffer_bytes: int) -> None:
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=buffer_bytes))
+    shard.create()
+    ids = bury(shard, *[b"%d" % number for number in range(40)])
+    assert shard.redrive(15) == Redriven(15, 25)
+    assert shard.redrive() == Redriven(25, 0)
+    assert [each.id for each in shard.receive(40)] == ids
+
+
+def test_a_dead_letter_whose_queue_is_gone_stays(shard: ShardHarness) -> None:
+    bury(shard, b"0", b"orphan", b"2")
+    orphan(shard, b"orphan")
+    assert shard.redrive() == Redriven(2, 1)
+    assert shard.redrive() == Redriven(0, 1)
+    assert [each.payload for each in shard.receive(9, "q.dlq")] == [b"orphan"]
+
+
+def orphan(shard: ShardHarness, payload: bytes) -> None:
+    """Rewrite a dead letter's source queue on disk, as a later version with named dead letter queues may leave it."""
+    messages = shard.store.families.messages
+    for key, data in list(shard.store.scan(b"", b"\xff" * 32, messages)):
+        if data.endswith(payload):
+            record = unpack_record(data)
+            record.extension = msgspec.structs.replace(record.extension, source_queue="gone")
+            batch = shard.store.new_batch()
+            batch.put(key, pack_record(record), messages)
+            shard.store.commit(batch)
+    shard.restart()
+
+
+def test_only_a_dead_letter_queue_can_be_redriven(shard: ShardHarness) -> None:
+    with pytest.raises(NotADeadLetterQueueError, match="'q.dlq'"):
+        shard.redrive(queue="q")
+    with pytest.raises(QueueNotFoundError):
+        shard.redrive(queue="nowhere.dlq")
+
+
+def test_a_negative_count_is_refused(shard: ShardHarness) -> None:
+    with pytest.raises(InvalidArgumentError, match="redrive of -1"):
+        shard.redrive(-1)
+
+
+def test_the_options_of_the_queue_hold_again() -> None:
+    shard = ShardHarness()
+    shard.create(max_attempts=2)
+    shard.enqueue(b"x")
+    for _ in range(2):
+        shard.nack(shard.receive())
+    assert QueueOptions() == shard.shard.queues["q.dlq"].options
+    shard.redrive()
+    shard.nack(shard.receive())
+    assert [each.attempts for each in shard.receive()] == [1]
