@@ -10,12 +10,14 @@ waiting consumer. The reference, taken in the same run, is a bare loop that puts
 """
 
 import argparse
+import asyncio
 import multiprocessing
 import os
 import shutil
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,12 +28,14 @@ from rich.console import Console
 from rich.table import Table
 from rocksdict import Options, Rdict, WriteBatch
 
-from fila_cluster import Client, Message
+from fila_cluster import AsyncClient, Client, Message
+from fila_cluster.client.loop import run
 
 PAYLOAD = os.urandom(1024)
 HEADERS = {"tenant": "acme", "kind": "order.created"}
 KEYS = [f"tenant-{number}" for number in range(100)]
 ACK_BATCH = 250
+ACKS_IN_FLIGHT = 4
 PREFETCH = 2000
 LONE_MESSAGES = 1000
 
@@ -62,21 +66,29 @@ def bare_loop(count: int) -> float:
 
 def consume_all(endpoint: str, queue: str, count: int, pipe: Connection) -> None:
     """Say when ready, consume and ack ``count`` messages when told to, say when done."""
-    with Client(endpoint) as client:
-        client.queue_stats(queue)
+    run(_consume_all(endpoint, queue, count, pipe))
+
+
+async def _consume_all(endpoint: str, queue: str, count: int, pipe: Connection) -> None:
+    async with AsyncClient(endpoint) as client:
+        await client.queue_stats(queue)
         pipe.send("ready")
         pipe.recv()
-        taken, held = 0, []
-        with client.consume(queue, prefetch=PREFETCH) as deliveries:
-            for delivery in deliveries:
+        acks: deque[asyncio.Task[None]] = deque()
+        held, taken = [], 0
+        async with client.consume(queue, prefetch=PREFETCH) as deliveries:
+            async for delivery in deliveries:
                 held.append(delivery)
                 taken += 1
                 if len(held) == ACK_BATCH or taken == count:
-                    client.ack(held)
-                    held.clear()
+                    acks.append(asyncio.create_task(client.ack(held)))
+                    held = []
+                    if len(acks) == ACKS_IN_FLIGHT:
+                        await acks.popleft()
                 if taken == count:
                     break
-        pipe.send(time.monotonic())
+            await asyncio.gather(*acks)
+            pipe.send(time.monotonic())
 
 
 def wait_for_lone(endpoint: str, queue: str, pipe: Connection) -> None:

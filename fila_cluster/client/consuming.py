@@ -3,7 +3,7 @@
 A heartbeat *is* the subscription (queue, credit, leases to renew): the same frame opens it, keeps its client alive, renews
 its leases and heals a restarted router or worker. Leases without a subscription (of ``receive``, and those that their
 caller kept after leaving ``consume``) are *loose*: their shard gets a plain heartbeat, and those of ``consume`` an
-extension.
+extension. A receive that waits is kept alive in the same way.
 
 What arrives for nobody (a push that crossed an unsubscribe, the answer to a receive that was given up) is given back.
 """
@@ -40,8 +40,8 @@ HEARTBEAT_S_MAX = 2.0
 HEARTBEAT_S_MIN = 0.05
 RETRY_S_MAX = 0.5
 """How long a subscription whose heartbeat was refused may take to notice that its worker is back."""
-GOODBYE_TIMEOUT_S = 1.0
-"""How long closing waits for the broker's confirmation."""
+LEAVING_TIMEOUT_S = 1.0
+"""How long leaving and closing wait for the broker's confirmation, and try."""
 
 Make: TypeAlias = Callable[[Lease, int, bytes, bool], Delivery]
 
@@ -157,6 +157,7 @@ class Consumption:
         self._opened = 0
         self._loose: defaultdict[str, dict[int, Lease]] = defaultdict(dict)
         self._loose_beat_at = math.inf
+        self._receives: set[Call] = set()
         self._roots: set[str] = set()
 
     # --- what callers ask ---------------------------------------------------------------------------------------------
@@ -176,12 +177,25 @@ class Consumption:
             return None
         untaken = subscription.take_back()
         self._end(subscription)
-        call = self._send(subscription.queue, Unsubscribe(subscription.id))  # first, or they would come straight back
+        # First, or they would come straight back.
+        call = self._send(subscription.queue, Unsubscribe(subscription.id), timeout=LEAVING_TIMEOUT_S)
         return self._release(subscription.queue, untaken) or call
 
-    def expect(self, queue: str) -> None:
-        """Note that a receive is about to ask ``queue`` for messages."""
-        self._roots.add(root_name(queue))
+    def expect(self, call: Call) -> None:
+        """Note that a receive waits for messages: its client must not seem to be gone meanwhile."""
+        self._roots.add(root_name(call.key))
+        if not call.done:
+            self._receives.add(call)
+            self._schedule_loose(())
+
+    def expect_no_more(self, call: Call) -> None:
+        """A receive is over."""
+        self._receives.discard(call)
+
+    @property
+    def holds_anything(self) -> bool:
+        """Whether there is something to keep alive."""
+        return bool(self.subscriptions or self._receives) or any(self._loose.values())
 
     def end_all(self) -> None:
         """End all subscriptions on this side."""
@@ -190,7 +204,7 @@ class Consumption:
 
     def goodbye(self) -> list[Call]:
         """Have the broker give back everything that is not settled."""
-        return [self._send(root, Goodbye(), timeout=GOODBYE_TIMEOUT_S) for root in self._roots]
+        return [self._send(root, Goodbye(), timeout=LEAVING_TIMEOUT_S) for root in self._roots]
 
     # --- what the broker sends ----------------------------------------------------------------------------------------
 
@@ -225,9 +239,8 @@ class Consumption:
         self.timeout_s = timeout_s
         for subscription in self.subscriptions.values():
             self._schedule(subscription, self.now)
-        if self._loose:
-            self._loose_beat_at = self.now
-            self.due_at = self.now
+        if self._loose or self._receives:
+            self._loose_beat_at = self.due_at = self.now
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -286,7 +299,8 @@ class Consumption:
     def _beat_loose(self) -> None:
         self._loose = defaultdict(dict, {queue: group for queue, group in self._loose.items() if group})
         subscribed = {root_name(subscription.queue) for subscription in self.subscriptions.values()}
-        for root in {root_name(queue) for queue in self._loose} - subscribed:
+        waiting = {call.key for call in self._receives}
+        for root in set(map(root_name, waiting | self._loose.keys())) - subscribed:
             self._send(root, Heartbeat(), timeout=self._call_timeout_s, persistent=False)
         for queue, group in self._loose.items():
             self._extend(queue, [lease for lease in group.values() if lease.renewed])
@@ -305,7 +319,7 @@ class Consumption:
         self.due_at = min(self.due_at, subscription.beat_at)
 
     def _schedule_loose(self, leases: Sequence[Lease]) -> None:
-        if any(self._loose.values()):
+        if self._receives or any(self._loose.values()):
             when = self.now + self._interval_s(_shortest_s(lease for lease in leases if lease.renewed))
             self._loose_beat_at = min(self._loose_beat_at, when)
             self.due_at = min(self.due_at, self._loose_beat_at)
@@ -315,7 +329,9 @@ class Consumption:
 
     def _release(self, queue: str, leases: Indexes) -> Call | None:
         ended = {lease: indexes for lease, indexes in leases.items() if lease.id != AT_MOST_ONCE}
-        return self._send(queue, Settle(Verb.RELEASE, fences_of(ended))) if ended else None
+        if not ended:
+            return None
+        return self._send(queue, Settle(Verb.RELEASE, fences_of(ended)), timeout=LEAVING_TIMEOUT_S)
 
     def _end(self, subscription: Subscription) -> None:
         subscription.ended = True

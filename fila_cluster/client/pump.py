@@ -47,9 +47,7 @@ class Pump:
         self._refusal: FilaError | None = None
         self._link = Link(endpoint)
         self._bell = _Bell()
-        self._poller = select.poll()
-        for descriptor in (*self._link.descriptors, self._bell.descriptor):
-            self._poller.register(descriptor, select.POLLIN)
+        self._poller = self._new_poller()
         self._keeper = Keeper(self)
         self._session.connect(time.monotonic())
         _open_pumps.add(self)
@@ -150,6 +148,12 @@ class Pump:
 
     # --- inside: all of it under the lock, except for the sleeping ----------------------------------------------------
 
+    def _new_poller(self) -> "select.poll":
+        poller = select.poll()
+        for descriptor in (*self._link.descriptors, self._bell.descriptor):
+            poller.register(descriptor, select.POLLIN)
+        return poller
+
     def _check_open(self) -> None:
         if self._refusal is not None:
             raise type(self._refusal)(self._refusal.message)
@@ -179,9 +183,10 @@ class Pump:
             self._follow(place)
 
     def _lead(self, pending: Pending[Any], sleep_ms: int) -> None:
+        poller = self._poller if self._lead_depth == 1 else self._new_poller()  # one can't be used within itself
         try:
             while True:
-                self._poller.poll(sleep_ms)
+                poller.poll(sleep_ms)
                 with self._lock:
                     now = time.monotonic()
                     self._leader_wakes_at = -math.inf

@@ -32,6 +32,9 @@ from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 if TYPE_CHECKING:
     from fila_cluster.client.delivery import Delivery
 
+GREETING_LOOK_S = 0.05
+"""How often to look for the answer to a greeting when nobody else waits for an answer."""
+
 
 class Session:
     """Joins connection, production, settlement and consumption of one client.
@@ -95,8 +98,13 @@ class Session:
 
     @property
     def heartbeat_at(self) -> float:
-        """When the next heartbeat is due, also if nobody waits for anything."""
-        return self._consumption.due_at if self._connection.welcome is not None else math.inf
+        """When the next heartbeat is due, also if nobody waits for anything.
+
+        While greeting it is time to look for the broker's answer, if there is something to keep alive.
+        """
+        if self._connection.welcome is not None:
+            return self._consumption.due_at
+        return self._now + GREETING_LOOK_S if self._consumption.holds_anything else math.inf
 
     # --- what callers ask ---------------------------------------------------------------------------------------------
 
@@ -108,9 +116,9 @@ class Session:
     def receive(self, queue: str, count: int, wait_ms: int, now: float) -> Call:
         """Ask for messages; the result is a list of deliveries."""
         self._at(now)
-        self._consumption.expect(queue)
-        timeout_s = self._timeout_s + wait_ms / 1000
-        return self._start(queue, Receive(count, wait_ms), self._received, timeout=timeout_s)
+        call = self._start(queue, Receive(count, wait_ms), self._received, timeout=self._timeout_s + wait_ms / 1000)
+        self._consumption.expect(call)
+        return call
 
     def extend(self, delivery: "Delivery", duration_ms: int, now: float) -> Call:
         """Renew one delivery's lease."""
@@ -170,6 +178,7 @@ class Session:
         self._consumption.welcomed(welcome.consumer_timeout_ms / 1000)
 
     def _received(self, call: Call) -> None:
+        self._consumption.expect_no_more(call)
         if call.error is None:
             call.value = self._consumption.received(call.key, call.value)
 

@@ -21,7 +21,7 @@ _structs: set[type[Struct]] = {*COMMANDS, *(command.reply for command in COMMAND
 _decoders: dict[type[Struct], Any] = {struct: msgspec.msgpack.Decoder(struct).decode for struct in _structs}
 
 
-def decode_body(struct: type[S], body: bytes) -> S:
+def decode_body(struct: type[S], body: bytes | memoryview) -> S:
     """Decode a body as ``struct``; :class:`InvalidFrameError` says which field does not fit."""
     try:
         decoded: S = _decoders[struct](body)
@@ -30,7 +30,7 @@ def decode_body(struct: type[S], body: bytes) -> S:
     return decoded
 
 
-def decode_command(header: Header, body: bytes) -> Command:
+def decode_command(header: Header, body: bytes | memoryview) -> Command:
     """The command of a request frame; :class:`InvalidFrameError` for an unknown opcode or a body that does not fit."""
     struct = BY_OPCODE.get(header.opcode)
     if struct is None:

@@ -122,7 +122,11 @@ def loaded_by(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import fila_cluster.client", "from fila_cluster import Client, AsyncClient, Message, Delivery", "import fila_cluster.errors"],
+    [
+        "import fila_cluster.client",
+        "from fila_cluster import Client, AsyncClient, Message, Delivery",
+        "import fila_cluster.errors",
+    ],
 )
 def test_a_client_drags_in_no_server(statement: str) -> None:
     loaded = loaded_by(statement)

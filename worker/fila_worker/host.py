@@ -4,7 +4,7 @@ No sockets and no clock here either, so that a test, or an application that embe
 """
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fila_proto_zmq.codec import decode_command
 from fila_proto_zmq.commands import Command, ListQueues, QueueList
@@ -15,8 +15,8 @@ from fila_worker.core.administration import list_queues
 from fila_worker.core.effects import Answer, Call, Effect, answer
 from fila_worker.core.shard import Shard
 
-Frame: TypeAlias = list[bytes]
-"""``[client id, header, routing key, body]``."""
+Frame: TypeAlias = list[Any]
+"""``[client id, header, routing key, body]``: bytes, the body perhaps a memoryview."""
 
 SHARD_CACHE_MAX: Final = 100_000
 """Queue names whose shard is remembered."""
@@ -46,7 +46,7 @@ class Host:
         except FilaError as error:
             self._effects.append(Answer(call, header.opcode, error))
 
-    def _carry_out(self, call: Call, header: Header, body: bytes) -> None:
+    def _carry_out(self, call: Call, header: Header, body: bytes | memoryview) -> None:
         check_version(header)
         command = decode_command(header, body)
         if isinstance(command, ListQueues):

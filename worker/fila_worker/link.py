@@ -11,10 +11,10 @@ import psutil
 import zmq
 
 import fila_worker
-from fila_proto_zmq.codec import encode_command
-from fila_proto_zmq.commands import Command, Leave, Pulse, Register
+from fila_proto_zmq.codec import decode_body, encode_command, from_fault
+from fila_proto_zmq.commands import Command, Fault, Leave, Pulse, Register
 from fila_proto_zmq.errors import InvalidFrameError
-from fila_proto_zmq.frames import ERROR, unpack_header
+from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_worker.core.effects import Effect
 from fila_worker.host import Frame, Host
 from fila_worker.settings import WorkerSettings
@@ -22,7 +22,9 @@ from fila_worker.settings import WorkerSettings
 PULSE_MS: Final = 1000
 DRAIN_FRAMES_MAX: Final = 128
 """Frames taken in one turn: what they write shares one commit, and what they ask for is not kept waiting."""
-DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
+DRAIN_BYTES_MAX: Final = 1 * 1024 * 1024
+COPY_BYTES_MAX: Final = 16 * 1024
+"""Larger bodies are decoded out of ZeroMQ's own memory: their messages are copied once, not twice."""
 
 
 class Link:
@@ -34,6 +36,8 @@ class Link:
         self._process = psutil.Process()
         self._requests = 0
         self.next_pulse_ms = 0
+        self.left = False
+        """The router has confirmed that it routes nothing more here."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         for option, value in (
             (zmq.IDENTITY, settings.name.encode()),
@@ -70,18 +74,30 @@ class Link:
         """The clients' frames that wait, up to a turn's worth; answers to the worker itself are dealt with here."""
         frames: list[Frame] = []
         bytes_read = 0
-        receive, more = self.socket.recv_multipart, zmq.NOBLOCK
         while len(frames) < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX:
             try:
-                frame = receive(more)
+                parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
-            if frame[0] or not _is_reply(frame):
+            frame: Frame = [part.bytes if len(part) < COPY_BYTES_MAX else part.buffer for part in parts]
+            if frame[0] or not self._is_for_us(frame):
                 frames.append(frame)
                 bytes_read += len(frame[-1])
-            elif _is_error(frame):
-                self.register()
         return frames
+
+    def _is_for_us(self, frame: Frame) -> bool:
+        """Deal with the router's answer to what this worker said; False if it is a request of the router's."""
+        try:
+            header = unpack_header(frame[1])
+        except (InvalidFrameError, IndexError):
+            return False
+        if header.flags & ERROR and header.opcode == Register.opcode:
+            raise from_fault(decode_body(Fault, frame[3]))  # somebody has these shards with a later epoch
+        if header.flags & ERROR:
+            self.register()
+        if header.opcode == Leave.opcode:
+            self.left = True
+        return bool(header.flags & REPLY)
 
     def send(self, effects: list[Effect]) -> None:
         """Send a committed turn's effects."""
@@ -91,18 +107,3 @@ class Link:
     def close(self) -> None:
         """Flush what is to be sent, for a second at most."""
         self.socket.close()
-
-
-def _flags(frame: Frame) -> int:
-    try:
-        return unpack_header(frame[1]).flags
-    except (InvalidFrameError, IndexError):
-        return 0
-
-
-def _is_reply(frame: Frame) -> bool:
-    return bool(_flags(frame))
-
-
-def _is_error(frame: Frame) -> bool:
-    return bool(_flags(frame) & ERROR)

@@ -22,6 +22,9 @@ from fila_worker.storage.rocks import RocksStore, SharedMemory
 IDLE_MS: Final = 1000
 """The longest sleep: the pulse's rhythm."""
 
+LEAVE_MS: Final = 1000
+"""How long a stopping worker waits for the router, which may be gone itself, to let it go."""
+
 
 class Clock:
     """Unix milliseconds that never go back, whatever is done to the machine's clock."""
@@ -82,8 +85,7 @@ def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> None:
     _spare_the_collector()
     link.register()
     _serve(host, link, clock, stop)
-    link.leave()
-    link.send(host.turn(clock.now_ms()))
+    _leave(host, link, clock)
     link.close()
     host.close()
 
@@ -99,11 +101,23 @@ def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal) -> None:
         for source, _ in poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)):
             if isinstance(source, int):
                 stop.read(source)
-        now_ms = clock.now_ms()
-        for frame in link.receive():
-            host.accept(frame, now_ms)
-        link.send(host.turn(now_ms))
-        link.pulse(now_ms)
+        _turn(host, link, clock.now_ms())
+
+
+def _turn(host: Host, link: Link, now_ms: int) -> None:
+    for frame in link.receive():
+        host.accept(frame, now_ms)
+    link.send(host.turn(now_ms))
+    link.pulse(now_ms)
+
+
+def _leave(host: Host, link: Link, clock: Clock) -> None:
+    """Answer all that the router had sent when it learnt that this worker leaves."""
+    link.leave()
+    give_up_ms = clock.now_ms() + LEAVE_MS
+    while not link.left and clock.now_ms() < give_up_ms:
+        link.socket.poll(LEAVE_MS)
+        _turn(host, link, clock.now_ms())
 
 
 def _spare_the_collector() -> None:

@@ -74,9 +74,7 @@ class Peer:
     def __init__(self, timeout_s: float = 5.0, *, connected: bool = True) -> None:
         self.now = 1000.0
         self.owner = Owner()
-        self.session = Session(
-            ENDPOINT, self.owner, Delivery, timeout_s=timeout_s, client_version="test", random=Random(1)
-        )
+        self.session = Session(ENDPOINT, self.owner, Delivery, timeout_s=timeout_s, client_version="test", random=Random(1))
         self.session.connect(self.now)
         if connected:
             self.welcome()
@@ -161,24 +159,20 @@ def usual_answer(sent: Sent) -> Answer:
 class Broker:
     """A ROUTER socket in a thread that answers as ``answer`` says; None: not at all."""
 
-    def __init__(self, answer: Callable[[Sent], Answer] = usual_answer) -> None:
+    def __init__(self, answer: Callable[[Sent], Answer], port: int | None) -> None:
         self.answer = answer
         self.seen: list[Sent] = []
         self.clients: set[bytes] = set()
         self._context = zmq.Context()
         self._orders = self._context.socket(zmq.PAIR)
         self._orders.bind("inproc://orders")
-        self._socket = self._open(0)
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.ROUTER_HANDOVER, 1)
+        self._socket.bind(f"tcp://127.0.0.1:{port or '*'}")
         self.endpoint = self._socket.get(zmq.LAST_ENDPOINT).decode().rstrip("\0")
         self._thread = threading.Thread(target=self._run, name="broker")
         self._thread.start()
-
-    def _open(self, port: int) -> Any:
-        socket = self._context.socket(zmq.ROUTER)
-        socket.set(zmq.LINGER, 0)
-        socket.set(zmq.ROUTER_HANDOVER, 1)
-        socket.bind(f"tcp://127.0.0.1:{port or '*'}")
-        return socket
 
     def _run(self) -> None:
         orders = self._context.socket(zmq.PAIR)
@@ -230,8 +224,9 @@ class Broker:
 
 
 @contextmanager
-def broker(answer: Callable[[Sent], Answer] = usual_answer) -> Iterator[Broker]:
-    peer = Broker(answer)
+def broker(answer: Callable[[Sent], Answer] = usual_answer, port: int | None = None) -> Iterator[Broker]:
+    """A broker on ``port``, or on a free one."""
+    peer = Broker(answer, port)
     try:
         yield peer
     finally:

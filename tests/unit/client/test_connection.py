@@ -171,7 +171,7 @@ def test_without_any_broker_it_says_what_to_do():
     peer.sent()
     peer.advance(5)
     peer.sent()
-    with pytest.raises(RequestTimeoutError, match="no broker answers at .*is `fila-cluster up` running there"):
+    with pytest.raises(RequestTimeoutError, match=r"no broker answers at .*is `fila-cluster up` running there"):
         call.outcome()
 
 
@@ -230,7 +230,9 @@ def test_retries_back_off_with_jitter():
         delays.append(due - peer.now)
         peer.now = due
         (sent,) = peer.sent()
-    assert all(0.5 * ceiling <= delay <= ceiling for delay, ceiling in zip(delays, [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1], strict=True))
+    assert all(
+        0.5 * ceiling <= delay <= ceiling for delay, ceiling in zip(delays, [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1], strict=True)
+    )
 
 
 def test_retries_end_with_the_timeout_and_the_broker_s_own_error():
@@ -266,7 +268,9 @@ def test_a_repeatable_call_is_repeated_when_its_worker_dies(command):
 
 
 @pytest.mark.parametrize(
-    "command", [CreateQueue(QueueOptions()), DeleteQueue(), Redrive(0), Enqueue([b"\0\0\0\0"])], ids=lambda each: type(each).__name__
+    "command",
+    [CreateQueue(QueueOptions()), DeleteQueue(), Redrive(0), Enqueue([b"\0\0\0\0"])],
+    ids=lambda each: type(each).__name__,
 )
 @pytest.mark.parametrize("loss", ["worker", "link"])
 def test_a_call_that_may_have_been_done_is_surfaced(command, loss):

@@ -17,8 +17,7 @@ from tests.unit.client.peer import BORN_MS, Owner, give_up, record
 def delivery(packed=None, *, lease=7, keys="k", weights=2, owner=None, index=0):
     records = [packed or record(b'{"a": 1}', 5, attempts=2, priority=-3)] * (index + 1)
     batch = LeaseBatch(lease, BORN_MS + 1000, BORN_MS + 31_000, keys, weights, records)
-    made = Delivery(Lease("orders", batch, owner or Owner(), renewed=False), index, records[index], lease == 0)
-    return made
+    return Delivery(Lease("orders", batch, owner or Owner(), renewed=False), index, records[index], lease == 0)
 
 
 def test_what_it_says():

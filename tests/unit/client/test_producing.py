@@ -168,7 +168,7 @@ def test_a_message_beyond_a_frame_travels_alone():
 def test_a_bad_message_does_not_spoil_the_others():
     messages = [Message(b"a"), Message("text"), b"none", Message(b"b")]
     run = Run(messages)  # type: ignore[arg-type]
-    with pytest.raises(BatchError, match="2 of 4 messages.*'q'.*number 1: payload is bytes-like") as caught:
+    with pytest.raises(BatchError, match=r"2 of 4 messages.*'q'.*number 1: payload is bytes-like") as caught:
         run.bulk.ids()
     results = caught.value.results
     assert [results[0], results[3]] == [id_of(1), id_of(2)]
@@ -208,7 +208,7 @@ def test_a_frame_s_error_ends_the_run_and_what_follows_is_not_sent():
         else:
             peer.refuse(frame, QueueNotFoundError("deleted"))
     assert sent == 2
-    with pytest.raises(BatchError, match="4984 of 5000 .* number 16: deleted") as caught:
+    with pytest.raises(BatchError, match=r"4984 of 5000 .* number 16: deleted") as caught:
         bulk.ids()
     assert caught.value.results[:16] == [id_of(number) for number in range(1, 17)]
     assert all(isinstance(result, QueueNotFoundError) for result in caught.value.results[16:])

@@ -1,5 +1,7 @@
 """Bodies and frames: golden bytes, read and written by us and by the reference msgpack."""
 
+from contextlib import suppress
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -175,10 +177,8 @@ def test_random_arrays_are_decoded_or_refused(opcode: int, fields: list[object])
 def test_a_damaged_body_is_decoded_or_refused(body: Body, position: int, byte: int) -> None:
     damaged = bytearray.fromhex(body.hex)
     damaged[position % len(damaged)] = byte
-    try:
+    with suppress(InvalidFrameError):
         decode_body(type(body.struct), bytes(damaged))
-    except InvalidFrameError:
-        pass
 
 
 @each_body

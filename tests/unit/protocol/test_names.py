@@ -69,7 +69,7 @@ def test_names_of_the_broker_cannot_be_given() -> None:
 def test_refusals_say_what_is_wrong_with_which_value() -> None:
     with pytest.raises(InvalidArgumentError, match="201 characters"):
         check_queue_name(LONGEST + "q")
-    with pytest.raises(InvalidArgumentError, match="'a b'.*namespace/queue"):
+    with pytest.raises(InvalidArgumentError, match=r"'a b'.*namespace/queue"):
         check_queue_name("a b")
 
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgpack
 import pytest
@@ -174,12 +175,11 @@ def test_unknown_extension_fields_are_ignored() -> None:
         msgpack.packb({"lease_ms": "long"}),
         msgpack.packb([1]),
         b"\x81\xa5error\xa1\xff",
-        b"\x81\xa1\xff\x01",
         b"\x81\xa1x" + b"\x91" * 100_000,
         b"\xc1",
         b"",
     ],
-    ids=["error", "lease", "array", "text not UTF-8", "key not UTF-8", "absurdly nested", "not msgpack", "empty"],
+    ids=["error", "lease", "array", "text not UTF-8", "absurdly nested", "not msgpack", "empty"],
 )
 def test_a_damaged_extension_is_refused(packed: bytes) -> None:
     with pytest.raises(InvalidFrameError):
@@ -220,10 +220,8 @@ def test_random_bytes_are_a_record_or_refused(data: bytes) -> None:
 def test_a_damaged_record_is_unpacked_or_refused(position: int, byte: int) -> None:
     damaged = bytearray.fromhex(EXTENDED_RECORD_HEX)
     damaged[position % len(damaged)] = byte
-    try:
+    with suppress(InvalidFrameError):
         unpack_record(bytes(damaged))
-    except InvalidFrameError:
-        pass
 
 
 # --- single parts -----------------------------------------------------------------------------------------------------
@@ -244,10 +242,8 @@ def test_single_parts_are_those_of_the_whole(record: Record, headers: dict[str, 
     | st.binary(max_size=60).map(lambda rest: b"\x01\x01" + rest)
 )
 def test_single_parts_of_random_bytes_are_read_or_refused(part: Callable[[bytes], object], data: bytes) -> None:
-    try:
+    with suppress(InvalidFrameError):
         part(data)
-    except InvalidFrameError:
-        pass
 
 
 @each_record

@@ -242,7 +242,7 @@ def test_enqueueing_to_a_queue_that_does_not_exist_is_refused(shard: ShardHarnes
 
 
 def test_enqueueing_to_a_dead_letter_queue_is_refused(shard: ShardHarness) -> None:
-    with pytest.raises(InvalidArgumentError, match="'q.dlq' is a dead letter queue"):
+    with pytest.raises(InvalidArgumentError, match=r"'q.dlq' is a dead letter queue"):
         shard.enqueue(b"", queue="q.dlq")
 
 

@@ -102,7 +102,7 @@ def test_a_spill_moves_an_earlier_tail_forward(lane: Lane, monkeypatch: pytest.M
 
 
 def test_a_cleared_lane_is_empty(lane: Lane) -> None:
-    add(lane, 2, 1)
+    add(lane, 1, 2)
     add(lane, 3, record=None)
     assert len(lane.clear()) == 2
     assert (lane.pop(), lane.tail) == (None, None)
@@ -203,6 +203,16 @@ def test_a_delivery_is_bounded_in_bytes_when_its_messages_are_in_memory() -> Non
 
 def test_a_delivery_is_bounded_in_bytes_when_its_messages_are_on_disk() -> None:
     assert delivered_bytes(ShardSettings(buffer_bytes=1000)) <= 1024 * 1024 + 300_000
+
+
+def test_a_turn_delivers_a_bounded_number_of_bytes() -> None:
+    """What is delivered waits in memory for the turn's commit, whatever the consumers' credit."""
+    shard = ShardHarness(checked=False)
+    shard.create()
+    for _ in range(30):
+        shard.enqueue(*[bytes(1_000_000)] * 2)
+    shard.subscribe(1000)
+    assert 1 < len(shard.take_pushed()) < 40
 
 
 def delivered_bytes(settings: ShardSettings) -> int:

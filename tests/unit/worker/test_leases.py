@@ -5,6 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Extend, Extended, Fences, Subscribe, Verb
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import LEASE_MS_MAX
+from fila_worker.core import settlement
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness, fences
 
@@ -104,7 +105,10 @@ def test_the_shard_asks_to_be_woken_for_the_next_expiry(shard: ShardHarness) -> 
     assert shard.shard.next_due(shard.now_ms) == 8_000
 
 
-def test_many_leases_that_expire_at_once_take_several_turns_and_none_is_lost(shard: ShardHarness) -> None:
+def test_leases_that_expire_at_once_may_take_several_turns_and_none_is_lost(
+    shard: ShardHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settlement, "EXPIRIES_MAX", 30)
     shard.enqueue(*[b""] * 200)
     for _ in range(200):
         shard.receive(1)
@@ -113,6 +117,19 @@ def test_many_leases_that_expire_at_once_take_several_turns_and_none_is_lost(sha
     assert shard.shard.next_due(shard.now_ms) == 0
     shard.pass_time(0)
     assert shard.counts() == (200, 0, 0)
+
+
+def test_many_single_leases_expire_within_a_second_of_busy_turns(shard: ShardHarness) -> None:
+    """A busy turn takes tens of milliseconds, and whoever receives one by one has a lease for each message."""
+    shard.checked = False
+    shard.enqueue(*[b""] * 2000)
+    for _ in range(2000):
+        shard.receive(1)
+    shard.now_ms += 30_000
+    turns = 0
+    while shard.stats().expired < 2000:
+        turns += 1
+    assert turns <= 20
 
 
 def test_settled_leases_do_not_pile_up_until_they_would_have_expired(shard: ShardHarness) -> None:

@@ -52,7 +52,7 @@ def test_counts_are_right_after_a_restart_at_any_point(monkeypatch: pytest.Monke
         lambda: shard.settle(Verb.RETRY, shard.receive(1), after_ms=2_000),
         lambda: shard.settle(Verb.RELEASE, shard.receive(2)),
         lambda: shard.pass_time(2_500),
-        lambda: shard.redrive(),
+        shard.redrive,
         lambda: shard.pass_time(28_000),
         lambda: shard.ack(shard.receive(9)),
     ]
@@ -219,9 +219,7 @@ def test_keys_that_fall_idle_in_the_very_turn_of_a_fold_are_forgotten_once(
 
 
 @pytest.mark.parametrize("fold_every", [1, 2, 3, 4, 5])
-def test_keys_may_come_and_go_for_ever(
-    forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch, fold_every: int
-) -> None:
+def test_keys_may_come_and_go_for_ever(forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch, fold_every: int) -> None:
     fold_after(monkeypatch, fold_every)
     for number in range(30):
         spread(forgetful, "abcdefghij"[number % 5 :][:5])

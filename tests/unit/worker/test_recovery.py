@@ -247,7 +247,7 @@ def test_data_of_a_later_version_is_refused() -> None:
     batch = store.new_batch()
     batch.put(b"identity", msgspec.msgpack.encode([2, 3, 8, 1]), store.families.state)
     store.commit(batch)
-    with pytest.raises(StorageError, match="format 2.*upgrade"):
+    with pytest.raises(StorageError, match=r"format 2.*upgrade"):
         opened(store)
 
 

@@ -132,7 +132,7 @@ def orphan(shard: ShardHarness, payload: bytes) -> None:
 
 
 def test_only_a_dead_letter_queue_can_be_redriven(shard: ShardHarness) -> None:
-    with pytest.raises(NotADeadLetterQueueError, match="'q.dlq'"):
+    with pytest.raises(NotADeadLetterQueueError, match=r"'q.dlq'"):
         shard.redrive(queue="q")
     with pytest.raises(QueueNotFoundError):
         shard.redrive(queue="nowhere.dlq")

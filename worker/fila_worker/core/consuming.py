@@ -126,6 +126,7 @@ def _drop(shard: "Shard", consumer: Consumer, error: str | None, now_ms: int) ->
         close_subscription(subscription)
     for waiter in list(consumer.waiters.values()):
         waiter.finish()
+        shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
     for lease in list(consumer.leases.values()):
         end_all(shard, lease, error, now_ms)
     shard.consumers.forget(consumer)

@@ -1,0 +1,219 @@
+"""docs/protocol.md says what the code does."""
+
+import re
+import types
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+import pytest
+
+from fila_proto_zmq import commands, limits
+from fila_proto_zmq.codec import decode_body, encode_body
+from fila_proto_zmq.commands import (
+    BY_OPCODE,
+    COMMANDS,
+    DELIVERY,
+    CreateQueue,
+    Delivered,
+    Done,
+    Enqueue,
+    Enqueued,
+    Fault,
+    GetQueueStats,
+    Hello,
+    LeaseBatch,
+    QueueOptions,
+    Settle,
+    Settled,
+    Struct,
+    Subscribe,
+    Verb,
+    Welcome,
+)
+from fila_proto_zmq.errors import BY_CODE
+from fila_proto_zmq.frames import ERROR, REPLY, VERSION, pack_header, unpack_header
+from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extension, Record, pack_record
+from fila_router.core.in_flight import BYTES_MAX, CALLS_MAX
+from fila_worker.core.dead_letters import REDRIVE_MAX
+from fila_worker.core.leases import FINISHED_MAX
+from fila_worker.core.settings import ShardSettings
+from tests.unit.protocol.vectors import ENVELOPE, ID
+
+PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("|")]
+CLIENTS = [command for command in COMMANDS if command.opcode < 80]
+WORKERS = [command for command in COMMANDS if command.opcode >= 80]
+
+
+def row(*start: str) -> list[str]:
+    found = [cells for cells in ROWS if cells[: len(start)] == list(start)]
+    assert len(found) == 1, f"the page has {len(found)} rows that start with {start}"
+    return found[0]
+
+
+def kind_of(annotation: Any) -> str:
+    """A field's type in the words of the page."""
+    if annotation in (commands.IntColumn, commands.TextColumn):
+        return "int column" if annotation == commands.IntColumn else "text column"
+    if annotation == commands.Fences:
+        return "Fences"
+    if get_origin(annotation) in (Union, types.UnionType):
+        return kind_of(get_args(annotation)[0]) + "?"
+    if get_origin(annotation) is list:
+        inner = get_args(annotation)[0]
+        if get_origin(inner) is tuple:
+            return "array of ["
+        return f"array of {kind_of(inner)}"
+    if get_origin(annotation) is dict:
+        return "map"
+    plain = {int: "int", str: "text", bytes: "bin", bool: "bool", float: "float"}
+    return plain.get(annotation, getattr(annotation, "__name__", ""))
+
+
+def default_of(field: msgspec.inspect.Field) -> str:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return " = []" if field.default_factory is list else " = {}"
+    if field.default is msgspec.NODEFAULT:
+        return ""
+    words = {None: "nil", False: "false", "": '""'}
+    value = field.default
+    return f" = {words[value]}" if value is None or value is False or value == "" else f" = {value!r}".replace("'", '"')
+
+
+def check_fields(struct: type[Struct], text: str) -> None:
+    """Every field with its type and default, in order."""
+    position = 0
+    for field in msgspec.structs.fields(struct):
+        wanted = f"{field.encode_name}: {kind_of(field.type)}"
+        found = text.find(wanted, position)
+        assert found >= 0, f"{struct.__name__} lacks {wanted!r} behind {text[:position]!r}"
+        position = found + len(wanted)
+        rest = text[position:].split(" · ", maxsplit=1)[0]
+        assert default_of(field) in rest, f"{struct.__name__}.{field.name}: no{default_of(field)!r} in {rest!r}"
+        assert default_of(field) or " = " not in rest, f"{struct.__name__}.{field.name} has no default: {rest!r}"
+
+
+def replies() -> set[type[Struct]]:
+    nested = {commands.QueueOptions, commands.QueueInfo, commands.KeyStats, commands.LeaseBatch, commands.WorkerStatus, Fault}
+    return {command.reply for command in CLIENTS} | nested
+
+
+@pytest.mark.parametrize("command", CLIENTS, ids=lambda command: command.__name__)
+def test_every_command_is_there_with_its_number_fields_and_reply(command: type[commands.Command]) -> None:
+    _, _, _, body, reply = row(str(command.opcode), command.__name__)
+    assert reply == command.reply.__name__
+    check_fields(command, body)
+
+
+@pytest.mark.parametrize("command", WORKERS, ids=lambda command: command.__name__)
+def test_the_workers_commands_are_there(command: type[commands.Command]) -> None:
+    flowing = " ".join(PAGE.split())
+    start = flowing.index(f"{command.opcode} {command.__name__}")
+    check_fields(command, flowing[start:])
+    assert f"→ {command.reply.__name__}" in flowing[start : start + 200]
+
+
+@pytest.mark.parametrize("struct", sorted(replies(), key=lambda struct: struct.__name__), ids=lambda struct: struct.__name__)
+def test_every_struct_is_there_with_its_fields(struct: type[Struct]) -> None:
+    check_fields(struct, row(struct.__name__)[1])
+
+
+def test_the_push_is_there() -> None:
+    assert row(str(DELIVERY), "DELIVERY")[4] == "–"
+
+
+def test_there_are_no_commands_that_the_code_does_not_know() -> None:
+    numbers = {int(cells[0]): cells[1] for cells in ROWS if len(cells) == 5 and cells[0].isdigit()}
+    assert numbers == {command.opcode: command.__name__ for command in CLIENTS} | {DELIVERY: "DELIVERY"}
+    assert BY_OPCODE.keys() - numbers.keys() == {command.opcode for command in WORKERS}
+
+
+def test_every_error_code_is_there_with_whether_it_may_be_retried() -> None:
+    table = {cells[0]: cells[1] for cells in ROWS if len(cells) == 3 and cells[1] in {"yes", "no"}}
+    assert table == {code: "yes" if kind.retryable else "no" for code, kind in BY_CODE.items()}
+
+
+def test_every_limit_is_there_with_its_value() -> None:
+    table = {cells[0]: cells[1] for cells in ROWS if len(cells) == 3 and re.fullmatch(r"[A-Z_]{5,}", cells[0])}
+    constants = {name: value for name, value in vars(limits).items() if name.isupper()}
+    assert {name: table.get(name) for name in constants} == {name: f"{value:,}" for name, value in constants.items()}
+
+
+def test_every_verb_is_there_with_its_number() -> None:
+    assert {row(str(verb.value), verb.name)[1] for verb in Verb} == {verb.name for verb in Verb}
+
+
+def test_the_record_is_there() -> None:
+    assert f"{FIXED_BYTES} bytes" in PAGE
+    assert f"flags & 0x{EXTENDED:04x}" in PAGE
+    assert f"is the record's layout, {LAYOUT_VERSION}" in PAGE
+    assert [name for name in Extension.__struct_fields__ if f"`{name}`" not in PAGE] == []
+
+
+def test_numbers_in_prose_are_those_of_the_code() -> None:
+    flowing = " ".join(PAGE.split())
+    settings = ShardSettings()
+    assert f"The wire protocol, version {VERSION}" in PAGE
+    assert f"replies: `{REPLY}` REPLY; errors: `{REPLY | ERROR}` REPLY + `{ERROR}` ERROR" in PAGE
+    assert f"the last {FINISHED_MAX:,} finished leases" in flowing
+    assert f"at most {REDRIVE_MAX:,} messages at a time" in flowing
+    assert f"at most {limits.DELIVERY_MESSAGES_MAX} messages" in flowing
+    assert f"`consumer_timeout_ms` ({settings.consumer_timeout_ms // 1000} s)" in flowing
+    assert f"(the broker's, {settings.visibility_timeout_ms // 1000} s)" in flowing
+    assert f"{settings.max_payload_bytes:,} bytes by default" in flowing
+    assert f"the last {limits.ERROR_TEXT_BYTES_MAX:,} bytes" in flowing
+    assert f"beyond {CALLS_MAX:,} open requests, or {BYTES_MAX // 2**20} MiB of them" in flowing
+    assert f"Split batches at {limits.FRAME_BYTES_MAX // 2**20} MiB" in flowing
+
+
+# --- the example ------------------------------------------------------------------------------------------------------
+
+RECORD = pack_record(Record(0, 0, *ID, Extension(), ENVELOPE))
+LEASE = 4294967297
+EXPECTED: list[tuple[str, Struct]] = [
+    ("→", Hello([1], "doc/1")),
+    ("←", Welcome(1, "0.1.0", 4, 15_000, 16_777_216)),
+    ("→", CreateQueue(QueueOptions(None, 5))),
+    ("←", Done()),
+    ("→", Enqueue([ENVELOPE], "acme")),
+    ("←", Enqueued(*ID, 1)),
+    ("→", Subscribe(1, 100)),
+    ("←", Done()),
+    ("←", Delivered(1, [LeaseBatch(LEASE, 1_730_000_000_200, 1_730_000_030_200, "acme", 1, [RECORD])])),
+    ("→", Settle(Verb.ACK, [(LEASE, [0])])),
+    ("←", Settled()),
+    ("→", GetQueueStats()),
+    ("←", Fault("QUEUE_NOT_FOUND", "no queue 'job'")),
+]
+FRAME = re.compile(r"^(→|←) (\w+).*\n  header ([0-9a-f ]+)\n  key    ([0-9a-f]+|-)\n  body   ((?:[0-9a-f]+\n? *)+)", re.M)
+
+
+def shown() -> list[tuple[str, str, bytes, bytes, bytes]]:
+    frames = FRAME.findall(PAGE)
+    return [(arrow, name, *(bytes.fromhex("" if part == "-" else part) for part in parts)) for arrow, name, *parts in frames]
+
+
+def test_the_example_is_what_the_code_sends() -> None:
+    assert len(shown()) == len(EXPECTED)
+    for (arrow, name, raw_header, _, body), (direction, struct) in zip(shown(), EXPECTED, strict=True):
+        header = unpack_header(raw_header)
+        push = header.opcode == DELIVERY
+        assert arrow == direction
+        assert name == ("DELIVERY" if push else type(struct).__name__)
+        assert (body, decode_body(type(struct), body)) == (encode_body(struct), struct)
+        assert raw_header == pack_header(header.opcode, header.request, header.flags)
+        assert header.flags == (0 if arrow == "→" or push else REPLY | ERROR if name == "Fault" else REPLY)
+
+
+def test_the_examples_answers_belong_to_its_questions() -> None:
+    asked: dict[int, tuple[int, bytes]] = {}
+    for arrow, _, raw_header, key, _ in shown():
+        header = unpack_header(raw_header)
+        if arrow == "→":
+            asked[header.request] = (header.opcode, key)
+        elif header.request:
+            assert asked.pop(header.request) == (header.opcode, key)
+    assert asked == {}
+    assert format_id(*ID) in PAGE
