@@ -32,6 +32,12 @@ def _rebuild(kind: type[FilaError], message: str, retry_after: float | None, det
     return kind(message, retry_after=retry_after, details=details)
 
 
+def _rebuild_batch(
+    message: str, results: Sequence[Any], retry_after: float | None, details: Mapping[str, Any]
+) -> "BatchError":
+    return BatchError(message, results, retry_after=retry_after, details=details)
+
+
 class QueueNotFoundError(FilaError):
     """The queue does not exist; create it first."""
 
@@ -169,7 +175,7 @@ class BatchError(FilaError):
         self.results = list(results)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BatchError, (self.message, self.results)
+        return _rebuild_batch, (self.message, self.results, self.retry_after, self.details)
 
 
 BY_CODE: dict[str, type[FilaError]] = {

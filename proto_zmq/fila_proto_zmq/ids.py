@@ -14,8 +14,11 @@ So ids of one shard sort in enqueue order, two shards never make the same id, an
 An id is handled as its two 64-bit halves, ``(high, low)``, until a person looks at it.
 """
 
+import re
+
 from fila_proto_zmq.errors import InvalidArgumentError
 
+_TEXT = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _VERSION = 7 << 12
 _VARIANT = 0b10 << 62
 _SEQUENCE_MASK = (1 << 62) - 1
@@ -51,10 +54,7 @@ def format_run(high: int, low: int, count: int) -> list[str]:
 
 def parse_id(text: str) -> tuple[int, int]:
     """The halves of an id given as text; :class:`InvalidArgumentError` if it is not one of ours."""
-    try:
-        value = int(text.replace("-", ""), 16)
-    except (ValueError, AttributeError):
-        value = 0
+    value = int(text.replace("-", ""), 16) if isinstance(text, str) and _TEXT.fullmatch(text) else 0
     high, low = value >> 64, value & _LOW_MASK
     if high >> 64 or (high >> 12) & 0xF != 7 or low >> 62 != 0b10:
         raise InvalidArgumentError(f"{text!r} is not a message id: enqueue returned a UUIDv7 of 36 characters")

@@ -26,6 +26,7 @@ EXTENDED: Final = 1
 """Flag: the record carries an extension."""
 
 _PLAIN_FLAGS: Final = LAYOUT_VERSION << 8
+_PLAIN_BYTES: Final = _PLAIN_FLAGS.to_bytes(2, "big")
 _HEADERS_LENGTH: Final = struct.Struct(">I")
 _FIXED: Final = struct.Struct(">HIiQQ")
 FIXED_BYTES: Final = _FIXED.size
@@ -119,8 +120,10 @@ def unpack_record(data: bytes) -> Record:
             return Record(attempts, priority, high, low, Extension(), data[FIXED_BYTES:])
         (length,) = _HEADERS_LENGTH.unpack_from(data, FIXED_BYTES)
         start = FIXED_BYTES + 4
+        if start + length > len(data):
+            raise InvalidFrameError(f"damaged message record of {len(data)} bytes: its extension length says {length}")
         extension = _decode_extension(data[start : start + length])
-    except (struct.error, msgspec.MsgspecError) as cause:
+    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
         raise InvalidFrameError(f"damaged message record of {len(data)} bytes: {cause}") from cause
     return Record(attempts, priority, high, low, extension, data[start + length :])
 
@@ -146,7 +149,7 @@ unpack_fixed = _FIXED.unpack_from
 
 def extension_of(data: bytes) -> Extension:
     """What only some records carry; :class:`InvalidFrameError` if it is damaged."""
-    if not data[1] & EXTENDED:
+    if data[:2] == _PLAIN_BYTES:
         return Extension()
     return unpack_record(data).extension
 
@@ -168,6 +171,8 @@ def headers_of(data: bytes) -> dict[str, str]:
 
 def _headers_span(data: bytes) -> tuple[int, int]:
     """Where the packed headers start, and their length."""
+    if len(data) < FIXED_BYTES:
+        raise InvalidFrameError(f"damaged message record of {len(data)} bytes")
     if data[0] != LAYOUT_VERSION:
         _check_layout(data[0] << 8)
     start = FIXED_BYTES + 4

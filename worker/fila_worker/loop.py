@@ -27,15 +27,14 @@ LEAVE_MS: Final = 1000
 
 
 class Clock:
-    """Unix milliseconds that never go back, whatever is done to the machine's clock."""
+    """Unix milliseconds that neither jump nor go back, whatever is done to the machine's clock while the process runs."""
 
     def __init__(self) -> None:
-        self._latest_ms = 0
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
         """The time."""
-        self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
-        return self._latest_ms
+        return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
 
 class StopSignal:

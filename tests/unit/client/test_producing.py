@@ -3,7 +3,7 @@
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.client.producing import Bulk
+from fila_cluster.client.producing import MESSAGES_PER_FRAME, Bulk
 from fila_cluster.errors import (
     BatchError,
     InvalidArgumentError,
@@ -91,12 +91,12 @@ def test_a_wrong_number_of_ids_is_no_answer(count):
 
 def test_frames_are_bounded_in_messages_and_bytes():
     peer = Peer()
-    for _ in range(2500):
+    for _ in range(2 * MESSAGES_PER_FRAME + 7):
         peer.enqueue("many")
     for _ in range(3):
         peer.enqueue("large", bytes(FRAME_BYTES_MAX // 2))
     sizes = [(sent.key, len(sent.command.envelopes)) for sent in peer.sent()]
-    assert sizes == [("many", 1000), ("many", 1000), ("many", 500), ("large", 1), ("large", 1), ("large", 1)]
+    assert sizes == [("many", MESSAGES_PER_FRAME)] * 2 + [("many", 7)] + [("large", 1)] * 3
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -126,9 +126,10 @@ class Run:
 
 
 def test_a_batch_has_its_ids_in_order():
-    run = Run([Message(b"x")] * 3000)
-    assert run.bulk.ids() == [id_of(number) for number in range(1, 3001)]
-    assert run.sizes == [16, 128, 1000, 1000, 856]
+    total = 16 + 128 + 2 * MESSAGES_PER_FRAME + 5
+    run = Run([Message(b"x")] * total)
+    assert run.bulk.ids() == [id_of(number) for number in range(1, total + 1)]
+    assert run.sizes == [16, 128, MESSAGES_PER_FRAME, MESSAGES_PER_FRAME, 5]
 
 
 def test_an_empty_batch_asks_nothing():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_proto_zmq.commands import Goodbye, Heartbeat, Receive, Subscribe, Unsubscribe, Verb
+from fila_proto_zmq.commands import Delivered, Goodbye, Heartbeat, Receive, Subscribe, Unsubscribe, Verb
 from tests.support.shard import Got, ShardHarness
 
 TIMEOUT_MS = 15_000
@@ -48,7 +48,7 @@ def test_goodbye_ends_a_waiting_receive(shard: ShardHarness) -> None:
     waiting = shard.send(Receive(1, 60_000))
     shard.goodbye()
     shard.enqueue(b"")
-    assert waiting not in shard.late
+    assert shard.late[waiting] == Delivered(0, [])
     assert shard.counts() == (1, 0, 0)
 
 

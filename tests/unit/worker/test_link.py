@@ -7,7 +7,7 @@ import pytest
 import zmq
 
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
-from fila_proto_zmq.commands import Command, Done, GetQueueStats, ListQueues, Pulse, Register, Registered
+from fila_proto_zmq.commands import Command, Done, GetQueueStats, Leave, ListQueues, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.frames import pack_header, unpack_header
 from fila_worker.core.recovery import recover
@@ -90,11 +90,28 @@ def test_a_worker_that_its_router_does_not_know_registers_again(router: RouterSi
     assert [type(command) for command in router.said()] == [Register]
 
 
-def test_a_refused_registration_is_not_repeated_at_once(router: RouterSide) -> None:
-    """Or a worker with an outdated epoch and its router would talk of nothing else, as fast as they can."""
+def test_a_refused_registration_ends_the_worker(router: RouterSide) -> None:
+    """Somebody has opened its shards after it; and repeating it would be an endless talk as fast as they can."""
     router.send(b"", *encode_error(Register.opcode, 1, InvalidArgumentError("epoch 1 is outdated: stop this worker")))
-    assert router.link.receive() == []
+    with pytest.raises(InvalidArgumentError, match="outdated"):
+        router.link.receive()
     assert router.said() == []
+
+
+def test_a_worker_knows_when_its_leaving_is_confirmed(router: RouterSide) -> None:
+    router.link.leave()
+    assert [type(command) for command in router.said()] == [Leave]
+    assert not router.link.left
+    router.send(b"", *encode_reply(Leave.opcode, 2, Done()))
+    assert router.link.receive() == []
+    assert router.link.left
+
+
+@pytest.mark.parametrize("size", [0, 16 * 1024 - 1, 16 * 1024, 2 * 1024 * 1024])
+def test_bodies_of_any_size_arrive_whole(router: RouterSide, size: int) -> None:
+    router.send(b"\x01client", pack_header(20, 9), b"q", b"\xa5" * size)
+    ((*_, body),) = router.link.receive()
+    assert bytes(body) == b"\xa5" * size
 
 
 @pytest.mark.parametrize("client", [b"\x01client", b""])

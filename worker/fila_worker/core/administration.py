@@ -21,6 +21,7 @@ from fila_proto_zmq.record import record_id
 from fila_worker.core.consuming import close_demands
 from fila_worker.core.delivery import refill
 from fila_worker.core.keys import pack_u32, pack_u64
+from fila_worker.core.lanes import held_bytes
 from fila_worker.core.queues import Queue
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _remove(shard: "Shard", queue: Queue) -> None:
         shard.leases.drop(lease, shard.batch)
     for key in queue.keys.values():
         lane = key.lane
-        shard.buffered_bytes -= sum(len(record) for _, record in lane.clear() if record)
+        shard.buffered_bytes -= held_bytes(lane.clear())
         shard.batch.delete_range(lane.prefix, pack_u64(lane.id + 1), shard.store.families.messages)
         del shard.lanes[lane.id]
     shard.ledger.forget([key.lane for key in queue.keys.values()], shard.batch)

@@ -7,7 +7,7 @@ never sent around: it follows from what the demand holds.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from fila_worker.core.effects import Call
@@ -95,6 +95,7 @@ class Consumers:
         self.waiting: list[tuple[int, int, Waiter]] = []
         """Waiters by deadline; answered ones are dropped when they come up."""
         self._waiters_made = 0
+        self._clean_up_at = 1000
 
     def __len__(self) -> int:
         return len(self.by_client)
@@ -129,6 +130,10 @@ class Consumers:
     def await_messages(self, waiter: Waiter) -> None:
         """Answer this waiter with nothing at its deadline, unless it is done by then."""
         self._waiters_made += 1
+        if len(self.waiting) > self._clean_up_at:
+            self.waiting = [entry for entry in self.waiting if not entry[2].done]
+            heapify(self.waiting)
+            self._clean_up_at = 2 * len(self.waiting) + 1000
         heappush(self.waiting, (waiter.deadline_ms, self._waiters_made, waiter))
 
     def timed_out(self, now_ms: int) -> Iterator[Waiter]:

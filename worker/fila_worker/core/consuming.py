@@ -43,9 +43,13 @@ def receive(shard: "Shard", call: "Call", command: Receive) -> None:
 
 def answer_waiters(shard: "Shard", now_ms: int) -> None:
     """Answer with nothing the receives that have waited long enough."""
+    queues = {}
     for waiter in shard.consumers.timed_out(now_ms):
         waiter.finish()
+        queues[waiter.queue.id] = waiter.queue
         shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
+    for queue in queues.values():
+        queue.forget_done()
 
 
 def subscribe(shard: "Shard", call: "Call", command: Subscribe) -> Done:
@@ -53,6 +57,8 @@ def subscribe(shard: "Shard", call: "Call", command: Subscribe) -> Done:
     queue = shard.queue(call.queue)
     if not 1 <= command.prefetch <= PREFETCH_MAX:
         raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 1 to {PREFETCH_MAX}")
+    if command.subscription < 1:
+        raise InvalidArgumentError(f"subscription {command.subscription}: number them from 1")
     consumer = shard.consumers.open(call.client, call.now_ms)
     subscription = consumer.subscriptions.get(command.subscription)
     if subscription is None:
@@ -78,8 +84,9 @@ def unsubscribe(shard: "Shard", call: "Call", command: Unsubscribe) -> Done:
     return Done()
 
 
-def heartbeat(shard: "Shard", call: "Call", command: Heartbeat) -> None:
+def heartbeat(shard: "Shard", call: "Call", command: Heartbeat) -> Done:
     """Nothing to do: any frame keeps its client alive."""
+    return Done()
 
 
 def goodbye(shard: "Shard", call: "Call", command: Goodbye) -> Done:
@@ -126,6 +133,7 @@ def _drop(shard: "Shard", consumer: Consumer, error: str | None, now_ms: int) ->
         close_subscription(subscription)
     for waiter in list(consumer.waiters.values()):
         waiter.finish()
+        waiter.queue.forget_done()
         shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
     for lease in list(consumer.leases.values()):
         end_all(shard, lease, error, now_ms)

@@ -11,6 +11,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError
 from fila_proto_zmq.record import Extension, Record, pack_record, unpack_record
 from fila_worker.core.delivery import next_entry
 from fila_worker.core.keys import place_of
+from fila_worker.core.lanes import held_bytes
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
@@ -61,7 +62,7 @@ def _keys_to_empty(dead: "Queue", name: str | None) -> list["FairnessKey"]:
 def _take(shard: "Shard", key: "FairnessKey", count: int) -> list["Entry"]:
     """Take up to ``count`` pending messages out of a key's line, their records read back where need be."""
     entries = [next_entry(shard, key.lane) for _ in range(min(count, key.lane.pending))]
-    shard.buffered_bytes -= sum(len(record) for _, record in entries if record)
+    shard.buffered_bytes -= held_bytes(entries)
     unread = [message_key for message_key, record in entries if record is None]
     found = dict(zip(unread, shard.read(unread), strict=True)) if unread else {}
     return [(message_key, record or found[message_key]) for message_key, record in entries]

@@ -12,6 +12,7 @@ from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, unpack_record
 from fila_worker.core.consumers import Demand, Subscription
 from fila_worker.core.effects import Push, answer
+from fila_worker.core.lanes import ENTRY_BYTES
 from fila_worker.core.leases import Lease
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 T = TypeVar("T", int, str)
 
 TURN_MESSAGES_MAX: Final = 2000
-"""Deliveries in one turn."""
+"""Deliveries in one turn; a large one counts once for every :data:`WEIGHT_BYTES`."""
+
+WEIGHT_BYTES: Final = 16 * 1024
+"""So a turn holds at most 32 MiB and one delivery in memory until its commit."""
 
 REFILL_MESSAGES: Final = 512
 REFILL_BYTES: Final = 256 * 1024
@@ -38,8 +42,7 @@ class Parcel:
 
     def __init__(self) -> None:
         self.members: list[tuple[bytes, Lane]] = []
-        self.records: list[bytes | None] = []
-        """None only between picking and reading back."""
+        self.records: list[bytes] = []
         self.keys: list[str] = []
         self.weights: list[int] = []
 
@@ -61,17 +64,20 @@ def deliver(shard: "Shard", now_ms: int) -> None:
 
 def _serve(shard: "Shard", queue: "Queue", count_max: int, now_ms: int) -> int:
     """Deliver up to ``count_max`` messages of one queue; returns how many."""
-    served = 0
+    served = left_of_round = share = 0
     while queue.demands and queue.pending and served < count_max:
+        if left_of_round == 0:
+            left_of_round = len(queue.demands)
+            share = max(1, queue.pending // left_of_round)
+        left_of_round -= 1
         demand = queue.demands.popleft()
         demand.queued = False
-        fair_share = max(1, queue.pending // (len(queue.demands) + 1))
-        count = min(demand.credit, fair_share, DELIVERY_MESSAGES_MAX, count_max - served)
+        count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
         if count > 0:
             parcel = pick(shard, queue.ring, count)
             queue.pending -= len(parcel)
             _hand_over(shard, queue, demand, parcel, now_ms)
-            served += len(parcel)
+            served += max(len(parcel), sum(map(len, parcel.records)) // WEIGHT_BYTES)
         queue.want(demand)
     return served
 
@@ -81,21 +87,24 @@ def pick(shard: "Shard", ring: "Ring", count: int) -> Parcel:
     parcel = Parcel()
     members, records, names, weights = parcel.members, parcel.records, parcel.keys, parcel.weights
     bytes_left = DELIVERY_BYTES_MAX
+    unbuffered = 0
     while len(members) < count and bytes_left > 0 and (key := ring.current or ring.begin_turn()):
         lane, line, leased, before = key.lane, key.lane.line, key.lane.leased, len(members)
         for _ in range(min(key.credit, count - before, lane.stored - len(leased))):
             # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
             entry = line.popleft() if line and not lane.returned else next_entry(shard, lane)
             message_key, record = entry
+            if record is None:
+                record = shard.read((message_key,))[0]
+                unbuffered += len(record) + ENTRY_BYTES
             leased.add(message_key)
             members.append((message_key, lane))
             records.append(record)
             names.append(key.name)
             weights.append(key.weight)
-            if record is not None:
-                bytes_left -= len(record)
-                if bytes_left <= 0:
-                    break
+            bytes_left -= len(record)
+            if bytes_left <= 0:
+                break
         served = len(members) - before
         key.credit -= served
         key.delivered += served
@@ -103,8 +112,7 @@ def pick(shard: "Shard", ring: "Ring", count: int) -> Parcel:
             ring.leave(key)
         elif key.credit <= 0:
             ring.end_turn(key)
-    shard.buffered_bytes -= DELIVERY_BYTES_MAX - bytes_left
-    _read_back(shard, parcel)
+    shard.buffered_bytes -= DELIVERY_BYTES_MAX - bytes_left + len(members) * ENTRY_BYTES - unbuffered
     return parcel
 
 
@@ -127,23 +135,14 @@ def refill(shard: "Shard", lane: "Lane") -> None:
         items: list[Entry] = []
         bytes_read = 0
         for key, record in islice(shard.store.scan(lane.tail, lane.end, families.messages), REFILL_MESSAGES):
-            keep = shard.buffered_bytes + len(record) <= shard.settings.buffer_bytes
+            keep = shard.buffered_bytes + len(record) + ENTRY_BYTES <= shard.settings.buffer_bytes
             items.append((key, record if keep else None))
             if keep and key not in lane.leased:
-                shard.buffered_bytes += len(record)
+                shard.buffered_bytes += len(record) + ENTRY_BYTES
             bytes_read += len(record)
             if bytes_read >= bytes_max:
                 break
         lane.refill(items, exhausted=len(items) < REFILL_MESSAGES and bytes_read < bytes_max)
-
-
-def _read_back(shard: "Shard", parcel: Parcel) -> None:
-    """Fetch the records that the memory budget did not allow to keep."""
-    missing = [index for index, record in enumerate(parcel.records) if record is None]
-    if missing:
-        found = shard.read([parcel.members[index][0] for index in missing])
-        for index, record in zip(missing, found, strict=True):
-            parcel.records[index] = record
 
 
 def _hand_over(shard: "Shard", queue: "Queue", demand: Demand, parcel: Parcel, now_ms: int) -> None:
@@ -161,12 +160,12 @@ def _hand_over(shard: "Shard", queue: "Queue", demand: Demand, parcel: Parcel, n
         shard.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
 
 
-def _durations(default_ms: int, records: list[bytes | None]) -> list[tuple[slice, int]]:
+def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]:
     """Split a parcel into runs of messages with the same visibility timeout."""
-    if not any(record[1] & EXTENDED for record in records if record):
+    if not any(record[1] & EXTENDED for record in records):
         return [(slice(None), default_ms)]
     runs, start = [], 0
-    for duration_ms, run in groupby(_own_duration(record) or default_ms for record in records if record):
+    for duration_ms, run in groupby(_own_duration(record) or default_ms for record in records):
         end = start + len(list(run))
         runs.append((slice(start, end), duration_ms))
         start = end
@@ -187,7 +186,7 @@ def _grant(
         lease.belongs_to(demand)
     shard.leases.add(lease)
     shard.leases.save(lease, shard.batch)
-    records = [record for record in parcel.records[span] if record is not None]
+    records = parcel.records[span]
     return LeaseBatch(lease.id, now_ms, lease.expires_ms, _column(parcel.keys[span]), _column(parcel.weights[span]), records)
 
 

@@ -24,6 +24,7 @@ from fila_proto_zmq.limits import (
 )
 from fila_proto_zmq.record import PLAIN, Extension, Record, headers_length, pack_fixed, pack_record
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place
+from fila_worker.core.lanes import ENTRY_BYTES
 from fila_worker.core.schedule import delay
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _accept(shard: "Shard", queue: "Queue", command: Enqueue, high: int, now_ms:
             and not (delay_ms or due_ms or lease_ms)
         ):
             try:
-                _check(envelope, name, weight, priority, delay_ms, due_ms, lease_ms, payload_max)
+                _check(envelope, name, weight, priority, delay_ms, due_ms, lease_ms, payload_max, now_ms)
             except FilaError as error:
                 faults.append((index, to_fault(error)))
                 continue
@@ -100,8 +101,8 @@ def _accept(shard: "Shard", queue: "Queue", command: Enqueue, high: int, now_ms:
             changed.append(lane)
         if lane.tail is None and memory_left > 0 and message_key > (lane.line[-1][0] if lane.line else lane.floor):
             lane.line.append((message_key, record))
-            memory_left -= len(record)
-            shard.buffered_bytes += len(record)
+            memory_left -= len(record) + ENTRY_BYTES
+            shard.buffered_bytes += len(record) + ENTRY_BYTES
             if not key.active:
                 ring.join(key)
         else:
@@ -129,7 +130,15 @@ def _spread(column: Any, count: int) -> Iterable[Any]:
 
 
 def _check(
-    envelope: bytes, name: str, weight: int, priority: int, delay_ms: int, due_ms: int, lease_ms: int, payload_max: int
+    envelope: bytes,
+    name: str,
+    weight: int,
+    priority: int,
+    delay_ms: int,
+    due_ms: int,
+    lease_ms: int,
+    payload_max: int,
+    now_ms: int,
 ) -> None:
     """Say what is wrong with a message, if anything is."""
     headers_bytes = headers_length(envelope)
@@ -148,7 +157,9 @@ def _check(
         raise InvalidArgumentError(f"priority {priority}: use a 32-bit integer, lower is more urgent")
     if weight > WEIGHT_MAX:
         raise InvalidArgumentError(f"weight {weight}: use at most {WEIGHT_MAX}")
-    if not (0 <= delay_ms <= DELAY_MS_MAX and due_ms >= 0):
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
         raise InvalidArgumentError(f"delay of {delay_ms} ms: use 0 to {DELAY_MS_MAX}")
+    if not 0 <= due_ms <= now_ms + DELAY_MS_MAX:
+        raise InvalidArgumentError(f"delivery at {due_ms}: use Unix milliseconds, at most ten years from now")
     if not 0 <= lease_ms <= LEASE_MS_MAX:
         raise InvalidArgumentError(f"lease of {lease_ms} ms: use 1 to {LEASE_MS_MAX}")

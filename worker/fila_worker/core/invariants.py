@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fila_worker.core.consumers import Subscription
 from fila_worker.core.keys import FIRST, LAST, lane_of, message_key_of, pack_u64
+from fila_worker.core.lanes import held_bytes
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
@@ -59,7 +60,7 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
 
 
 def _buffered_bytes(lane: "Lane") -> int:
-    return sum(len(record) for _, record in lane.buffered() if record)
+    return held_bytes(lane.buffered())
 
 
 def _check_leases(shard: "Shard") -> None:

@@ -16,6 +16,7 @@ per-message object (a tuple of key and record is 64 bytes and costs 20 ns to bui
 """
 
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -29,6 +30,15 @@ Entry: TypeAlias = tuple[bytes, bytes | None]
 
 SPILL_AT: Final = 4096
 """Messages out of order that a lane may hold before all but the first half of them go back to disk."""
+
+
+ENTRY_BYTES: Final = 170
+"""What an entry in memory costs beside the bytes of its record: a key, a tuple, three object headers."""
+
+
+def held_bytes(entries: Iterable[Entry]) -> int:
+    """Memory that the records of these entries take."""
+    return sum(len(record) + ENTRY_BYTES for _, record in entries if record)
 
 
 class Lane:
@@ -97,7 +107,7 @@ class Lane:
             return False
         if self.line and key < self.line[-1][0]:
             heappush(self.returned, entry)
-        elif record is None and self.tail is None and not self.returned:
+        elif record is None and self.tail is None:
             self.tail = key  # the last in line, and no room: this is where the tail begins
             return False
         else:

@@ -11,7 +11,7 @@ recovery what the record lists and the ``messages`` family still holds is leased
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -157,6 +157,9 @@ class LeaseBook:
         """Enter a lease, new or recovered."""
         self.leases[lease.id] = lease
         lease.consumer.leases[lease.id] = lease
+        if len(self.due) > 2 * len(self.leases) + 1000:
+            self.due = [(each.next_expiry(), each.id) for each in self.leases.values() if each is not lease]
+            heapify(self.due)
         heappush(self.due, (lease.next_expiry(), lease.id))
 
     def save(self, lease: Lease, batch: "Batch") -> None:
@@ -177,11 +180,15 @@ class LeaseBook:
             return
         del self.leases[lease.id]
         del lease.consumer.leases[lease.id]
-        batch.delete(pack_u64(lease.id), self._family)
         settled = all(member is SETTLED for member in lease.members)
+        if settled:
+            batch.put(pack_u64(lease.id), b"", self._family)  # remembered over a restart too
+        else:
+            batch.delete(pack_u64(lease.id), self._family)
         self.finished[lease.id] = settled or lease.members
         if len(self.finished) > FINISHED_MAX:
-            self.finished.popitem(last=False)
+            forgotten, _ = self.finished.popitem(last=False)
+            batch.delete(pack_u64(forgotten), self._family)
 
     def drop(self, lease: Lease, batch: "Batch") -> None:
         """Forget a lease whose queue is deleted; settling it is refused from now on."""

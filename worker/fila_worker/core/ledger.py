@@ -99,6 +99,10 @@ class Ledger:
 
         Only at the end of a turn, when every message that left its line is in a lease.
         """
+        for lane in self.changed:
+            lane.changed = False
+            self._unfolded[lane.id] = lane
+        self.changed.clear()
         idle = []
         for lane in self._unfolded.values():
             if lane.idle:
@@ -117,10 +121,13 @@ class Ledger:
 
     def forget(self, lanes: Iterable[Lane], batch: Batch) -> None:
         """Remove lanes whose queue is deleted."""
+        lanes = list(lanes)
+        gone = {lane.id for lane in lanes}
         for lane in lanes:
             batch.delete(lane.prefix, self._families.lanes)
             lane.recorded = False
             self._unfolded.pop(lane.id, None)
+        self.changed = [lane for lane in self.changed if lane.id not in gone]
 
     def _record(self, lane: Lane, batch: Batch) -> None:
         key = lane.key

@@ -106,6 +106,15 @@ class Queue:
             demand.queued = True
             self.demands.append(demand)
 
+    def forget_done(self) -> None:
+        """Drop the waiters that are answered, or whose client is gone, from the line."""
+        kept: deque[Demand] = deque()
+        for demand in self.demands:
+            demand.queued = demand.credit > 0
+            if demand.queued:
+                kept.append(demand)
+        self.demands = kept
+
     def enter(self, client: bytes) -> None:
         """A client has one more subscription or waiter here."""
         self.subscribers[client] = self.subscribers.get(client, 0) + 1

@@ -58,7 +58,10 @@ def _claim(store: Store, index: int, shards: int) -> Identity:
     data = store.get(_IDENTITY, store.families.state)
     if data is None:
         return Identity(FORMAT, index, shards, 1)
-    identity = msgspec.msgpack.decode(data, type=Identity)
+    try:
+        identity = msgspec.msgpack.decode(data, type=Identity)
+    except msgspec.MsgspecError as cause:
+        raise StorageError(f"the data of shard {index} is damaged: its identity can't be read ({cause})") from cause
     if identity.format > FORMAT:
         raise StorageError(f"the data was written by a later version (format {identity.format}): upgrade fila-cluster")
     if (identity.shard, identity.shards) != (index, shards):
@@ -107,6 +110,9 @@ def _recover_lane(lane_id: int, record: LaneRecord, queue: Queue) -> Lane:
 
 def _recover_leases(shard: Shard, queues: dict[int, Queue], now_ms: int) -> None:
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases):
+        if not data:
+            shard.leases.finished[u64(key)] = True
+            continue
         record = decode_lease(data)
         consumer = shard.consumers.open(record.client, now_ms)
         members = list(_members(shard, record))

@@ -29,8 +29,8 @@ LEASE_EXPIRED: Final = "lease expired"
 CONSUMER_LOST: Final = "consumer lost"
 """What ``Delivery.error`` says after an attempt that was not ended by its consumer."""
 
-EXPIRIES_MAX: Final = 50
-"""Leases that may expire in one turn; the rest follow in the next."""
+EXPIRIES_MAX: Final = 2000
+"""Messages whose leases may expire in one turn, and the rest of the last lease; the others follow in the next."""
 
 Faults = list[tuple[int, int, Fault]]
 
@@ -67,21 +67,30 @@ def _checked(command: Settle) -> Verb:
 # --- fences -----------------------------------------------------------------------------------------------------------
 
 
-def _fenced(shard: "Shard", queue: "Queue", fences: Fences, now_ms: int, faults: Faults) -> Iterator[tuple[Lease, list[int]]]:
-    """The leases that ``fences`` name with their members that are still open; what is refused joins ``faults``."""
+def _fenced(
+    shard: "Shard", queue: "Queue", fences: Fences, now_ms: int, faults: Faults, *, repeatable: bool = True
+) -> Iterator[tuple[Lease, list[int]]]:
+    """The leases that ``fences`` name with their members that are still open; what is refused joins ``faults``.
+
+    ``repeatable``: what its holder settled is passed over in silence, also if it was named by its index.
+    """
     for lease_id, wanted in fences:
         lease = shard.leases.leases.get(lease_id)
         if lease is None or lease.queue is not queue:
-            _judge_finished(shard, lease_id, wanted, faults)
+            _judge_finished(shard, lease_id, wanted, faults, repeatable=repeatable)
             continue
         if lease.next_expiry() <= now_ms:
             expire(shard, lease, now_ms)  # also when the turn that would have noticed is yet to come
         members = lease.members
         if wanted and not 0 <= min(wanted) <= max(wanted) < len(members):
-            faults.append(_refusal(lease_id, max(wanted), InvalidArgumentError("no such delivery in this lease")))
-            continue
-        indexes = dict.fromkeys(wanted) if wanted else range(len(members))
+            _refuse_outsiders(lease_id, wanted, len(members), faults)
+            indexes = [index for index in dict.fromkeys(wanted) if 0 <= index < len(members)]
+        else:
+            indexes = [*dict.fromkeys(wanted)] if wanted else list(range(len(members)))
         open_indexes = [index for index in indexes if members[index] is not SETTLED]
+        if not repeatable and wanted:
+            settled = [index for index in indexes if members[index] is SETTLED]
+            faults.extend(_refusal(lease_id, index, _expired()) for index in settled)
         taken = [index for index in open_indexes if members[index] is TAKEN]
         if taken:
             faults.extend(_refusal(lease_id, index, _expired()) for index in taken)
@@ -90,12 +99,17 @@ def _fenced(shard: "Shard", queue: "Queue", fences: Fences, now_ms: int, faults:
             yield lease, open_indexes
 
 
-def _judge_finished(shard: "Shard", lease_id: int, wanted: list[int], faults: Faults) -> None:
+def _refuse_outsiders(lease_id: int, wanted: list[int], size: int, faults: Faults) -> None:
+    error = InvalidArgumentError(f"no such delivery in this lease of {size}")
+    faults.extend(_refusal(lease_id, index, error) for index in wanted if not 0 <= index < size)
+
+
+def _judge_finished(shard: "Shard", lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool) -> None:
     """Answer for a lease that is over, as when it was open; an unknown one is long over."""
-    members = shard.leases.finished.get(lease_id, TAKEN)
+    members = shard.leases.finished.get(lease_id, TAKEN) if repeatable else TAKEN
     if members is SETTLED:
         return
-    for index in wanted or (range(len(members)) if isinstance(members, list) else [0]):
+    for index in wanted or (range(len(members)) if isinstance(members, list) else [-1]):
         settled = isinstance(members, list) and index < len(members) and members[index] is SETTLED
         if not settled:
             faults.append(_refusal(lease_id, index, _expired()))
@@ -166,7 +180,7 @@ class Attempt:
 
 
 def _attempt(command: Settle, verb: Verb, now_ms: int) -> Attempt:
-    error = command.error.encode()[:ERROR_TEXT_BYTES_MAX].decode(errors="ignore")
+    error = command.error.encode()[-ERROR_TEXT_BYTES_MAX:].decode(errors="ignore")
     after_ms = command.after_ms if verb is Verb.RETRY else 0
     return Attempt(error, now_ms, after_ms=after_ms, metadata=command.metadata, dead_letter=verb is Verb.FAIL)
 
@@ -230,10 +244,9 @@ def _unlease(lane: "Lane", message_key: bytes) -> None:
 
 def expire_leases(shard: "Shard", now_ms: int) -> None:
     """End the leases whose time is up, as failed attempts."""
-    for _ in range(EXPIRIES_MAX):
-        lease = shard.leases.pop_expired(now_ms)
-        if lease is None:
-            return
+    left = EXPIRIES_MAX
+    while left > 0 and (lease := shard.leases.pop_expired(now_ms)):
+        left -= lease.open
         expire(shard, lease, now_ms)
 
 
@@ -265,7 +278,7 @@ def extend(shard: "Shard", call: "Call", command: Extend) -> Extended:
         raise InvalidArgumentError(f"extension by {command.duration_ms} ms: use {LEASE_MS_MIN} to {LEASE_MS_MAX}")
     faults: Faults = []
     expires_ms = call.now_ms + command.duration_ms
-    for lease, indexes in _fenced(shard, queue, command.fences, call.now_ms, faults):
+    for lease, indexes in _fenced(shard, queue, command.fences, call.now_ms, faults, repeatable=False):
         lease.extended.update(dict.fromkeys(indexes, expires_ms))
         shard.leases.save(lease, shard.batch)
         shard.leases.reschedule(lease)

@@ -40,7 +40,7 @@ from fila_worker.core import administration, consuming, dead_letters, delivery, 
 from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Answer, Call, Effect, answer
 from fila_worker.core.fairness import FairnessKey
-from fila_worker.core.lanes import SPILL_AT, Lane
+from fila_worker.core.lanes import ENTRY_BYTES, SPILL_AT, Lane, held_bytes
 from fila_worker.core.leases import LeaseBook
 from fila_worker.core.ledger import Counters, Ledger
 from fila_worker.core.queues import IDLE_KEYS_MAX, Queue
@@ -174,9 +174,9 @@ class Shard:
         """A message of ``lane``, counted and stored, is pending now: put it in line and its fairness key in the ring."""
         keep = record is not None and self.buffered_bytes < self.settings.buffer_bytes
         if lane.add(message_key, record if keep else None) and record is not None and keep:
-            self.buffered_bytes += len(record)
+            self.buffered_bytes += len(record) + ENTRY_BYTES
         if len(lane.returned) > SPILL_AT:
-            self.buffered_bytes -= sum(len(dropped) for _, dropped in lane.spill() if dropped)
+            self.buffered_bytes -= held_bytes(lane.spill())
         key = lane.key
         if not key.active:
             key.queue.ring.join(key)

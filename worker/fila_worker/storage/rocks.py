@@ -54,15 +54,15 @@ class RocksStore:
 
     def __init__(self, path: Path, *, fsync: bool = False, memory: SharedMemory | None = None) -> None:
         memory = memory or SharedMemory()
-        path.mkdir(parents=True, exist_ok=True)
         try:
+            path.mkdir(parents=True, exist_ok=True)
             self._db = Rdict(
                 str(path),
                 _database_options(memory),
                 column_families={name: _family_options(memory, name) for name in Families._fields},
             )
         except Exception as cause:  # rocksdict raises plain Exception for everything
-            raise StorageError(f"cannot open the shard's database in {path}: {cause}") from cause
+            raise StorageError(_cannot_open(path, cause)) from cause
         self._readers = {name: self._db.get_column_family(name) for name in Families._fields}
         self.families = Families(*(self._db.get_column_family_handle(name) for name in Families._fields))
         self._reader_of = dict(zip(map(id, self.families), self._readers.values(), strict=True))
@@ -79,7 +79,7 @@ class RocksStore:
         try:
             self._db.write(batch, self._write_options)
         except Exception as cause:
-            raise StorageError(f"RocksDB refused a write of {len(batch)} changes: {cause}") from cause
+            raise StorageError(f"RocksDB refused a write: {cause}") from cause
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """One value, or None."""
@@ -104,7 +104,14 @@ class RocksStore:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
+        del self.families  # the lock is held as long as a handle lives
         self._db.close()
+
+
+def _cannot_open(path: Path, cause: Exception) -> str:
+    if "lock" in str(cause).lower():
+        return f"the shard's database in {path} is in use: stop the process that has it open, or use another data directory"
+    return f"cannot open the shard's database in {path}: {cause}"
 
 
 def _database_options(memory: SharedMemory) -> Options:
