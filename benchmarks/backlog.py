@@ -51,7 +51,9 @@ def main() -> None:
         with OneCluster(Path(directory)) as cluster:
             sizes = [size >> 20 for size in fill(cluster, arguments.messages, console)]
         quarter, last = sizes[len(sizes) // 4], sizes[-1]
-        console.print(f"worker memory: {quarter} MiB at a quarter, {last} MiB at {arguments.messages:,}, {max(sizes)} at most")
+        console.print(
+            f"worker memory: {quarter} MiB at a quarter, {last} MiB at {arguments.messages:,}, {max(sizes)} at most"
+        )
         start = time.monotonic()
         with OneCluster(Path(directory)) as cluster:
             ready_s = time.monotonic() - start
@@ -61,7 +63,9 @@ def main() -> None:
                 client.ack(client.receive("backlog", 10_000))
                 first_s = time.monotonic() - start
             after = cluster.rss_bytes()["worker"] >> 20
-        console.print(f"restart: ready in {ready_s:.2f} s with {pending:,} pending; 10,000 received and acked in {first_s:.2f} s")
+        console.print(
+            f"restart: ready in {ready_s:.2f} s with {pending:,} pending; 10,000 received and acked in {first_s:.2f} s"
+        )
         console.print(f"worker memory after that: {after} MiB")
     kept = max(*sizes, after) <= RSS_MIB_MAX and ready_s <= READY_S_MAX and pending == arguments.messages
     console.print("within the limits" if kept else f"OVER THE LIMITS of {RSS_MIB_MAX} MiB and {READY_S_MAX} s")

@@ -53,7 +53,4 @@ class OneCluster:
 
     def rss_bytes(self) -> dict[str, int]:
         """Resident memory now, by kind."""
-        return {
-            kind: sum(process.memory_info().rss for process in processes)
-            for kind, processes in self.processes().items()
-        }
+        return {kind: sum(process.memory_info().rss for process in processes) for kind, processes in self.processes().items()}

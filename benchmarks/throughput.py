@@ -237,7 +237,9 @@ def main() -> None:
             rounds.append(one_round(cluster, number, arguments.messages))
         report(console, arguments.messages, bare, rounds)
         lone = lone_latencies_ms(cluster)
-        console.print(f"lone enqueue → waiting consumer: p50 {lone[len(lone) // 2]:.2f} ms, p99 {lone[-len(lone) // 100]:.2f} ms")
+        console.print(
+            f"lone enqueue → waiting consumer: p50 {lone[len(lone) // 2]:.2f} ms, p99 {lone[-len(lone) // 100]:.2f} ms"
+        )
         console.print(f"sequential enqueues: {sequential_per_second(cluster):,.0f}/s")
         console.print(f"memory: {', '.join(f'{name} {size >> 20} MiB' for name, size in cluster.rss_bytes().items())}")
 

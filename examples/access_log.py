@@ -115,7 +115,9 @@ def main() -> int:
         return 1
     console.print(picture([message.fairness_key or "" for message in sent], order))
     once = "once before any was served twice" if served_once_first(order) else "IN NO FAIR ORDER"
-    console.print(f"\n{len(order):,} requests in and acked · {left.depth} left · all {len(set(order)):,} tenants served {once}")
+    console.print(
+        f"\n{len(order):,} requests in and acked · {left.depth} left · all {len(set(order)):,} tenants served {once}"
+    )
     return 0 if served_once_first(order) and len(order) == len(sent) and left.depth == 0 else 1
 
 

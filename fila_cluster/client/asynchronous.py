@@ -12,7 +12,6 @@ from typing import Any, Self
 from fila_cluster.client import checks, requests, views
 from fila_cluster.client.call import Call
 from fila_cluster.client.consumers import AsyncConsumer
-from fila_cluster.client.consuming import Subscription
 from fila_cluster.client.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.lease import Lease
 from fila_cluster.client.message import BytesLike, Message
@@ -22,6 +21,7 @@ from fila_cluster.client.reactor import Reactor
 from fila_cluster.client.sealing import seal_row
 from fila_cluster.client.session import Session
 from fila_cluster.client.settling import ACK, Settlement, settlement
+from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 

@@ -3,6 +3,7 @@
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from random import Random
 from types import TracebackType
@@ -11,7 +12,6 @@ from typing import Any, Self
 from fila_cluster.client import checks, requests, views
 from fila_cluster.client.call import Call
 from fila_cluster.client.consumers import Consumer
-from fila_cluster.client.consuming import Subscription
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.lease import Lease
 from fila_cluster.client.message import BytesLike, Message
@@ -21,6 +21,7 @@ from fila_cluster.client.pump import Pump
 from fila_cluster.client.sealing import seal_row
 from fila_cluster.client.session import Session
 from fila_cluster.client.settling import ACK, Settlement, settlement
+from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 
@@ -199,7 +200,8 @@ class Client:
         try:
             self._pump.wait(call)
         except BaseException:
-            self._pump.ask(lambda now: self._session.forget(call, now))
+            with suppress(FilaError):  # closed meanwhile
+                self._pump.ask(lambda now: self._session.forget(call, now))
             raise
         deliveries: list[Delivery] = call.outcome()
         return deliveries
@@ -233,8 +235,10 @@ class Client:
         pending = self._pump.ask(lambda _: subscription.want())
         try:
             self._pump.wait(pending)
-        finally:
-            subscription.unwant(pending)
+        except BaseException:
+            with suppress(FilaError):  # closed meanwhile
+                self._pump.ask(lambda _: subscription.unwant(pending))
+            raise
 
     def _unsubscribe(self, subscription: Subscription) -> None:
         if subscription.ended or self.closed:

@@ -7,8 +7,8 @@ happens, gives back what nobody took; what the caller holds stays leased.
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
-from fila_cluster.client.consuming import Subscription
 from fila_cluster.client.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.subscription import Subscription
 
 if TYPE_CHECKING:
     from fila_cluster.client.asynchronous import AsyncClient

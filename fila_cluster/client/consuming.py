@@ -11,15 +11,15 @@ What arrives for nobody (a push that crossed an unsubscribe, the answer to a rec
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from functools import partial
 from itertools import repeat
 from typing import Protocol, TypeAlias
 
-from fila_cluster.client.call import Call, Pending
+from fila_cluster.client.call import Call
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.lease import AT_MOST_ONCE, Lease, Owner, duration_s
 from fila_cluster.client.settling import Indexes, fences_of
+from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.commands import (
     Command,
     Delivered,
@@ -32,7 +32,6 @@ from fila_proto_zmq.commands import (
     Unsubscribe,
     Verb,
 )
-from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.names import root_name
 
 HEARTBEAT_S_MAX = 2.0
@@ -59,79 +58,6 @@ class Send(Protocol):
         persistent: bool = True,
     ) -> Call:
         """See :class:`Call`; without ``timeout``, the client's."""
-
-
-class Subscription:
-    """One ``consume()``: the deliveries that wait to be taken in ``ready``, and those who wait for deliveries.
-
-    ``confirm_by`` is when it fails unless the broker has confirmed it once; from then on it rides through everything.
-    ``error`` says why it ended, if its caller did not end it.
-    """
-
-    __slots__ = (
-        "auto_extend",
-        "beat_at",
-        "confirm_by",
-        "ended",
-        "error",
-        "failures",
-        "id",
-        "leases",
-        "prefetch",
-        "queue",
-        "ready",
-        "waiting",
-    )
-
-    def __init__(self, number: int, queue: str, prefetch: int, confirm_by: float, *, auto_extend: bool) -> None:
-        self.id = number
-        self.queue = queue
-        self.prefetch = prefetch
-        self.confirm_by = confirm_by
-        self.auto_extend = auto_extend
-        self.ready: deque[Delivery] = deque()
-        self.waiting: list[Pending[None]] = []
-        self.leases: dict[int, Lease] = {}
-        self.beat_at = -math.inf
-        self.failures = 0
-        self.ended = False
-        self.error: FilaError | None = None
-
-    def wake(self) -> None:
-        """Let everybody who waits look again."""
-        waiting, self.waiting = self.waiting, []
-        for pending in waiting:
-            pending.finish()
-
-    def want(self) -> Pending[None]:
-        """Something to wait for until there is a delivery, or the end."""
-        pending: Pending[None] = Pending()
-        if self.ready or self.ended:
-            pending.finish()
-        else:
-            self.waiting.append(pending)
-        return pending
-
-    def unwant(self, pending: Pending[None]) -> None:
-        """Wait no longer."""
-        if not pending.done and pending in self.waiting:
-            self.waiting.remove(pending)
-
-    def failure(self) -> FilaError:
-        """Why it ended, to be raised; in each of several threads, hence a copy."""
-        assert self.error is not None
-        return copy(self.error)
-
-    def take_back(self) -> Indexes:
-        """Empty ``ready``: nobody will see these deliveries."""
-        leases: Indexes = {}
-        while self.ready:
-            delivery = self.ready.popleft()
-            delivery._settled = True
-            leases.setdefault(delivery._lease, []).append(delivery._index)
-        for lease, indexes in leases.items():
-            lease.ended(len(indexes))
-        return leases
 
 
 class Consumption:
@@ -186,7 +112,7 @@ class Consumption:
         self._roots.add(root_name(call.key))
         if not call.done:
             self._receives.add(call)
-            self._schedule_loose(())
+            self._schedule_loose()
 
     def expect_no_more(self, call: Call) -> None:
         """A receive is over."""
@@ -211,7 +137,7 @@ class Consumption:
     def received(self, queue: str, delivered: Delivered) -> list[Delivery]:
         """The deliveries of a receive."""
         deliveries = self._take(queue, delivered.batches, self._loose[queue], renewed=False)
-        self._schedule_loose(())
+        self._schedule_loose()
         return deliveries
 
     def pushed(self, queue: str, delivered: Delivered) -> None:
@@ -224,8 +150,7 @@ class Consumption:
         renewed = subscription.auto_extend
         subscription.ready += self._take(queue, delivered.batches, subscription.leases, renewed=renewed)
         if renewed:
-            shortest_s = min(map(duration_s, delivered.batches), default=math.inf)
-            self._schedule(subscription, self.now + self._interval_s(shortest_s))
+            self._schedule(subscription, self.now + self._interval_s(delivered.batches))
         subscription.wake()
 
     def give_back(self, queue: str, batches: Iterable[LeaseBatch]) -> None:
@@ -276,7 +201,7 @@ class Consumption:
         held = subscription.leases.values() if subscription.auto_extend else ()
         command = Subscribe(subscription.id, subscription.prefetch, [lease.id for lease in held])
         subscription.beat_at = math.inf
-        self._schedule(subscription, self.now + self._interval_s(_shortest_s(held)))
+        self._schedule(subscription, self.now + self._interval_s(held))
         then = partial(self._beaten, subscription)
         self._send(subscription.queue, command, then, timeout=self._call_timeout_s, persistent=False)
 
@@ -305,7 +230,8 @@ class Consumption:
         for queue, group in self._loose.items():
             self._extend(queue, [lease for lease in group.values() if lease.renewed])
         self._loose_beat_at = math.inf
-        self._schedule_loose([lease for group in self._loose.values() for lease in group.values()])
+        if self._loose or self._receives:
+            self._schedule_loose(lease for group in self._loose.values() for lease in group.values() if lease.renewed)
 
     def _extend(self, queue: str, leases: Sequence[Lease]) -> None:
         durations: defaultdict[int, list[tuple[int, list[int]]]] = defaultdict(list)
@@ -318,13 +244,12 @@ class Consumption:
         subscription.beat_at = min(subscription.beat_at, when)
         self.due_at = min(self.due_at, subscription.beat_at)
 
-    def _schedule_loose(self, leases: Sequence[Lease]) -> None:
-        if self._receives or any(self._loose.values()):
-            when = self.now + self._interval_s(_shortest_s(lease for lease in leases if lease.renewed))
-            self._loose_beat_at = min(self._loose_beat_at, when)
-            self.due_at = min(self.due_at, self._loose_beat_at)
+    def _schedule_loose(self, to_renew: Iterable[Lease] = ()) -> None:
+        self._loose_beat_at = min(self._loose_beat_at, self.now + self._interval_s(to_renew))
+        self.due_at = min(self.due_at, self._loose_beat_at)
 
-    def _interval_s(self, shortest_s: float) -> float:
+    def _interval_s(self, to_renew: Iterable[Lease | LeaseBatch]) -> float:
+        shortest_s = min(map(duration_s, to_renew), default=math.inf)
         return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, self.timeout_s / 3, shortest_s / 3))
 
     def _release(self, queue: str, leases: Indexes) -> Call | None:
@@ -338,14 +263,11 @@ class Consumption:
         leases = list(subscription.leases.values())
         for lease in leases:
             lease.hold(self._loose[subscription.queue])
-        self._schedule_loose(leases)
+        if leases:
+            self._schedule_loose(leases if subscription.auto_extend else ())
         subscription.wake()
 
     def _discard(self, subscription: Subscription) -> None:
         self.subscriptions.pop(subscription.id, None)
         subscription.take_back()
         self._end(subscription)
-
-
-def _shortest_s(leases: Iterable[Lease]) -> float:
-    return min((duration_s(lease) for lease in leases), default=math.inf)

@@ -14,7 +14,6 @@ import os
 from typing import Any
 
 import zmq
-from zmq.backend import zmq_poll
 
 from fila_cluster.client.session import Session
 from fila_proto_zmq.errors import InvalidArgumentError
@@ -94,14 +93,18 @@ class Link:
         send, outgoing = self._socket.send, session.outgoing
         while outgoing:
             header, key, body = outgoing.popleft()
-            send(header, _SNDMORE)
-            send(key, _SNDMORE)
-            send(body)
+            try:
+                send(header, _SNDMORE)
+                send(key, _SNDMORE)
+                send(body)
+            except KeyboardInterrupt:
+                send(b"")  # end the message, or the next one would become its tail
+                raise
 
     def _take_in(self, session: Session, now: float) -> bool:
         self._looked_at = now
         for _ in range(FRAMES_PER_EXCHANGE):
-            ready = zmq_poll(self._both, 0)
+            ready = zmq.zmq_poll(self._both, 0)
             if not ready:
                 return False
             if ready[0][0] is self._socket:  # first in the list, so that answers count before the loss of the link
@@ -113,13 +116,13 @@ class Link:
     def _read_frame(self, session: Session, now: float) -> None:
         recv = self._socket.recv
         header = recv(_NOBLOCK)
-        if len(header) != HEADER_BYTES:  # not our broker; skip to the next message
+        if len(header) != HEADER_BYTES:  # not our broker, or an interrupt came in between; skip to the next message
             while self._socket.get(_RCVMORE):
                 recv(_NOBLOCK)
             return
         try:
             session.arrived((header, recv(_NOBLOCK), recv(_NOBLOCK)), now)
-        except zmq.Again:  # a message of fewer parts: no answer to anything
+        except zmq.Again:  # fewer parts: whoever that is, it is not our broker
             return
 
     def _read_monitor(self, session: Session, now: float) -> None:

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from operator import itemgetter
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from fila_cluster.client.call import Call, Pending
 from fila_cluster.client.sealing import Row, seal_batch, seal_rows
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
-from fila_proto_zmq.errors import BatchError, FilaError, InvalidArgumentError, InvalidFrameError, PayloadTooLargeError
+from fila_proto_zmq.errors import BatchError, FilaError, InvalidFrameError, PayloadTooLargeError
 from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
 
@@ -151,13 +151,17 @@ class Bulk:
             yield from self._frames_of(chunk[:half])
             yield from self._frames_of(chunk[half:])
             return
-        start = len(self._results)
-        self._results.extend(repeat(_UNSENT, len(chunk)))
-        self._note(start, [_UNSENT] * (len(chunk) - len(faults)), faults)
+        start, count = len(self._results), len(chunk)
+        self._results += [_UNSENT] * count
+        for index, fault in faults.items():
+            self._results[start + index] = fault
+            self._all_accepted = False
         if command is not None:
-            yield command, partial(self._answered, start, len(command.envelopes), faults)
+            places = [start + index for index in range(count) if index not in faults]
+            yield command, partial(self._answered, places)
 
-    def _answered(self, start: int, asked: int, faults: dict[int, InvalidArgumentError], call: Call) -> None:
+    def _answered(self, places: Sequence[int], call: Call) -> None:
+        asked = len(places)
         results: list[str | FilaError]
         if call.error is None:
             results = ids_of(call.value, asked)
@@ -167,10 +171,5 @@ class Bulk:
             self._all_accepted = False
             if not isinstance(call.error, PayloadTooLargeError):  # that is about this message, it travels alone
                 self._failure = call.error
-        self._note(start, results, faults)
-
-    def _note(self, start: int, results: list[str | FilaError], faults: dict[int, InvalidArgumentError]) -> None:
-        for index, fault in faults.items():  # ascending, so that each finds its place
-            results.insert(index, fault)
-            self._all_accepted = False
-        self._results[start : start + len(results)] = results
+        for place, result in zip(places, results, strict=True):
+            self._results[place] = result

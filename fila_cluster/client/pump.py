@@ -6,8 +6,7 @@ answer has come passes the lead on. Sending needs no lead: the socket is touched
 the leader sleeps outside of it (on the descriptor, not in ZeroMQ). So a lone call costs no switch of threads, and what many
 threads ask for coalesces while they wait for the lock.
 
-While nobody waits, nobody leads; then :class:`Keeper`, a daemon thread that starts with the first lease, sends the
-heartbeats.
+While nobody waits, nobody leads; then the :mod:`keeper`, a thread that starts with the first lease, sends the heartbeats.
 """
 
 import math
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fila_cluster.client.call import Pending
+from fila_cluster.client.keeper import Keeper
 from fila_cluster.client.link import Link
 from fila_cluster.client.session import Session
 from fila_proto_zmq.errors import FilaError
@@ -88,7 +88,7 @@ class Pump:
         self._sleep(pending, place)
 
     def try_push(self) -> None:
-        """Like :meth:`push`, unless it is closed or somebody has the lock, maybe this very thread: for finalizers."""
+        """Send what the session has collected, unless somebody has the lock, maybe this very thread: for finalizers."""
         if not self.closed and self._lock.acquire(blocking=False):
             try:
                 self._exchange(time.monotonic())
@@ -290,43 +290,6 @@ class _Bell:
     def close(self) -> None:
         while self._ends:
             os.close(self._ends.pop())
-
-
-class Keeper:
-    """A daemon thread for what must be sent in time while no caller waits. It does not keep its pump alive."""
-
-    def __init__(self, pump: Pump) -> None:
-        self.wakes_at = math.inf
-        self._pump = weakref.ref(pump)
-        self.alarm = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def wake_at(self, when: float) -> None:
-        """Be awake then, or earlier."""
-        self.wakes_at = when
-        if self._thread is None:
-            arguments = (self._pump, self.alarm)
-            self._thread = threading.Thread(target=_keep, args=arguments, name="fila-cluster-keeper", daemon=True)
-            self._thread.start()
-        else:
-            self.alarm.set()
-
-    def stop(self) -> None:
-        """End the thread, and wait until it has ended."""
-        self.alarm.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-
-def _keep(reference: "weakref.ref[Pump]", alarm: threading.Event) -> None:
-    while True:
-        pump = reference()
-        sleep_s = None if pump is None else pump.keep()
-        if sleep_s is None:
-            return
-        pump = None  # so that the pump can be collected during the sleep
-        alarm.wait(sleep_s)
-        alarm.clear()
 
 
 _open_pumps: "weakref.WeakSet[Pump]" = weakref.WeakSet()

@@ -7,6 +7,7 @@ in the loop's thread; nothing here blocks.
 import asyncio
 import math
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -68,8 +69,9 @@ class Reactor:
 
     def push_soon(self) -> None:
         """Send what a finalizer left in the session, from whatever thread it ran in."""
-        if self._loop is not None and not self.closed and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._exchange)
+        if self._loop is not None and not self.closed:
+            with suppress(RuntimeError):  # that loop is closed
+                self._loop.call_soon_threadsafe(self._exchange)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -24,12 +24,12 @@ class Request(NamedTuple):
 
 def create_queue(name: Any, visibility_timeout: Any, max_attempts: Any) -> Request:
     """Create a queue."""
-    options = commands.QueueOptions(
-        None
-        if visibility_timeout is None
-        else checks.positive_milliseconds("visibility_timeout", visibility_timeout, LEASE_MS_MAX),
-        None if max_attempts is None else checks.whole_number("max_attempts", max_attempts, 1, _COUNT_MAX),
-    )
+    options = commands.QueueOptions()
+    if visibility_timeout is not None:
+        duration_ms = checks.positive_milliseconds("visibility_timeout", visibility_timeout, LEASE_MS_MAX)
+        options.visibility_timeout_ms = duration_ms
+    if max_attempts is not None:
+        options.max_attempts = checks.whole_number("max_attempts", max_attempts, 1, _COUNT_MAX)
     return Request(check_new_queue_name(name), commands.CreateQueue(options))
 
 

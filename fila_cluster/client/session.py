@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from fila_cluster.client.call import Call, Pending
 from fila_cluster.client.connection import Connection
-from fila_cluster.client.consuming import Consumption, Make, Subscription
+from fila_cluster.client.consuming import Consumption, Make
 from fila_cluster.client.lease import Owner
 from fila_cluster.client.producing import Producer
 from fila_cluster.client.sealing import Row
 from fila_cluster.client.settling import Settlement, Settler, Settling
+from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import DELIVERY, Command, Delivered, Extend, Receive, Verb, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError

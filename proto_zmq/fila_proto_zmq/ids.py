@@ -20,7 +20,7 @@ from fila_proto_zmq.errors import InvalidArgumentError
 
 _TEXT = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _VERSION = 7 << 12
-_VARIANT = 0b10 << 62
+VARIANT = 0b10 << 62
 _SEQUENCE_MASK = (1 << 62) - 1
 _SHARD_MASK = (1 << 12) - 1
 _LOW_MASK = (1 << 64) - 1
@@ -34,7 +34,7 @@ def high_half(enqueued_ms: int, shard: int) -> int:
 
 def low_half(sequence: int) -> int:
     """The last 64 bits of the id with ``sequence``."""
-    return _VARIANT | sequence
+    return VARIANT | sequence
 
 
 def format_id(high: int, low: int) -> str:

@@ -33,7 +33,7 @@ def serve(settings: RouterSettings) -> None:
     """Listen as ``settings`` say and forward frames until told to stop."""
     stop = StopRequests(STDIN)
     _allow_many_connections()
-    core = Router(settings.shards_total, settings.consumer_timeout_ms, version("fila-cluster"))
+    core = Router(settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, version("fila-cluster"))
     with zmq.Context() as context, open_front(context, settings) as front, open_back(context, settings) as back:
         gc.freeze()
         Loop(core, front, back, stop).run()

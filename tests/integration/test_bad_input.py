@@ -11,7 +11,19 @@ from fila_cluster import Client
 from fila_cluster.errors import FilaError, InvalidArgumentError, PayloadTooLargeError, QueueNotFoundError
 from fila_proto_zmq.codec import decode_body, encode_body, encode_command, from_fault
 from fila_proto_zmq.commands import (
-    BY_OPCODE, Enqueue, Extend, Fault, GetQueueStats, Hello, Pulse, QueueStats, Receive, Register, Settle, Subscribe, Welcome,
+    BY_OPCODE,
+    Enqueue,
+    Extend,
+    Fault,
+    GetQueueStats,
+    Hello,
+    Pulse,
+    QueueStats,
+    Receive,
+    Register,
+    Settle,
+    Subscribe,
+    Welcome,
 )  # fmt: skip
 from fila_proto_zmq.frames import ERROR, pack_header, unpack_header
 from fila_proto_zmq.record import seal_envelope
@@ -98,7 +110,7 @@ def test_garbage_in_an_envelope_is_that_messages_fault(peer: Peer, client: Clien
 def test_fences_out_of_nowhere_settle_nothing(peer: Peer, client: Client, queue: str) -> None:
     client.enqueue(queue, b"x")
     (held,) = client.receive(queue)
-    for fence in ((1, []), (2**63, [0]), (held._lease.id, [-1, 5, 2**40]), (held._lease.id, [0, 0])):  # noqa: SLF001
+    for fence in ((1, []), (2**63, [0]), (held._lease.id, [-1, 5, 2**40]), (held._lease.id, [0, 0])):
         for command in (Settle(2, [fence]), Extend([fence], 1000)):
             peer.ask(*encode_command(command, 1, queue))
     assert peer.still_served(queue)

@@ -1,7 +1,6 @@
 """What a user relies on, seen through real processes: fairness, leases, dead letters."""
 
 import threading
-
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 

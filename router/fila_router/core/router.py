@@ -61,11 +61,12 @@ _KNOCK: Final = [b"", *encode_reply(Pulse.opcode, 0, Done())]
 class Router:
     """Everything a router knows. Nothing is kept of a client but its open requests."""
 
-    def __init__(self, shards_total: int, consumer_timeout_ms: int, version: str) -> None:
+    def __init__(self, shards_total: int, consumer_timeout_ms: int, max_payload_bytes: int, version: str) -> None:
         self.to_clients: list[list[bytes]] = []
         self.to_workers: list[list[bytes]] = []
         self.notices: list[str] = []
         self._consumer_timeout_ms = consumer_timeout_ms
+        self._max_payload_bytes = max_payload_bytes
         self._version = version
         self._table = RoutingTable(shards_total)
         self._fan_ins = FanIns()
@@ -121,7 +122,8 @@ class Router:
         common = [version for version in VERSIONS if version in hello.versions]
         if not common:
             raise no_common_version(hello.versions)
-        return Welcome(common[0], self._version, len(self._table.owners), self._consumer_timeout_ms)
+        shards = len(self._table.owners)
+        return Welcome(common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes)
 
     def _ask_all(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
         asked = {self._live_owner(shard).identity for shard in range(len(self._table.owners))}

@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 class Desk:
     def __init__(self, shards: int = 1) -> None:
-        self.router = Router(shards, 15_000, "9.9")
+        self.router = Router(shards, 15_000, 1 << 24, "9.9")
         self.now_ms = 0
         self.knocked: set[str] = set()
         """Workers that the last tick knocked at."""

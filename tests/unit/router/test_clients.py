@@ -90,7 +90,7 @@ def test_hello_is_welcomed():
     desk = Desk(shards=3)
     desk.ask(Hello([1]), key=b"")
     (answer,) = desk.answers()
-    assert answer.content == Welcome(1, "9.9", 3, 15_000)
+    assert answer.content == Welcome(1, "9.9", 3, 15_000, 1 << 24)
 
 
 def test_hello_is_understood_in_the_header_of_any_version():

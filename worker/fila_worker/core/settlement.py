@@ -82,6 +82,9 @@ def _fenced(
         if lease.next_expiry() <= now_ms:
             expire(shard, lease, now_ms)  # also when the turn that would have noticed is yet to come
         members = lease.members
+        if not wanted and lease.open == len(members):
+            yield lease, list(range(len(members)))  # the usual case: all of a batch, none of it settled before
+            continue
         if wanted and not 0 <= min(wanted) <= max(wanted) < len(members):
             _refuse_outsiders(lease_id, wanted, len(members), faults)
             indexes = [index for index in dict.fromkeys(wanted) if 0 <= index < len(members)]

@@ -1,0 +1,84 @@
+"""One ``consume()`` as the session sees it."""
+
+import math
+from collections import deque
+from copy import copy
+
+from fila_cluster.client.call import Pending
+from fila_cluster.client.delivery import Delivery
+from fila_cluster.client.lease import Lease
+from fila_cluster.client.settling import Indexes
+from fila_proto_zmq.errors import FilaError
+
+
+class Subscription:
+    """The deliveries that wait to be taken, in ``ready``, and those who wait for deliveries.
+
+    ``confirm_by`` is when it fails unless the broker has confirmed it once; from then on it rides through everything.
+    ``error`` says why it ended, if its caller did not end it.
+    """
+
+    __slots__ = (
+        "auto_extend",
+        "beat_at",
+        "confirm_by",
+        "ended",
+        "error",
+        "failures",
+        "id",
+        "leases",
+        "prefetch",
+        "queue",
+        "ready",
+        "waiting",
+    )
+
+    def __init__(self, number: int, queue: str, prefetch: int, confirm_by: float, *, auto_extend: bool) -> None:
+        self.id = number
+        self.queue = queue
+        self.prefetch = prefetch
+        self.confirm_by = confirm_by
+        self.auto_extend = auto_extend
+        self.ready: deque[Delivery] = deque()
+        self.waiting: list[Pending[None]] = []
+        self.leases: dict[int, Lease] = {}
+        self.beat_at = -math.inf
+        self.failures = 0
+        self.ended = False
+        self.error: FilaError | None = None
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        waiting, self.waiting = self.waiting, []
+        for pending in waiting:
+            pending.finish()
+
+    def want(self) -> Pending[None]:
+        """Something to wait for until there is a delivery, or the end."""
+        pending: Pending[None] = Pending()
+        if self.ready or self.ended:
+            pending.finish()
+        else:
+            self.waiting.append(pending)
+        return pending
+
+    def unwant(self, pending: Pending[None]) -> None:
+        """Wait no longer."""
+        if not pending.done and pending in self.waiting:
+            self.waiting.remove(pending)
+
+    def failure(self) -> FilaError:
+        """Why it ended, to be raised; in each of several threads, hence a copy."""
+        assert self.error is not None
+        return copy(self.error)
+
+    def take_back(self) -> Indexes:
+        """Empty ``ready``: nobody will see these deliveries."""
+        leases: Indexes = {}
+        while self.ready:
+            delivery = self.ready.popleft()
+            delivery._settled = True
+            leases.setdefault(delivery._lease, []).append(delivery._index)
+        for lease, indexes in leases.items():
+            lease.ended(len(indexes))
+        return leases
