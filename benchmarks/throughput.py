@@ -34,9 +34,9 @@ from fila_cluster.client.loop import run
 PAYLOAD = os.urandom(1024)
 HEADERS = {"tenant": "acme", "kind": "order.created"}
 KEYS = [f"tenant-{number}" for number in range(100)]
-ACK_BATCH = 250
+ACK_BATCH = 500
 ACKS_IN_FLIGHT = 4
-PREFETCH = 2000
+PREFETCH = 4000
 LONE_MESSAGES = 1000
 
 

@@ -21,7 +21,7 @@ from fila_proto_zmq.errors import BatchError, FilaError, InvalidFrameError, Payl
 from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
 
-MESSAGES_PER_FRAME = 250
+MESSAGES_PER_FRAME = 500
 FRAMES_IN_FLIGHT = 4
 _FIRST_FRAME_MESSAGES = 16
 """A batch starts small: nobody knows yet how large its messages are, and the broker gets to work sooner."""

@@ -44,6 +44,8 @@ class Link:
             (zmq.LINGER, 1000),
             (zmq.SNDHWM, 0),
             (zmq.RCVHWM, 0),
+            (zmq.SNDBUF, 1 << 20),
+            (zmq.RCVBUF, 1 << 20),
             (zmq.RECONNECT_IVL, 20),
             (zmq.RECONNECT_IVL_MAX, 500),
             (zmq.TCP_KEEPALIVE, 1),

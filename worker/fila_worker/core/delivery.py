@@ -5,6 +5,7 @@ with nothing; demands take turns. A turn delivers a bounded number, so that comm
 """
 
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
@@ -16,13 +17,15 @@ from fila_worker.core.lanes import ENTRY_BYTES
 from fila_worker.core.leases import Lease
 
 if TYPE_CHECKING:
-    from fila_worker.core.fairness import Ring
+    from fila_worker.core.fairness import FairnessKey, Ring
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.leases import Member
     from fila_worker.core.queues import Queue
     from fila_worker.core.shard import Shard
 
 T = TypeVar("T", int, str)
+_low_flags = itemgetter(1)
+"""The byte of a record's flags that says whether it is extended; 0 for most."""
 
 TURN_MESSAGES_MAX: Final = 2000
 """Deliveries in one turn; a large one counts once for every :data:`WEIGHT_BYTES`."""
@@ -38,13 +41,13 @@ REFILL_BYTES: Final = 256 * 1024
 class Parcel:
     """Messages picked for one demand, in delivery order, column by column."""
 
-    __slots__ = ("keys", "members", "records", "weights")
+    __slots__ = ("keys", "members", "records", "size_bytes")
 
     def __init__(self) -> None:
         self.members: list[tuple[bytes, Lane]] = []
         self.records: list[bytes] = []
-        self.keys: list[str] = []
-        self.weights: list[int] = []
+        self.keys: list[FairnessKey] = []
+        self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self.members)
@@ -77,7 +80,7 @@ def _serve(shard: "Shard", queue: "Queue", count_max: int, now_ms: int) -> int:
             parcel = pick(shard, queue.ring, count)
             queue.pending -= len(parcel)
             _hand_over(shard, queue, demand, parcel, now_ms)
-            served += max(len(parcel), sum(map(len, parcel.records)) // WEIGHT_BYTES)
+            served += max(len(parcel), parcel.size_bytes // WEIGHT_BYTES)
         queue.want(demand)
     return served
 
@@ -85,34 +88,35 @@ def _serve(shard: "Shard", queue: "Queue", count_max: int, now_ms: int) -> int:
 def pick(shard: "Shard", ring: "Ring", count: int) -> Parcel:
     """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one."""
     parcel = Parcel()
-    members, records, names, weights = parcel.members, parcel.records, parcel.keys, parcel.weights
+    members, records, keys = parcel.members, parcel.records, parcel.keys
     bytes_left = DELIVERY_BYTES_MAX
     unbuffered = 0
-    while len(members) < count and bytes_left > 0 and (key := ring.current or ring.begin_turn()):
-        lane, line, leased, before = key.lane, key.lane.line, key.lane.leased, len(members)
-        for _ in range(min(key.credit, count - before, lane.stored - len(leased))):
+    while count > 0 and bytes_left > 0 and (key := ring.current or ring.begin_turn()):
+        lane = key.lane
+        line, leased = lane.line, lane.leased
+        turn = turn_left = min(key.credit, count, lane.stored - len(leased))
+        while turn_left and bytes_left > 0:
             # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
-            entry = line.popleft() if line and not lane.returned else next_entry(shard, lane)
-            message_key, record = entry
+            message_key, record = line.popleft() if line and not lane.returned else next_entry(shard, lane)
             if record is None:
                 record = shard.read((message_key,))[0]
                 unbuffered += len(record) + ENTRY_BYTES
             leased.add(message_key)
             members.append((message_key, lane))
             records.append(record)
-            names.append(key.name)
-            weights.append(key.weight)
+            keys.append(key)
             bytes_left -= len(record)
-            if bytes_left <= 0:
-                break
-        served = len(members) - before
+            turn_left -= 1
+        served = turn - turn_left
+        count -= served
         key.credit -= served
         key.delivered += served
         if lane.stored == len(leased):
             ring.leave(key)
         elif key.credit <= 0:
             ring.end_turn(key)
-    shard.buffered_bytes -= DELIVERY_BYTES_MAX - bytes_left + len(members) * ENTRY_BYTES - unbuffered
+    parcel.size_bytes = DELIVERY_BYTES_MAX - bytes_left
+    shard.buffered_bytes -= parcel.size_bytes + len(members) * ENTRY_BYTES - unbuffered
     return parcel
 
 
@@ -162,7 +166,7 @@ def _hand_over(shard: "Shard", queue: "Queue", demand: Demand, parcel: Parcel, n
 
 def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]:
     """Split a parcel into runs of messages with the same visibility timeout."""
-    if not any(record[1] & EXTENDED for record in records):
+    if not any(map(_low_flags, records)):
         return [(slice(None), default_ms)]
     runs, start = [], 0
     for duration_ms, run in groupby(_own_duration(record) or default_ms for record in records):
@@ -186,8 +190,9 @@ def _grant(
         lease.belongs_to(demand)
     shard.leases.add(lease)
     shard.leases.save(lease, shard.batch)
-    records = parcel.records[span]
-    return LeaseBatch(lease.id, now_ms, lease.expires_ms, _column(parcel.keys[span]), _column(parcel.weights[span]), records)
+    keys = parcel.keys[span]
+    names, weights = _column([key.name for key in keys]), _column([key.weight for key in keys])
+    return LeaseBatch(lease.id, now_ms, lease.expires_ms, names, weights, parcel.records[span])
 
 
 def _column(values: list[T]) -> T | list[T]:

@@ -72,7 +72,7 @@ def _accept(shard: "Shard", queue: "Queue", command: Enqueue, high: int) -> Faul
     keys, ring, changed = queue.keys, queue.ring, shard.ledger.changed
     messages, put = shard.store.families.messages, shard.batch.put
     sequence, room = shard.counters.sequence, shard.settings.buffer_bytes - shard.buffered_bytes
-    stored, buffered = sequence, 0
+    first, buffered = sequence, 0
     count = len(command.envelopes)
     rows = zip(
         command.envelopes,
@@ -81,14 +81,14 @@ def _accept(shard: "Shard", queue: "Queue", command: Enqueue, high: int) -> Faul
         _spread(command.priority, count),
         strict=False,
     )
-    for index, (envelope, name, weight, priority) in enumerate(rows):
+    for envelope, name, weight, priority in rows:
         key = keys.get(name)
         headers_bytes = from_bytes(envelope[:4], "big")
         if key is None or headers_bytes > HEADERS_BYTES_MAX or not 0 <= len(envelope) - headers_bytes - 4 <= payload_max:
             try:
                 _check(envelope, name, payload_max)
             except FilaError as error:
-                faults.append((index, to_fault(error)))
+                faults.append((sequence - first + len(faults), to_fault(error)))
                 continue
             key = key or shard.open_key(queue, name)
         if weight:
@@ -114,7 +114,7 @@ def _accept(shard: "Shard", queue: "Queue", command: Enqueue, high: int) -> Faul
             buffered, room = 0, shard.settings.buffer_bytes - shard.buffered_bytes
     shard.buffered_bytes += buffered
     shard.counters.sequence = sequence
-    queue.pending += sequence - stored
+    queue.pending += sequence - first
     return faults
 
 

@@ -92,18 +92,19 @@ class Ring:
 
     def begin_turn(self) -> FairnessKey | None:
         """Start the next key's turn, with ``weight`` of credit; None if no key is active."""
+        turn = self._turns
         if self.fresh and not self._busy_key_starves():
             key = self.fresh.popleft()
         elif self.busy or self.again:
-            key = (self.busy or self.again).popleft()
-            self._busy_turn = self._turns
+            key = self.busy.popleft() if self.busy else self.again.popleft()
+            self._busy_turn = turn
             if self.again:
                 self.fresh.extend(self.again)
                 self.again.clear()
         else:
             return None
-        key.last_turn = self._turns
-        self._turns += 1
+        key.last_turn = turn
+        self._turns = turn + 1
         key.credit += key.weight
         self.current = key
         return key
