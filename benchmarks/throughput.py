@@ -18,7 +18,7 @@ import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -38,11 +38,12 @@ ACK_BATCH = 500
 ACKS_IN_FLIGHT = 4
 PREFETCH = 4000
 LONE_MESSAGES = 1000
+PAUSE_S = 1.0
 
 
-def messages(count: int) -> Iterator[Message]:
-    """Messages over all keys in turn."""
-    return (Message(PAYLOAD, HEADERS, fairness_key=KEYS[number % len(KEYS)]) for number in range(count))
+def messages(count: int) -> list[Message]:
+    """Messages over all keys in turn, made before the clock starts: an application has them already."""
+    return [Message(PAYLOAD, HEADERS, fairness_key=KEYS[number % len(KEYS)]) for number in range(count)]
 
 
 def bare_loop(count: int) -> float:
@@ -124,18 +125,21 @@ class Process:
 
 
 def one_round(cluster: OneCluster, number: int, count: int) -> dict[str, float]:
-    """One figure of each kind."""
+    """One figure of each kind, with pauses in which the disk finishes what the phase before has left to it."""
     with Client(cluster.endpoint, timeout=30) as client:
         queue, both = f"bench-{number}", f"bench-both-{number}"
         client.create_queue(queue)
         client.create_queue(both)
+        sent = messages(count)
         before = cluster.cpu_seconds()
         start = time.monotonic()
-        client.enqueue_many(queue, messages(count))
+        client.enqueue_many(queue, sent)
         enqueued_s = time.monotonic() - start
         consumed_s = _consume_s(cluster, queue, count)
+        time.sleep(PAUSE_S)
         after_backlog = cluster.cpu_seconds()
-        both_s = _both_s(cluster, client, both, count)
+        both_s = _both_s(cluster, client, both, sent)
+        time.sleep(PAUSE_S)
         after_both = cluster.cpu_seconds()
         client.delete_queue(queue)
         client.delete_queue(both)
@@ -160,11 +164,11 @@ def _consume_s(cluster: OneCluster, queue: str, count: int) -> float:
     return end - start
 
 
-def _both_s(cluster: OneCluster, client: Client, queue: str, count: int) -> float:
-    consumer = Process(consume_all, cluster.endpoint, queue, count)
+def _both_s(cluster: OneCluster, client: Client, queue: str, sent: list[Message]) -> float:
+    consumer = Process(consume_all, cluster.endpoint, queue, len(sent))
     consumer.pipe.send("go")
     start = time.monotonic()
-    client.enqueue_many(queue, messages(count))
+    client.enqueue_many(queue, sent)
     end: float = consumer.pipe.recv()
     consumer.join()
     return end - start

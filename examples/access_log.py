@@ -23,7 +23,7 @@ from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError
 
 LINE = re.compile(r'(?P<address>\S+) \S+ \S+ \[[^\]]*\] "(?:\S+ )?(?P<path>\S+)[^"]*" (?P<status>\d{3})')
-BAR = 34
+BAR = 16
 
 
 def messages(log: Path) -> Iterator[Message]:
@@ -69,8 +69,8 @@ def picture(fifo: list[str], drr: list[str]) -> Table:
     table = Table(title=f"Share of the first {window:,} deliveries, by tenant", title_justify="left", box=None)
     table.add_column("tenant")
     table.add_column("requests", justify="right")
-    table.add_column("in order of arrival (FIFO)", min_width=BAR + 7)
-    table.add_column("by fila-cluster (DRR)", min_width=BAR + 7)
+    table.add_column("arrival order (FIFO)", min_width=BAR + 7)
+    table.add_column("fila-cluster (DRR)", min_width=BAR + 6)
     largest = max(count for share in shares.values() for count in share.values())
     for tenant in busiest:
         bars = [bar(share[tenant], largest, window) for share in shares.values()]
@@ -116,7 +116,8 @@ def main() -> int:
     console.print(picture([message.fairness_key or "" for message in sent], order))
     once = "once before any was served twice" if served_once_first(order) else "IN NO FAIR ORDER"
     console.print(
-        f"\n{len(order):,} requests in and acked · {left.depth} left · all {len(set(order)):,} tenants served {once}"
+        f"\n{len(order):,} requests in and acked · {left.depth} left · all {len(set(order)):,} tenants served {once}",
+        soft_wrap=True,
     )
     return 0 if served_once_first(order) and len(order) == len(sent) and left.depth == 0 else 1
 

@@ -5,8 +5,9 @@ Tuned for a queue, whose data is written once, read once in order and deleted so
 * one write-ahead log write per batch, synced only with ``durability="fsync"``: without it a batch survives any process,
   with it a power cut too;
 * memory is bounded by one write-buffer budget and one small block cache, shared by all families of the process;
-* a deletion collector compacts files in which consumed messages have left tombstones, and the reader helps by never
-  scanning from before its cursor (a seek over 150,000 tombstones costs 110 ms, from a cursor 5 µs);
+* a reader never scans from before its cursor, where consumed messages have left tombstones (a seek over 150,000 of them
+  costs 110 ms, from a cursor 5 µs). Small families also compact files full of tombstones; ``messages`` does not, because
+  there every flush of a busy queue is such a file, and would rewrite the whole backlog below it;
 * payloads of 16 KiB and more live in blob files, so that compaction does not copy them again and again.
 """
 
@@ -140,7 +141,8 @@ def _family_options(memory: SharedMemory, name: str) -> Options:
     options.set_level_zero_slowdown_writes_trigger(3 * FILES_BEFORE_COMPACTION)
     options.set_level_zero_stop_writes_trigger(5 * FILES_BEFORE_COMPACTION)
     options.set_max_bytes_for_level_base(LEVEL_BYTES_BASE)
-    options.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
+    if name != "messages":
+        options.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
     options.set_compression_type(DBCompressionType.lz4() if name != "messages" else DBCompressionType.none())
     if name in {"messages", "schedule"}:
         options.set_enable_blob_files(True)

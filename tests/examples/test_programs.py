@@ -1,0 +1,54 @@
+"""Every example runs, and every benchmark still does, on a small scale."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+ACCESS_LOG = ROOT / "tests" / "data" / "apache_access.log"
+
+
+def output_of(*command: object, endpoint: str = "") -> str:
+    """What a program prints; it must end well."""
+    result = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=os.environ | ({"FILA_ENDPOINT": endpoint} if endpoint else {}),
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_the_access_log_is_served_fairly(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/access_log.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    assert "10,000 requests in and acked · 0 left" in output
+    assert "all 1,753 tenants served once before any was served twice" in output
+
+
+def test_the_quick_start(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/quickstart.py", endpoint=shared_cluster.endpoint)
+    order = [line.split()[0] for line in output.splitlines() if line.startswith("  ")]
+    assert "quiet" in order[:2]
+    assert "dead letter: invoice (failed: still no paper)" in output
+
+
+def test_the_asynchronous_worker(shared_cluster: Cluster) -> None:
+    assert "200 jobs done, 0 left" in output_of(ROOT / "examples/async_worker.py", endpoint=shared_cluster.endpoint)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "options"),
+    [
+        ("throughput.py", ["--messages", 3000, "--rounds", 1]),
+        ("backlog.py", ["--messages", 50_000]),
+        ("router_hop.py", [200]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_benchmarks_run(benchmark: str, options: list[object]) -> None:
+    assert output_of(ROOT / "benchmarks" / benchmark, *options)
