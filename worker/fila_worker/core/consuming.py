@@ -13,9 +13,10 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX, WAIT_MS_MAX
+from fila_worker.core.attempts import CONSUMER_LOST, end_all
 from fila_worker.core.consumers import Consumer, Subscription, Waiter
 from fila_worker.core.effects import answer
-from fila_worker.core.settlement import CONSUMER_LOST, end_all, renew
+from fila_worker.core.settlement import renew
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call

@@ -36,7 +36,7 @@ from fila_proto_zmq.commands import (
     Unsubscribe,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, QueueNotFoundError
-from fila_worker.core import administration, consuming, dead_letters, delivery, enqueueing, schedule, settlement
+from fila_worker.core import administration, attempts, consuming, dead_letters, delivery, enqueueing, schedule, settlement
 from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Answer, Call, Effect, answer
 from fila_worker.core.fairness import FairnessKey
@@ -102,7 +102,7 @@ class Shard:
 
         It comes after the frames that were waiting, so that a heartbeat that was read late still counts.
         """
-        settlement.expire_leases(self, now_ms)
+        attempts.expire_leases(self, now_ms)
         schedule.release_due(self, now_ms)
         consuming.drop_lost(self, now_ms)
 
