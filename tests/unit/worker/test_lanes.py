@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import QueueOptions, Verb
 from fila_worker.core import lanes
-from fila_worker.core import shard as shard_module
+from fila_worker.core import state
 from fila_worker.core.fairness import FairnessKey
 from fila_worker.core.keys import pack_place
 from fila_worker.core.lanes import Lane
@@ -186,7 +186,7 @@ def test_all_lanes_share_one_memory() -> None:
 
 
 def test_many_returned_messages_spill_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (lanes, shard_module):
+    for module in (lanes, state):
         monkeypatch.setattr(module, "SPILL_AT", 16)
     shard = ShardHarness()
     shard.create()
@@ -226,7 +226,7 @@ def delivered_bytes(settings: ShardSettings) -> int:
 @given(data=st.data(), buffer_bytes=st.sampled_from([1, 150, 1000, 1_000_000]), spill_at=st.sampled_from([2, 6, 4096]))
 def test_whatever_happens_the_first_pending_message_is_next(data: st.DataObject, buffer_bytes: int, spill_at: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (lanes, shard_module):
+        for module in (lanes, state):
             patch.setattr(module, "SPILL_AT", spill_at)
         shard = ShardHarness(settings=ShardSettings(buffer_bytes=buffer_bytes))
         shard.create()

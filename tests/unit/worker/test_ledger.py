@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Enqueue, Verb
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core import ledger
-from fila_worker.core import shard as shard_module
+from fila_worker.core import state
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
@@ -179,7 +179,7 @@ def test_a_dead_letter_that_comes_before_all_is_found_after_folds_and_restarts(m
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> ShardHarness:
     """A shard that remembers two idle fairness keys of a queue."""
-    monkeypatch.setattr(shard_module, "IDLE_KEYS_MAX", 2)
+    monkeypatch.setattr(state, "IDLE_KEYS_MAX", 2)
     shard = ShardHarness()
     shard.create()
     return shard

@@ -27,10 +27,10 @@ from fila_worker.core.queues import Queue
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.fairness import FairnessKey
-    from fila_worker.core.shard import Shard
+    from fila_worker.core.state import State
 
 
-def create_queue(shard: "Shard", call: "Call", command: CreateQueue) -> Done:
+def create_queue(shard: "State", call: "Call", command: CreateQueue) -> Done:
     """Create a queue and its dead letter queue."""
     name = check_new_queue_name(call.queue)
     _check_options(command.options)
@@ -44,7 +44,7 @@ def create_queue(shard: "Shard", call: "Call", command: CreateQueue) -> Done:
     return Done()
 
 
-def _add(shard: "Shard", name: str, options: QueueOptions) -> Queue:
+def _add(shard: "State", name: str, options: QueueOptions) -> Queue:
     shard.last_queue_id += 1
     queue = shard.queues[name] = Queue(shard.last_queue_id, name, options)
     return queue
@@ -64,7 +64,7 @@ def _check_options(options: QueueOptions) -> None:
         raise InvalidArgumentError(f"max_attempts of {attempts}: use 1 or more, or leave it out for no limit")
 
 
-def delete_queue(shard: "Shard", call: "Call", command: DeleteQueue) -> Done:
+def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
     """Delete a queue with its dead letter queue and all that is in them; its open leases just end."""
     queue = shard.queue(call.queue)
     if queue.source is not None:
@@ -81,7 +81,7 @@ def delete_queue(shard: "Shard", call: "Call", command: DeleteQueue) -> Done:
     return Done()
 
 
-def _remove(shard: "Shard", queue: Queue) -> None:
+def _remove(shard: "State", queue: Queue) -> None:
     close_demands(shard, queue)
     for lease in [lease for lease in shard.leases.leases.values() if lease.queue is queue]:
         shard.leases.drop(lease, shard.batch)
@@ -96,13 +96,13 @@ def _remove(shard: "Shard", queue: Queue) -> None:
     del shard.queues[queue.name]
 
 
-def list_queues(shard: "Shard", call: "Call", command: ListQueues) -> QueueList:
+def list_queues(shard: "State", call: "Call", command: ListQueues) -> QueueList:
     """The shard's queues whose names start with the prefix, by name."""
     names = sorted(name for name in shard.queues if name.startswith(command.prefix))
     return QueueList([shard.queues[name].info(shard.index) for name in names])
 
 
-def queue_stats(shard: "Shard", call: "Call", command: GetQueueStats) -> QueueStats:
+def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueStats:
     """One queue's counters and keys."""
     queue = shard.queue(call.queue)
     return QueueStats(
@@ -119,7 +119,7 @@ def _key_stats(key: "FairnessKey", quantum: int) -> KeyStats:
     )
 
 
-def _oldest_pending_ms(shard: "Shard", queue: Queue, now_ms: int) -> int:
+def _oldest_pending_ms(shard: "State", queue: Queue, now_ms: int) -> int:
     """Age of the oldest message at the head of a line; reads the heads that are not in memory."""
     oldest = now_ms
     for key in queue.ring.active_keys():

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.record import Record, pack_record, unpack_record
 from fila_worker.core import dead_letters
+from fila_worker.core.delays import delay
 from fila_worker.core.keys import place_of
 from fila_worker.core.leases import TAKEN, Lease
-from fila_worker.core.schedule import delay
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
-    from fila_worker.core.shard import Shard
+    from fila_worker.core.state import State
 
 LEASE_EXPIRED: Final = "lease expired"
 CONSUMER_LOST: Final = "consumer lost"
@@ -47,7 +47,7 @@ class Attempt:
             record.extension.metadata = self.metadata
 
 
-def fail_attempts(shard: "Shard", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> None:
+def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> None:
     """Count a failed attempt of each member, then retry or dead-letter it."""
     records = shard.read([lease.members[index][0] for index in indexes])  # type: ignore[index]
     for index, data in zip(indexes, records, strict=True):
@@ -74,7 +74,7 @@ def _dead_letter_reason(queue: "Queue", record: Record, attempt: Attempt) -> str
     return dead_letters.MAX_ATTEMPTS if cap is not None and record.attempts >= cap else None
 
 
-def _retry(shard: "Shard", lane: "Lane", message_key: bytes, record: bytes, attempt: Attempt) -> None:
+def _retry(shard: "State", lane: "Lane", message_key: bytes, record: bytes, attempt: Attempt) -> None:
     if attempt.after_ms:
         shard.take_out(lane, message_key)
         delay(shard, lane, message_key, record, attempt.now_ms + attempt.after_ms)
@@ -83,7 +83,7 @@ def _retry(shard: "Shard", lane: "Lane", message_key: bytes, record: bytes, atte
         shard.line_up(lane, message_key, record)
 
 
-def give_back(shard: "Shard", lease: Lease, indexes: list[int], ended: bool) -> None:
+def give_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
     """Put members in line again as they are."""
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
@@ -101,7 +101,7 @@ def _unlease(lane: "Lane", message_key: bytes) -> None:
     queue.pending += 1
 
 
-def expire_leases(shard: "Shard", now_ms: int) -> None:
+def expire_leases(shard: "State", now_ms: int) -> None:
     """End the leases whose time is up, as failed attempts."""
     left = EXPIRIES_MAX
     while left > 0 and (lease := shard.leases.pop_expired(now_ms)):
@@ -109,7 +109,7 @@ def expire_leases(shard: "Shard", now_ms: int) -> None:
         expire(shard, lease, now_ms)
 
 
-def expire(shard: "Shard", lease: Lease, now_ms: int) -> None:
+def expire(shard: "State", lease: Lease, now_ms: int) -> None:
     """End the members of one lease whose time is up."""
     indexes = [index for index, _, _ in lease.open_members() if lease.expiry_of(index) <= now_ms]
     lease.queue.expired += len(indexes)
@@ -118,7 +118,7 @@ def expire(shard: "Shard", lease: Lease, now_ms: int) -> None:
         shard.leases.reschedule(lease)
 
 
-def end_all(shard: "Shard", lease: Lease, error: str | None, now_ms: int) -> None:
+def end_all(shard: "State", lease: Lease, error: str | None, now_ms: int) -> None:
     """Take a lease from its consumer: uncounted if ``error`` is None, else as a failed attempt."""
     indexes = [index for index, _, _ in lease.open_members()]
     if error is None:
@@ -127,7 +127,7 @@ def end_all(shard: "Shard", lease: Lease, error: str | None, now_ms: int) -> Non
         fail_attempts(shard, lease, indexes, TAKEN, Attempt(error, now_ms))
 
 
-def close(shard: "Shard", lease: Lease, count: int, *, given_back: bool) -> None:
+def close(shard: "State", lease: Lease, count: int, *, given_back: bool) -> None:
     """Count ended members, and let their subscription have new messages."""
     shard.leases.close_members(lease, count, shard.batch, given_back=given_back)
     subscription = lease.subscription

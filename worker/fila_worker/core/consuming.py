@@ -21,10 +21,10 @@ from fila_worker.core.settlement import renew
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.queues import Queue
-    from fila_worker.core.shard import Shard
+    from fila_worker.core.state import State
 
 
-def receive(shard: "Shard", call: "Call", command: Receive) -> None:
+def receive(shard: "State", call: "Call", command: Receive) -> None:
     """Wait in line for up to ``count`` messages; the turn's delivery, or a later one, answers."""
     queue = shard.queue(call.queue)
     if not 1 <= command.count <= PREFETCH_MAX:
@@ -42,7 +42,7 @@ def receive(shard: "Shard", call: "Call", command: Receive) -> None:
     _wake(shard, queue)
 
 
-def answer_waiters(shard: "Shard", now_ms: int) -> None:
+def answer_waiters(shard: "State", now_ms: int) -> None:
     """Answer with nothing the receives that have waited long enough."""
     queues = {}
     for waiter in shard.consumers.timed_out(now_ms):
@@ -53,7 +53,7 @@ def answer_waiters(shard: "Shard", now_ms: int) -> None:
         queue.forget_done()
 
 
-def subscribe(shard: "Shard", call: "Call", command: Subscribe) -> Done:
+def subscribe(shard: "State", call: "Call", command: Subscribe) -> Done:
     """Open a subscription or keep it alive, and renew the leases that its client names."""
     queue = shard.queue(call.queue)
     if not 1 <= command.prefetch <= PREFETCH_MAX:
@@ -76,7 +76,7 @@ def subscribe(shard: "Shard", call: "Call", command: Subscribe) -> Done:
     return Done()
 
 
-def unsubscribe(shard: "Shard", call: "Call", command: Unsubscribe) -> Done:
+def unsubscribe(shard: "State", call: "Call", command: Unsubscribe) -> Done:
     """End a subscription; what it holds stays leased to its client."""
     consumer = shard.consumers.by_client.get(call.client)
     subscription = consumer.subscriptions.get(command.subscription) if consumer else None
@@ -85,12 +85,12 @@ def unsubscribe(shard: "Shard", call: "Call", command: Unsubscribe) -> Done:
     return Done()
 
 
-def heartbeat(shard: "Shard", call: "Call", command: Heartbeat) -> Done:
+def heartbeat(shard: "State", call: "Call", command: Heartbeat) -> Done:
     """Nothing to do: any frame keeps its client alive."""
     return Done()
 
 
-def goodbye(shard: "Shard", call: "Call", command: Goodbye) -> Done:
+def goodbye(shard: "State", call: "Call", command: Goodbye) -> Done:
     """Give back, uncounted, all that a client has not settled."""
     consumer = shard.consumers.by_client.get(call.client)
     if consumer is not None:
@@ -98,7 +98,7 @@ def goodbye(shard: "Shard", call: "Call", command: Goodbye) -> Done:
     return Done()
 
 
-def drop_lost(shard: "Shard", now_ms: int) -> None:
+def drop_lost(shard: "State", now_ms: int) -> None:
     """End the leases of the consumers that were silent for too long, as failed attempts."""
     for consumer in shard.consumers.lost(now_ms):
         _drop(shard, consumer, CONSUMER_LOST, now_ms)
@@ -117,7 +117,7 @@ def close_subscription(subscription: Subscription) -> None:
     queue.exit(consumer.client)
 
 
-def close_demands(shard: "Shard", queue: "Queue") -> None:
+def close_demands(shard: "State", queue: "Queue") -> None:
     """A queue is deleted: end its subscriptions and refuse its waiters."""
     gone = QueueNotFoundError(f"queue {queue.name!r} was deleted")
     for client in list(queue.subscribers):
@@ -129,7 +129,7 @@ def close_demands(shard: "Shard", queue: "Queue") -> None:
             shard.effects.append(answer(waiter.call, Receive, gone))
 
 
-def _drop(shard: "Shard", consumer: Consumer, error: str | None, now_ms: int) -> None:
+def _drop(shard: "State", consumer: Consumer, error: str | None, now_ms: int) -> None:
     for subscription in list(consumer.subscriptions.values()):
         close_subscription(subscription)
     for waiter in list(consumer.waiters.values()):
@@ -148,6 +148,6 @@ def _adopt(subscription: Subscription) -> None:
             lease.belongs_to(subscription)
 
 
-def _wake(shard: "Shard", queue: "Queue") -> None:
+def _wake(shard: "State", queue: "Queue") -> None:
     if queue.pending and queue.demands:
         shard.wanted[queue.id] = queue

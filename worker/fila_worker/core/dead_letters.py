@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fila_worker.core.fairness import FairnessKey
     from fila_worker.core.lanes import Entry
     from fila_worker.core.queues import Queue
-    from fila_worker.core.shard import Shard
+    from fila_worker.core.state import State
 
 FAILED: Final = "failed"
 MAX_ATTEMPTS: Final = "max_attempts"
@@ -28,7 +28,7 @@ REDRIVE_MAX: Final = 1000
 """Messages that one command moves, so that no turn is long: callers repeat it."""
 
 
-def bury(shard: "Shard", source: "Queue", key: str, place: bytes, record: Record, reason: str, now_ms: int) -> None:
+def bury(shard: "State", source: "Queue", key: str, place: bytes, record: Record, reason: str, now_ms: int) -> None:
     """Put a message that has left ``source`` into its dead letter queue."""
     source.dead_lettered += 1
     if source.dead_letters is None:
@@ -38,7 +38,7 @@ def bury(shard: "Shard", source: "Queue", key: str, place: bytes, record: Record
     shard.put_in_line(source.dead_letters, key, place, pack_record(record))
 
 
-def redrive(shard: "Shard", call: "Call", command: Redrive) -> Redriven:
+def redrive(shard: "State", call: "Call", command: Redrive) -> Redriven:
     """Move pending dead letters back to the queues they came from, with no attempts counted."""
     dead = shard.queue(call.queue)
     if not dead.is_dead_letter:
@@ -59,7 +59,7 @@ def _keys_to_empty(dead: "Queue", name: str | None) -> list["FairnessKey"]:
     return keys if name is None else [key for key in keys if key.name == name]
 
 
-def _take(shard: "Shard", key: "FairnessKey", count: int) -> list["Entry"]:
+def _take(shard: "State", key: "FairnessKey", count: int) -> list["Entry"]:
     """Take up to ``count`` pending messages out of a key's line, their records read back where need be."""
     entries = [next_entry(shard, key.lane) for _ in range(min(count, key.lane.pending))]
     shard.buffered_bytes -= held_bytes(entries)
@@ -68,7 +68,7 @@ def _take(shard: "Shard", key: "FairnessKey", count: int) -> list["Entry"]:
     return [(message_key, record or found[message_key]) for message_key, record in entries]
 
 
-def _send_back(shard: "Shard", key: "FairnessKey", entry: "Entry") -> bool:
+def _send_back(shard: "State", key: "FairnessKey", entry: "Entry") -> bool:
     """Move one message; False, and it stays, if the queue it came from is gone."""
     message_key, data = entry
     assert data is not None

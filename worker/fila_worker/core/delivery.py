@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.leases import Member
     from fila_worker.core.queues import Queue
-    from fila_worker.core.shard import Shard
+    from fila_worker.core.state import State
 
 T = TypeVar("T", int, str)
 _low_flags = itemgetter(1)
@@ -53,7 +53,7 @@ class Parcel:
         return len(self.members)
 
 
-def deliver(shard: "Shard", now_ms: int) -> None:
+def deliver(shard: "State", now_ms: int) -> None:
     """Serve the queues that have demands, one after the other, up to :data:`TURN_MESSAGES_MAX` messages in all."""
     left = TURN_MESSAGES_MAX
     for queue_id, queue in list(shard.wanted.items()):
@@ -65,7 +65,7 @@ def deliver(shard: "Shard", now_ms: int) -> None:
             shard.wanted[queue_id] = queue  # behind the others
 
 
-def _serve(shard: "Shard", queue: "Queue", count_max: int, now_ms: int) -> int:
+def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
     """Deliver up to ``count_max`` messages of one queue; returns how many."""
     served = left_of_round = share = 0
     while queue.demands and queue.pending and served < count_max:
@@ -85,7 +85,7 @@ def _serve(shard: "Shard", queue: "Queue", count_max: int, now_ms: int) -> int:
     return served
 
 
-def pick(shard: "Shard", ring: "Ring", count: int) -> Parcel:
+def pick(shard: "State", ring: "Ring", count: int) -> Parcel:
     """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one."""
     parcel = Parcel()
     members, records, keys = parcel.members, parcel.records, parcel.keys
@@ -120,7 +120,7 @@ def pick(shard: "Shard", ring: "Ring", count: int) -> Parcel:
     return parcel
 
 
-def next_entry(shard: "Shard", lane: "Lane") -> "Entry":
+def next_entry(shard: "State", lane: "Lane") -> "Entry":
     """Pop the next message of a lane that has one, from disk if need be."""
     entry = lane.pop()
     if entry is None:
@@ -130,7 +130,7 @@ def next_entry(shard: "Shard", lane: "Lane") -> "Entry":
     return entry
 
 
-def refill(shard: "Shard", lane: "Lane") -> None:
+def refill(shard: "State", lane: "Lane") -> None:
     """Read on from the lane's tail until something is in memory, or nothing is left."""
     shard.settle_writes()
     families = shard.store.families
@@ -149,7 +149,7 @@ def refill(shard: "Shard", lane: "Lane") -> None:
         lane.refill(items, exhausted=len(items) < REFILL_MESSAGES and bytes_read < bytes_max)
 
 
-def _hand_over(shard: "Shard", queue: "Queue", demand: Demand, parcel: Parcel, now_ms: int) -> None:
+def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, now_ms: int) -> None:
     """Lease a parcel to a demand and send it."""
     batches = [
         _grant(shard, queue, demand, parcel, span, duration_ms, now_ms)
@@ -181,7 +181,7 @@ def _own_duration(record: bytes) -> int | None:
 
 
 def _grant(
-    shard: "Shard", queue: "Queue", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int
+    shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int
 ) -> LeaseBatch:
     """Enter one lease for a run of a parcel."""
     members: list[Member] = list(parcel.members[span])

@@ -24,20 +24,20 @@ from fila_proto_zmq.limits import (
     WEIGHT_MAX,
 )
 from fila_proto_zmq.record import PLAIN, Extension, Record, headers_length, pack_fixed, pack_record
+from fila_worker.core.delays import delay
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place
 from fila_worker.core.lanes import ENTRY_BYTES
-from fila_worker.core.schedule import delay
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.queues import Queue
-    from fila_worker.core.shard import Shard
+    from fila_worker.core.state import State
 
 Faults: TypeAlias = list[tuple[int, Fault]]
 from_bytes = int.from_bytes
 
 
-def enqueue(shard: "Shard", call: "Call", command: Enqueue) -> Enqueued:
+def enqueue(shard: "State", call: "Call", command: Enqueue) -> Enqueued:
     """Store a batch of messages. A bad one gets a fault and takes no id; the others are in."""
     queue = shard.queue(call.queue)
     if queue.is_dead_letter:
@@ -61,7 +61,7 @@ def enqueue(shard: "Shard", call: "Call", command: Enqueue) -> Enqueued:
     return Enqueued(high, low_half(first), accepted, faults)
 
 
-def _accept(shard: "Shard", queue: "Queue", command: Enqueue, high: int) -> Faults:
+def _accept(shard: "State", queue: "Queue", command: Enqueue, high: int) -> Faults:
     """Take in a batch of messages that are due now, the usual case. Returns the faults by index.
 
     ``counters.sequence`` grows by the number accepted. All columns were checked at once, and a known key's name when it was
@@ -118,7 +118,7 @@ def _accept(shard: "Shard", queue: "Queue", command: Enqueue, high: int) -> Faul
     return faults
 
 
-def _accept_one_by_one(shard: "Shard", queue: "Queue", command: Enqueue, high: int, now_ms: int) -> Faults:
+def _accept_one_by_one(shard: "State", queue: "Queue", command: Enqueue, high: int, now_ms: int) -> Faults:
     """Take in a batch some of whose messages are out of the ordinary: delayed, with a lease of their own, or bad."""
     faults: Faults = []
     for index, (envelope, name, *options) in enumerate(_rows(command)):
@@ -133,7 +133,7 @@ def _accept_one_by_one(shard: "Shard", queue: "Queue", command: Enqueue, high: i
 
 
 def _accept_one(
-    shard: "Shard", queue: "Queue", envelope: bytes, name: str, options: list[int], high: int, now_ms: int
+    shard: "State", queue: "Queue", envelope: bytes, name: str, options: list[int], high: int, now_ms: int
 ) -> None:
     weight, priority, delay_ms, due_ms, lease_ms = options
     shard.counters.sequence = sequence = shard.counters.sequence + 1

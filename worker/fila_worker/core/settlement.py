@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from fila_worker.core.consumers import Consumer
     from fila_worker.core.effects import Call
     from fila_worker.core.queues import Queue
-    from fila_worker.core.shard import Shard
+    from fila_worker.core.state import State
 
 Faults = list[tuple[int, int, Fault]]
 
 
-def settle(shard: "Shard", call: "Call", command: Settle) -> Settled:
+def settle(shard: "State", call: "Call", command: Settle) -> Settled:
     """End the named deliveries as the verb says."""
     queue = shard.queue(call.queue)
     verb = _checked(command)
@@ -63,7 +63,7 @@ def _attempt(command: Settle, verb: Verb, now_ms: int) -> Attempt:
 
 
 def _fenced(
-    shard: "Shard", queue: "Queue", fences: Fences, now_ms: int, faults: Faults, *, repeatable: bool = True
+    shard: "State", queue: "Queue", fences: Fences, now_ms: int, faults: Faults, *, repeatable: bool = True
 ) -> Iterator[tuple[Lease, list[int]]]:
     """The leases that ``fences`` name with their members that are still open; what is refused joins ``faults``.
 
@@ -97,7 +97,7 @@ def _open_ones(lease: Lease, wanted: list[int], faults: Faults, *, repeatable: b
     return found
 
 
-def _judge_finished(shard: "Shard", lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool) -> None:
+def _judge_finished(shard: "State", lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool) -> None:
     """Answer for a lease that is over, as when it was open; an unknown one is long over."""
     members = shard.leases.finished.get(lease_id, TAKEN) if repeatable else TAKEN
     if members is SETTLED:
@@ -119,7 +119,7 @@ def _refusal(lease_id: int, index: int, error: FilaError) -> tuple[int, int, Fau
 # --- acks -------------------------------------------------------------------------------------------------------------
 
 
-def _ack(shard: "Shard", queue: "Queue", lease: Lease, indexes: list[int]) -> None:
+def _ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> None:
     """Remove the messages for good. Hot: about 1 µs a message."""
     members, changed, messages = lease.members, shard.ledger.changed, shard.store.families.messages
     delete = shard.batch.delete
@@ -140,7 +140,7 @@ def _ack(shard: "Shard", queue: "Queue", lease: Lease, indexes: list[int]) -> No
 # --- extending --------------------------------------------------------------------------------------------------------
 
 
-def extend(shard: "Shard", call: "Call", command: Extend) -> Extended:
+def extend(shard: "State", call: "Call", command: Extend) -> Extended:
     """Let the named deliveries' leases end ``duration_ms`` from now, sooner or later than before."""
     queue = shard.queue(call.queue)
     if not LEASE_MS_MIN <= command.duration_ms <= LEASE_MS_MAX:
@@ -154,7 +154,7 @@ def extend(shard: "Shard", call: "Call", command: Extend) -> Extended:
     return Extended(expires_ms, faults)
 
 
-def renew(shard: "Shard", consumer: "Consumer", lease_ids: list[int], now_ms: int) -> None:
+def renew(shard: "State", consumer: "Consumer", lease_ids: list[int], now_ms: int) -> None:
     """Let leases of a living consumer start over, once a third of their time is gone."""
     for lease_id in lease_ids:
         lease = consumer.leases.get(lease_id)
