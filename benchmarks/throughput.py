@@ -6,7 +6,8 @@ Starts a cluster in a temporary directory and prints, as medians over rounds: en
 receives with acks a second (one consumer in a process of its own, a backlog), both at once from the first enqueue to the
 last ack, the CPU seconds that router and worker spend on 100,000 lifecycles, and how long a lone enqueue takes to reach a
 waiting consumer. The reference, taken in the same run, is a bare loop that puts the same messages into RocksDB in batches of
-100: no network, no scheduling, no leases. Payloads are 1 KB with two headers, over 100 fairness keys.
+100, and one that deletes them again, as a broker has to: no network, no scheduling, no leases, and a core to itself. Payloads
+are 1 KB with two headers, over 100 fairness keys.
 """
 
 import argparse
@@ -46,8 +47,8 @@ def messages(count: int) -> list[Message]:
     return [Message(PAYLOAD, HEADERS, fairness_key=KEYS[number % len(KEYS)]) for number in range(count)]
 
 
-def bare_loop(count: int) -> float:
-    """Puts a second into RocksDB without anything around it, in batches of 100."""
+def bare_loop(count: int, *, delete: bool) -> float:
+    """Messages a second into RocksDB without anything around it, in batches of 100; ``delete``: and out again soon after."""
     path = tempfile.mkdtemp(prefix="fila-bare-")
     database = Rdict(path, Options(raw_mode=True))
     start = time.perf_counter()
@@ -55,6 +56,8 @@ def bare_loop(count: int) -> float:
         batch = WriteBatch(raw_mode=True)
         for number in range(first, first + 100):
             batch.put(number.to_bytes(20, "big"), PAYLOAD)
+            if delete and number >= 1000:
+                batch.delete((number - 1000).to_bytes(20, "big"))
         database.write(batch)
     rate = count / (time.perf_counter() - start)
     database.close()
@@ -200,21 +203,22 @@ def sequential_per_second(cluster: OneCluster, count: int = 2000) -> float:
     return rate
 
 
-def report(console: Console, count: int, bare: list[float], rounds: list[dict[str, float]]) -> None:
+def report(console: Console, count: int, bare: dict[str, list[float]], rounds: list[dict[str, float]]) -> None:
     """The table of rates and costs."""
     table = Table(title=f"{count:,} messages of 1 KB, medians of {len(rounds)} rounds (min … max)", title_justify="left")
     table.add_column("what")
     table.add_column("median", justify="right")
     table.add_column("min … max", justify="right")
-    table.add_column("of the bare loop", justify="right")
-    table.add_row(*_rate_row("bare RocksDB loop, batches of 100", bare, bare))
+    table.add_column("of bare", justify="right")
+    table.add_row(*_rate_row("bare RocksDB loop: put", bare["puts"], bare["puts"]))
+    table.add_row(*_rate_row("bare RocksDB loop: put, delete", bare["lifecycles"], bare["puts"]))
     for name in ("enqueue, batches", "receive + ack of a backlog", "both at once"):
-        table.add_row(*_rate_row(name, [each[name] for each in rounds], bare))
+        table.add_row(*_rate_row(name, [each[name] for each in rounds], bare["puts"]))
     table.add_section()
     for kind in ("backlog", "both at once"):
         cost = [each[f"router CPU, {kind}"] + each[f"worker CPU, {kind}"] for each in rounds]
         router = statistics.median(each[f"router CPU, {kind}"] for each in rounds)
-        name = f"CPU s per 100,000 lifecycles, {kind} (router {router:.2f})"
+        name = f"CPU s per 100,000, {kind} (router {router:.2f})"
         table.add_row(name, f"{statistics.median(cost):.2f}", f"{min(cost):.2f} … {max(cost):.2f}", "")
     console.print(table)
 
@@ -235,9 +239,11 @@ def main() -> None:
     if arguments.one_core:
         psutil.Process().cpu_affinity([0])
     with tempfile.TemporaryDirectory(prefix="fila-bench-") as directory, OneCluster(Path(directory)) as cluster:
-        bare, rounds = [], []
+        rounds: list[dict[str, float]] = []
+        bare: dict[str, list[float]] = {"puts": [], "lifecycles": []}
         for number in range(arguments.rounds):
-            bare.append(bare_loop(arguments.messages))
+            bare["puts"].append(bare_loop(arguments.messages, delete=False))
+            bare["lifecycles"].append(bare_loop(arguments.messages, delete=True))
             rounds.append(one_round(cluster, number, arguments.messages))
         report(console, arguments.messages, bare, rounds)
         lone = lone_latencies_ms(cluster)

@@ -62,6 +62,7 @@ def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool,
             dead_letters.bury(shard, lease.queue, lane.key.name, place_of(message_key), record, reason, attempt.now_ms)
         else:
             _retry(shard, lane, message_key, pack_record(record), attempt)
+    lease.taken |= ended is TAKEN
     close(shard, lease, len(indexes), given_back=True)
 
 
@@ -90,6 +91,7 @@ def give_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> 
         lease.members[index] = ended
         _unlease(lane, message_key)
         shard.line_up(lane, message_key, None)
+    lease.taken |= ended is TAKEN
     close(shard, lease, len(indexes), given_back=True)
 
 

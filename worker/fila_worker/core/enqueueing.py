@@ -23,7 +23,7 @@ from fila_proto_zmq.limits import (
     PRIORITY_MIN,
     WEIGHT_MAX,
 )
-from fila_proto_zmq.record import PLAIN, Extension, Record, headers_length, pack_fixed, pack_record
+from fila_proto_zmq.record import FIXED_BYTES, PLAIN, Extension, Record, headers_length, pack_fixed, pack_record
 from fila_worker.core.delays import delay
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place
 from fila_worker.core.lanes import ENTRY_BYTES
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 Faults: TypeAlias = list[tuple[int, Fault]]
+RECORD_BYTES = FIXED_BYTES + ENTRY_BYTES
+"""What a plain record costs in memory beside its envelope."""
 from_bytes = int.from_bytes
 
 
@@ -69,6 +71,7 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, high: int) -> Faul
     """
     faults: Faults = []
     payload_max = shard.settings.max_payload_bytes
+    unquestioned = min(payload_max, HEADERS_BYTES_MAX)
     keys, ring, changed = queue.keys, queue.ring, shard.ledger.changed
     messages, put = shard.store.families.messages, shard.batch.put
     sequence, room = shard.counters.sequence, shard.settings.buffer_bytes - shard.buffered_bytes
@@ -84,7 +87,8 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, high: int) -> Faul
     for envelope, name, weight, priority in rows:
         key = keys.get(name)
         headers_bytes = from_bytes(envelope[:4], "big")
-        if key is None or headers_bytes > HEADERS_BYTES_MAX or not 0 <= len(envelope) - headers_bytes - 4 <= payload_max:
+        size = len(envelope)
+        if key is None or headers_bytes > size - 4 or size > unquestioned:
             try:
                 _check(envelope, name, payload_max)
             except FilaError as error:
@@ -105,7 +109,7 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, high: int) -> Faul
         line = lane.line
         if lane.tail is None and buffered < room and message_key > (line[-1][0] if line else lane.floor):
             line.append((message_key, record))
-            buffered += len(record) + ENTRY_BYTES
+            buffered += size + RECORD_BYTES
             if not key.active:
                 ring.join(key)
         else:

@@ -71,6 +71,7 @@ class Lease:
         "queue",
         "subscription",
         "subscription_id",
+        "taken",
     )
 
     def __init__(
@@ -81,6 +82,8 @@ class Lease:
         self.queue = queue
         self.members = members
         self.open = len(members)
+        self.taken = False
+        """Whether a member was taken from its holder: the others are told apart from it as long as the lease is remembered."""
         self.leased_ms = now_ms
         self.duration_ms = duration_ms
         self.expires_ms = now_ms + duration_ms
@@ -115,7 +118,10 @@ class Lease:
 
     def to_bytes(self) -> bytes:
         """The lease's record."""
-        keys = [_BLANK[member] if isinstance(member, bool) else member[0] for member in self.members]
+        if self.open == len(self.members):
+            keys = [member[0] for member in self.members]  # type: ignore[index]  # all are pairs
+        else:
+            keys = [_BLANK[member] if isinstance(member, bool) else member[0] for member in self.members]
         record = LeaseRecord(
             self.consumer.client, self.subscription_id, self.queue.id, self.leased_ms, self.duration_ms, self.expires_ms,
             b"".join(keys), self.extended,
@@ -180,12 +186,11 @@ class LeaseBook:
             return
         del self.leases[lease.id]
         del lease.consumer.leases[lease.id]
-        settled = all(member is SETTLED for member in lease.members)
-        if settled:
+        if not lease.taken:
             batch.put(pack_u64(lease.id), b"", self._family)  # remembered over a restart too
         else:
             batch.delete(pack_u64(lease.id), self._family)
-        self.finished[lease.id] = settled or lease.members
+        self.finished[lease.id] = lease.members if lease.taken else SETTLED
         if len(self.finished) > FINISHED_MAX:
             forgotten, _ = self.finished.popitem(last=False)
             batch.delete(pack_u64(forgotten), self._family)

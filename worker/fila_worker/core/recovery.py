@@ -14,7 +14,7 @@ from fila_worker.core.administration import bind_dead_letters
 from fila_worker.core.fairness import FairnessKey
 from fila_worker.core.keys import FIRST, LAST, MESSAGE_KEY_BYTES, lane_of, u64
 from fila_worker.core.lanes import Lane
-from fila_worker.core.leases import SETTLED, Lease, LeaseRecord, Member, decode_lease, member_ended
+from fila_worker.core.leases import SETTLED, TAKEN, Lease, LeaseRecord, Member, decode_lease, member_ended
 from fila_worker.core.ledger import LaneRecord, decode_lane
 from fila_worker.core.queues import Queue, QueueRecord, decode_queue
 from fila_worker.core.settings import ShardSettings
@@ -142,6 +142,7 @@ def _restore(shard: Shard, lease: Lease, key: bytes) -> None:
     """Enter a recovered lease; one whose members had all ended is over."""
     open_members = list(lease.open_members())
     lease.open = len(open_members)
+    lease.taken = any(member is TAKEN for member in lease.members)
     if not open_members:
         shard.batch.delete(key, shard.store.families.leases)
         return

