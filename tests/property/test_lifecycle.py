@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fila_proto_zmq.commands import Enqueue, Enqueued, Extend, Extended, Unsubscribe, Verb
 from fila_proto_zmq.ids import format_run, parse_id
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import delivery, lanes, ledger
+from fila_worker.core import delivery, graveyard, lanes, ledger
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness, fences
 
@@ -171,6 +171,17 @@ class Lifecycle(RuleBasedStateMachine):
                     moved -= 1
         assert moved == 0
 
+    @precondition(lambda self: self.model.held)
+    @rule(data=st.data())
+    def ack_a_whole_lease(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.model.held)).got.lease
+        chosen = [held for held in self.model.held if held.got.lease == lease]
+        for held in chosen:
+            self.model.held.remove(held)
+            self.settle_one(held, Verb.ACK, 0)
+        assert self.harness.settle(Verb.ACK, [held.got for held in chosen]).faults == []
+        self.collect_pushes()
+
     # --- what time and crashes do -------------------------------------------------------------------------------------
 
     @rule(milliseconds=st.sampled_from([1, 900, 4_000, 9_000, 16_000, 70_000]))
@@ -256,6 +267,8 @@ class TestLifecycle(Lifecycle.TestCase):  # type: ignore[misc,name-defined]
         with (
             patch.object(delivery, "REFILL_MESSAGES", 3),
             patch.object(lanes, "SPILL_AT", 4),
-            patch.object(ledger, "FOLD_AFTER_COUNTS", 7),
+            patch.object(ledger, "FOLD_AFTER_COUNTS", 40),
+            patch.object(graveyard, "MESSAGES_MAX", 9),
+            patch.object(graveyard, "RUN_MIN", 2),
         ):
             super().runTest()

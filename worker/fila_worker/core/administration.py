@@ -1,5 +1,6 @@
 """Queues come, go and are asked how they are."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from fila_proto_zmq.commands import (
@@ -20,6 +21,7 @@ from fila_proto_zmq.names import check_new_queue_name, dead_letter_name
 from fila_proto_zmq.record import record_id
 from fila_worker.core.consuming import close_demands
 from fila_worker.core.delivery import refill
+from fila_worker.core.graveyard import purge
 from fila_worker.core.keys import pack_u32, pack_u64
 from fila_worker.core.lanes import held_bytes
 from fila_worker.core.queues import Queue
@@ -82,6 +84,7 @@ def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
 
 
 def _remove(shard: "State", queue: Queue) -> None:
+    purge(shard)
     close_demands(shard, queue)
     for lease in [lease for lease in shard.leases.leases.values() if lease.queue is queue]:
         shard.leases.drop(lease, shard.batch)
@@ -105,17 +108,25 @@ def list_queues(shard: "State", call: "Call", command: ListQueues) -> QueueList:
 def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueStats:
     """One queue's counters and keys."""
     queue = shard.queue(call.queue)
+    dead = shard.graveyard.count_by_lane()
     return QueueStats(
         queue.info(shard.index), _oldest_pending_ms(shard, queue, call.now_ms), shard.settings.quantum, queue.enqueued,
         queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
-        [_key_stats(key, shard.settings.quantum) for key in queue.keys.values()],
+        [_key_stats(key, shard.settings.quantum, dead) for key in queue.keys.values()],
     )  # fmt: skip
 
 
-def _key_stats(key: "FairnessKey", quantum: int) -> KeyStats:
+def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats:
     lane = key.lane
     return KeyStats(
-        key.name, key.weight, lane.pending, len(lane.leased), lane.delayed, key.deficit(quantum), key.delivered, False
+        key.name,
+        key.weight,
+        lane.pending,
+        len(lane.leased) - dead[lane.id],
+        lane.delayed,
+        key.deficit(quantum),
+        key.delivered,
+        False,
     )
 
 

@@ -63,7 +63,8 @@ def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool,
         else:
             _retry(shard, lane, message_key, pack_record(record), attempt)
     lease.taken |= ended is TAKEN
-    close(shard, lease, len(indexes), given_back=True)
+    shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
+    invite(shard, lease)
 
 
 def _dead_letter_reason(queue: "Queue", record: Record, attempt: Attempt) -> str | None:
@@ -92,7 +93,8 @@ def give_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> 
         _unlease(lane, message_key)
         shard.line_up(lane, message_key, None)
     lease.taken |= ended is TAKEN
-    close(shard, lease, len(indexes), given_back=True)
+    shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
+    invite(shard, lease)
 
 
 def _unlease(lane: "Lane", message_key: bytes) -> None:
@@ -129,9 +131,8 @@ def end_all(shard: "State", lease: Lease, error: str | None, now_ms: int) -> Non
         fail_attempts(shard, lease, indexes, TAKEN, Attempt(error, now_ms))
 
 
-def close(shard: "State", lease: Lease, count: int, *, given_back: bool) -> None:
-    """Count ended members, and let their subscription have new messages."""
-    shard.leases.close_members(lease, count, shard.batch, given_back=given_back)
+def invite(shard: "State", lease: Lease) -> None:
+    """Members of a lease have ended: let their subscription have new messages."""
     subscription = lease.subscription
     if subscription is not None:
         lease.queue.want(subscription)

@@ -186,6 +186,7 @@ def _grant(
     """Enter one lease for a run of a parcel."""
     members: list[Member] = list(parcel.members[span])
     lease = Lease(shard.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
+    lease.size_bytes = parcel.size_bytes
     if isinstance(demand, Subscription):
         lease.belongs_to(demand)
     shard.leases.add(lease)

@@ -66,7 +66,9 @@ def _buffered_bytes(lane: "Lane") -> int:
 def _check_leases(shard: "Shard") -> None:
     leased = Counter(key for lease in shard.leases.leases.values() for _, key, _ in lease.open_members())
     _expect("messages leased twice", [key for key, times in leased.items() if times > 1], [])
-    _expect("leased keys", {key for lane in shard.lanes.values() for key in lane.leased}, set(leased))
+    dead = {key for each in shard.graveyard.dead.values() for key, _ in each}
+    _expect("messages both leased and dead", dead & set(leased), set())
+    _expect("leased keys", {key for lane in shard.lanes.values() for key in lane.leased}, set(leased) | dead)
     due = {lease_id: expiry for expiry, lease_id in sorted(shard.leases.due, reverse=True)}
     for lease in shard.leases.leases.values():
         _expect(f"lease {lease.id}: open", lease.open, len(list(lease.open_members())))
@@ -92,7 +94,8 @@ def _check_queue(shard: "Shard", name: str) -> None:
     queue = shard.queues[name]
     lanes = [key.lane for key in queue.keys.values()]
     _expect(f"{name}: pending", queue.pending, sum(lane.pending for lane in lanes))
-    _expect(f"{name}: in flight", queue.in_flight, sum(len(lane.leased) for lane in lanes))
+    dead = shard.graveyard.count_by_lane()
+    _expect(f"{name}: in flight", queue.in_flight, sum(len(lane.leased) - dead[lane.id] for lane in lanes))
     _expect(f"{name}: delayed", queue.delayed, sum(lane.delayed for lane in lanes))
     ring = Counter(key.name for key in queue.ring.active_keys())
     _expect(f"{name}: ring", ring, Counter(key.name for key in queue.keys.values() if key.active))

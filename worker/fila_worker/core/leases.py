@@ -69,6 +69,7 @@ class Lease:
         "members",
         "open",
         "queue",
+        "size_bytes",
         "subscription",
         "subscription_id",
         "taken",
@@ -82,6 +83,8 @@ class Lease:
         self.queue = queue
         self.members = members
         self.open = len(members)
+        self.size_bytes = 0
+        """Record bytes of its members, as far as they are known."""
         self.taken = False
         """Whether a member was taken from its holder: the others are told apart from it as long as the lease is remembered."""
         self.leased_ms = now_ms
@@ -184,12 +187,22 @@ class LeaseBook:
             if given_back:
                 self.save(lease, batch)
             return
-        del self.leases[lease.id]
-        del lease.consumer.leases[lease.id]
         if not lease.taken:
             batch.put(pack_u64(lease.id), b"", self._family)  # remembered over a restart too
         else:
             batch.delete(pack_u64(lease.id), self._family)
+        self._finish(lease, batch)
+
+    def close_acked(self, lease: Lease, batch: "Batch") -> None:
+        """Finish a lease all of whose members were acked at once; the caller has marked its record."""
+        if lease.subscription is not None:
+            lease.subscription.held -= lease.open
+        lease.open = 0
+        self._finish(lease, batch)
+
+    def _finish(self, lease: Lease, batch: "Batch") -> None:
+        del self.leases[lease.id]
+        del lease.consumer.leases[lease.id]
         self.finished[lease.id] = lease.members if lease.taken else SETTLED
         if len(self.finished) > FINISHED_MAX:
             forgotten, _ = self.finished.popitem(last=False)

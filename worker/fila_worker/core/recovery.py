@@ -12,6 +12,7 @@ import msgspec
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.administration import bind_dead_letters
 from fila_worker.core.fairness import FairnessKey
+from fila_worker.core.graveyard import exhume
 from fila_worker.core.keys import FIRST, LAST, MESSAGE_KEY_BYTES, lane_of, u64
 from fila_worker.core.lanes import Lane
 from fila_worker.core.leases import SETTLED, TAKEN, Lease, LeaseRecord, Member, decode_lease, member_ended
@@ -110,8 +111,8 @@ def _recover_lane(lane_id: int, record: LaneRecord, queue: Queue) -> Lane:
 
 def _recover_leases(shard: Shard, queues: dict[int, Queue], now_ms: int) -> None:
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases):
-        if not data:
-            shard.leases.finished[u64(key)] = True
+        if not data or exhume(shard, u64(key), data):
+            shard.leases.finished[u64(key)] = SETTLED
             continue
         record = decode_lease(data)
         consumer = shard.consumers.open(record.client, now_ms)

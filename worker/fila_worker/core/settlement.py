@@ -13,7 +13,8 @@ from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Extend, Extended, Fault, Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, LeaseExpiredError
 from fila_proto_zmq.limits import DELAY_MS_MAX, ERROR_TEXT_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, METADATA_BYTES_MAX
-from fila_worker.core.attempts import Attempt, close, expire, fail_attempts, give_back
+from fila_worker.core.attempts import Attempt, expire, fail_attempts, give_back, invite
+from fila_worker.core.graveyard import bury
 from fila_worker.core.leases import SETTLED, TAKEN, Lease
 
 if TYPE_CHECKING:
@@ -123,7 +124,19 @@ def _refusal(lease_id: int, index: int, error: FilaError) -> tuple[int, int, Fau
 
 
 def _ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> None:
-    """Remove the messages for good. Hot: about 1 µs a message."""
+    """Be done with the messages: a whole batch is buried and purged later, single ones are removed at once."""
+    queue.in_flight -= len(indexes)
+    queue.acked += len(indexes)
+    if len(indexes) == len(lease.members):
+        bury(shard, lease)
+        shard.leases.close_acked(lease, shard.batch)
+    else:
+        _remove(shard, lease, indexes)
+        shard.leases.close_members(lease, len(indexes), shard.batch, given_back=False)
+    invite(shard, lease)
+
+
+def _remove(shard: "State", lease: Lease, indexes: list[int]) -> None:
     members, changed, messages = lease.members, shard.ledger.changed, shard.store.families.messages
     delete = shard.batch.delete
     ended: list[tuple[bytes, Lane]] = [members[index] for index in indexes]  # type: ignore[misc]  # open ones are pairs
@@ -137,9 +150,6 @@ def _ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> No
         if not lane.changed:
             lane.changed = True
             changed.append(lane)
-    queue.in_flight -= len(indexes)
-    queue.acked += len(indexes)
-    close(shard, lease, len(indexes), given_back=False)
 
 
 # --- extending --------------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from fila_worker.core import (
     delays,
     delivery,
     enqueueing,
+    graveyard,
     settlement,
 )
 from fila_worker.core.effects import Call, Effect, answer
@@ -86,6 +87,8 @@ class Shard(State):
 
     def commit(self) -> list[Effect]:
         """End the turn: make its changes durable and return what may now be sent."""
+        if self.graveyard.full or self.ledger.fold_due:
+            graveyard.purge(self)
         self.fold_if_due()
         self.settle_writes()
         effects, self.effects = self.effects, []

@@ -10,6 +10,7 @@ from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Effect
 from fila_worker.core.fairness import FairnessKey
+from fila_worker.core.graveyard import Graveyard
 from fila_worker.core.lanes import ENTRY_BYTES, SPILL_AT, Lane, held_bytes
 from fila_worker.core.leases import LeaseBook
 from fila_worker.core.ledger import Counters, Ledger
@@ -32,6 +33,7 @@ class State:
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters)
         self.leases = LeaseBook(store.families.leases, epoch)
+        self.graveyard = Graveyard()
         self.consumers = Consumers(settings.consumer_timeout_ms)
         self.schedule = Schedule(store)
         self.queues: dict[str, Queue] = {}

@@ -1,0 +1,115 @@
+"""Acked messages that still lie on disk, until enough of them can be removed at once.
+
+An ack has to be durable, but the message need not be gone at once. So when all of a delivery batch is acked, one small write
+marks its lease as acked, and its messages stay *leased* as far as their lanes can see: nobody will scan, deliver or count
+them. When enough have gathered they are *purged*: most of a lane's are then one unbroken run from its beginning, and a range
+tombstone removes them for what two single deletes cost (a delete costs a third of an enqueue). After a crash the marks say
+which messages are dead.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from fila_worker.core.keys import MESSAGE_KEY_BYTES, after, lane_of, pack_u64
+from fila_worker.core.leases import Lease
+
+if TYPE_CHECKING:
+    from fila_worker.core.lanes import Lane
+    from fila_worker.core.state import State
+
+MESSAGES_MAX: Final = 8192
+BYTES_MAX: Final = 32 * 1024 * 1024
+LEASES_MAX: Final = 2048
+"""What may lie dead before it is purged. The marks must go before their leases are forgotten (``leases.FINISHED_MAX``)."""
+
+RUN_MIN: Final = 8
+"""Messages that are worth a range tombstone."""
+
+Dead: TypeAlias = "list[tuple[bytes, Lane]]"
+
+_MARK: Final = b"\x00"
+"""First byte of an acked lease's record, which no other record in the family begins with; the message keys follow."""
+
+
+class Graveyard:
+    """The dead messages by lease. Invariant: each is in its lane's ``leased`` and ``stored``, and in no open lease."""
+
+    def __init__(self) -> None:
+        self.dead: dict[int, Dead] = {}
+        self.messages = 0
+        self.size_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to purge."""
+        return self.messages >= MESSAGES_MAX or self.size_bytes >= BYTES_MAX or len(self.dead) >= LEASES_MAX
+
+    def add(self, lease_id: int, dead: Dead, size_bytes: int) -> None:
+        """Remember the messages of an acked lease."""
+        self.dead[lease_id] = dead
+        self.messages += len(dead)
+        self.size_bytes += size_bytes
+
+    def count_by_lane(self) -> Counter[int]:
+        """How many are dead in each lane, by lane id."""
+        return Counter(lane.id for dead in self.dead.values() for _, lane in dead)
+
+    def take(self) -> dict[int, Dead]:
+        """All of it, and start anew."""
+        dead, self.dead = self.dead, {}
+        self.messages = self.size_bytes = 0
+        return dead
+
+
+def bury(shard: "State", lease: Lease) -> None:
+    """All members of ``lease``, none of which had ended, were acked: mark it so, and let its messages lie."""
+    dead: Dead = lease.members  # type: ignore[assignment]  # all are pairs
+    mark = _MARK + b"".join([key for key, _ in dead])
+    shard.batch.put(pack_u64(lease.id), mark, shard.store.families.leases)
+    shard.graveyard.add(lease.id, dead, lease.size_bytes)
+
+
+def exhume(shard: "State", lease_id: int, data: bytes) -> bool:
+    """After a crash: take up the mark of an acked lease; False if ``data`` is no such mark."""
+    if not data.startswith(_MARK):
+        return False
+    keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(1, len(data), MESSAGE_KEY_BYTES)]
+    dead = [(key, shard.lanes[lane_of(key)]) for key in keys]
+    for key, lane in dead:
+        lane.leased.add(key)
+        lane.key.queue.pending -= 1
+    shard.graveyard.add(lease_id, dead, 0)
+    return True
+
+
+def purge(shard: "State") -> None:
+    """Remove all dead messages from disk."""
+    by_lane: dict[Lane, list[bytes]] = {}
+    for lease_id, dead in shard.graveyard.take().items():
+        shard.batch.put(pack_u64(lease_id), b"", shard.store.families.leases)
+        for key, lane in dead:
+            if lane in by_lane:
+                by_lane[lane].append(key)
+            else:
+                by_lane[lane] = [key]
+    for lane, keys in by_lane.items():
+        lane.leased.difference_update(keys)
+        lane.stored -= len(keys)
+        shard.ledger.touch(lane)
+        _remove(shard, lane, keys)
+
+
+def _remove(shard: "State", lane: "Lane", keys: list[bytes]) -> None:
+    messages = shard.store.families.messages
+    first, last = min(keys), max(keys)
+    if len(keys) >= RUN_MIN and _nothing_lives_up_to(lane, last):
+        shard.batch.delete_range(first, after(last), messages)
+        return
+    for key in keys:
+        shard.batch.delete(key, messages)
+
+
+def _nothing_lives_up_to(lane: "Lane", key: bytes) -> bool:
+    head = lane.peek()
+    living = (head[0] if head else None, lane.tail, min(lane.leased, default=None))
+    return all(each is None or each > key for each in living)
