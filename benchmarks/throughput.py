@@ -19,7 +19,8 @@ import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -39,7 +40,8 @@ ACK_BATCH = 500
 ACKS_IN_FLIGHT = 4
 PREFETCH = 4000
 LONE_MESSAGES = 1000
-PAUSE_S = 1.0
+PAUSE_S = 0.5
+QUEUE = "bench"
 
 
 def messages(count: int) -> list[Message]:
@@ -127,35 +129,42 @@ class Process:
 # --- measurements -----------------------------------------------------------------------------------------------------
 
 
-def one_round(cluster: OneCluster, number: int, count: int) -> dict[str, float]:
-    """One figure of each kind, with pauses in which the disk finishes what the phase before has left to it."""
-    with Client(cluster.endpoint, timeout=30) as client:
-        queue, both = f"bench-{number}", f"bench-both-{number}"
-        client.create_queue(queue)
-        client.create_queue(both)
+def backlog(count: int) -> dict[str, float]:
+    """A backlog is built, then consumed."""
+    with fresh_cluster() as cluster, Client(cluster.endpoint, timeout=30) as client:
+        client.create_queue(QUEUE)
         sent = messages(count)
         before = cluster.cpu_seconds()
         start = time.monotonic()
-        client.enqueue_many(queue, sent)
+        client.enqueue_many(QUEUE, sent)
         enqueued_s = time.monotonic() - start
-        consumed_s = _consume_s(cluster, queue, count)
-        time.sleep(PAUSE_S)
-        after_backlog = cluster.cpu_seconds()
-        both_s = _both_s(cluster, client, both, sent)
-        time.sleep(PAUSE_S)
-        after_both = cluster.cpu_seconds()
-        client.delete_queue(queue)
-        client.delete_queue(both)
-    per = 100_000 / count
-    return {
-        "enqueue, batches": count / enqueued_s,
-        "receive + ack of a backlog": count / consumed_s,
-        "both at once": count / both_s,
-        "router CPU, backlog": (after_backlog["router"] - before["router"]) * per,
-        "worker CPU, backlog": (after_backlog["worker"] - before["worker"]) * per,
-        "router CPU, both at once": (after_both["router"] - after_backlog["router"]) * per,
-        "worker CPU, both at once": (after_both["worker"] - after_backlog["worker"]) * per,
-    }
+        consumed_s = _consume_s(cluster, QUEUE, count)
+        rates = {"enqueue, batches": count / enqueued_s, "receive + ack of a backlog": count / consumed_s}
+        return rates | _cpu(cluster, before, count, "backlog")
+
+
+def both_at_once(count: int) -> dict[str, float]:
+    """Messages are consumed while they are enqueued."""
+    with fresh_cluster() as cluster, Client(cluster.endpoint, timeout=30) as client:
+        client.create_queue(QUEUE)
+        sent = messages(count)
+        before = cluster.cpu_seconds()
+        both_s = _both_s(cluster, client, QUEUE, sent)
+        return {"both at once": count / both_s} | _cpu(cluster, before, count, "both at once")
+
+
+@contextmanager
+def fresh_cluster() -> Iterator[OneCluster]:
+    """A cluster of its own for each figure: what one leaves for the disk to do is not another's cost."""
+    with tempfile.TemporaryDirectory(prefix="fila-bench-") as directory, OneCluster(Path(directory)) as cluster:
+        yield cluster
+
+
+def _cpu(cluster: OneCluster, before: dict[str, float], count: int, kind: str) -> dict[str, float]:
+    """CPU seconds per 100,000 since ``before``, flushes that are under way included."""
+    time.sleep(PAUSE_S)
+    after = cluster.cpu_seconds()
+    return {f"{process} CPU, {kind}": (after[process] - before[process]) * 100_000 / count for process in before}
 
 
 def _consume_s(cluster: OneCluster, queue: str, count: int) -> float:
@@ -238,20 +247,19 @@ def main() -> None:
     console = Console()
     if arguments.one_core:
         psutil.Process().cpu_affinity([0])
-    with tempfile.TemporaryDirectory(prefix="fila-bench-") as directory, OneCluster(Path(directory)) as cluster:
-        rounds: list[dict[str, float]] = []
-        bare: dict[str, list[float]] = {"puts": [], "lifecycles": []}
-        for number in range(arguments.rounds):
-            bare["puts"].append(bare_loop(arguments.messages, delete=False))
-            bare["lifecycles"].append(bare_loop(arguments.messages, delete=True))
-            rounds.append(one_round(cluster, number, arguments.messages))
-        report(console, arguments.messages, bare, rounds)
+    rounds: list[dict[str, float]] = []
+    bare: dict[str, list[float]] = {"puts": [], "lifecycles": []}
+    for _ in range(arguments.rounds):
+        bare["puts"].append(bare_loop(arguments.messages, delete=False))
+        bare["lifecycles"].append(bare_loop(arguments.messages, delete=True))
+        rounds.append(backlog(arguments.messages) | both_at_once(arguments.messages))
+    report(console, arguments.messages, bare, rounds)
+    with fresh_cluster() as cluster:
         lone = lone_latencies_ms(cluster)
         console.print(
             f"lone enqueue → waiting consumer: p50 {lone[len(lone) // 2]:.2f} ms, p99 {lone[-len(lone) // 100]:.2f} ms"
         )
         console.print(f"sequential enqueues: {sequential_per_second(cluster):,.0f}/s")
-        console.print(f"memory: {', '.join(f'{name} {size >> 20} MiB' for name, size in cluster.rss_bytes().items())}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import QueueOptions, Verb
-from fila_worker.core import lanes
-from fila_worker.core import state
+from fila_worker.core import lanes, state
 from fila_worker.core.fairness import FairnessKey
 from fila_worker.core.keys import pack_place
 from fila_worker.core.lanes import Lane

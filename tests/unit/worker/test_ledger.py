@@ -4,8 +4,7 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, Verb
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import ledger
-from fila_worker.core import state
+from fila_worker.core import ledger, state
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness

@@ -2,5 +2,5 @@
 
 :class:`fila_worker.core.shard.Shard` is the entry. Reading order: ``store`` and ``keys`` (what is kept, and under which
 key), ``lanes`` and ``fairness`` (who is next), ``leases`` and ``consumers`` (who has what), ``ledger`` (how counts survive),
-then ``state`` and the verbs: ``enqueueing``, ``delivery``, ``settlement``, ``attempts``, ``dead_letters``, ``delays``, ``recovery``.
+then ``state`` and the verbs: ``enqueueing``, ``delivery``, ``settlement``, ``attempts``, ``graveyard``, ``dead_letters``, ``delays``, ``recovery``.
 """

@@ -1,0 +1,87 @@
+"""Acked messages that still lie on disk: invisible, remembered over a crash, and gone after a purge."""
+
+import pytest
+
+from fila_proto_zmq.commands import DeleteQueue, Verb
+from fila_worker.core import graveyard
+from tests.support.shard import ShardHarness
+
+
+def on_disk(shard: ShardHarness) -> int:
+    return len(list(shard.store.scan(b"", b"\xff" * 32, shard.store.families.messages)))
+
+
+def acked(shard: ShardHarness, count: int, key: str = "default") -> None:
+    """A batch that came, went out and was acked as a whole."""
+    shard.enqueue(*[b""] * count, key=key)
+    shard.ack(shard.receive(count))
+
+
+@pytest.fixture
+def shard(monkeypatch: pytest.MonkeyPatch) -> ShardHarness:
+    monkeypatch.setattr(graveyard, "MESSAGES_MAX", 20)
+    monkeypatch.setattr(graveyard, "RUN_MIN", 4)
+    harness = ShardHarness()
+    harness.create()
+    return harness
+
+
+def test_an_acked_batch_is_gone_for_everybody_while_it_lies_on_disk(shard: ShardHarness) -> None:
+    acked(shard, 10)
+    assert on_disk(shard) == 10
+    assert shard.counts() == (0, 0, 0)
+    assert [key.in_flight for key in shard.stats().keys] == [0]
+    assert shard.receive(10) == []
+
+
+def test_enough_of_them_are_purged(shard: ShardHarness) -> None:
+    acked(shard, 10)
+    acked(shard, 10)
+    assert on_disk(shard) == 0
+    assert shard.shard.graveyard.messages == 0
+
+
+def test_a_crash_brings_nothing_back(shard: ShardHarness) -> None:
+    acked(shard, 10)
+    shard.enqueue(b"alive")
+    shard.restart()
+    assert shard.counts() == (1, 0, 0)
+    assert [got.payload for got in shard.receive(10)] == [b"alive"]
+    acked(shard, 19)
+    shard.restart()
+    assert on_disk(shard) <= 20
+
+
+def test_a_run_is_purged_around_what_still_lives(shard: ShardHarness) -> None:
+    shard.enqueue(*[b"%d" % number for number in range(30)])
+    first, held, last = shard.receive(10), shard.receive(5), shard.receive(10)
+    shard.ack(first)
+    shard.ack(last)
+    assert on_disk(shard) == 10
+    shard.settle(Verb.NACK, held)
+    assert [got.payload for got in shard.receive(10)] == [b"%d" % number for number in [*range(10, 15), *range(25, 30)]]
+
+
+def test_a_queue_is_deleted_with_its_dead(shard: ShardHarness) -> None:
+    acked(shard, 10)
+    shard.ask(DeleteQueue())
+    assert on_disk(shard) == 0
+    shard.restart()
+    shard.create()
+    assert shard.counts() == (0, 0, 0)
+
+
+def test_a_repeated_ack_of_a_buried_batch_is_answered_as_the_first(shard: ShardHarness) -> None:
+    shard.enqueue(b"", b"")
+    got = shard.receive(2)
+    shard.ack(got)
+    assert shard.settle(Verb.ACK, got).faults == []
+    shard.restart()
+    assert shard.settle(Verb.ACK, got).faults == []
+
+
+def test_large_payloads_do_not_lie_for_long(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graveyard, "BYTES_MAX", 1000)
+    shard.enqueue(bytes(2000))
+    shard.ack(shard.receive(1))
+    assert on_disk(shard) == 0
