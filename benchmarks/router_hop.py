@@ -41,13 +41,12 @@ def connect(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, identity: by
     return socket
 
 
-def answer_forever(worker: zmq.Socket[bytes]) -> None:
-    try:
-        while True:
+def answer_until(stop: threading.Event, worker: zmq.Socket[bytes]) -> None:
+    """Answer every request; a thread that uses a socket must be over before anybody closes it."""
+    while not stop.is_set():
+        if worker.poll(50):
             client, header, key, _ = worker.recv_multipart()
             worker.send_multipart([client, header[:4] + b"\0\1" + header[6:], key, bytes(30)])
-    except zmq.ContextTerminated:
-        worker.close()
 
 
 def register(worker: zmq.Socket[bytes]) -> None:
@@ -71,7 +70,9 @@ def main() -> None:
         router = start_router(cwd)
         worker = connect(context, f"ipc://{cwd}/back.ipc", b"worker-0")
         register(worker)
-        threading.Thread(target=answer_forever, args=[worker], daemon=True).start()
+        stop = threading.Event()
+        answering = threading.Thread(target=answer_until, args=[stop, worker])
+        answering.start()
         client = connect(context, f"ipc://{cwd}/front.ipc", b"client")
         for size in BODY_BYTES:
             before, start = psutil.Process(router.pid).cpu_times(), time.perf_counter()
@@ -81,7 +82,10 @@ def main() -> None:
             print(
                 f"{size:>7} B bodies: {cpu / frames / 2 * 1e6:5.1f} µs CPU per forwarded frame, {frames / spent:7.0f} calls/s"
             )
+        stop.set()
+        answering.join()
         client.close()
+        worker.close()
         router.terminate()
         router.wait()
 
