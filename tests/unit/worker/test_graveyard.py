@@ -3,7 +3,7 @@
 import pytest
 
 from fila_proto_zmq.commands import DeleteQueue, Verb
-from fila_worker.core import graveyard
+from fila_worker.core import graveyard, leases
 from tests.support.shard import ShardHarness
 
 
@@ -47,9 +47,7 @@ def test_a_crash_brings_nothing_back(shard: ShardHarness) -> None:
     shard.restart()
     assert shard.counts() == (1, 0, 0)
     assert [got.payload for got in shard.receive(10)] == [b"alive"]
-    acked(shard, 19)
-    shard.restart()
-    assert on_disk(shard) <= 20
+    assert on_disk(shard) == 1
 
 
 def test_a_run_is_purged_around_what_still_lives(shard: ShardHarness) -> None:
@@ -78,6 +76,37 @@ def test_a_repeated_ack_of_a_buried_batch_is_answered_as_the_first(shard: ShardH
     assert shard.settle(Verb.ACK, got).faults == []
     shard.restart()
     assert shard.settle(Verb.ACK, got).faults == []
+
+
+def test_acks_stay_acked_however_many_leases_a_turn_ends(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forgotten lease must not take the mark of messages along that still lie on disk."""
+    monkeypatch.setattr(graveyard, "LEASES_MAX", 2)
+    monkeypatch.setattr(leases, "FINISHED_MAX", 4)
+    shard.enqueue(*[b""] * 19)
+    got = [shard.receive(1)[0] for _ in range(19)]
+    shard.ack(got)
+    shard.restart()
+    assert shard.counts() == (0, 0, 0)
+    assert on_disk(shard) == 0
+
+
+def test_marks_are_purged_before_their_leases_are_forgotten() -> None:
+    assert graveyard.LEASES_MAX < leases.FINISHED_MAX
+
+
+def test_an_old_lease_acked_before_a_crash_stays_acked(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graveyard, "LEASES_MAX", 3)
+    monkeypatch.setattr(leases, "FINISHED_MAX", 3)
+    shard.enqueue(*[b""] * 9)
+    old, *others = [shard.receive(1) for _ in range(9)]
+    for got in others[:3]:
+        shard.ack(got)
+    shard.ack(old)
+    for _ in range(2):
+        shard.restart()
+        shard.ack(others.pop())
+    shard.restart()
+    assert shard.counts() == (0, len(others) - 3, 0)
 
 
 def test_large_payloads_do_not_lie_for_long(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:

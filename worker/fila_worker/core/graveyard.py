@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MESSAGES_MAX: Final = 8192
 BYTES_MAX: Final = 32 * 1024 * 1024
 LEASES_MAX: Final = 2048
-"""What may lie dead before it is purged. The marks must go before their leases are forgotten (``leases.FINISHED_MAX``)."""
+"""What may lie dead before it is purged: at once, not at the end of a turn, because a lease's mark must be gone before the
+lease is forgotten (``leases.FINISHED_MAX``, which is more), or its messages would be alive again after a crash."""
 
 RUN_MIN: Final = 8
 """Messages that are worth a range tombstone."""
@@ -67,10 +68,12 @@ def bury(shard: "State", lease: Lease) -> None:
     mark = _MARK + b"".join([key for key, _ in dead])
     shard.batch.put(pack_u64(lease.id), mark, shard.store.families.leases)
     shard.graveyard.add(lease.id, dead, lease.size_bytes)
+    if shard.graveyard.full:
+        purge(shard)
 
 
 def exhume(shard: "State", lease_id: int, data: bytes) -> bool:
-    """After a crash: take up the mark of an acked lease; False if ``data`` is no such mark."""
+    """After a crash: take up the mark of an acked lease, for recovery to purge; False if ``data`` is no such mark."""
     if not data.startswith(_MARK):
         return False
     keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(1, len(data), MESSAGE_KEY_BYTES)]

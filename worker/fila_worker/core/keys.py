@@ -41,11 +41,6 @@ def place_of(message_key: bytes) -> bytes:
     return message_key[LANE_BYTES:]
 
 
-def sequence_of(message_key: bytes) -> int:
-    """The sequence number in a message key."""
-    return int.from_bytes(message_key[12:], "big")
-
-
 def after(key: bytes) -> bytes:
     """The smallest key that sorts after ``key``."""
     return key + b"\0"

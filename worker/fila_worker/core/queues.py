@@ -45,7 +45,6 @@ class Queue:
         "enqueued",
         "expired",
         "id",
-        "idle_keys",
         "in_flight",
         "keys",
         "nacked",
@@ -64,8 +63,6 @@ class Queue:
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
         self.keys: dict[str, FairnessKey] = {}
-        self.idle_keys = 0
-        """Keys without messages, counted at folds."""
         self.ring = Ring()
         self.demands: deque[Demand] = deque()
         self.subscribers: dict[bytes, int] = {}

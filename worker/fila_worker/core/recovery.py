@@ -12,7 +12,7 @@ import msgspec
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.administration import bind_dead_letters
 from fila_worker.core.fairness import FairnessKey
-from fila_worker.core.graveyard import exhume
+from fila_worker.core.graveyard import exhume, purge
 from fila_worker.core.keys import FIRST, LAST, MESSAGE_KEY_BYTES, lane_of, u64
 from fila_worker.core.lanes import Lane
 from fila_worker.core.leases import SETTLED, TAKEN, Lease, LeaseRecord, Member, decode_lease, member_ended
@@ -45,6 +45,7 @@ def recover(store: Store, settings: ShardSettings, *, index: int, shards: int, n
     queues = _recover_queues(shard)
     _recover_lanes(shard, queues)
     _recover_leases(shard, queues, now_ms)
+    purge(shard)
     for lane in shard.lanes.values():
         if lane.pending:
             lane.key.queue.ring.join(lane.key)

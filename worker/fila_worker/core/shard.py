@@ -87,9 +87,9 @@ class Shard(State):
 
     def commit(self) -> list[Effect]:
         """End the turn: make its changes durable and return what may now be sent."""
-        if self.graveyard.full or self.ledger.fold_due:
-            graveyard.purge(self)
-        self.fold_if_due()
+        if self.ledger.fold_due:
+            graveyard.purge(self)  # a lane is idle once its dead are gone
+            self.fold()
         self.settle_writes()
         effects, self.effects = self.effects, []
         return effects

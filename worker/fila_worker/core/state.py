@@ -106,10 +106,8 @@ class State:
         assert len(found) == len(keys), f"shard {self.index}: messages vanished from disk"
         return found
 
-    def fold_if_due(self) -> None:
-        """Fold the ledger when it has grown, and forget idle fairness keys of queues that remember too many."""
-        if not self.ledger.fold_due:
-            return
+    def fold(self) -> None:
+        """Fold the ledger, and forget idle fairness keys of queues that remember too many."""
         for lane in self.ledger.fold(self.batch):
             queue = lane.key.queue
             if len(queue.keys) > IDLE_KEYS_MAX and lane.idle:

@@ -20,7 +20,8 @@ class Families(NamedTuple):
     schedule: Family
     """``due u64 · message key`` → record. Delayed messages; the message key is their place once they are due."""
     leases: Family
-    """``lease u64`` → :class:`core.leases.LeaseRecord`: one a delivery batch."""
+    """``lease u64`` → :class:`core.leases.LeaseRecord`, one a delivery batch; or, once all of it was acked, the mark of
+    :mod:`core.graveyard`; or empty: settled, and remembered for repeated settlements."""
     lanes: Family
     """``lane u64`` → :class:`core.ledger.LaneRecord`: identity and folded counts of a lane."""
     ledger: Family
