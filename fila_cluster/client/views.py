@@ -23,7 +23,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class KeyStats:
-    """One fairness key of a queue. ``deficit`` is what it may still be served in this turn, in units of cost."""
+    """One fairness key of a queue. ``deficit`` is what it may still be served in its round, in units of cost."""
 
     fairness_key: str
     weight: int
