@@ -4,7 +4,10 @@ A struct travels as a msgpack array of its fields in order (nested structs too).
 does not know and takes the default for those that are missing, so fields are only ever added at the end.
 
 Times are Unix milliseconds (``_ms`` of an instant), durations milliseconds. A *column* carries one value for each message
-of a batch, or a single value that holds for all of them: uniform batches cost nothing per message.
+of a batch, or a single value that holds for all of them: uniform batches cost nothing per message. A column of lists
+(:data:`KeysColumn`) has no, one or as many elements: none means empty lists, one holds for all.
+
+Opcodes up to 79 are asked by clients, 80 to 99 pass between the router and its workers, and between workers.
 """
 
 from enum import IntEnum
@@ -14,6 +17,7 @@ import msgspec
 
 IntColumn: TypeAlias = int | list[int]
 TextColumn: TypeAlias = str | list[str]
+KeysColumn: TypeAlias = list[list[str]]
 
 
 class Struct(msgspec.Struct, array_like=True, gc=False):
@@ -67,6 +71,18 @@ class QueueOptions(Struct):
 
     visibility_timeout_ms: int | None = None
     max_attempts: int | None = None
+    on_enqueue: str | None = None
+    """A Lua script that defines ``on_enqueue(msg)``."""
+    on_failure: str | None = None
+    dead_letter: str | None = None
+    """``dlq`` (the default), ``discard``, or the name of a queue that takes this one's dead letters."""
+    delivery: str | None = None
+    """``at_least_once`` (the default) or ``at_most_once``."""
+    max_in_flight_per_key: int | None = None
+    default_ttl_ms: int | None = None
+    idle_expiry_ms: int | None = None
+    lua_timeout_ms: int | None = None
+    lua_memory_limit_bytes: int | None = None
 
 
 class CreateQueue(Command):
@@ -81,6 +97,22 @@ class DeleteQueue(Command):
 
     opcode: ClassVar[int] = 11
     force: bool = False
+
+
+class UpdateQueue(Command):
+    """Change the options named in ``given`` (field names of :class:`QueueOptions`) to those of ``options``."""
+
+    opcode: ClassVar[int] = 14
+    options: QueueOptions
+    given: list[str]
+
+
+class Pause(Command):
+    """Stop new deliveries of a queue, or of one fairness key; ``paused`` false: resume them."""
+
+    opcode: ClassVar[int] = 16
+    paused: bool = True
+    fairness_key: str | None = None
 
 
 class QueueInfo(Struct):
@@ -109,6 +141,15 @@ class KeyStats(Struct):
     paused: bool
 
 
+class ThrottleStats(Struct):
+    """One token bucket. ``rate`` in tokens a second; ``tokens`` as far as the shard knows."""
+
+    key: str
+    rate: float
+    burst: float
+    tokens: float
+
+
 class QueueStats(Reply):
     """A queue's counters (since its shard started) and its keys."""
 
@@ -123,6 +164,8 @@ class QueueStats(Reply):
     expired: int
     dead_lettered: int
     keys: list[KeyStats]
+    throttles: list[ThrottleStats] = []
+    """The buckets that messages of this queue draw on."""
 
 
 class GetQueueStats(Command):
@@ -144,6 +187,75 @@ class ListQueues(Command):
     opcode: ClassVar[int] = 13
     reply: ClassVar[type[Reply]] = QueueList
     prefix: str = ""
+    active: bool = False
+    """Only those with messages."""
+
+
+# --- a queue's backlog ------------------------------------------------------------------------------------------------
+
+
+class Purged(Reply):
+    """How many messages were removed, and how many are left to remove."""
+
+    count: int
+    remaining: int
+
+
+class PurgeQueue(Command):
+    """Remove the pending and delayed messages of a queue, or of one fairness key (a bounded step: repeat for more)."""
+
+    opcode: ClassVar[int] = 15
+    reply: ClassVar[type[Reply]] = Purged
+    fairness_key: str | None = None
+
+
+class MessageView(Struct):
+    """A message as it lies in its queue. Times that do not apply to its state are 0."""
+
+    state: str
+    """``pending``, ``delayed`` or ``leased``."""
+    fairness_key: str
+    weight: int
+    throttle_keys: list[str]
+    due_ms: int
+    leased_ms: int
+    lease_expires_ms: int
+    consumer: str
+    """The holder of its lease, as hex digits of its identity."""
+    record: bytes
+
+
+class Browsed(Reply):
+    """A page of messages, key by key and in line order. ``more``: there may be others behind it."""
+
+    messages: list[MessageView]
+    more: bool
+
+
+class Browse(Command):
+    """Look at up to ``limit`` messages, those behind the message with the id ``after``, without leasing them."""
+
+    opcode: ClassVar[int] = 17
+    reply: ClassVar[type[Reply]] = Browsed
+    limit: int
+    after: tuple[int, int] | None = None
+    fairness_key: str | None = None
+    state: str | None = None
+
+
+class Cancelled(Reply):
+    """Whether the message was removed; if not, it is leased."""
+
+    removed: bool
+
+
+class Cancel(Command):
+    """Remove a pending or delayed message."""
+
+    opcode: ClassVar[int] = 18
+    reply: ClassVar[type[Reply]] = Cancelled
+    id_high: int
+    id_low: int
 
 
 # --- producing --------------------------------------------------------------------------------------------------------
@@ -168,6 +280,8 @@ class Enqueued(Reply):
     id_low: int
     count: int
     faults: list[tuple[int, Fault]] = []
+    known: list[tuple[int, int, int]] = []
+    """Messages whose ``dedup_id`` was seen before, by index, with the id that it has: nothing was stored for them."""
 
 
 class Enqueue(Command):
@@ -185,6 +299,13 @@ class Enqueue(Command):
     """An absolute time to deliver at; 0: none. The later of it and the delay counts."""
     lease_ms: IntColumn = 0
     """The message's own visibility timeout; 0: the queue's."""
+    throttle_keys: KeysColumn = []
+    cost_milli: IntColumn = 1000
+    """What a delivery takes from its key's deficit and its buckets, in thousandths."""
+    ttl_ms: IntColumn = 0
+    """How long the message may wait; 0: as the queue says."""
+    dedup_id: TextColumn = ""
+    """A second message with the same one, within the dedup window, is not stored; empty: none."""
 
 
 # --- consuming --------------------------------------------------------------------------------------------------------
@@ -199,6 +320,9 @@ class LeaseBatch(Struct):
     fairness_key: TextColumn
     weight: IntColumn
     records: list[bytes]
+    throttle_keys: KeysColumn = []
+    at_most_once: bool = False
+    """These are never delivered again: ack each as soon as the application has it."""
 
 
 class Delivered(Reply):
@@ -218,6 +342,13 @@ class Receive(Command):
     reply: ClassVar[type[Reply]] = Delivered
     count: int = 1
     wait_ms: int = 0
+
+
+class CancelReceive(Command):
+    """Answer the pending receive with this request id now, with nothing, unless it is answered already."""
+
+    opcode: ClassVar[int] = 36
+    request: int
 
 
 class Subscribe(Command):
@@ -264,6 +395,8 @@ class Verb(IntEnum):
     FAIL = 4
     RELEASE = 5
     """Given back unharmed, uncounted: prefetched, never handed to the application."""
+    DEFER = 6
+    """Given back unharmed, to be delivered again ``after_ms`` from now; until then its throttle keys deliver nothing."""
 
 
 Fences: TypeAlias = list[tuple[int, list[int]]]
@@ -349,8 +482,58 @@ class GetClusterStatus(Command):
     reply: ClassVar[type[Reply]] = ClusterStatus
 
 
+# --- runtime config ---------------------------------------------------------------------------------------------------
+
+
+class ConfigChange(Reply):
+    """A new version of the runtime config: what changed (None: deleted), and whether the key had a value before."""
+
+    version: int
+    changes: dict[str, str | None]
+    existed: bool
+
+
+class SetConfig(Command):
+    """Set a key of the runtime config, or delete it (``value`` None). Answered once every live shard has it."""
+
+    opcode: ClassVar[int] = 70
+    reply: ClassVar[type[Reply]] = ConfigChange
+    key: str
+    value: str | None
+
+
+class ConfigValues(Reply):
+    """Keys of the runtime config with their values."""
+
+    values: dict[str, str]
+
+
+class GetConfig(Command):
+    """Ask for one key (``values`` is empty if it has no value)."""
+
+    opcode: ClassVar[int] = 71
+    reply: ClassVar[type[Reply]] = ConfigValues
+    key: str
+
+
+class ListConfig(Command):
+    """Ask for all keys that start with ``prefix``."""
+
+    opcode: ClassVar[int] = 72
+    reply: ClassVar[type[Reply]] = ConfigValues
+    prefix: str = ""
+
+
+# --- workers and their router -----------------------------------------------------------------------------------------
+
+
 class Registered(Reply):
-    """The router routes to this worker now."""
+    """The router routes to this worker now; what it lacked of the runtime config and of the parked throttle keys."""
+
+    config_version: int = 0
+    config: dict[str, str] | None = None
+    """The whole runtime config; None: the worker's is as new."""
+    parks: dict[str, int] = {}
 
 
 class Register(Command):
@@ -362,6 +545,11 @@ class Register(Command):
     pid: int
     version: str
     shards: list[tuple[int, int]]
+    config_version: int = 0
+    config: dict[str, str] = {}
+    """The runtime config as this worker has it."""
+    parks: dict[str, int] = {}
+    """Throttle keys that deliver nothing until a time, Unix ms."""
 
 
 class Pulse(Command):
@@ -378,8 +566,123 @@ class Leave(Command):
     opcode: ClassVar[int] = 82
 
 
+class PutConfig(Command):
+    """The router tells a worker of a change to the runtime config; ``whole``: there is nothing else in it."""
+
+    opcode: ClassVar[int] = 83
+    version: int
+    changes: dict[str, str | None]
+    whole: bool = False
+
+
+class TokenWant(Struct):
+    """What a shard wants of the buckets of a set of throttle keys, for messages that need all of them.
+
+    Amounts in millionths of a token. ``least`` is of use at all, ``most`` can be used now, both *including* the tokens that
+    the shard holds or that are on their way to it (granted, not yet consumed or returned). ``consumed`` and ``returned``
+    are totals of the session: lost or repeated frames do no harm. A want stands until the next one for the same keys.
+    """
+
+    keys: list[str]
+    least: int
+    most: int
+    consumed: int
+    returned: int
+
+
+class Tokens(Command):
+    """A shard asks for tokens and says what it did with those it had. Not answered: :class:`Grants` follow."""
+
+    opcode: ClassVar[int] = 84
+    shard: int
+    session: int
+    """A new one starts with no tokens and totals of 0."""
+    wants: list[TokenWant]
+
+
+class Grant(Struct):
+    """Tokens granted to a shard in this session in all. ``wait_ms``: when ``least`` may be there; 0: it is granted."""
+
+    keys: list[str]
+    granted: int
+    wait_ms: int = 0
+
+
+class Grants(Command):
+    """The router grants tokens. ``levels``: of the buckets concerned, ``(key, level, rate, burst)``, the rate a millisecond.
+
+    Amounts in millionths of a token.
+    """
+
+    opcode: ClassVar[int] = 85
+    shard: int
+    session: int
+    grants: list[Grant]
+    levels: list[tuple[str, int, int, int]] = []
+
+
+class Park(Command):
+    """Deliver nothing that carries these throttle keys until a time, Unix ms. To the router, which tells every worker."""
+
+    opcode: ClassVar[int] = 86
+    parks: dict[str, int]
+
+
+class Transfer(Struct):
+    """A message on its way to a queue of another shard. ``redriven``: it takes the normal enqueue path there."""
+
+    queue: str
+    fairness_key: str
+    weight: int
+    throttle_keys: list[str]
+    redriven: bool
+    record: bytes
+
+
+class TransferMessages(Command):
+    """Messages for another shard, numbered from ``first`` without gaps. The router forwards it to ``to_shard``."""
+
+    opcode: ClassVar[int] = 90
+    to_shard: int
+    from_shard: int
+    first: int
+    transfers: list[Transfer]
+
+
+class MessagesTransferred(Command):
+    """All up to number ``last`` are durable on ``from_shard``, except ``refused``, which the sender keeps."""
+
+    opcode: ClassVar[int] = 91
+    to_shard: int
+    from_shard: int
+    last: int
+    refused: list[int]
+
+
+class Appoint(Command):
+    """Does this queue exist? Then it takes dead letters of other queues from now on."""
+
+    opcode: ClassVar[int] = 92
+    to_shard: int
+    from_shard: int
+    ticket: int
+    queue: str
+
+
+class Appointed(Command):
+    """The answer to :class:`Appoint`."""
+
+    opcode: ClassVar[int] = 93
+    to_shard: int
+    from_shard: int
+    ticket: int
+    exists: bool
+
+
 COMMANDS: tuple[type[Command], ...] = (
-    Hello, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, Enqueue, Receive, Subscribe, Unsubscribe, Heartbeat,
-    Goodbye, Settle, Extend, Redrive, GetClusterStatus, Register, Pulse, Leave,
+    Hello, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, UpdateQueue, PurgeQueue, Pause, Browse, Cancel, Enqueue, Receive,
+    Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Redrive, GetClusterStatus, SetConfig, GetConfig,
+    ListConfig, Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, TransferMessages, MessagesTransferred, Appoint,
+    Appointed,
 )  # fmt: skip
 BY_OPCODE: dict[int, type[Command]] = {command.opcode: command for command in COMMANDS}

@@ -51,5 +51,39 @@ PRIORITY_MAX: Final = 2**31 - 1
 WEIGHT_MAX: Final = 1_000_000
 """A turn serves ``weight`` messages before the next key is looked at; more than this is starvation."""
 
+COST_MILLI_DEFAULT: Final = 1000
+COST_MILLI_MAX: Final = 1_000_000_000
+"""A million: one delivery that pays for a million of others."""
+
+THROTTLE_KEYS_MAX: Final = 16
+"""Token buckets that one message may draw on: all of them must be asked together."""
+
+THROTTLE_KEY_BYTES_MAX: Final = 256
+
+DEDUP_ID_BYTES_MAX: Final = 256
+
+TTL_MS_MAX: Final = DELAY_MS_MAX
+
+CONFIG_KEY_BYTES_MAX: Final = 512
+CONFIG_VALUE_BYTES_MAX: Final = 64 * 1024
+CONFIG_KEYS_MAX: Final = 100_000
+"""Every shard holds all of the runtime config in memory."""
+CONFIG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Keys and values of all of it: a worker that comes back gets it in one frame."""
+
+SCRIPT_BYTES_MAX: Final = 256 * 1024
+"""A hook script: policy, not a program."""
+
+LUA_TIMEOUT_MS_MAX: Final = 1000
+"""A hook runs inside the scheduler's turn; a lease's expiry must be honoured within a second."""
+
+LUA_MEMORY_LIMIT_BYTES_MIN: Final = 64 * 1024
+"""What Lua itself needs, and a little."""
+
+LUA_MEMORY_LIMIT_BYTES_MAX: Final = 256 * 1024 * 1024
+
+BROWSE_MESSAGES_MAX: Final = 1000
+"""Messages on one page."""
+
 SHARDS_MAX: Final = 4096
 """A message id carries its shard in 12 bits."""

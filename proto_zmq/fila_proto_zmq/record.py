@@ -20,10 +20,15 @@ from typing import Final
 import msgspec
 
 from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.limits import COST_MILLI_DEFAULT
 
 LAYOUT_VERSION: Final = 1
 EXTENDED: Final = 1
 """Flag: the record carries an extension."""
+PRICED: Final = 2
+"""Flag: the extension says what a delivery costs."""
+MORTAL: Final = 4
+"""Flag: the extension says when the message is too old."""
 
 _PLAIN_FLAGS: Final = LAYOUT_VERSION << 8
 _PLAIN_BYTES: Final = _PLAIN_FLAGS.to_bytes(2, "big")
@@ -56,6 +61,10 @@ class Extension(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=False)
     """Why it was dead-lettered: ``failed``, ``max_attempts``, ``hook`` or ``expired``."""
     source_queue: str | None = None
     dead_lettered_ms: int | None = None
+    cost_milli: int = COST_MILLI_DEFAULT
+    """What one delivery costs, in thousandths."""
+    expires_ms: int | None = None
+    """When it is too old to be delivered."""
 
 
 _encode_extension = msgspec.msgpack.Encoder().encode
@@ -103,12 +112,24 @@ def headers_length(envelope: bytes) -> int:
 
 def pack_record(record: Record) -> bytes:
     """The bytes of a record."""
+    if record.extension.cost_milli == COST_MILLI_DEFAULT:
+        record.extension.cost_milli = COST_MILLI_DEFAULT  # msgspec leaves out the default only if it is the same object
     extension = _encode_extension(record.extension)
     plain = len(extension) == 1  # an empty map: nothing but defaults
-    fixed = _FIXED.pack(_PLAIN_FLAGS | (not plain), record.attempts, record.priority, record.id_high, record.id_low)
+    flags = _PLAIN_FLAGS if plain else _PLAIN_FLAGS | _flags(record.extension)
+    fixed = _FIXED.pack(flags, record.attempts, record.priority, record.id_high, record.id_low)
     if plain:
         return fixed + record.envelope
     return b"".join((fixed, _HEADERS_LENGTH.pack(len(extension)), extension, record.envelope))
+
+
+def _flags(extension: Extension) -> int:
+    flags = EXTENDED
+    if extension.cost_milli != COST_MILLI_DEFAULT:
+        flags |= PRICED
+    if extension.expires_ms is not None:
+        flags |= MORTAL
+    return flags
 
 
 def unpack_record(data: bytes) -> Record:
@@ -133,6 +154,10 @@ def _check_layout(flags: int) -> None:
         raise InvalidFrameError(
             f"message record of layout {flags >> 8}, this version reads {LAYOUT_VERSION}: upgrade the reading side first"
         )
+
+
+ID_AT: Final = slice(10, 26)
+"""Where the bytes of its id are in a packed record."""
 
 
 def record_id(data: bytes) -> tuple[int, int]:

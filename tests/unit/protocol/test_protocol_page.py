@@ -11,9 +11,10 @@ import pytest
 from fila_proto_zmq import commands, limits
 from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.commands import (
-    BY_OPCODE,
     COMMANDS,
     DELIVERY,
+    Appoint,
+    Appointed,
     CreateQueue,
     Delivered,
     Done,
@@ -21,13 +22,18 @@ from fila_proto_zmq.commands import (
     Enqueued,
     Fault,
     GetQueueStats,
+    Grants,
     Hello,
     LeaseBatch,
+    MessagesTransferred,
+    Park,
     QueueOptions,
     Settle,
     Settled,
     Struct,
     Subscribe,
+    Tokens,
+    TransferMessages,
     Verb,
     Welcome,
 )
@@ -36,15 +42,22 @@ from fila_proto_zmq.frames import ERROR, REPLY, VERSION, pack_header, unpack_hea
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extension, Record, pack_record
 from fila_router.core.in_flight import BYTES_MAX, CALLS_MAX
+from fila_router.core.membership import START_MS_MAX
 from fila_worker.core.dead_letters import REDRIVE_MAX
 from fila_worker.core.leases import FINISHED_MAX
 from fila_worker.core.settings import ShardSettings
+from fila_worker.core.throttling import REPEAT_MS
+from fila_worker.link import PULSE_MS
 from tests.unit.protocol.vectors import ENVELOPE, ID
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("|")]
 CLIENTS = [command for command in COMMANDS if command.opcode < 80]
 WORKERS = [command for command in COMMANDS if command.opcode >= 80]
+
+
+ONE_WAY = {Tokens, Grants, Park, TransferMessages, MessagesTransferred, Appoint, Appointed}
+COLUMNS = {commands.IntColumn: "int column", commands.TextColumn: "text column", commands.KeysColumn: "keys column"}
 
 
 def row(*start: str) -> list[str]:
@@ -55,17 +68,17 @@ def row(*start: str) -> list[str]:
 
 def kind_of(annotation: Any) -> str:
     """A field's type in the words of the page."""
-    if annotation in (commands.IntColumn, commands.TextColumn):
-        return "int column" if annotation == commands.IntColumn else "text column"
+    if annotation in COLUMNS:
+        return COLUMNS[annotation]
     if annotation == commands.Fences:
         return "Fences"
     if get_origin(annotation) in (Union, types.UnionType):
-        return kind_of(get_args(annotation)[0]) + "?"
+        inner = kind_of(get_args(annotation)[0])
+        return inner if inner == "[" else inner + "?"
+    if get_origin(annotation) is tuple:
+        return "["
     if get_origin(annotation) is list:
-        inner = get_args(annotation)[0]
-        if get_origin(inner) is tuple:
-            return "array of ["
-        return f"array of {kind_of(inner)}"
+        return f"array of {kind_of(get_args(annotation)[0])}"
     if get_origin(annotation) is dict:
         return "map"
     plain = {int: "int", str: "text", bytes: "bin", bool: "bool", float: "float"}
@@ -77,9 +90,9 @@ def default_of(field: msgspec.inspect.Field) -> str:
         return " = []" if field.default_factory is list else " = {}"
     if field.default is msgspec.NODEFAULT:
         return ""
-    words = {None: "nil", False: "false", "": '""'}
-    value = field.default
-    return f" = {words[value]}" if value is None or value is False or value == "" else f" = {value!r}".replace("'", '"')
+    words = {"None": "nil", "False": "false", "True": "true"}
+    value = repr(field.default).replace("'", '"')
+    return f" = {words.get(value, value)}"
 
 
 def check_fields(struct: type[Struct], text: str) -> None:
@@ -96,8 +109,11 @@ def check_fields(struct: type[Struct], text: str) -> None:
 
 
 def replies() -> set[type[Struct]]:
-    nested = {commands.QueueOptions, commands.QueueInfo, commands.KeyStats, commands.LeaseBatch, commands.WorkerStatus, Fault}
-    return {command.reply for command in CLIENTS} | nested
+    nested = {
+        commands.QueueOptions, commands.QueueInfo, commands.KeyStats, commands.ThrottleStats, commands.LeaseBatch,
+        commands.MessageView, commands.WorkerStatus, commands.TokenWant, commands.Grant, commands.Transfer, Fault,
+    }  # fmt: skip
+    return {command.reply for command in COMMANDS} | nested
 
 
 @pytest.mark.parametrize("command", CLIENTS, ids=lambda command: command.__name__)
@@ -109,10 +125,9 @@ def test_every_command_is_there_with_its_number_fields_and_reply(command: type[c
 
 @pytest.mark.parametrize("command", WORKERS, ids=lambda command: command.__name__)
 def test_the_workers_commands_are_there(command: type[commands.Command]) -> None:
-    flowing = " ".join(PAGE.split())
-    start = flowing.index(f"{command.opcode} {command.__name__}")
-    check_fields(command, flowing[start:])
-    assert f"→ {command.reply.__name__}" in flowing[start : start + 200]
+    _, _, _, body, reply = row(str(command.opcode), command.__name__)
+    assert reply == ("–" if command in ONE_WAY else command.reply.__name__)
+    check_fields(command, body)
 
 
 @pytest.mark.parametrize("struct", sorted(replies(), key=lambda struct: struct.__name__), ids=lambda struct: struct.__name__)
@@ -126,8 +141,7 @@ def test_the_push_is_there() -> None:
 
 def test_there_are_no_commands_that_the_code_does_not_know() -> None:
     numbers = {int(cells[0]): cells[1] for cells in ROWS if len(cells) == 5 and cells[0].isdigit()}
-    assert numbers == {command.opcode: command.__name__ for command in CLIENTS} | {DELIVERY: "DELIVERY"}
-    assert BY_OPCODE.keys() - numbers.keys() == {command.opcode for command in WORKERS}
+    assert numbers == {command.opcode: command.__name__ for command in COMMANDS} | {DELIVERY: "DELIVERY"}
 
 
 def test_every_error_code_is_there_with_whether_it_may_be_retried() -> None:
@@ -160,6 +174,13 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
     assert f"the last {FINISHED_MAX:,} finished leases" in flowing
     assert f"at most {REDRIVE_MAX:,} messages at a time" in flowing
     assert f"at most {limits.DELIVERY_MESSAGES_MAX} messages" in flowing
+    assert f"at most {limits.BROWSE_MESSAGES_MAX:,} messages" in flowing
+    assert f"within the dedup window ({settings.dedup_window_ms // 60_000} minutes" in flowing
+    assert f"`cost_milli` (int, absent: {limits.COST_MILLI_DEFAULT})" in flowing
+    defaults = f"{settings.lua_timeout_ms} ms and {settings.lua_memory_limit_bytes // 2**20} MiB"
+    assert f"(the broker's, {defaults})" in flowing
+    assert f"or for {START_MS_MAX // 1000} s." in flowing
+    assert (PULSE_MS, REPEAT_MS) == (1000, 500)  # "every second", "for half a second"
     assert f"`consumer_timeout_ms` ({settings.consumer_timeout_ms // 1000} s)" in flowing
     assert f"(the broker's, {settings.visibility_timeout_ms // 1000} s)" in flowing
     assert f"{settings.max_payload_bytes:,} bytes by default" in flowing

@@ -3,7 +3,16 @@
 from typing import Any, NamedTuple
 
 from fila_proto_zmq.commands import (
+    Appoint,
+    Appointed,
+    Browse,
+    Browsed,
+    Cancel,
+    Cancelled,
+    CancelReceive,
     ClusterStatus,
+    ConfigChange,
+    ConfigValues,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -14,15 +23,26 @@ from fila_proto_zmq.commands import (
     Extended,
     Fault,
     GetClusterStatus,
+    GetConfig,
     GetQueueStats,
     Goodbye,
+    Grant,
+    Grants,
     Heartbeat,
     Hello,
     KeyStats,
     LeaseBatch,
     Leave,
+    ListConfig,
     ListQueues,
+    MessagesTransferred,
+    MessageView,
+    Park,
+    Pause,
     Pulse,
+    Purged,
+    PurgeQueue,
+    PutConfig,
     QueueInfo,
     QueueList,
     QueueOptions,
@@ -32,11 +52,18 @@ from fila_proto_zmq.commands import (
     Redriven,
     Register,
     Registered,
+    SetConfig,
     Settle,
     Settled,
     Struct,
     Subscribe,
+    ThrottleStats,
+    Tokens,
+    TokenWant,
+    Transfer,
+    TransferMessages,
     Unsubscribe,
+    UpdateQueue,
     Verb,
     Welcome,
     WorkerStatus,
@@ -59,6 +86,7 @@ class Body(NamedTuple):
 LEASE = 0x1_0000_0001
 ORDERS = QueueInfo("orders", 3, 2, 1, 1, False, False, 3)
 ACME = KeyStats("acme", 2, 3, 2, 1, 1999.0, 7, False)
+VIEW = MessageView("leased", "acme", 2, ["api"], 0, 5, 9, "0102", b"\1")
 
 BODIES = [
     Body(Hello([1], "py 0.1"), [[1], "py 0.1"], "929101a6707920302e31"),
@@ -67,41 +95,102 @@ BODIES = [
         [1, "0.1.0", 4, 15_000, 16_777_216],
         "9501a5302e312e3004cd3a98ce01000000",
     ),
-    Body(CreateQueue(QueueOptions(30_000, 5)), [[30_000, 5]], "9192cd753005"),
-    Body(CreateQueue(QueueOptions()), [[None, None]], "9192c0c0"),
+    Body(
+        CreateQueue(QueueOptions(30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536)),
+        [[30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536]],
+        "919bcd753005a3783d31a3793d32a764697363617264ac61745f6d6f73745f6f6e636501cdea60ce0036ee8014ce00010000",
+    ),
+    Body(CreateQueue(QueueOptions()), [[None] * 11], "919bc0c0c0c0c0c0c0c0c0c0c0"),
+    Body(
+        UpdateQueue(QueueOptions(max_attempts=3), ["max_attempts", "on_failure"]),
+        [[None, 3, *[None] * 9], ["max_attempts", "on_failure"]],
+        "929bc003c0c0c0c0c0c0c0c0c092ac6d61785f617474656d707473aa6f6e5f6661696c757265",
+    ),
     Body(DeleteQueue(True), [True], "91c3"),
+    Body(PurgeQueue("acme"), ["acme"], "91a461636d65"),
+    Body(Purged(1_000, 7), [1_000, 7], "92cd03e807"),
+    Body(Pause(True, "acme"), [True, "acme"], "92c3a461636d65"),
+    Body(
+        Browse(100, (0x0192_CC09_1400_7003, 2**63 + 5), "acme", "delayed"),
+        [100, [0x0192_CC09_1400_7003, 2**63 + 5], "acme", "delayed"],
+        "946492cf0192cc0914007003cf8000000000000005a461636d65a764656c61796564",
+    ),
+    Body(
+        Browsed([VIEW], True),
+        [[["leased", "acme", 2, ["api"], 0, 5, 9, "0102", b"\1"]], True],
+        "929199a66c6561736564a461636d650291a3617069000509a430313032c40101c3",
+    ),
+    Body(
+        Cancel(0x0192_CC09_1400_7003, 2**63 + 5), [0x0192_CC09_1400_7003, 2**63 + 5], "92cf0192cc0914007003cf8000000000000005"
+    ),
+    Body(Cancelled(False), [False], "91c2"),
     Body(GetQueueStats(), [], "90"),
     Body(
-        QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME]),
-        [["orders", 3, 2, 1, 1, False, False, 3], 1500, 1000, 10, 7, 4, 1, 1, 1, [["acme", 2, 3, 2, 1, 1999.0, 7, False]]],
-        "9a98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c2",
+        QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME], [ThrottleStats("api", 10.5, 20.0, -1.0)]),
+        [
+            ["orders", 3, 2, 1, 1, False, False, 3],
+            1500,
+            1000,
+            10,
+            7,
+            4,
+            1,
+            1,
+            1,
+            [["acme", 2, 3, 2, 1, 1999.0, 7, False]],
+            [["api", 10.5, 20.0, -1.0]],
+        ],
+        (
+            "9b98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c29194a36170"
+            "69cb4025000000000000cb4034000000000000cbbff0000000000000"
+        ),
     ),
-    Body(ListQueues("or"), ["or"], "91a26f72"),
+    Body(ListQueues("or", True), ["or", True], "92a26f72c3"),
     Body(
         QueueList([QueueInfo("orders.dlq", 0, 0, 0, 0, False, True, 3)]),
         [[["orders.dlq", 0, 0, 0, 0, False, True, 3]]],
         "919198aa6f72646572732e646c7100000000c2c303",
     ),
     Body(
-        Enqueue([b"\0\0\0\0a", b"\0\0\0\0b"], "acme", 2, [-1, 5], 250, 0, 60_000),
-        [[b"\0\0\0\0a", b"\0\0\0\0b"], "acme", 2, [-1, 5], 250, 0, 60_000],
-        "9792c4050000000061c4050000000062a461636d650292ff05ccfa00cdea60",
+        Enqueue(
+            [b"\0\0\0\0a", b"\0\0\0\0b"], "acme", 2, [-1, 5], 250, 0, 60_000, [["api", "sms"], []], 1_500, 9_000, ["d1", ""]
+        ),
+        [[b"\0\0\0\0a", b"\0\0\0\0b"], "acme", 2, [-1, 5], 250, 0, 60_000, [["api", "sms"], []], 1_500, 9_000, ["d1", ""]],
+        "9b92c4050000000061c4050000000062a461636d650292ff05ccfa00cdea609292a3617069a3736d7390cd05dccd232892a26431a0",
     ),
     Body(
-        Enqueued(0x0192_CC09_1400_7003, 2**63 + 1, 1, [(1, Fault("PAYLOAD_TOO_LARGE", "big", 0, {"max": 16}))]),
-        [0x0192_CC09_1400_7003, 2**63 + 1, 1, [[1, ["PAYLOAD_TOO_LARGE", "big", 0, {"max": 16}]]]],
-        "94cf0192cc0914007003cf80000000000000010191920194b15041594c4f41445f544f4f5f4c41524745a36269670081a36d617810",
+        Enqueued(
+            0x0192_CC09_1400_7003,
+            2**63 + 1,
+            1,
+            [(1, Fault("PAYLOAD_TOO_LARGE", "big", 0, {"max": 16}))],
+            [(2, 0x0192_CC09_1400_7003, 2**63)],
+        ),
+        [
+            0x0192_CC09_1400_7003,
+            2**63 + 1,
+            1,
+            [[1, ["PAYLOAD_TOO_LARGE", "big", 0, {"max": 16}]]],
+            [[2, 0x0192_CC09_1400_7003, 2**63]],
+        ],
+        (
+            "95cf0192cc0914007003cf80000000000000010191920194b15041594c4f41445f544f4f5f4c41524745a36269670081a36d6178109193"
+            "02cf0192cc0914007003cf8000000000000000"
+        ),
     ),
     Body(Receive(10, 2_000), [10, 2_000], "920acd07d0"),
     Body(
-        Delivered(1, [LeaseBatch(LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"])]),
-        [1, [[LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"]]]],
-        "92019196cf0000000100000001cf00000192cc091400cf00000192cc09893092a161a1620192c40101c40102",
+        Delivered(
+            1, [LeaseBatch(LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True)]
+        ),
+        [1, [[LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True]]],
+        "92019198cf0000000100000001cf00000192cc091400cf00000192cc09893092a161a1620192c40101c401029191a3617069c3",
     ),
     Body(Subscribe(1, 100, [LEASE]), [1, 100, [LEASE]], "93016491cf0000000100000001"),
     Body(Unsubscribe(1), [1], "9101"),
     Body(Heartbeat(), [], "90"),
     Body(Goodbye(), [], "90"),
+    Body(CancelReceive(77), [77], "914d"),
     Body(
         Settle(Verb.ACK, [(LEASE, []), (LEASE + 1, [0, 2])]),
         [1, [[LEASE, []], [LEASE + 1, [0, 2]]], "", None, 0],
@@ -127,14 +216,49 @@ BODIES = [
         ["0.1.0", 2, [["worker-0", 42, "up", [0, 1], 123_456_789, 5]]],
         "93a5302e312e30029196a8776f726b65722d302aa27570920001ce075bcd1505",
     ),
+    Body(SetConfig("throttle.api", "10,20"), ["throttle.api", "10,20"], "92ac7468726f74746c652e617069a531302c3230"),
+    Body(SetConfig("color", None), ["color", None], "92a5636f6c6f72c0"),
     Body(
-        Register("worker-0", 42, "0.1.0", [(0, 7), (1, 8)]),
-        ["worker-0", 42, "0.1.0", [[0, 7], [1, 8]]],
-        "94a8776f726b65722d302aa5302e312e3092920007920108",
+        ConfigChange(8, {"color": None, "size": "3"}, True),
+        [8, {"color": None, "size": "3"}, True],
+        "930882a5636f6c6f72c0a473697a65a133c3",
     ),
-    Body(Registered(), [], "90"),
+    Body(GetConfig("color"), ["color"], "91a5636f6c6f72"),
+    Body(ListConfig("throttle:"), ["throttle:"], "91a97468726f74746c653a"),
+    Body(ConfigValues({"color": "blue"}), [{"color": "blue"}], "9181a5636f6c6f72a4626c7565"),
+    Body(
+        Register("worker-0", 42, "0.1.0", [(0, 7), (1, 8)], 3, {"color": "blue"}, {"api": 1_730_000_000_000}),
+        ["worker-0", 42, "0.1.0", [[0, 7], [1, 8]], 3, {"color": "blue"}, {"api": 1_730_000_000_000}],
+        "97a8776f726b65722d302aa5302e312e30929200079201080381a5636f6c6f72a4626c756581a3617069cf00000192cc091400",
+    ),
+    Body(
+        Registered(8, {"color": "red"}, {"api": 1_730_000_000_000}),
+        [8, {"color": "red"}, {"api": 1_730_000_000_000}],
+        "930881a5636f6c6f72a372656481a3617069cf00000192cc091400",
+    ),
+    Body(Registered(), [0, None, {}], "9300c080"),
     Body(Pulse(123_456_789, 5), [123_456_789, 5], "92ce075bcd1505"),
     Body(Leave(), [], "90"),
+    Body(PutConfig(9, {"color": None}, True), [9, {"color": None}, True], "930981a5636f6c6f72c0c3"),
+    Body(
+        Tokens(1, 5, [TokenWant(["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000)]),
+        [1, 5, [[["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000]]],
+        "930105919592a3617069a3736d73ce000f4240ce02faf080ce006acfc0ce002625a0",
+    ),
+    Body(
+        Grants(1, 5, [Grant(["api", "sms"], 12_000_000), Grant(["fax"], 0, 250)], [("api", -1, 10_000_000, 20_000_000)]),
+        [1, 5, [[["api", "sms"], 12_000_000, 0], [["fax"], 0, 250]], [["api", -1, 10_000_000, 20_000_000]]],
+        "940105929392a3617069a3736d73ce00b71b00009391a366617800ccfa9194a3617069ffce00989680ce01312d00",
+    ),
+    Body(Park({"api": 1_730_000_000_000}), [{"api": 1_730_000_000_000}], "9181a3617069cf00000192cc091400"),
+    Body(
+        TransferMessages(2, 1, 7, [Transfer("dead", "acme", 2, ["api"], False, b"\1")]),
+        [2, 1, 7, [["dead", "acme", 2, ["api"], False, b"\1"]]],
+        "940201079196a464656164a461636d650291a3617069c2c40101",
+    ),
+    Body(MessagesTransferred(1, 2, 9, [8]), [1, 2, 9, [8]], "940102099108"),
+    Body(Appoint(2, 1, 3, "dead"), [2, 1, 3, "dead"], "94020103a464656164"),
+    Body(Appointed(1, 2, 3, True), [1, 2, 3, True], "94010203c3"),
     Body(Done(), [], "90"),
     Body(
         Fault("OVERLOADED", "busy", 200, {"refused": True}),
@@ -164,13 +288,16 @@ EXTENSION = {
     "reason": "failed",
     "source_queue": "orders",
     "dead_lettered_ms": 1_730_000_001_000,
+    "cost_milli": 2_500,
+    "expires_ms": 1_730_000_002_000,
 }
 EXTENDED_RECORD = Record(1, 0, *ID, Extension(**EXTENSION), ENVELOPE)
 EXTENDED_RECORD_HEX = (
-    "0101" "00000001" "00000000" "0192cc0914007003" "8000000000000005"
-    "00000061"
-    "86" "a86c656173655f6d73" "cdea60" "a56572726f72" "a4626f6f6d" "a86d65746164617461" "c4020102"
+    "0107" "00000001" "00000000" "0192cc0914007003" "8000000000000005"
+    "00000083"
+    "88" "a86c656173655f6d73" "cdea60" "a56572726f72" "a4626f6f6d" "a86d65746164617461" "c4020102"
     "a6726561736f6e" "a66661696c6564" "ac736f757263655f7175657565" "a66f7264657273"
     "b0646561645f6c657474657265645f6d73" "cf00000192cc0917e8"
+    "aa636f73745f6d696c6c69" "cd09c4" "aa657870697265735f6d73" "cf00000192cc091bd0"
     "00000007" "81a16ba376c3a9" "6869"
 )  # fmt: skip

@@ -1,0 +1,250 @@
+"""Runtime config: what its keys mean, and which values they may have.
+
+Most keys are free text, for hooks to read. These set limits:
+
+====================================================  ===============================================================
+``throttle:<key>:rate``                               tokens a second that come into the bucket of a throttle key
+``throttle:<key>:burst``                              tokens that it can hold (default: the rate, at least 1)
+``throttle.<key>``                                    both in one, ``rate,burst``
+``namespace:<namespace>:max_enqueues_per_minute``     how many messages the queues of a namespace take in together
+====================================================  ===============================================================
+
+A throttle key may contain colons and dots: ``throttle:`` in front and ``:rate`` behind decide. The two spellings are one
+thing. It is stored in the first, and :func:`read` and :func:`select` show it in the one that was asked for.
+
+A config is a plain dict of stored keys. Values were judged when they were set; one that can't be read (a later version wrote
+it) limits nothing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from fila_proto_zmq.errors import InvalidConfigError
+from fila_proto_zmq.limits import (
+    CONFIG_BYTES_MAX,
+    CONFIG_KEY_BYTES_MAX,
+    CONFIG_KEYS_MAX,
+    CONFIG_VALUE_BYTES_MAX,
+    THROTTLE_KEY_BYTES_MAX,
+)
+
+Config = Mapping[str, str]
+
+NUMBER_MAX: Final = 1_000_000_000
+"""The highest rate, burst and quota: more is no limit to anything."""
+
+NUMBER_MIN: Final = Decimal("0.001")
+"""The smallest above 0. Numbers are kept to a thousandth."""
+
+PER_MINUTE_MIN: Final = Decimal("0.06")
+"""The smallest quota: a thousandth a second."""
+
+NUMBER_CHARACTERS_MAX: Final = 64
+
+_COLON, _DOT, _RATE, _BURST = "throttle:", "throttle.", ":rate", ":burst"
+_NAMESPACE, _PER_MINUTE = "namespace:", ":max_enqueues_per_minute"
+_QUOTA: Final = "\0"
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NAMESPACE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+
+
+class Limit(NamedTuple):
+    """What a token bucket lets through: thousandths of a token a second (millionths a ms), and millionths it holds."""
+
+    rate_milli: int
+    burst_micro: int
+
+
+# --- setting and reading ----------------------------------------------------------------------------------------------
+
+
+def changes_for(key: str, value: str | None, config: Config) -> dict[str, str | None]:
+    """What setting ``key`` (None: deleting it) changes in ``config``, in stored keys; None: that one goes.
+
+    Raises :class:`InvalidConfigError` for what can't be a key or its value. Deleting what is not there changes nothing.
+    """
+    _check_key(key)
+    if value is None:
+        return {stored: None for stored in _stored(key) if stored in config}
+    _check_length(f"the value of {key!r}", value, CONFIG_VALUE_BYTES_MAX)
+    texts = _split(key, value)
+    changes: dict[str, str | None] = {
+        stored: _checked(stored, text) for stored, text in zip(_stored(key), texts, strict=True)
+    }
+    _check_room(changes, config)
+    return changes
+
+
+def read(key: str, config: Config) -> str | None:
+    """The value of ``key``, in either spelling; None if it has none."""
+    return _composed(key[len(_DOT) :], config) if key.startswith(_DOT) else config.get(key)
+
+
+def select(prefix: str, config: Config) -> dict[str, str]:
+    """All keys that start with ``prefix``, sorted; in the dotted spelling if ``prefix`` begins with it."""
+    if not prefix.startswith(_DOT):
+        return {key: config[key] for key in sorted(config) if key.startswith(prefix)}
+    dotted = sorted(_DOT + name for key in config if (name := _between(_COLON, key, _RATE)) is not None)
+    return {key: value for key in dotted if key.startswith(prefix) and (value := read(key, config)) is not None}
+
+
+def _stored(key: str) -> list[str]:
+    """The keys under which ``key`` is stored."""
+    if not key.startswith(_DOT):
+        return [key]
+    name = key[len(_DOT) :]
+    return [_COLON + name + _RATE, _COLON + name + _BURST]
+
+
+def _split(key: str, value: str) -> list[str]:
+    """The values of the stored keys."""
+    if not key.startswith(_DOT):
+        return [value]
+    parts = value.split(",")
+    if len(parts) != 2:
+        raise InvalidConfigError(f"{key!r} = {_shown(value)}: give two numbers, rate,burst, as in 10,20")
+    return parts
+
+
+def _composed(name: str, config: Config) -> str | None:
+    rate = config.get(_COLON + name + _RATE)
+    if rate is None:
+        return None
+    burst = config.get(_COLON + name + _BURST)
+    if burst is None:
+        burst = rate if (_milli(rate) or 0) >= 1000 else "1"
+    return f"{rate},{burst}"
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def limit_of(throttle_key: str, config: Config) -> Limit | None:
+    """The limit of a throttle key; None: there is none, whatever its burst."""
+    rate_milli = _milli(config.get(_COLON + throttle_key + _RATE))
+    if rate_milli is None:
+        return None
+    burst_milli = _milli(config.get(_COLON + throttle_key + _BURST))
+    return Limit(rate_milli, 1000 * (max(rate_milli, 1000) if burst_milli is None else burst_milli))
+
+
+def namespace_limit(namespace: str, config: Config) -> Limit | None:
+    """The limit of a namespace's enqueues."""
+    per_minute_milli = _milli(config.get(_NAMESPACE + namespace + _PER_MINUTE))
+    return None if per_minute_milli is None else Limit(per_minute_milli // 60, 1000 * per_minute_milli)
+
+
+def quota_bucket(namespace: str) -> str:
+    """The name of the bucket that a namespace's enqueues draw on. A throttle key's bucket has the key's own name."""
+    return _QUOTA + namespace
+
+
+def bucket_limit(bucket: str, config: Config) -> Limit | None:
+    """The limit of a bucket of either kind."""
+    return namespace_limit(bucket[1:], config) if bucket.startswith(_QUOTA) else limit_of(bucket, config)
+
+
+def buckets_of(keys: Iterable[str]) -> set[str]:
+    """The buckets whose limits the stored ``keys`` decide."""
+    return {bucket for key in keys if (bucket := _bucket_of(key)) is not None}
+
+
+def all_limits(config: Config) -> Iterator[tuple[str, Limit]]:
+    """All buckets with their limits."""
+    for bucket in sorted(buckets_of(config)):
+        limit = bucket_limit(bucket, config)
+        if limit is not None:
+            yield bucket, limit
+
+
+def _bucket_of(key: str) -> str | None:
+    for suffix in (_RATE, _BURST):
+        if (name := _between(_COLON, key, suffix)) is not None:
+            return name
+    namespace = _between(_NAMESPACE, key, _PER_MINUTE)
+    return None if namespace is None else quota_bucket(namespace)
+
+
+def _between(start: str, key: str, end: str) -> str | None:
+    """What stands between ``start`` and ``end`` in ``key``; None if it is not made of them."""
+    if key.startswith(start) and key.endswith(end) and len(key) >= len(start) + len(end):
+        return key[len(start) : len(key) - len(end)]
+    return None
+
+
+def _milli(text: str | None) -> int | None:
+    """A stored number in thousandths; None: there is none."""
+    if text is None or not _NUMBER.fullmatch(text):
+        return None
+    number = Decimal(text)
+    return round(number * 1000) if 0 <= number <= NUMBER_MAX else None
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------
+
+
+def _check_key(key: str) -> None:
+    if not key:
+        raise InvalidConfigError("a config key is empty: give it a name")
+    if _CONTROL.search(key):
+        raise InvalidConfigError(f"config key {_shown(key)} contains control characters: use printable ones")
+    _check_length("a config key", key, CONFIG_KEY_BYTES_MAX)
+    if key.startswith(_DOT):
+        _check_throttle_key(key, key[len(_DOT) :])
+    elif key.startswith(_COLON):
+        _check_throttle_key(key, _bucket_of(key))
+    elif (namespace := _between(_NAMESPACE, key, _PER_MINUTE)) is not None and not _NAMESPACE_NAME.fullmatch(namespace):
+        raise InvalidConfigError(f"config key {key!r}: {namespace!r} can't be a namespace, those are made of [A-Za-z0-9._-]")
+
+
+def _check_throttle_key(key: str, throttle_key: str | None) -> None:
+    if not throttle_key:
+        raise InvalidConfigError(f"config key {key!r}: use throttle:KEY:rate, throttle:KEY:burst or throttle.KEY")
+    _check_length("a throttle key", throttle_key, THROTTLE_KEY_BYTES_MAX)
+
+
+def _checked(key: str, value: str) -> str:
+    """The value as it is stored; :class:`InvalidConfigError` if ``key`` is to be a number and ``value`` is none."""
+    namespace = _between(_NAMESPACE, key, _PER_MINUTE)
+    if not key.startswith(_COLON) and namespace is None:
+        return value
+    text = value.strip()
+    if len(text) > NUMBER_CHARACTERS_MAX or not _NUMBER.fullmatch(text):
+        raise InvalidConfigError(f"{key!r} = {_shown(value)}: that is no finite number, give one such as 10 or 0.5")
+    number = Decimal(text)
+    least = NUMBER_MIN if namespace is None else PER_MINUTE_MIN
+    if not (least <= number <= NUMBER_MAX or (number == 0 and namespace is None)):
+        zero = "0 or " if namespace is None else ""
+        raise InvalidConfigError(f"{key!r} = {_shown(value)}: use {zero}a number from {least} to {NUMBER_MAX}")
+    return text
+
+
+def _check_length(what: str, text: str, bytes_max: int) -> None:
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidConfigError(f"{what} {_shown(text)} is no valid Unicode") from None
+    if length > bytes_max:
+        raise InvalidConfigError(f"{what} of {length} bytes ({_shown(text)}): at most {bytes_max}")
+
+
+def _check_room(changes: Mapping[str, str | None], config: Config) -> None:
+    if len(config) + sum(key not in config for key in changes) > CONFIG_KEYS_MAX:
+        raise InvalidConfigError(f"the config has {len(config)} keys already, at most {CONFIG_KEYS_MAX}: delete some")
+    held_bytes = _bytes_in(config) + sum(len(key) + len(value or "") for key, value in changes.items())
+    if held_bytes > CONFIG_BYTES_MAX:
+        raise InvalidConfigError(f"the config would have {held_bytes} bytes, at most {CONFIG_BYTES_MAX}: delete some keys")
+
+
+def _bytes_in(config: Config) -> int:
+    characters = sum(map(len, config)) + sum(map(len, config.values()))
+    if 4 * characters <= CONFIG_BYTES_MAX // 2:  # no character has more than 4: no need to look closer
+        return characters
+    return sum(len(key.encode()) + len(value.encode()) for key, value in config.items())
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:57]!r}…"
