@@ -1,0 +1,95 @@
+"""The circuit breaker of a queue's hooks: scripts that keep failing must not keep costing.
+
+After ``threshold`` failures in a row, over both hooks of the queue, its hooks are bypassed for ``cooldown_ms``. Then they are
+tried again, on trial: one more failure opens the breaker again at once, one success closes it for good. (The usual "half
+open" state. Starting over with a full threshold would let a hopeless script burn that many time limits every cooldown.)
+
+A batch may open the breaker in its middle: :class:`GuardedHooks` runs hooks piecewise, so that exactly the messages behind
+the failure that opened it go without hooks. In the usual case that is one call per batch.
+"""
+
+from collections.abc import Sequence
+
+from fila_worker.core.hooks import NO_CHANGE, RETRY, EnqueueDecision, Failure, FailureDecision, HookFailed, Hooks
+
+
+class Breaker:
+    """Counts failures in a row. Invariant: ``failures_left >= 1`` whenever it allows a run."""
+
+    __slots__ = ("cooldown_ms", "failures", "open_until_ms", "threshold")
+
+    def __init__(self, threshold: int, cooldown_ms: int) -> None:
+        self.threshold = max(1, threshold)
+        self.cooldown_ms = cooldown_ms
+        self.failures = 0
+        """In a row, up to now. One less than ``threshold`` while on trial."""
+        self.open_until_ms = 0
+        """Hooks are bypassed until then; a time that has passed, or 0: they are not."""
+
+    @property
+    def failures_left(self) -> int:
+        """How many more in a row open it."""
+        return self.threshold - self.failures
+
+    def allows(self, now_ms: int) -> bool:
+        """Whether hooks may run."""
+        return now_ms >= self.open_until_ms
+
+    def succeeded(self) -> None:
+        """A hook did what it should."""
+        self.failures = 0
+        self.open_until_ms = 0
+
+    def failed(self, now_ms: int) -> None:
+        """A hook failed."""
+        self.failures += 1
+        if self.failures >= self.threshold:
+            self.failures = self.threshold - 1
+            self.open_until_ms = now_ms + self.cooldown_ms
+
+
+class GuardedHooks:
+    """A queue's hooks behind its breaker. The answers are as many as the questions: a bypassed hook changes nothing."""
+
+    __slots__ = ("_failed", "breaker", "hooks", "last_failure")
+
+    def __init__(self, hooks: Hooks, breaker: Breaker) -> None:
+        self.hooks = hooks
+        self.breaker = breaker
+        self.last_failure = ""
+        """Why the last run that failed did; empty: none has."""
+        self._failed = hooks.failed
+
+    def on_enqueue(
+        self, headers: Sequence[bytes], payload_sizes: Sequence[int], now_ms: int
+    ) -> list[EnqueueDecision | HookFailed]:
+        """What the script decides for each message; NO_CHANGE where the breaker is open."""
+        decisions: list[EnqueueDecision | HookFailed] = []
+        done = 0
+        while done < len(headers) and self.breaker.allows(now_ms):
+            decisions += self.hooks.on_enqueue(headers[done:], payload_sizes[done:], self.breaker.failures_left)
+            self._note(decisions[done:], now_ms)
+            done = len(decisions)
+        return decisions + [NO_CHANGE] * (len(headers) - done)
+
+    def on_failure(self, failures: Sequence[Failure], now_ms: int) -> list[FailureDecision | HookFailed]:
+        """What the script decides for each failed attempt; RETRY where the breaker is open."""
+        decisions: list[FailureDecision | HookFailed] = []
+        done = 0
+        while done < len(failures) and self.breaker.allows(now_ms):
+            decisions += self.hooks.on_failure(failures[done:], self.breaker.failures_left)
+            self._note(decisions[done:], now_ms)
+            done = len(decisions)
+        return decisions + [RETRY] * (len(failures) - done)
+
+    def _note(self, outcomes: Sequence[object], now_ms: int) -> None:
+        if self._failed == self.hooks.failed:
+            self.breaker.succeeded()
+            return
+        self._failed = self.hooks.failed
+        for outcome in outcomes:
+            if type(outcome) is HookFailed:
+                self.last_failure = outcome.text
+                self.breaker.failed(now_ms)
+            else:
+                self.breaker.succeeded()

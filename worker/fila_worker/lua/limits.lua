@@ -1,0 +1,210 @@
+-- The limits of a run, whatever a script does.
+--
+-- A count hook looks at the run every WINDOW instructions. Once a limit is hit it looks after every single one and raises
+-- again, so that no pcall outlives it, until control is back in the driver. Elapsed time only rules a verdict out, cheaply;
+-- the verdict is CPU time, so that a busy machine fails no good script. Between two looks a script can do only as much as
+-- that many instructions can: little while memory is small (comparing two strings of 400 KB can take 2 ms, short ones
+-- nanoseconds), so the window shrinks as memory grows.
+
+local engine = ...
+local sethook, getinfo, memory_kb = debug.sethook, debug.getinfo, collectgarbage
+local error, pcall, type, find, floor = error, pcall, type, string.find, math.floor
+local clock, cpu_clock, timeout_s = engine.clock, engine.cpu_clock, engine.timeout_ms / 1000
+
+local WINDOW = 100 -- a look costs 0.15 µs, as much as 20 instructions
+local WINDOW_MIN = 2
+local ROOMY_KB = 160 -- beyond the empty sandbox; garbage seldom comes to more
+local NO_MEMORY = "not enough memory" -- Lua's own text
+local PCALL_DEPTH_MAX = 40
+
+local run = { at = 0, instructions = 0 } -- at: the number of the run, set by the driver
+local drivers = {} -- the functions that run a script, and are left alone when one is stopped
+local empty_kb, base_kb, roomy_kb = 0, 0, 0 -- of the empty sandbox; with the messages in it; and some more
+local kept_kb = 0 -- when garbage was last collected here
+local window = WINDOW
+local seen, timed, started, cpu_started -- the run last looked at, and timed; since when, in real time and CPU time
+local stopped -- the text of the limit that was hit
+local adaptive -- whether the hook's window follows memory
+local paused, cpu_paused, suspicious -- unwatched runs: the time at the last pause; whether the one before took long
+
+local function where()
+  for level = 3, 12 do
+    local frame = getinfo(level, "Sl")
+    if not frame then return "" end
+    if find(frame.source, "^=on_") and frame.currentline > 0 then return frame.short_src .. ":" .. frame.currentline .. ": " end
+  end
+  return ""
+end
+
+local function halt()
+  local frame = getinfo(2, "f")
+  if frame and drivers[frame.func] then return end
+  error(stopped, 0)
+end
+
+local function stop(text)
+  local frame = getinfo(4, "f") -- what the hook interrupted
+  if frame and drivers[frame.func] then return end -- the run is over
+  local ok, place = pcall(where) -- which needs memory
+  stopped = ok and place .. text or text
+  sethook(halt, "", 1)
+  error(stopped, 0)
+end
+
+local function stop_for_memory()
+  run.out_of_memory = true
+  stop(engine.memory_text)
+end
+
+-- Has the run's time come? A run is timed from its second look on: most have none.
+local function look_at_time()
+  local now = clock()
+  if timed ~= seen then
+    timed, started, cpu_started = seen, now, nil
+  elseif now - started > timeout_s / 4 then
+    local cpu = cpu_clock()
+    if not cpu_started then
+      cpu_started = cpu
+    elseif cpu - cpu_started > timeout_s then
+      stop(engine.timeout_text)
+    end
+  end
+end
+
+local tick, close_tick
+
+-- The more memory, the closer the next look.
+local function adapt()
+  local used_kb, fitting = memory_kb("count"), WINDOW
+  if used_kb > roomy_kb and used_kb > kept_kb + ROOMY_KB then
+    memory_kb("collect") -- garbage, even of another run, should slow nobody down
+    used_kb = memory_kb("count")
+    kept_kb = used_kb
+  end
+  if used_kb > roomy_kb then
+    local ratio = ROOMY_KB / (used_kb - base_kb)
+    fitting = floor(WINDOW * ratio * ratio)
+    if fitting < WINDOW_MIN then fitting = WINDOW_MIN end
+  end
+  if fitting ~= window then
+    window = fitting
+    sethook(window == WINDOW and tick or close_tick, "", window)
+  end
+end
+
+tick = function()
+  local at = run.at
+  if at ~= seen then
+    seen = at
+    if memory_kb("count") < roomy_kb then return end
+  end
+  look_at_time()
+  adapt()
+end
+
+close_tick = function()
+  seen = run.at
+  look_at_time()
+  adapt()
+end
+
+-- Look now: a library function is about to do much in a single instruction.
+local function check()
+  seen = run.at
+  look_at_time()
+  if adaptive then adapt() end
+end
+
+-- Let the next run begin, with all limits in force but that of memory. `messages_kb`: what the messages take.
+local function arm(messages_kb)
+  stopped, seen, timed, window, run.out_of_memory = nil, nil, nil, WINDOW, false
+  base_kb = empty_kb + messages_kb
+  roomy_kb = base_kb + ROOMY_KB
+  adaptive = run.watched
+  if adaptive then
+    sethook(tick, "", WINDOW)
+  else
+    paused = clock()
+    if suspicious then cpu_paused = cpu_clock() end
+  end
+end
+
+-- The same, and count every instruction; slow.
+local function arm_counting(messages_kb)
+  arm(messages_kb)
+  adaptive = false
+  sethook(function()
+    run.instructions = run.instructions + 1
+    if run.instructions % WINDOW == 0 then
+      seen = run.at
+      look_at_time()
+    end
+  end, "", 1)
+end
+
+-- A few messages ran unwatched: if that took the CPU time of a limit, twice, it was not to be.
+local function pause()
+  local now = clock()
+  if now - paused > timeout_s then
+    local cpu = cpu_clock()
+    if suspicious and cpu - cpu_paused > timeout_s then
+      run.exposed = true
+      error("slow", 0)
+    end
+    suspicious, cpu_paused = true, cpu
+  end
+  paused = now
+end
+
+-- Lua nests 200 C calls. A hook cannot run where they are used up; it is an error instead. Were that caught close by, a loop
+-- around it would never be looked at. From PCALL_DEPTH_MAX on the way there takes longer than a window.
+local function refuse_deep()
+  if getinfo(PCALL_DEPTH_MAX, "l") then
+    error(where() .. "pcall in more than " .. PCALL_DEPTH_MAX .. " nested calls is not allowed in hooks", 0)
+  end
+end
+
+-- What pcall returns, unless a limit was hit: then nobody catches it.
+local function settle(ok, ...)
+  if ok then return true, ... end
+  if stopped then error(stopped, 0) end
+  if (...) == NO_MEMORY then stop_for_memory() end
+  return false, ...
+end
+
+local function settle_handled(handler, ok, ...)
+  if ok then return true, ... end
+  if stopped then error(stopped, 0) end
+  if (...) == NO_MEMORY then stop_for_memory() end
+  return false, handler(...)
+end
+
+-- The sandbox is complete: what it takes by itself does not count.
+function engine.weigh()
+  memory_kb("incremental", 200, 20, 9) -- in steps of some µs: Lua's own are so large that one collects all of a small state
+  memory_kb("collect")
+  empty_kb = memory_kb("count")
+end
+
+function engine.complain(text) error(where() .. text, 0) end
+
+function engine.pcall(f, ...)
+  refuse_deep()
+  return settle(pcall(f, ...))
+end
+
+-- The real xpcall runs its handler where the error was raised, with hooks off.
+function engine.xpcall(f, handler, ...)
+  if type(handler) ~= "function" then
+    error(where() .. "bad argument #2 to 'xpcall' (function expected, got " .. type(handler) .. ")", 0)
+  end
+  refuse_deep()
+  return settle_handled(handler, pcall(f, ...))
+end
+
+engine.run = run
+engine.drivers = drivers
+engine.arm = engine.counting and arm_counting or arm
+engine.check = check
+engine.pause = pause
+engine.no_memory = NO_MEMORY
