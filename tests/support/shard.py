@@ -26,12 +26,16 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.record import Record, open_envelope, seal_envelope, unpack_record
-from fila_worker.core.effects import Answer, Call, Push
+from fila_worker.core.effects import Answer, Call, Post, Push
+from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.invariants import check
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Store
+from fila_worker.lua import compile_hooks as compile_lua
 from fila_worker.storage.memory import MemoryStore
+
+SHARDS = 8
 
 ADMIN = b"admin"
 """A client that never consumes: what it asks keeps no consumer alive."""
@@ -47,6 +51,7 @@ class Got:
     key: str
     weight: int
     record: Record
+    throttle_keys: tuple[str, ...] = ()
 
     @property
     def payload(self) -> bytes:
@@ -76,7 +81,8 @@ def opened(delivered: Delivered) -> list[Got]:
         for index, data in enumerate(batch.records):
             key = batch.fairness_key if isinstance(batch.fairness_key, str) else batch.fairness_key[index]
             weight = batch.weight if isinstance(batch.weight, int) else batch.weight[index]
-            got.append(Got(batch.lease, index, batch.expires_ms, key, weight, unpack_record(data)))
+            throttle_keys = tuple(batch.throttle_keys[index]) if batch.throttle_keys else ()
+            got.append(Got(batch.lease, index, batch.expires_ms, key, weight, unpack_record(data), throttle_keys))
     return got
 
 
@@ -96,16 +102,24 @@ class ShardHarness:
     settings: ShardSettings = field(default_factory=ShardSettings)
     now_ms: int = 1_000_000
     checked: bool = True
+    compile_hooks: HookCompiler = compile_lua
+    index: int = 3
 
     def __post_init__(self) -> None:
         self.requests = 0
         self.pushed: dict[tuple[bytes, int], list[Got]] = {}
         self.late: dict[int, Reply | FilaError] = {}
-        self.shard = recover(self.store, self.settings, index=3, shards=8, now_ms=self.now_ms)
+        self.posted: list[Post] = []
+        """What the shard had to say to the router and to other shards."""
+        self.shard = recover(
+            self.store, self.settings, self.compile_hooks, index=self.index, shards=SHARDS, now_ms=self.now_ms
+        )
 
     def restart(self) -> None:
         """Drop the shard as a crash would, and recover another from the store."""
-        self.shard = recover(self.store, self.settings, index=3, shards=8, now_ms=self.now_ms)
+        self.shard = recover(
+            self.store, self.settings, self.compile_hooks, index=self.index, shards=SHARDS, now_ms=self.now_ms
+        )
         check(self.shard)
 
     def turn(self) -> None:
@@ -119,6 +133,8 @@ class ShardHarness:
                 self.pushed.setdefault((effect.client, effect.delivered.subscription), []).extend(got)
             elif isinstance(effect, Answer):
                 self.late[effect.call.request] = effect.reply
+            else:
+                self.posted.append(effect)
         if self.checked:
             check(self.shard)
 

@@ -12,7 +12,7 @@ import zmq
 
 import fila_worker
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
-from fila_proto_zmq.commands import Command, Fault, Leave, Pulse, Register
+from fila_proto_zmq.commands import Command, Fault, Leave, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_worker.core.effects import Effect
@@ -36,6 +36,8 @@ class Link:
         self._process = psutil.Process()
         self._requests = 0
         self.next_pulse_ms = 0
+        self._admitted = False
+        """The router has answered a registration of this process."""
         self.left = False
         """The router has confirmed that it routes nothing more here."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -53,10 +55,14 @@ class Link:
             self.socket.setsockopt(option, value)
         self.socket.connect(settings.router)
 
-    def register(self) -> None:
-        """Offer this worker's shards to the router."""
-        shards = [(shard.index, shard.epoch) for shard in self._host.shards.values()]
-        self._say(Register(self._settings.name, os.getpid(), fila_worker.__version__, shards))
+    def register(self, now_ms: int) -> None:
+        """Offer this worker's shards to the router, with what it knows of the cluster's config."""
+        host = self._host
+        shards = [(shard.index, shard.epoch) for shard in host.shards.values()]
+        host.registers(now_ms)
+        offer = Register(self._settings.name, os.getpid(), fila_worker.__version__, shards)
+        offer.config_version, offer.config, offer.parks = host.config_version, host.config, host.parks()
+        self._say(offer)
 
     def pulse(self, now_ms: int) -> None:
         """Show that the worker lives, once a second."""
@@ -72,8 +78,12 @@ class Link:
         self._requests += 1
         self.socket.send_multipart([b"", *encode_command(command, self._requests)])
 
-    def receive(self) -> list[Frame]:
-        """The clients' frames that wait, up to a turn's worth; answers to the worker itself are dealt with here."""
+    def receive(self, now_ms: int) -> list[Frame]:
+        """The clients' frames that wait, up to a turn's worth; answers to the worker itself are dealt with here.
+
+        Clients' frames that come before the first registration is answered were meant for an earlier life of this worker,
+        which knew what this one does not know yet. They are dropped: the router has answered for them.
+        """
         frames: list[Frame] = []
         bytes_read = 0
         while len(frames) < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX:
@@ -82,12 +92,12 @@ class Link:
             except zmq.Again:
                 break
             frame: Frame = [part.bytes if len(part) < COPY_BYTES_MAX else part.buffer for part in parts]
-            if frame[0] or not self._is_for_us(frame):
+            if self._admitted if frame[0] else not self._is_for_us(frame, now_ms):
                 frames.append(frame)
                 bytes_read += len(frame[-1])
         return frames
 
-    def _is_for_us(self, frame: Frame) -> bool:
+    def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
         """Deal with the router's answer to what this worker said; False if it is a request of the router's."""
         try:
             header = unpack_header(frame[1])
@@ -95,11 +105,17 @@ class Link:
             return False
         if header.flags & ERROR and header.opcode == Register.opcode:
             raise from_fault(decode_body(Fault, frame[3]))  # somebody has these shards with a later epoch
+        if not header.flags & REPLY:
+            return False
         if header.flags & ERROR:
-            self.register()
-        if header.opcode == Leave.opcode:
+            if header.opcode == Pulse.opcode:
+                self.register(now_ms)
+        elif header.opcode == Register.opcode:
+            self._admitted = True
+            self._host.registered(decode_body(Registered, frame[3]), now_ms)
+        elif header.opcode == Leave.opcode:
             self.left = True
-        return bool(header.flags & REPLY)
+        return True
 
     def send(self, effects: list[Effect]) -> None:
         """Send a committed turn's effects."""

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -16,11 +17,15 @@ from fila_worker.core.recovery import recover
 from fila_worker.core.shard import Shard
 from fila_worker.host import Host
 from fila_worker.link import Link
+from fila_worker.lua import compile_hooks
 from fila_worker.settings import WorkerSettings
 from fila_worker.storage.rocks import RocksStore, SharedMemory
 
 IDLE_MS: Final = 1000
 """The longest sleep: the pulse's rhythm."""
+
+LOOK_MS: Final = 1000
+"""How often the room on the disk is measured."""
 
 LEAVE_MS: Final = 1000
 """How long a stopping worker waits for the router, which may be gone itself, to let it go."""
@@ -63,13 +68,14 @@ class StopSignal:
 def open_host(settings: WorkerSettings, now_ms: int) -> Host:
     """Open and recover the shards that the settings name; :class:`StorageError` if one cannot be."""
     memory = SharedMemory()
-    return Host([_open_shard(settings, index, memory, now_ms) for index in settings.shards], settings.shards_total)
+    shards = [_open_shard(settings, index, memory, now_ms) for index in settings.shards]
+    return Host(shards, settings.shards_total, now_ms)
 
 
 def _open_shard(settings: WorkerSettings, index: int, memory: SharedMemory, now_ms: int) -> Shard:
     path = Path(settings.data_dir) / f"shard-{index:04d}"
     store = RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
-    return recover(store, settings.for_shards(), index=index, shards=settings.shards_total, now_ms=now_ms)
+    return recover(store, settings.for_shards(), compile_hooks, index=index, shards=settings.shards_total, now_ms=now_ms)
 
 
 def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> None:
@@ -82,20 +88,26 @@ def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> None:
     host = open_host(settings, clock.now_ms())
     link = Link(settings, host)
     _spare_the_collector()
-    link.register()
-    _serve(host, link, clock, stop)
+    link.register(clock.now_ms())
+    _serve(host, link, clock, stop, Path(settings.data_dir))
     _leave(host, link, clock)
     link.close()
     host.close()
 
 
-def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal) -> None:
+def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal, data_dir: Path) -> None:
     poller = zmq.Poller()
     poller.register(link.socket, zmq.POLLIN)
     for descriptor in stop.descriptors:
         poller.register(descriptor, zmq.POLLIN)
+    look_again_ms = 0
     while not stop.requested:
         now_ms = clock.now_ms()
+        if now_ms >= look_again_ms:
+            look_again_ms = now_ms + LOOK_MS
+            host.measured(shutil.disk_usage(data_dir).free)
+            for line in host.notices():
+                print(line, file=sys.stderr, flush=True)
         due = host.next_due(now_ms)
         for source, _ in poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)):
             if isinstance(source, int):
@@ -104,7 +116,7 @@ def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal) -> None:
 
 
 def _turn(host: Host, link: Link, now_ms: int) -> None:
-    for frame in link.receive():
+    for frame in link.receive(now_ms):
         host.accept(frame, now_ms)
     link.send(host.turn(now_ms))
     link.pulse(now_ms)

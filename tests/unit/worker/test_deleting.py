@@ -192,3 +192,27 @@ def test_what_was_made_after_the_last_queue_was_deleted_is_something_else(shard:
     shard.create("other")
     shard.pass_time(60_000)
     assert shard.counts("other") == (0, 0, 0)
+
+
+def test_only_its_own_lanes_are_emptied(shard: ShardHarness) -> None:
+    shard.create("r")
+    for number in range(12):
+        for queue in ("q", "r", "r") if number % 3 else ("q", "q"):
+            shard.enqueue(b"x", queue=queue, key=f"{queue}{number}", throttle_keys=[["t"]] if number % 2 else [])
+            shard.enqueue(b"later", queue=queue, key=f"{queue}{number}", delay_ms=1_000)
+    before = shard.counts("r")
+    shard.ask(DeleteQueue())
+    shard.restart()
+    assert shard.counts("r") == before
+    shard.pass_time(1_000)
+    assert len(shard.receive(99, "r")) == sum(before)
+
+
+def test_the_number_of_a_queue_is_never_used_again(shard: ShardHarness) -> None:
+    numbers = set()
+    for _ in range(3):
+        numbers.add(shard.shard.queues["q"].id)
+        shard.ask(DeleteQueue())
+        shard.restart()
+        shard.create("q")
+    assert len(numbers | {shard.shard.queues["q"].id}) == 4

@@ -19,7 +19,7 @@ class Backlog:
         self._queue = Queue(1, "q", QueueOptions())
 
     def add(self, name: str, count: int, weight: int = 1) -> None:
-        key = self.keys.setdefault(name, FairnessKey(name, self._queue, len(self.keys)))
+        key = self.keys.setdefault(name, FairnessKey(name, self._queue))
         key.weight = weight
         self.left[name] = self.left.get(name, 0) + count
         if not key.active:
@@ -34,7 +34,7 @@ class Backlog:
         while len(served) < count and (key := self.ring.current or self.ring.begin_turn()):
             served += key.name
             self.left[key.name] -= 1
-            key.credit -= 1
+            key.credit -= 1000
             if not self.left[key.name]:
                 self.ring.leave(key)
             elif key.credit <= 0:
@@ -177,9 +177,9 @@ def test_a_deficit_is_what_is_left_of_the_round(backlog: Backlog) -> None:
     backlog.add("a", 99, weight=2)
     key = backlog.keys["a"]
     assert key.deficit(quantum=10) == 20
-    key.delivered += 7
+    key.spent += 7000
     assert key.deficit(quantum=10) == 13
-    key.delivered += 15
+    key.spent += 15_000
     assert key.deficit(quantum=10) == 18
     backlog.drop("a")
     assert key.deficit(quantum=10) == 0

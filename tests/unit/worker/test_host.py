@@ -8,30 +8,48 @@ from hypothesis import strategies as st
 from fila_proto_zmq.codec import decode_body, encode_body, encode_command
 from fila_proto_zmq.commands import (
     BY_OPCODE,
+    Appoint,
+    Appointed,
     Command,
+    ConfigChange,
+    ConfigValues,
     CreateQueue,
     Delivered,
     Done,
     Enqueue,
     Enqueued,
     Fault,
+    GetConfig,
     GetQueueStats,
+    Grant,
+    Grants,
+    ListConfig,
     ListQueues,
+    Park,
+    PutConfig,
     QueueList,
     QueueOptions,
     Receive,
+    Registered,
     Reply,
+    SetConfig,
     Settle,
     Subscribe,
+    Tokens,
+    Transfer,
+    TransferMessages,
     Verb,
 )
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.effects import Post
 from fila_worker.core.invariants import check
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
+from fila_worker.core.shard import Shard
 from fila_worker.host import Host
+from fila_worker.lua import compile_hooks
 from fila_worker.storage.memory import MemoryStore
 from tests.unit.protocol.vectors import BODIES
 
@@ -42,14 +60,16 @@ NAMES = {shard: next(name for name in map("q{}".format, range(99)) if shard_of(n
 CLIENT = b"\x01client"
 
 
+def recovered(index: int) -> Shard:
+    return recover(MemoryStore(), ShardSettings(), compile_hooks, index=index, shards=SHARDS_TOTAL, now_ms=0)
+
+
 class HostHarness:
     """A host of three shards of four, on a virtual clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, *here: int) -> None:
         self.now_ms = 1_000_000
-        settings = ShardSettings()
-        shards = [recover(MemoryStore(), settings, index=index, shards=SHARDS_TOTAL, now_ms=0) for index in HERE]
-        self.host = Host(shards, SHARDS_TOTAL)
+        self.host = Host([recovered(index) for index in here or HERE], SHARDS_TOTAL)
         self.requests = 0
 
     def exchange(self, *frames: list[bytes]) -> list[list[bytes]]:
@@ -92,7 +112,7 @@ def queue(host: HostHarness) -> str:
 def test_a_queue_is_served_by_its_shard(host: HostHarness) -> None:
     for shard in HERE:
         assert host.ask(CreateQueue(QueueOptions()), NAMES[shard]) == Done()
-        assert list(host.host.shards[shard].queues) == [NAMES[shard] + ".dlq", NAMES[shard]]
+        assert set(host.host.shards[shard].queues) == {NAMES[shard], NAMES[shard] + ".dlq"}
     assert host.host.queues == 3
 
 
@@ -142,6 +162,146 @@ def test_the_next_timer_is_the_earliest_of_all_shards(host: HostHarness) -> None
     assert host.host.next_due(host.now_ms) == 4_000
 
 
+# --- the cluster's word -----------------------------------------------------------------------------------------------
+
+
+def versions(host: HostHarness) -> set[int]:
+    return {shard.config_version for shard in host.host.shards.values()}
+
+
+def tell(host: HostHarness, command: Command, request: int = 0) -> list[list[bytes]]:
+    """A frame of the router's own."""
+    return host.exchange([b"", *encode_command(command, request)])
+
+
+def test_the_config_is_set_on_shard_0_and_shown_in_both_spellings(host: HostHarness) -> None:
+    assert host.ask(SetConfig("throttle.api", "10,20"), "") == ConfigChange(
+        1, {"throttle:api:rate": "10", "throttle:api:burst": "20"}, False
+    )
+    assert host.ask(GetConfig("throttle:api:burst"), "") == ConfigValues({"throttle:api:burst": "20"})
+    assert host.ask(GetConfig("throttle.api"), "") == ConfigValues({"throttle.api": "10,20"})
+    assert host.ask(GetConfig("nothing"), "") == ConfigValues({})
+    assert host.ask(ListConfig("throttle:"), "") == ConfigValues({"throttle:api:burst": "20", "throttle:api:rate": "10"})
+    assert host.ask(SetConfig("throttle.api", None), "") == ConfigChange(
+        2, {"throttle:api:rate": None, "throttle:api:burst": None}, True
+    )
+    assert host.ask(ListConfig(), "") == ConfigValues({})
+
+
+def test_a_config_that_cannot_be_is_refused_and_the_old_one_stays(host: HostHarness) -> None:
+    host.ask(SetConfig("throttle:api:rate", "10"), "")
+    refusal = host.ask(SetConfig("throttle:api:rate", "nan"), "")
+    assert isinstance(refusal, Fault)
+    assert (refusal.code, "'nan'" in refusal.text) == ("INVALID_CONFIG", True)
+    assert host.ask(GetConfig("throttle:api:rate"), "") == ConfigValues({"throttle:api:rate": "10"})
+
+
+def test_a_host_without_shard_0_sets_nothing() -> None:
+    host = HostHarness(2, 3)
+    refusal = host.ask(SetConfig("a", "1"), "")
+    assert isinstance(refusal, Fault)
+    assert refusal.code == "SHARD_UNAVAILABLE"
+    assert host.ask(GetConfig("a"), "") == ConfigValues({})
+
+
+def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: HostHarness) -> None:
+    (frame,) = tell(host, PutConfig(3, {"a": "1"}), 3)
+    assert frame[:2] == [b"", pack_header(PutConfig.opcode, 3, REPLY)]
+    assert versions(host) == {3}
+    tell(host, PutConfig(5, {"b": "2"}, whole=True), 5)
+    assert [shard.config for shard in host.host.shards.values()] == [{"b": "2"}] * 3
+    tell(host, PutConfig(4, {"a": "3"}), 4)  # late: what is newer stays
+    assert host.host.config == {"b": "2"}
+
+
+def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks() -> None:
+    ahead, behind = (recovered(index) for index in (0, 2))
+    ahead.put_config(4, {"a": "1"}, False, 0)
+    ahead.park({"api": 5_000}, 0)
+    behind.put_config(2, {"a": "0", "old": "x"}, False, 0)
+    behind.park({"api": 9_000, "sms": 7_000}, 0)
+    host = Host([ahead, behind], SHARDS_TOTAL, 0)
+    assert (host.config_version, host.config) == (4, {"a": "1"})
+    assert behind.config == {"a": "1"}
+    assert ahead.parks() == behind.parks() == host.parks() == {"api": 9_000, "sms": 7_000}
+
+
+def test_what_a_registration_brings_is_for_every_shard(host: HostHarness) -> None:
+    host.host.registered(Registered(2, {"a": "1"}, {"api": host.now_ms + 1}), host.now_ms)
+    assert versions(host) == {2}
+    assert {tuple(shard.parks()) for shard in host.host.shards.values()} == {("api",)}
+    host.host.registered(Registered(2), host.now_ms)
+    assert host.host.config == {"a": "1"}
+
+
+def test_a_park_of_the_router_is_for_every_shard_and_not_told_again(host: HostHarness) -> None:
+    assert tell(host, Park({"api": host.now_ms + 1000})) == []
+    assert [shard.parks() for shard in host.host.shards.values()] == [{"api": host.now_ms + 1000}] * 3
+
+
+def test_a_park_of_a_shard_is_told_to_its_neighbours_and_to_the_router(host: HostHarness) -> None:
+    park = Park({"api": host.now_ms + 1000})
+    host.host.shards[2].effects.append(Post(park))
+    assert host.exchange() == [[b"", *encode_command(park, 0)]]
+    assert host.host.next_due(host.now_ms) == 0
+    assert host.exchange() == []
+    assert [shard.parks() for shard in host.host.shards.values()] == [park.parks] * 3
+
+
+def test_what_a_shard_says_to_another_host_s_goes_to_the_router(host: HostHarness) -> None:
+    appoint = Appoint(1, 2, 5, NAMES[1])
+    host.host.shards[2].effects.append(Post(appoint))
+    assert host.exchange() == [[b"", pack_header(Appoint.opcode), b"", encode_body(appoint)]]
+    assert host.host.next_due(host.now_ms) is None
+
+
+def test_what_a_shard_says_to_its_neighbour_does_not_leave_the_process(host: HostHarness) -> None:
+    host.ask(CreateQueue(QueueOptions()), NAMES[0])
+    host.host.shards[2].effects.append(Post(Appoint(0, 2, 5, NAMES[0])))
+    assert host.exchange() == []
+    assert host.host.next_due(host.now_ms) == 0
+    assert host.exchange() == []  # the neighbour's answer is on its way back
+    assert host.host.next_due(host.now_ms) == 0
+    assert host.exchange() == []
+    assert host.host.next_due(host.now_ms) is None
+
+
+def test_what_a_neighbour_cannot_read_is_dropped(host: HostHarness) -> None:
+    damaged = Transfer(NAMES[0], "default", 1, [], False, b"damaged")
+    host.host.shards[2].effects.append(Post(TransferMessages(0, 2, 1, [damaged])))
+    assert host.exchange() == host.exchange() == []
+    assert tell(host, TransferMessages(0, 1, 1, [damaged])) == []
+
+
+def test_another_host_s_shard_is_answered_over_the_router(host: HostHarness) -> None:
+    host.ask(CreateQueue(QueueOptions()), NAMES[0])
+    answers = tell(host, Appoint(0, 1, 5, NAMES[0])) + tell(host, Appoint(0, 1, 6, "unknown"))
+    assert [decode_body(Appointed, frame[3]) for frame in answers] == [Appointed(1, 0, 5, True), Appointed(1, 0, 6, False)]
+    assert all(frame[:3] == [b"", pack_header(Appointed.opcode), b""] for frame in answers)
+
+
+def test_tokens_are_asked_for_spent_and_reported(host: HostHarness) -> None:
+    name = NAMES[2]
+    tell(host, PutConfig(1, {"throttle:api:rate": "10"}), 1)
+    host.ask(CreateQueue(QueueOptions()), name)
+    host.ask(Enqueue([seal_envelope(b"x")], throttle_keys=[["api"]]), name)
+    (asking,) = host.exchange([CLIENT, *encode_command(Receive(1, 5_000), 9, name)])
+    asked = decode_body(Tokens, asking[3])
+    assert (asking[:3], asked.shard) == ([b"", pack_header(Tokens.opcode), b""], 2)
+    (want,) = asked.wants
+    assert (want.keys, want.least, want.consumed) == (["api"], 1_000_000, 0)
+    assert tell(host, Grants(3, asked.session, [Grant(["api"], 1_000_000)])) == []  # another shard's
+    assert tell(host, Grants(1, asked.session, [Grant(["api"], 1_000_000)])) == []  # nobody's here
+    sent = {frame[0]: frame for frame in tell(host, Grants(2, asked.session, [Grant(["api"], 1_000_000)]))}
+    assert len(decode_body(Delivered, sent[CLIENT][3]).batches[0].records) == 1
+    assert [want.consumed for want in decode_body(Tokens, sent[b""][3]).wants] == [1_000_000]
+
+
+def test_the_room_on_the_disk_is_every_shard_s(host: HostHarness) -> None:
+    host.host.measured(12_345)
+    assert {shard.free_disk_bytes for shard in host.host.shards.values()} == {12_345}
+
+
 # --- bad frames -------------------------------------------------------------------------------------------------------
 
 
@@ -180,10 +340,16 @@ def test_a_command_without_a_queue_is_refused(host: HostHarness, command: Comman
     assert (refusal.code, "routing key" in refusal.text) == ("INVALID_ARGUMENT", True)
 
 
-@pytest.mark.parametrize("opcode", [1, 60, 80, 81, 82])
+@pytest.mark.parametrize("opcode", [1, 60, *(opcode for opcode in BY_OPCODE if opcode >= 80)])
 def test_what_is_for_the_router_is_refused(host: HostHarness, queue: str, opcode: int) -> None:
     body = next(body for body in BODIES if isinstance(body.struct, BY_OPCODE[opcode]))
     assert fault(host, opcode, queue.encode(), bytes.fromhex(body.hex)).code == "INVALID_FRAME"
+
+
+@pytest.mark.parametrize("opcode", [84, 85, 86, 90, 91, 92, 93, 200])
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x90", b"\x94\x07\x01\x01\x90"])
+def test_nonsense_that_nobody_waits_for_is_not_answered(host: HostHarness, opcode: int, body: bytes) -> None:
+    assert host.exchange([b"", pack_header(opcode), b"", body]) == []
 
 
 @pytest.mark.parametrize("key", [b"\xff\xfe", b"\xc3", b"a" * 100_000, "größe".encode(), b"\0"])
@@ -227,28 +393,37 @@ def test_no_values_of_the_right_types_can_break_a_shard(data: st.DataObject) -> 
     name = NAMES[0]
     host.ask(CreateQueue(QueueOptions()), name)
     for _ in range(data.draw(st.integers(1, 6))):
-        opcode, fields = data.draw(
-            st.sampled_from([10, 11, 13, 20, 30, 31, 32, 40, 41, 50]).flatmap(lambda op: st.tuples(st.just(op), FIELDS[op]))
-        )
+        opcode, fields = data.draw(st.sampled_from(list(FIELDS)).flatmap(lambda op: st.tuples(st.just(op), FIELDS[op])))
         host.exchange([CLIENT, pack_header(opcode, 5), name.encode(), encode_body(fields)])
         host.now_ms += data.draw(st.sampled_from([0, 1, 20_000]))
 
 
+keys = st.lists(st.lists(texts, max_size=3), max_size=3)
 columns = extreme | st.lists(extreme, min_size=2, max_size=2)
 FIELDS = {
     10: st.tuples(st.tuples(st.none() | extreme, st.none() | extreme)),
     11: st.tuples(st.booleans()),
     13: st.tuples(texts),
+    14: st.tuples(st.lists(st.none() | extreme, min_size=2, max_size=2), st.lists(st.sampled_from(["max_attempts", "x"]))),
+    15: st.tuples(st.none() | texts),
+    16: st.tuples(st.booleans(), st.none() | texts),
+    17: st.tuples(extreme, st.none() | st.tuples(extreme, extreme), st.none() | texts, st.none() | texts),
+    18: st.tuples(extreme, extreme),
     20: st.tuples(
         st.lists(st.binary(max_size=6) | st.just(bytes(9)), min_size=2, max_size=2),
-        texts | st.lists(texts, min_size=2, max_size=2), columns, columns, columns, columns, columns,
+        texts | st.lists(texts, min_size=2, max_size=2), columns, columns, columns, columns, columns, keys, columns, columns,
+        texts | st.lists(texts, min_size=2, max_size=2),
     ),
     30: st.tuples(extreme, extreme),
     31: st.tuples(extreme, extreme, st.lists(extreme, max_size=3)),
     32: st.tuples(extreme),
-    40: st.tuples(st.integers(0, 6), fences, texts, st.none() | st.binary(max_size=4), extreme),
+    36: st.tuples(extreme),
+    40: st.tuples(st.integers(0, 7), fences, texts, st.none() | st.binary(max_size=4), extreme),
     41: st.tuples(fences, extreme),
     50: st.tuples(extreme, st.none() | texts),
+    70: st.tuples(texts, st.none() | texts),
+    71: st.tuples(texts),
+    72: st.tuples(texts),
 }  # fmt: skip
 
 

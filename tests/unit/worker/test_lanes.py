@@ -17,7 +17,7 @@ from tests.support.shard import ShardHarness
 
 @pytest.fixture
 def lane() -> Lane:
-    return FairnessKey("k", Queue(1, "q", QueueOptions()), 7).lane
+    return Lane(7, FairnessKey("k", Queue(1, "q", QueueOptions())))
 
 
 def place(lane: Lane, number: int) -> bytes:
@@ -111,7 +111,7 @@ def test_a_cleared_lane_is_empty(lane: Lane) -> None:
 
 
 def lane_of(shard: ShardHarness, key: str = "default") -> Lane:
-    return shard.shard.queues["q"].keys[key].lane
+    return shard.shard.queues["q"].keys[key].lanes[()]
 
 
 def in_memory(shard: ShardHarness, key: str = "default") -> int:

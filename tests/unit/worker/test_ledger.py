@@ -178,7 +178,7 @@ def test_a_dead_letter_that_comes_before_all_is_found_after_folds_and_restarts(m
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> ShardHarness:
     """A shard that remembers two idle fairness keys of a queue."""
-    monkeypatch.setattr(state, "IDLE_KEYS_MAX", 2)
+    monkeypatch.setattr(state, "IDLE_LANES_MAX", 2)
     shard = ShardHarness()
     shard.create()
     return shard

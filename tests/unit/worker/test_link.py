@@ -7,13 +7,15 @@ import pytest
 import zmq
 
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
-from fila_proto_zmq.commands import Command, Done, GetQueueStats, Leave, ListQueues, Pulse, Register, Registered
+from fila_proto_zmq.commands import Command, Done, GetQueueStats, Leave, ListQueues, Park, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.frames import pack_header, unpack_header
+from fila_worker.core.effects import Post
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.host import Host
 from fila_worker.link import DRAIN_FRAMES_MAX, PULSE_MS, Link
+from fila_worker.lua import compile_hooks
 from fila_worker.settings import WorkerSettings
 from fila_worker.storage.memory import MemoryStore
 
@@ -28,7 +30,7 @@ class RouterSide:
         self.socket = zmq.Context.instance().socket(zmq.ROUTER)
         self.socket.bind(endpoint)
         settings = WorkerSettings(name="worker-7", router=endpoint, data_dir="unused", shards=[2], shards_total=4)
-        host = Host([recover(MemoryStore(), ShardSettings(), index=2, shards=4, now_ms=0)], 4)
+        host = Host([recover(MemoryStore(), ShardSettings(), compile_hooks, index=2, shards=4, now_ms=0)], 4)
         self.link = Link(settings, host)
 
     def said(self) -> list[Command]:
@@ -52,20 +54,63 @@ class RouterSide:
 @pytest.fixture
 def router() -> Iterator[RouterSide]:
     side = RouterSide()
-    side.link.register()
+    side.link.register(0)
     (offer,) = side.said()
     assert isinstance(offer, Register)
+    side.send(b"", *encode_reply(Register.opcode, 1, Registered()))
+    assert side.link.receive(0) == []
     yield side
     side.close()
 
 
 def test_a_worker_offers_its_shards_with_their_epochs() -> None:
     side = RouterSide()
-    side.link.register()
+    side.link.register(0)
     (offer,) = side.said()
     assert isinstance(offer, Register)
     assert (offer.worker, offer.shards, offer.pid > 0) == ("worker-7", [(2, 1)], True)
     side.close()
+
+
+def test_a_worker_brings_what_it_knows_of_the_cluster() -> None:
+    side = RouterSide()
+    shard = side.link._host.shards[2]
+    shard.put_config(7, {"color": "blue"}, False, 0)
+    shard.park({"api": 60_000}, 0)
+    side.link.register(0)
+    (offer,) = side.said()
+    assert isinstance(offer, Register)
+    assert (offer.config_version, offer.config, offer.parks) == (7, {"color": "blue"}, {"api": 60_000})
+    side.close()
+
+
+def test_clients_frames_that_were_meant_for_an_earlier_life_are_dropped() -> None:
+    """It may lack config that the earlier life had; the router answers for them when it reads the registration."""
+    side = RouterSide()
+    side.link.register(0)
+    side.said()
+    early, late = (pack_header(12, request) for request in (8, 9))
+    side.send(b"\x01client", early, b"q", b"\x90")
+    side.send(b"", pack_header(ListQueues.opcode, 3), b"", b"\x90")
+    assert [frame[0] for frame in side.link.receive(0)] == [b""]
+    side.send(b"", *encode_reply(Register.opcode, 1, Registered(3, {"color": "blue"}, {"api": 60_000})))
+    side.send(b"\x01client", late, b"q", b"\x90")
+    assert [frame[1] for frame in side.link.receive(0)] == [late]
+    shard = side.link._host.shards[2]
+    assert (shard.config_version, shard.config, shard.parks()) == (3, {"color": "blue"}, {"api": 60_000})
+    side.close()
+
+
+def test_a_registration_starts_a_new_session_of_tokens(router: RouterSide) -> None:
+    shard = router.link._host.shards[2]
+    before = shard.throttling.session
+    router.link.register(0)
+    assert shard.throttling.session != before
+
+
+def test_what_a_turn_posts_goes_to_the_router_itself(router: RouterSide) -> None:
+    router.link.send([Post(Park({"api": 60_000}))])
+    assert router.said() == [Park({"api": 60_000})]
 
 
 def test_a_worker_pulses_once_a_second(router: RouterSide) -> None:
@@ -78,15 +123,15 @@ def test_a_worker_pulses_once_a_second(router: RouterSide) -> None:
 
 def test_answers_to_the_worker_itself_are_not_for_its_shards(router: RouterSide) -> None:
     router.send(b"", *encode_reply(Register.opcode, 1, Registered()))
-    assert router.link.receive() == []
+    assert router.link.receive(0) == []
     router.send(b"", *encode_reply(Pulse.opcode, 2, Done()))
-    assert router.link.receive() == []
+    assert router.link.receive(0) == []
     assert router.said() == []
 
 
 def test_a_worker_that_its_router_does_not_know_registers_again(router: RouterSide) -> None:
     router.send(b"", *encode_error(Pulse.opcode, 2, ShardUnavailableError("register first")))
-    assert router.link.receive() == []
+    assert router.link.receive(0) == []
     assert [type(command) for command in router.said()] == [Register]
 
 
@@ -94,7 +139,7 @@ def test_a_refused_registration_ends_the_worker(router: RouterSide) -> None:
     """Somebody has opened its shards after it; and repeating it would be an endless talk as fast as they can."""
     router.send(b"", *encode_error(Register.opcode, 1, InvalidArgumentError("epoch 1 is outdated: stop this worker")))
     with pytest.raises(InvalidArgumentError, match="outdated"):
-        router.link.receive()
+        router.link.receive(0)
     assert router.said() == []
 
 
@@ -103,14 +148,14 @@ def test_a_worker_knows_when_its_leaving_is_confirmed(router: RouterSide) -> Non
     assert [type(command) for command in router.said()] == [Leave]
     assert not router.link.left
     router.send(b"", *encode_reply(Leave.opcode, 2, Done()))
-    assert router.link.receive() == []
+    assert router.link.receive(0) == []
     assert router.link.left
 
 
 @pytest.mark.parametrize("size", [0, 16 * 1024 - 1, 16 * 1024, 2 * 1024 * 1024])
 def test_bodies_of_any_size_arrive_whole(router: RouterSide, size: int) -> None:
     router.send(b"\x01client", pack_header(20, 9), b"q", b"\xa5" * size)
-    ((*_, body),) = router.link.receive()
+    ((*_, body),) = router.link.receive(0)
     assert bytes(body) == b"\xa5" * size
 
 
@@ -118,19 +163,19 @@ def test_bodies_of_any_size_arrive_whole(router: RouterSide, size: int) -> None:
 def test_requests_of_clients_and_of_the_router_are_for_the_shards(router: RouterSide, client: bytes) -> None:
     command = ListQueues() if not client else GetQueueStats()
     router.send(client, pack_header(command.opcode, 9), b"", b"\x90")
-    assert router.link.receive() == [[client, pack_header(command.opcode, 9), b"", b"\x90"]]
+    assert router.link.receive(0) == [[client, pack_header(command.opcode, 9), b"", b"\x90"]]
 
 
 def test_a_turn_takes_a_bounded_number_of_frames(router: RouterSide) -> None:
     for number in range(DRAIN_FRAMES_MAX + 10):
         router.send(b"\x01client", pack_header(12, number), b"q", b"\x90")
-    assert len(router.link.receive()) == DRAIN_FRAMES_MAX
-    assert len(router.link.receive()) == 10
-    assert router.link.receive() == []
+    assert len(router.link.receive(0)) == DRAIN_FRAMES_MAX
+    assert len(router.link.receive(0)) == 10
+    assert router.link.receive(0) == []
 
 
 @pytest.mark.parametrize("frame", [[], [b"\xff"], [b"", b""], [b"x" * 18, b"", b"", b""]])
 def test_nonsense_from_the_router_does_no_harm(router: RouterSide, frame: list[bytes]) -> None:
     router.send(b"", *frame)
-    for received in router.link.receive():
+    for received in router.link.receive(0):
         assert len(received) != 4 or received[0] == b""

@@ -7,10 +7,10 @@ from fila_proto_zmq.commands import Enqueue, Extend, Settle, Subscribe, Verb
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
-from fila_worker.core.recovery import recover
+from fila_worker.core.recovery import FORMAT, recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import ShardHarness, fences
+from tests.support.shard import ShardHarness, compile_lua, fences
 
 
 def payloads(got: list) -> list[bytes]:
@@ -225,7 +225,7 @@ def test_a_half_consumed_backlog_goes_on_in_order(buffer_bytes: int) -> None:
 
 
 def opened(store: MemoryStore, index: int = 3, shards: int = 8) -> int:
-    return recover(store, ShardSettings(), index=index, shards=shards, now_ms=0).epoch
+    return recover(store, ShardSettings(), compile_lua, index=index, shards=shards, now_ms=0).epoch
 
 
 def test_every_opening_has_a_higher_epoch() -> None:
@@ -245,9 +245,18 @@ def test_the_data_of_another_shard_is_refused_and_left_alone(index: int, shards:
 def test_data_of_a_later_version_is_refused() -> None:
     store = MemoryStore()
     batch = store.new_batch()
-    batch.put(b"identity", msgspec.msgpack.encode([2, 3, 8, 1]), store.families.state)
+    batch.put(b"identity", msgspec.msgpack.encode([FORMAT + 1, 3, 8, 1]), store.families.state)
     store.commit(batch)
-    with pytest.raises(StorageError, match=r"format 2.*upgrade"):
+    with pytest.raises(StorageError, match=rf"format {FORMAT + 1}.*upgrade"):
+        opened(store)
+
+
+def test_data_of_a_preview_is_refused() -> None:
+    store = MemoryStore()
+    batch = store.new_batch()
+    batch.put(b"identity", msgspec.msgpack.encode([FORMAT - 1, 3, 8, 1]), store.families.state)
+    store.commit(batch)
+    with pytest.raises(StorageError, match=r"preview.*another data directory"):
         opened(store)
 
 

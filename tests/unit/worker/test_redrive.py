@@ -1,14 +1,20 @@
 """Redrive: dead letters go back to where they came from."""
 
+from collections.abc import Callable, Sequence
+
 import msgspec
 import pytest
 
-from fila_proto_zmq.commands import QueueOptions, Redrive, Redriven, Verb
+from fila_proto_zmq.commands import QueueOptions, Redrive, Redriven, UpdateQueue, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError, QueueNotFoundError
 from fila_proto_zmq.record import pack_record, unpack_record
 from fila_worker.core import dead_letters
+from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision
 from fila_worker.core.settings import ShardSettings
+from tests.support.carrier import name_on
 from tests.support.shard import ShardHarness
+
+NAMED = name_on(3, "letters")
 
 
 def bury(shard: ShardHarness, *payloads: bytes, key: str = "default", **columns: int) -> list[str]:
@@ -124,7 +130,7 @@ def orphan(shard: ShardHarness, payload: bytes) -> None:
     for key, data in list(shard.store.scan(b"", b"\xff" * 32, messages)):
         if data.endswith(payload):
             record = unpack_record(data)
-            record.extension = msgspec.structs.replace(record.extension, source_queue="gone")
+            record.extension = msgspec.structs.replace(record.extension, source_queue="f")
             batch = shard.store.new_batch()
             batch.put(key, pack_record(record), messages)
             shard.store.commit(batch)
@@ -153,3 +159,54 @@ def test_the_options_of_the_queue_hold_again() -> None:
     shard.redrive()
     shard.nack(shard.receive())
     assert [each.attempts for each in shard.receive()] == [1]
+
+
+# --- hooks ------------------------------------------------------------------------------------------------------------
+
+
+class Rewriting:
+    """Hooks that move a message to another key, as a script could have been changed to."""
+
+    has_on_enqueue, has_on_failure, failed = True, False, 0
+
+    def __init__(self, decision: EnqueueDecision) -> None:
+        self.decision = decision
+        self.seen: list[int] = []
+
+    def on_enqueue(self, headers: Sequence[bytes], sizes: Sequence[int], failures_max: int) -> list[EnqueueDecision]:
+        self.seen += sizes
+        return [self.decision] * len(headers)
+
+    def on_failure(self, failures: Sequence[Failure], failures_max: int) -> list[FailureDecision]:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+
+def hooked(decision: EnqueueDecision) -> Callable[..., Rewriting]:
+    return lambda *args, **options: Rewriting(decision)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_hook_decides_anew(own: bool) -> None:
+    shard = ShardHarness(compile_hooks=hooked(EnqueueDecision("other", 7, ["t"], -9, 3_000, None)))
+    shard.create(NAMED)
+    shard.create("q", dead_letter=None if own else NAMED)
+    (message_id,) = bury(shard, b"four", key="acme", priority=1)
+    shard.ask(UpdateQueue(QueueOptions(on_enqueue="script"), ["on_enqueue"]))
+    shard.redrive(queue="q.dlq" if own else NAMED)
+    (got,) = shard.receive()
+    assert (got.id, got.key, got.weight, got.attempts, got.record.priority) == (message_id, "other", 7, 0, -9)
+    assert got.record.extension.cost_milli == 3_000
+    assert shard.shard.queues["q"].hooks.hooks.seen == [4]  # type: ignore[union-attr]
+
+
+def test_it_may_delay_what_comes_back() -> None:
+    shard = ShardHarness(compile_hooks=hooked(EnqueueDecision(delay_ms=5_000)))
+    shard.create("q")
+    bury(shard, b"x", priority=4)
+    shard.ask(UpdateQueue(QueueOptions(on_enqueue="script"), ["on_enqueue"]))
+    assert shard.ask(Redrive(0), "q.dlq") == Redriven(1, 0)
+    assert shard.counts() == (0, 0, 1)
+    shard.pass_time(5_000)
+    assert [each.payload for each in shard.receive()] == [b"x"]

@@ -204,7 +204,7 @@ def test_settling_for_a_queue_that_does_not_exist_is_refused(shard: ShardHarness
     ("options", "text"),
     [
         ({"verb": 0}, "unknown verb 0.*1 \\(ack\\)"),
-        ({"verb": 6}, "unknown verb 6"),
+        ({"verb": 7}, "unknown verb 7"),
         ({"verb": Verb.RETRY, "after_ms": -1}, "after -1 ms"),
         ({"verb": Verb.RETRY, "after_ms": DELAY_MS_MAX + 1}, "316224000001 ms"),
         ({"verb": Verb.NACK, "metadata": bytes(METADATA_BYTES_MAX + 1)}, "metadata of 65537 bytes"),

@@ -1,7 +1,9 @@
 """Queues come, go and are asked how they are."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from fila_proto_zmq.commands import (
     CreateQueue,
@@ -10,21 +12,25 @@ from fila_proto_zmq.commands import (
     GetQueueStats,
     KeyStats,
     ListQueues,
+    Pause,
     QueueList,
     QueueOptions,
     QueueStats,
+    ThrottleStats,
+    UpdateQueue,
 )
 from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, QueueExistsError
 from fila_proto_zmq.ids import enqueued_ms
-from fila_proto_zmq.limits import LEASE_MS_MAX, LEASE_MS_MIN
-from fila_proto_zmq.names import check_new_queue_name, dead_letter_name
+from fila_proto_zmq.names import check_new_queue_name
 from fila_proto_zmq.record import record_id
-from fila_worker.core.consuming import close_demands
-from fila_worker.core.delivery import refill
-from fila_worker.core.graveyard import purge
-from fila_worker.core.keys import pack_u32, pack_u64
-from fila_worker.core.lanes import held_bytes
+from fila_worker.core import idleness
+from fila_worker.core.appointments import appointed, ask_for_appointment, settle_dead_letters
+from fila_worker.core.incoming import add_queue
+from fila_worker.core.options import check_options
+from fila_worker.core.policy import compile_hooks
 from fila_worker.core.queues import Queue
+from fila_worker.core.reading import head
+from fila_worker.core.removal import remove
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
@@ -32,38 +38,87 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def create_queue(shard: "State", call: "Call", command: CreateQueue) -> Done:
-    """Create a queue and its dead letter queue."""
+def create_queue(shard: "State", call: "Call", command: CreateQueue) -> Done | None:
+    """Create a queue and, unless it has another place for them, its dead letter queue."""
     name = check_new_queue_name(call.queue)
-    _check_options(command.options)
+    check_options(name, command.options)
     if name in shard.queues:
         raise QueueExistsError(f"queue {name!r} exists already")
-    dead_letters = _add(shard, dead_letter_name(name), QueueOptions())
-    queue = _add(shard, name, command.options)
-    bind_dead_letters(queue, dead_letters)
-    for each in (dead_letters, queue):
-        shard.batch.put(pack_u32(each.id), each.to_bytes(), shard.store.families.queues)
+    if not appointed(shard, name, command.options.dead_letter):
+        ask_for_appointment(shard, call, command, command.options.dead_letter)
+        return None
+    hooks = compile_hooks(shard, name, command.options)
+    queue = add_queue(shard, name, command.options)
+    queue.hooks = hooks
+    settle_dead_letters(shard, queue)
+    _start_idling(shard, queue, call.now_ms)
     return Done()
 
 
-def _add(shard: "State", name: str, options: QueueOptions) -> Queue:
-    shard.last_queue_id += 1
-    queue = shard.queues[name] = Queue(shard.last_queue_id, name, options)
-    return queue
+def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> Done | None:
+    """Change some of a queue's options, for what happens next."""
+    queue = shard.queue(call.queue)
+    if queue.is_dead_letter:
+        raise InvalidArgumentError(f"{queue.name!r} goes with its queue: update that one")
+    unknown = set(command.given) - set(QueueOptions.__struct_fields__)
+    if unknown:
+        raise InvalidArgumentError(f"unknown queue options {sorted(unknown)}: use {list(QueueOptions.__struct_fields__)}")
+    given = {name: getattr(command.options, name) for name in command.given}
+    options = msgspec.structs.replace(queue.options, **given)
+    check_options(queue.name, options)
+    if "dead_letter" in given and not appointed(shard, queue.name, options.dead_letter):
+        ask_for_appointment(shard, call, command, options.dead_letter)
+        return None
+    hooks = compile_hooks(shard, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
+    if queue.hooks is not None and hooks is not queue.hooks:
+        queue.hooks.hooks.close()
+    queue.options, queue.hooks = options, hooks
+    settle_dead_letters(shard, queue)
+    shard.save_queue(queue)
+    if "max_in_flight_per_key" in given:
+        recount_held(shard, queue)
+    if "idle_expiry_ms" in given:
+        _start_idling(shard, queue, call.now_ms)
+    return Done()
 
 
-def bind_dead_letters(queue: Queue, dead_letters: Queue) -> None:
-    """Let the dead letters of ``queue`` go to ``dead_letters``."""
-    queue.dead_letters = dead_letters
-    dead_letters.source = queue
+def _start_idling(shard: "State", queue: Queue, now_ms: int) -> None:
+    queue.saved_ms = 0
+    shard.use(queue, now_ms)
+    idleness.watch(shard, queue, now_ms)
 
 
-def _check_options(options: QueueOptions) -> None:
-    timeout_ms, attempts = options.visibility_timeout_ms, options.max_attempts
-    if timeout_ms is not None and not LEASE_MS_MIN <= timeout_ms <= LEASE_MS_MAX:
-        raise InvalidArgumentError(f"visibility timeout of {timeout_ms} ms: use {LEASE_MS_MIN} to {LEASE_MS_MAX}")
-    if attempts is not None and attempts < 1:
-        raise InvalidArgumentError(f"max_attempts of {attempts}: use 1 or more, or leave it out for no limit")
+HEADS_READ_MAX: Final = 1000
+"""Heads of lines that are read from disk for a queue's statistics, so that no turn is long."""
+
+_OF_HOOKS: Final = {"on_enqueue", "on_failure", "lua_timeout_ms", "lua_memory_limit_bytes"}
+
+
+def recount_held(shard: "State", queue: Queue) -> None:
+    """Count what each key has in flight, for a cap that is new or recovered."""
+    dead = shard.graveyard.count_by_lane()
+    for key in queue.keys.values():
+        lanes = key.lanes.values()
+        key.held = sum(len(lane.leased) - dead[lane.id] + lane.retrying for lane in lanes)
+        key.stuck = b""
+        key.settle_shape()
+        shard.stir(key)
+
+
+def pause(shard: "State", call: "Call", command: Pause) -> Done:
+    """Stop or resume the deliveries of a queue, or of one of its keys; known or yet to come."""
+    queue = shard.queue(call.queue)
+    if command.fairness_key is None:
+        queue.paused = command.paused
+    else:
+        (queue.paused_keys.add if command.paused else queue.paused_keys.discard)(command.fairness_key)
+        key = queue.keys.get(command.fairness_key)
+        if key is not None:
+            key.paused = command.paused
+            shard.stir(key)
+    shard.save_queue(queue)
+    shard.offer(queue)
+    return Done()
 
 
 def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
@@ -72,72 +127,72 @@ def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
     if queue.source is not None:
         raise InvalidArgumentError(f"{queue.name!r} goes with its queue: delete {queue.source.name!r}")
     dead_letters = queue.dead_letters
-    held = dead_letters.pending + dead_letters.in_flight + dead_letters.delayed if dead_letters else 0
-    if dead_letters and held and not command.force:
+    if dead_letters and dead_letters.depth and not command.force:
         raise DeadLetterQueueNotEmptyError(
-            f"{dead_letters.name!r} holds {held} messages: redrive them, or delete with force",
-            details={"messages": held},
+            f"{dead_letters.name!r} holds {dead_letters.depth} messages: redrive them, or delete with force",
+            details={"messages": dead_letters.depth},
         )
-    for doomed in filter(None, (queue, dead_letters)):
-        _remove(shard, doomed)
+    remove(shard, queue)
     return Done()
-
-
-def _remove(shard: "State", queue: Queue) -> None:
-    purge(shard)
-    close_demands(shard, queue)
-    for lease in [lease for lease in shard.leases.leases.values() if lease.queue is queue]:
-        shard.leases.drop(lease, shard.batch)
-    for key in queue.keys.values():
-        lane = key.lane
-        shard.buffered_bytes -= held_bytes(lane.clear())
-        shard.batch.delete_range(lane.prefix, pack_u64(lane.id + 1), shard.store.families.messages)
-        del shard.lanes[lane.id]
-    shard.ledger.forget([key.lane for key in queue.keys.values()], shard.batch)
-    shard.batch.delete(pack_u32(queue.id), shard.store.families.queues)
-    shard.wanted.pop(queue.id, None)
-    del shard.queues[queue.name]
 
 
 def list_queues(shard: "State", call: "Call", command: ListQueues) -> QueueList:
     """The shard's queues whose names start with the prefix, by name."""
-    names = sorted(name for name in shard.queues if name.startswith(command.prefix))
-    return QueueList([shard.queues[name].info(shard.index) for name in names])
+    queues = [queue for name, queue in shard.queues.items() if name.startswith(command.prefix)]
+    shown = [queue for queue in queues if queue.depth or not command.active]
+    return QueueList([queue.info(shard.index) for queue in sorted(shown, key=lambda queue: queue.name)])
 
 
 def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueStats:
-    """One queue's counters and keys."""
+    """One queue's counters, keys and token buckets."""
     queue = shard.queue(call.queue)
     dead = shard.graveyard.count_by_lane()
     return QueueStats(
         queue.info(shard.index), _oldest_pending_ms(shard, queue, call.now_ms), shard.settings.quantum, queue.enqueued,
         queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
         [_key_stats(key, shard.settings.quantum, dead) for key in queue.keys.values()],
+        _throttle_stats(shard, queue, call.now_ms),
     )  # fmt: skip
 
 
 def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats:
-    lane = key.lane
+    lanes = key.lanes.values()
     return KeyStats(
         key.name,
         key.weight,
-        lane.pending,
-        len(lane.leased) - dead[lane.id],
-        lane.delayed,
+        key.pending,
+        sum(len(lane.leased) - dead[lane.id] for lane in lanes),
+        sum(lane.delayed for lane in lanes),
         key.deficit(quantum),
         key.delivered,
-        False,
+        key.paused,
     )
 
 
+def _throttle_stats(shard: "State", queue: Queue, now_ms: int) -> list[ThrottleStats]:
+    lanes = (lane for key in queue.keys.values() for lane in key.lanes.values())
+    stats = []
+    for name in shard.throttling.used_by(lanes):
+        limit = shard.runtime.limits[name]
+        tokens = shard.throttling.tokens_in(name, limit, now_ms)
+        stats.append(ThrottleStats(name, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6))
+    return stats
+
+
 def _oldest_pending_ms(shard: "State", queue: Queue, now_ms: int) -> int:
-    """Age of the oldest message at the head of a line; reads the heads that are not in memory."""
-    oldest = now_ms
-    for key in queue.ring.active_keys():
-        if key.lane.peek() is None:
-            refill(shard, key.lane)
-        head = key.lane.peek()
-        if head is not None:
-            record = head[1] or shard.read([head[0]])[0]
+    """Age of the oldest message at the head of a line; of the heads that are not in memory, some are read."""
+    oldest, left = now_ms, HEADS_READ_MAX
+    for key in queue.keys.values():
+        for lane in key.lanes.values():
+            if not lane.pending:
+                continue
+            first = lane.peek()
+            record = first[1] if first else None
+            if record is None:
+                if not left:
+                    continue
+                left -= 1
+                message_key, kept = head(shard, lane)
+                record = kept or shard.read([message_key])[0]
             oldest = min(oldest, enqueued_ms(record_id(record)[0]))
     return now_ms - oldest

@@ -1,15 +1,17 @@
 """How leases end without an ack: failed attempts, expiry, loss of the consumer, and giving back unharmed.
 
-A failed attempt is counted in the message's record; then the message is retried (at once in its place in line, or through
-the schedule) or dead-lettered.
+A failed attempt is counted in the message's record; then the message is retried (at once in its place in line, or after a
+delay) or dead-lettered. A nack lets the queue's ``on_failure`` hook choose.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_proto_zmq.record import Record, pack_record, unpack_record
+from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.record import Record, headers_length, pack_record, unpack_record
 from fila_worker.core import dead_letters
-from fila_worker.core.delays import delay
-from fila_worker.core.keys import place_of
+from fila_worker.core.delays import delay, too_old
+from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.core.leases import TAKEN, Lease
 
 if TYPE_CHECKING:
@@ -25,79 +27,167 @@ EXPIRIES_MAX: Final = 2000
 """Messages whose leases may expire in one turn, and the rest of the last lease; the others follow in the next."""
 
 
-class Attempt:
-    """How an attempt failed, and what is asked for the message."""
+class Attempt(NamedTuple):
+    """How an attempt failed, and what is asked for the message. ``hooked``: the queue's hook may choose otherwise."""
 
-    __slots__ = ("after_ms", "dead_letter", "error", "metadata", "now_ms")
+    error: str
+    now_ms: int
+    after_ms: int = 0
+    metadata: bytes | None = None
+    dead_letter: bool = False
+    hooked: bool = False
 
-    def __init__(
-        self, error: str, now_ms: int, *, after_ms: int = 0, metadata: bytes | None = None, dead_letter: bool = False
-    ) -> None:
-        self.error = error
-        self.now_ms = now_ms
-        self.after_ms = after_ms
-        self.metadata = metadata
-        self.dead_letter = dead_letter
 
-    def count(self, record: Record) -> None:
-        """Write the failed attempt into a message's record."""
-        record.attempts += 1
-        record.extension.error = self.error
-        if self.metadata is not None:
-            record.extension.metadata = self.metadata
+class _Returned(NamedTuple):
+    """A message whose lease ended: where it was leased, its record as stored, and as it is now."""
+
+    key: bytes
+    lane: "Lane"
+    stored: bytes
+    record: Record
 
 
 def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> None:
     """Count a failed attempt of each member, then retry or dead-letter it."""
-    records = shard.read([lease.members[index][0] for index in indexes])  # type: ignore[index]
-    for index, data in zip(indexes, records, strict=True):
-        message_key, lane = lease.members[index]  # type: ignore[misc]
-        lease.members[index] = ended
-        _unlease(lane, message_key)
-        record = unpack_record(data)
-        attempt.count(record)
-        reason = _dead_letter_reason(lease.queue, record, attempt)
+    if lease.at_most_once:
+        _drop(shard, lease, indexes, ended)
+        shard.use(lease.queue, attempt.now_ms)
+        return
+    returned = [_count(*each, attempt) for each in _take_back(shard, lease, indexes, ended)]
+    for message, decision in zip(returned, _decisions(lease.queue, returned, attempt), strict=True):
+        reason = _dead_letter_reason(lease.queue, message, attempt, decision)
         if reason:
-            shard.take_out(lane, message_key)
-            dead_letters.bury(shard, lease.queue, lane.key.name, place_of(message_key), record, reason, attempt.now_ms)
+            _bury(shard, message, reason, attempt.now_ms)
         else:
-            _retry(shard, lane, message_key, pack_record(record), attempt)
-    lease.taken |= ended is TAKEN
+            _retry(shard, message, attempt.now_ms, decision.delay_ms or attempt.after_ms)
     shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
     invite(shard, lease)
 
 
-def _dead_letter_reason(queue: "Queue", record: Record, attempt: Attempt) -> str | None:
+def _take_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> "list[tuple[bytes, Lane, bytes]]":
+    """End the leases of some members: they are pending, but in no line yet."""
+    records = shard.read([lease.members[index][0] for index in indexes])  # type: ignore[index]
+    taken = []
+    for index, data in zip(indexes, records, strict=True):
+        message_key, lane = lease.members[index]  # type: ignore[misc]
+        lease.members[index] = ended
+        unlease(lane, message_key)
+        taken.append((message_key, lane, data))
+    lease.taken |= ended is TAKEN
+    return taken
+
+
+def _count(key: bytes, lane: "Lane", stored: bytes, attempt: Attempt) -> _Returned:
+    record = unpack_record(stored)
+    record.attempts += 1
+    record.extension.error = attempt.error
+    if attempt.metadata is not None:
+        record.extension.metadata = attempt.metadata
+    return _Returned(key, lane, stored, record)
+
+
+def _decisions(queue: "Queue", returned: Sequence[_Returned], attempt: Attempt) -> list[FailureDecision]:
+    """What the queue's hook chooses for each message; a retry where it has no say."""
+    if not attempt.hooked or queue.hooks is None or not queue.hooks.hooks.has_on_failure:
+        return [RETRY] * len(returned)
+    failures = [_failure(message) for message in returned]
+    decisions = queue.hooks.on_failure(failures, attempt.now_ms)
+    return [RETRY if isinstance(decision, HookFailed) else decision for decision in decisions]
+
+
+def _failure(message: _Returned) -> Failure:
+    record = message.record
+    headers = record.envelope[4 : 4 + headers_length(record.envelope)]
+    name = message.lane.key.name
+    return Failure(headers, format_id(record.id_high, record.id_low), record.attempts, record.extension.error, name)
+
+
+def _dead_letter_reason(queue: "Queue", message: _Returned, attempt: Attempt, decision: FailureDecision) -> str | None:
     if queue.is_dead_letter:
         return None
     if attempt.dead_letter:
         return dead_letters.FAILED
+    if decision.dead_letter:
+        return dead_letters.HOOK
     cap = queue.options.max_attempts
-    return dead_letters.MAX_ATTEMPTS if cap is not None and record.attempts >= cap else None
+    if cap is not None and message.record.attempts >= cap:
+        return dead_letters.MAX_ATTEMPTS
+    return dead_letters.EXPIRED if too_old(message.stored, attempt.now_ms) else None
 
 
-def _retry(shard: "State", lane: "Lane", message_key: bytes, record: bytes, attempt: Attempt) -> None:
-    if attempt.after_ms:
-        shard.take_out(lane, message_key)
-        delay(shard, lane, message_key, record, attempt.now_ms + attempt.after_ms)
+def _bury(shard: "State", message: _Returned, reason: str, now_ms: int) -> None:
+    shard.take_out(message.lane, message.key, len(message.stored))
+    dead_letters.bury(shard, message.lane, message.key, pack_record(message.record), reason, now_ms)
+    shard.release_slot(message.lane.key)
+
+
+def _retry(shard: "State", message: _Returned, now_ms: int, after_ms: int) -> None:
+    key, lane, stored, record = message
+    packed = pack_record(record)
+    if after_ms:
+        shard.take_out(lane, key, len(stored))
+        delay(shard, lane, key, packed, now_ms + after_ms, retrying=True)
+        return
+    shard.batch.put(key, packed, shard.store.families.messages)
+    lane.key.queue.size_bytes += len(packed) - len(stored)
+    shard.ledger.touch_queue(lane.key.queue)
+    shard.line_up(lane, key, packed)
+    shard.release_slot(lane.key)
+
+
+def give_back(shard: "State", lease: Lease, indexes: list[int], ended: bool, now_ms: int) -> None:
+    """Put members in line again as they are; those that have become too old meanwhile are dead-lettered."""
+    if lease.mortal:
+        for key, lane, stored in _take_back(shard, lease, indexes, ended):
+            if too_old(stored, now_ms):
+                _bury(shard, _Returned(key, lane, stored, unpack_record(stored)), dead_letters.EXPIRED, now_ms)
+            else:
+                shard.line_up(lane, key, stored)
+                shard.release_slot(lane.key)
     else:
-        shard.batch.put(message_key, record, shard.store.families.messages)
-        shard.line_up(lane, message_key, record)
-
-
-def give_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
-    """Put members in line again as they are."""
-    for index in indexes:
-        message_key, lane = lease.members[index]  # type: ignore[misc]
-        lease.members[index] = ended
-        _unlease(lane, message_key)
-        shard.line_up(lane, message_key, None)
+        for index in indexes:
+            message_key, lane = lease.members[index]  # type: ignore[misc]
+            lease.members[index] = ended
+            unlease(lane, message_key)
+            shard.line_up(lane, message_key, None)
+            shard.release_slot(lane.key)
     lease.taken |= ended is TAKEN
     shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
     invite(shard, lease)
 
 
-def _unlease(lane: "Lane", message_key: bytes) -> None:
+def defer(shard: "State", lease: Lease, indexes: list[int], ended: bool, until_ms: int, now_ms: int) -> None:
+    """Put members off until a time, uncounted; until then their throttle keys deliver nothing, anywhere."""
+    if lease.at_most_once:
+        _drop(shard, lease, indexes, ended)
+        return
+    parked: dict[str, int] = {}
+    for key, lane, stored in _take_back(shard, lease, indexes, ended):
+        parked.update(dict.fromkeys(lane.throttle_keys, until_ms))
+        if too_old(stored, now_ms):
+            _bury(shard, _Returned(key, lane, stored, unpack_record(stored)), dead_letters.EXPIRED, now_ms)
+            continue
+        shard.take_out(lane, key, len(stored))
+        delay(shard, lane, key, stored, until_ms, retrying=True)
+    shard.park_everywhere(parked, now_ms)
+    shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
+    invite(shard, lease)
+
+
+def _drop(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
+    """Delivered at most once: however it ends, it does not come back."""
+    for index in indexes:
+        message_key, lane = lease.members[index]  # type: ignore[misc]
+        lease.members[index] = ended
+        unlease(lane, message_key)
+        shard.take_out(lane, message_key, lease.sizes[index])
+        shard.release_slot(lane.key)
+    lease.taken |= ended is TAKEN
+    shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
+    invite(shard, lease)
+
+
+def unlease(lane: "Lane", message_key: bytes) -> None:
     """A leased message of this lane is pending."""
     queue = lane.key.queue
     lane.leased.remove(message_key)
@@ -126,7 +216,7 @@ def end_all(shard: "State", lease: Lease, error: str | None, now_ms: int) -> Non
     """Take a lease from its consumer: uncounted if ``error`` is None, else as a failed attempt."""
     indexes = [index for index, _, _ in lease.open_members()]
     if error is None:
-        give_back(shard, lease, indexes, TAKEN)
+        give_back(shard, lease, indexes, TAKEN, now_ms)
     else:
         fail_attempts(shard, lease, indexes, TAKEN, Attempt(error, now_ms))
 
@@ -136,5 +226,4 @@ def invite(shard: "State", lease: Lease) -> None:
     subscription = lease.subscription
     if subscription is not None:
         lease.queue.want(subscription)
-    if lease.queue.demands and lease.queue.pending:
-        shard.wanted[lease.queue.id] = lease.queue
+    shard.offer(lease.queue)

@@ -8,13 +8,17 @@ never sent around: it follows from what the demand holds.
 from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fila_worker.core.effects import Call
 
 if TYPE_CHECKING:
     from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
+
+
+BANK_MS_MAX: Final = 100
+"""How long a receive whose time is up waits for the bank's word: many times what it takes."""
 
 
 class Consumer:
@@ -94,6 +98,8 @@ class Consumers:
         self.by_client: OrderedDict[bytes, Consumer] = OrderedDict()
         self.waiting: list[tuple[int, int, Waiter]] = []
         """Waiters by deadline; answered ones are dropped when they come up."""
+        self.lingering: list[Waiter] = []
+        """Waiters whose time is up, and which have a reason to wait for a moment more."""
         self._waiters_made = 0
         self._clean_up_at = 1000
 
@@ -136,8 +142,14 @@ class Consumers:
             self._clean_up_at = 2 * len(self.waiting) + 1000
         heappush(self.waiting, (waiter.deadline_ms, self._waiters_made, waiter))
 
+    def linger(self, waiter: Waiter) -> None:
+        """Look at a waiter whose time is up again with the next turn."""
+        self.lingering.append(waiter)
+
     def timed_out(self, now_ms: int) -> Iterator[Waiter]:
         """The waiters whose time is up."""
+        lingering, self.lingering = self.lingering, []
+        yield from (waiter for waiter in lingering if not waiter.done)
         while self.waiting and self.waiting[0][0] <= now_ms:
             _, _, waiter = heappop(self.waiting)
             if not waiter.done:
@@ -148,6 +160,8 @@ class Consumers:
         deadlines = []
         if self.waiting:
             deadlines.append(self.waiting[0][0])
+        if self.lingering:
+            deadlines.append(self.lingering[0].deadline_ms + BANK_MS_MAX)
         if self.by_client:
             deadlines.append(next(iter(self.by_client.values())).seen_ms + self.timeout_ms)
         return min(deadlines, default=None)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fila_proto_zmq.commands import (
+    CancelReceive,
     Delivered,
     Done,
     Goodbye,
@@ -14,7 +15,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX, WAIT_MS_MAX
 from fila_worker.core.attempts import CONSUMER_LOST, end_all
-from fila_worker.core.consumers import Consumer, Subscription, Waiter
+from fila_worker.core.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
 from fila_worker.core.effects import answer
 from fila_worker.core.settlement import renew
 
@@ -39,18 +40,41 @@ def receive(shard: "State", call: "Call", command: Receive) -> None:
     queue.enter(call.client)
     queue.want(waiter)
     shard.consumers.await_messages(waiter)
-    _wake(shard, queue)
+    shard.offer(queue)
+
+
+def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done:
+    """Answer a waiting receive with nothing; one that was answered already is none of this command's business."""
+    consumer = shard.consumers.by_client.get(call.client)
+    waiter = consumer.waiters.get(command.request) if consumer else None
+    if waiter is not None:
+        waiter.finish()
+        waiter.queue.forget_done()
+        shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
+    return Done()
 
 
 def answer_waiters(shard: "State", now_ms: int) -> None:
-    """Answer with nothing the receives that have waited long enough."""
+    """Answer with nothing the receives that have waited long enough, and whose queues have nothing ready."""
     queues = {}
-    for waiter in shard.consumers.timed_out(now_ms):
+    for waiter in list(shard.consumers.timed_out(now_ms)):
+        if _may_get_something(shard, waiter, now_ms):
+            shard.consumers.linger(waiter)
+            continue
         waiter.finish()
         queues[waiter.queue.id] = waiter.queue
+        shard.use(waiter.queue, now_ms)
         shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
     for queue in queues.values():
         queue.forget_done()
+
+
+def _may_get_something(shard: "State", waiter: Waiter, now_ms: int) -> bool:
+    """Whether its queue's turn is yet to come; or, where messages need tokens, the bank's first word on what is ready now."""
+    queue = waiter.queue
+    if queue.id in shard.wanted:
+        return True
+    return now_ms < waiter.deadline_ms + BANK_MS_MAX and shard.throttling.bank_is_asked_for(queue)
 
 
 def subscribe(shard: "State", call: "Call", command: Subscribe) -> Done:
@@ -72,7 +96,7 @@ def subscribe(shard: "State", call: "Call", command: Subscribe) -> Done:
     subscription.prefetch = command.prefetch
     renew(shard, consumer, command.renew, call.now_ms)
     queue.want(subscription)
-    _wake(shard, queue)
+    shard.offer(queue)
     return Done()
 
 
@@ -132,9 +156,11 @@ def close_demands(shard: "State", queue: "Queue") -> None:
 def _drop(shard: "State", consumer: Consumer, error: str | None, now_ms: int) -> None:
     for subscription in list(consumer.subscriptions.values()):
         close_subscription(subscription)
+        shard.use(subscription.queue, now_ms)
     for waiter in list(consumer.waiters.values()):
         waiter.finish()
         waiter.queue.forget_done()
+        shard.use(waiter.queue, now_ms)
         shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
     for lease in list(consumer.leases.values()):
         end_all(shard, lease, error, now_ms)
@@ -146,8 +172,3 @@ def _adopt(subscription: Subscription) -> None:
     for lease in subscription.consumer.leases.values():
         if lease.subscription_id == subscription.id and lease.queue is subscription.queue:
             lease.belongs_to(subscription)
-
-
-def _wake(shard: "State", queue: "Queue") -> None:
-    if queue.pending and queue.demands:
-        shard.wanted[queue.id] = queue

@@ -1,40 +1,68 @@
-"""Delayed messages: into the schedule, and out of it when they are due."""
+"""Delayed messages: out of line until their time, and back in their place.
 
-from typing import TYPE_CHECKING
+A delayed message lies in the ``delayed`` family under the key of its place in line, with its due time in front; the schedule
+has an entry for it. Where the two disagree (it was cancelled, purged, delayed anew) the message itself is right.
+"""
 
-from fila_worker.core.keys import lane_of, message_key_of, schedule_key
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fila_proto_zmq.record import MORTAL, extension_of
+from fila_worker.core.schedule import Kind
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
     from fila_worker.core.state import State
 
+_HEAD: Final = Struct(">QB")
+DELAYED_HEAD_BYTES: Final = _HEAD.size
+"""What a value of the ``delayed`` family has in front of the record."""
 
-def delay(shard: "State", lane: "Lane", key: bytes, record: bytes, due_ms: int) -> None:
+
+class Delayed(NamedTuple):
+    """A delayed message. ``retrying``: it was delivered before, and its key still counts it as in flight."""
+
+    due_ms: int
+    retrying: bool
+    record: bytes
+
+
+def parse_delayed(value: bytes) -> Delayed:
+    """A value of the ``delayed`` family."""
+    due_ms, retrying = _HEAD.unpack_from(value)
+    return Delayed(due_ms, bool(retrying), value[_HEAD.size :])
+
+
+def delay(shard: "State", lane: "Lane", key: bytes, record: bytes, due_ms: int, *, retrying: bool = False) -> None:
     """Let a message of ``lane``, not counted anywhere, come to its place ``key`` at ``due_ms``."""
-    shard.batch.put(schedule_key(due_ms, key), record, shard.store.families.schedule)
+    queue = lane.key.queue
+    shard.batch.put(key, _HEAD.pack(due_ms, retrying) + record, shard.store.families.delayed)
+    shard.schedule.add(due_ms, Kind.RELEASE, key, shard.batch)
     lane.delayed += 1
-    lane.key.queue.delayed += 1
+    queue.delayed += 1
+    queue.size_bytes += len(record)
+    if retrying:
+        lane.retrying += 1
     shard.ledger.touch(lane)
-    shard.schedule.expect(due_ms)
+    shard.ledger.touch_queue(queue)
 
 
-def release_due(shard: "State", now_ms: int) -> None:
-    """Put the delayed messages that are due in line."""
-    due_ms = shard.schedule.next_due_ms
-    if due_ms is None or due_ms > now_ms:
-        return
-    shard.settle_writes()
-    families = shard.store.families
-    for key, record in shard.schedule.due(now_ms):
-        shard.batch.delete(key, families.schedule)
-        message_key = message_key_of(key)
-        lane = shard.lanes.get(lane_of(message_key))
-        if lane is None:
-            continue  # its queue was deleted meanwhile
-        shard.batch.put(message_key, record, families.messages)
-        lane.delayed -= 1
-        lane.stored += 1
-        lane.key.queue.delayed -= 1
-        lane.key.queue.pending += 1
-        shard.ledger.touch(lane)
-        shard.line_up(lane, message_key, record)
+def lift(shard: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
+    """Take a delayed message out of the delayed ones. The caller says where it goes, and releases its slot if it had one."""
+    queue = lane.key.queue
+    shard.batch.delete(key, shard.store.families.delayed)
+    lane.delayed -= 1
+    queue.delayed -= 1
+    queue.size_bytes -= len(delayed.record)
+    if delayed.retrying:
+        lane.retrying -= 1
+    shard.ledger.touch(lane)
+    shard.ledger.touch_queue(queue)
+
+
+def too_old(record: bytes, now_ms: int) -> bool:
+    """Whether a message's time to live is over."""
+    if not record[1] & MORTAL:
+        return False
+    expires_ms = extension_of(record).expires_ms
+    return expires_ms is not None and expires_ms <= now_ms

@@ -4,28 +4,32 @@ A demand gets messages in batches, at most its share of what is pending, so that
 with nothing; demands take turns. A turn delivers a bounded number, so that commands are never kept waiting for long.
 """
 
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
-from fila_proto_zmq.record import EXTENDED, unpack_record
+from fila_proto_zmq.record import EXTENDED, MORTAL, extension_of
+from fila_worker.core import dead_letters
 from fila_worker.core.consumers import Demand, Subscription
+from fila_worker.core.delays import too_old
 from fila_worker.core.effects import Push, answer
+from fila_worker.core.fairness import MILLI
 from fila_worker.core.lanes import ENTRY_BYTES
 from fila_worker.core.leases import Lease
+from fila_worker.core.reading import head, next_entry
 
 if TYPE_CHECKING:
-    from fila_worker.core.fairness import FairnessKey, Ring
-    from fila_worker.core.lanes import Entry, Lane
+    from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Member
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
 T = TypeVar("T", int, str)
 _low_flags = itemgetter(1)
-"""The byte of a record's flags that says whether it is extended; 0 for most."""
+"""The byte of a record's flags that says whether it is out of the ordinary; 0 for most."""
 
 TURN_MESSAGES_MAX: Final = 2000
 """Deliveries in one turn; a large one counts once for every :data:`WEIGHT_BYTES`."""
@@ -33,42 +37,63 @@ TURN_MESSAGES_MAX: Final = 2000
 WEIGHT_BYTES: Final = 16 * 1024
 """So a turn holds at most 32 MiB and one delivery in memory until its commit."""
 
-REFILL_MESSAGES: Final = 512
-REFILL_BYTES: Final = 256 * 1024
-"""What one refill of a lane reads: enough to forget the cost of a seek, little enough for thousands of lanes."""
+LOOK_BYTES: Final = 4 * 1024
+"""What a message that is looked at and not delivered (it is too old, or waits for tokens) takes of a parcel's room: a turn must
+end, too, where there is much to look at and nothing to deliver."""
+
+QUEUE_MESSAGES_MIN: Final = 100
+"""What a queue may deliver in a turn at least, however many others want to; beyond that they share the turn."""
 
 
 class Parcel:
     """Messages picked for one demand, in delivery order, column by column."""
 
-    __slots__ = ("keys", "members", "records", "size_bytes")
+    __slots__ = ("keys", "labelled", "members", "records", "room_bytes")
 
     def __init__(self) -> None:
         self.members: list[tuple[bytes, Lane]] = []
         self.records: list[bytes] = []
         self.keys: list[FairnessKey] = []
-        self.size_bytes = 0
+        self.room_bytes = DELIVERY_BYTES_MAX
+        """What still goes in; the last message may be larger. See also :data:`LOOK_BYTES`."""
+        self.labelled = False
+        """Whether any of the messages has throttle keys."""
 
     def __len__(self) -> int:
         return len(self.members)
+
+    def add(self, key: "FairnessKey", lane: "Lane", message_key: bytes, record: bytes) -> None:
+        """Lease a message that was taken out of its line to whoever gets the parcel. (The hot loop inlines this.)"""
+        lane.leased.add(message_key)
+        self.members.append((message_key, lane))
+        self.records.append(record)
+        self.keys.append(key)
+        self.room_bytes -= len(record)
+        self.labelled = self.labelled or lane.throttle_keys != ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Record bytes in it, and what was looked at in vain."""
+        return DELIVERY_BYTES_MAX - self.room_bytes
 
 
 def deliver(shard: "State", now_ms: int) -> None:
     """Serve the queues that have demands, one after the other, up to :data:`TURN_MESSAGES_MAX` messages in all."""
     left = TURN_MESSAGES_MAX
-    for queue_id, queue in list(shard.wanted.items()):
+    queues = list(shard.wanted.values())
+    for index, queue in enumerate(queues):
         if left <= 0:
             return
-        del shard.wanted[queue_id]
-        left -= _serve(shard, queue, left, now_ms)
-        if queue.demands and queue.pending:
-            shard.wanted[queue_id] = queue  # behind the others
+        del shard.wanted[queue.id]
+        share = max(QUEUE_MESSAGES_MIN, left // (len(queues) - index))
+        left -= _serve(shard, queue, min(left, share), now_ms)
+        shard.offer(queue)  # behind the others
 
 
 def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
     """Deliver up to ``count_max`` messages of one queue; returns how many."""
     served = left_of_round = share = 0
-    while queue.demands and queue.pending and served < count_max:
+    while queue.demands and len(queue.ring) and served < count_max and not queue.paused:
         if left_of_round == 0:
             left_of_round = len(queue.demands)
             share = max(1, queue.pending // left_of_round)
@@ -77,123 +102,211 @@ def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
         demand.queued = False
         count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
         if count > 0:
-            parcel = pick(shard, queue.ring, count)
-            queue.pending -= len(parcel)
-            _hand_over(shard, queue, demand, parcel, now_ms)
+            parcel = pick(shard, queue, count, now_ms)
+            if parcel.members:
+                queue.pending -= len(parcel)
+                _hand_over(shard, queue, demand, parcel, now_ms)
             served += max(len(parcel), parcel.size_bytes // WEIGHT_BYTES)
         queue.want(demand)
+    queue.served_ms, queue.served = now_ms, served or queue.served
     return served
 
 
-def pick(shard: "State", ring: "Ring", count: int) -> Parcel:
-    """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one."""
-    parcel = Parcel()
-    members, records, keys = parcel.members, parcel.records, parcel.keys
-    bytes_left = DELIVERY_BYTES_MAX
-    unbuffered = 0
-    while count > 0 and bytes_left > 0 and (key := ring.current or ring.begin_turn()):
-        lane = key.lane
-        line, leased = lane.line, lane.leased
-        turn = turn_left = min(key.credit, count, lane.stored - len(leased))
-        while turn_left and bytes_left > 0:
+# --- picking ----------------------------------------------------------------------------------------------------------
+
+
+def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> Parcel:
+    """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one.
+
+    The hot loop of a delivery, over locals, for the usual key that has one lane and nothing that could hold it up.
+    """
+    parcel, ring = Parcel(), queue.ring
+    members, records, keys, room_bytes = parcel.members, parcel.records, parcel.keys, parcel.room_bytes
+    released = 0
+    while count > 0 and room_bytes > 0 and (key := ring.current or ring.begin_turn()):
+        lane = key.sole
+        if lane is None:
+            parcel.room_bytes = room_bytes
+            count -= _pick_among(shard, key, parcel, count, now_ms)
+            room_bytes = parcel.room_bytes
+            continue
+        line, leased, credit = lane.line, lane.leased, key.credit
+        turn = left = min(count, lane.stored - len(leased))
+        while left and credit > 0 and room_bytes > 0:
             # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
             message_key, record = line.popleft() if line and not lane.returned else next_entry(shard, lane)
+            left -= 1
             if record is None:
                 record = shard.read((message_key,))[0]
-                unbuffered += len(record) + ENTRY_BYTES
+            else:
+                released += len(record) + ENTRY_BYTES
+            if record[1] > EXTENDED:
+                cost = _cost_unless_too_old(shard, lane, message_key, record, now_ms)
+                if not cost:
+                    turn -= 1
+                    room_bytes -= LOOK_BYTES
+                    continue
+                credit -= cost
+            else:
+                credit -= MILLI
             leased.add(message_key)
             members.append((message_key, lane))
             records.append(record)
             keys.append(key)
-            bytes_left -= len(record)
-            turn_left -= 1
-        served = turn - turn_left
-        count -= served
-        key.credit -= served
-        key.delivered += served
+            room_bytes -= len(record)
+        count -= turn - left
+        key.delivered += turn - left
+        key.spent += key.credit - credit
+        key.credit = credit
+        if lane.throttle_keys:
+            parcel.labelled = True
         if lane.stored == len(leased):
+            lane.active = False
+            key.ready -= 1
             ring.leave(key)
-        elif key.credit <= 0:
+        elif credit <= 0:
             ring.end_turn(key)
-    parcel.size_bytes = DELIVERY_BYTES_MAX - bytes_left
-    shard.buffered_bytes -= parcel.size_bytes + len(members) * ENTRY_BYTES - unbuffered
+    parcel.room_bytes = room_bytes
+    shard.buffered_bytes -= released
     return parcel
 
 
-def next_entry(shard: "State", lane: "Lane") -> "Entry":
-    """Pop the next message of a lane that has one, from disk if need be."""
-    entry = lane.pop()
-    if entry is None:
-        refill(shard, lane)
-        entry = lane.pop()
-    assert entry is not None, f"lane {lane.id} counts {lane.pending} pending messages and has none"
-    return entry
+def _cost_unless_too_old(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> int:
+    """What a message that was popped costs; 0 if it is too old to be delivered, and is a dead letter now."""
+    extension = extension_of(record)
+    if extension.expires_ms is not None and extension.expires_ms <= now_ms:
+        dead_letters.expire(shard, lane, message_key, record, now_ms)
+        return 0
+    return extension.cost_milli
 
 
-def refill(shard: "State", lane: "Lane") -> None:
-    """Read on from the lane's tail until something is in memory, or nothing is left."""
-    shard.settle_writes()
-    families = shard.store.families
-    bytes_max = min(REFILL_BYTES, shard.settings.buffer_bytes // (len(lane.key.queue.ring) + 1))
-    while lane.tail is not None and not lane.line:
-        items: list[Entry] = []
-        bytes_read = 0
-        for key, record in islice(shard.store.scan(lane.tail, lane.end, families.messages), REFILL_MESSAGES):
-            keep = shard.buffered_bytes + len(record) + ENTRY_BYTES <= shard.settings.buffer_bytes
-            items.append((key, record if keep else None))
-            if keep and key not in lane.leased:
-                shard.buffered_bytes += len(record) + ENTRY_BYTES
-            bytes_read += len(record)
-            if bytes_read >= bytes_max:
-                break
-        lane.refill(items, exhausted=len(items) < REFILL_MESSAGES and bytes_read < bytes_max)
+def _pick_among(shard: "State", key: "FairnessKey", parcel: Parcel, count: int, now_ms: int) -> int:
+    """A turn of a key with several lanes, tokens to have, or a cap on what is in flight: one message at a time."""
+    cap, ring = key.queue.options.max_in_flight_per_key, key.queue.ring
+    served, credit = 0, key.credit
+    while served < count and key.credit > 0 and parcel.room_bytes > 0 and key.deliverable:
+        lane = key.first_lane(lambda lane: head(shard, lane)[0])
+        assert lane is not None, f"{key.name!r} counts {key.ready} lanes that may deliver and has none"
+        message_key, kept = head(shard, lane)
+        if cap == 1 and key.blocked and (waiting := _first_blocked(shard, key)) < message_key[8:]:
+            key.stuck = waiting
+            break
+        record = kept or shard.read((message_key,))[0]
+        if too_old(record, now_ms):
+            _pop_head(shard, lane, kept)
+            dead_letters.expire(shard, lane, message_key, record, now_ms)
+            parcel.room_bytes -= LOOK_BYTES
+        else:
+            cost = extension_of(record).cost_milli
+            if lane.throttle and not shard.throttling.take(lane.throttle, lane, cost, now_ms):
+                key.first_is_blocked()
+                parcel.room_bytes -= LOOK_BYTES
+                continue
+            _pop_head(shard, lane, kept)
+            parcel.add(key, lane, message_key, record)
+            key.credit -= cost
+            key.held += cap is not None
+            served += 1
+        if not lane.pending:
+            lane.active = False
+            key.ready -= 1
+    key.delivered += served
+    key.spent += credit - key.credit
+    if not key.deliverable:
+        ring.leave(key)
+    elif key.credit <= 0:
+        ring.end_turn(key)
+    return served
+
+
+def _first_blocked(shard: "State", key: "FairnessKey") -> bytes:
+    """The place of the first message of a strictly ordered key that waits for tokens."""
+    return min(head(shard, lane)[0][8:] for lane in key.lanes.values() if lane.blocked)
+
+
+def _pop_head(shard: "State", lane: "Lane", kept: bytes | None) -> None:
+    lane.pop()
+    if kept is not None:
+        shard.buffered_bytes -= len(kept) + ENTRY_BYTES
+
+
+# --- handing over -----------------------------------------------------------------------------------------------------
 
 
 def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, now_ms: int) -> None:
     """Lease a parcel to a demand and send it."""
-    batches = [
-        _grant(shard, queue, demand, parcel, span, duration_ms, now_ms)
-        for span, duration_ms in _durations(queue.visibility_timeout_ms(shard.settings), parcel.records)
-    ]
-    queue.in_flight += len(parcel)
     queue.delivered += len(parcel)
     if isinstance(demand, Subscription):
-        shard.effects.append(Push(demand.consumer.client, queue.name, Delivered(demand.id, batches)))
-    else:
-        demand.finish()
-        shard.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
+        shard.effects.append(
+            Push(demand.consumer.client, queue.name, Delivered(demand.id, _lease(shard, demand, parcel, now_ms)))
+        )
+        return
+    batches = [_give_away(shard, queue, parcel, now_ms)] if queue.at_most_once else _lease(shard, demand, parcel, now_ms)
+    demand.finish()
+    shard.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
+
+
+def _lease(shard: "State", demand: Demand, parcel: Parcel, now_ms: int) -> list[LeaseBatch]:
+    demand.queue.in_flight += len(parcel)
+    duration_ms = demand.queue.visibility_timeout_ms(shard.settings)
+    if not any(map(_low_flags, parcel.records)):
+        return [_grant(shard, demand, parcel, slice(None), duration_ms, now_ms)]
+    batches = []
+    for span, own_ms in _durations(duration_ms, parcel.records):
+        batches.append(_grant(shard, demand, parcel, span, own_ms, now_ms))
+        lease = shard.leases.leases[batches[-1].lease]
+        lease.mortal = any(record[1] & MORTAL for record in parcel.records[span])
+    return batches
 
 
 def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]:
     """Split a parcel into runs of messages with the same visibility timeout."""
-    if not any(map(_low_flags, records)):
-        return [(slice(None), default_ms)]
     runs, start = [], 0
-    for duration_ms, run in groupby(_own_duration(record) or default_ms for record in records):
+    for duration_ms, run in groupby(extension_of(record).lease_ms or default_ms for record in records):
         end = start + len(list(run))
         runs.append((slice(start, end), duration_ms))
         start = end
     return runs
 
 
-def _own_duration(record: bytes) -> int | None:
-    return unpack_record(record).extension.lease_ms if record[1] & EXTENDED else None
-
-
-def _grant(
-    shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int
-) -> LeaseBatch:
+def _grant(shard: "State", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int) -> LeaseBatch:
     """Enter one lease for a run of a parcel."""
+    queue = demand.queue
     members: list[Member] = list(parcel.members[span])
     lease = Lease(shard.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
-    lease.size_bytes = parcel.size_bytes
+    lease.sizes = list(map(len, parcel.records[span]))
+    lease.at_most_once = queue.at_most_once
     if isinstance(demand, Subscription):
         lease.belongs_to(demand)
     shard.leases.add(lease)
     shard.leases.save(lease, shard.batch)
+    batch = _batch(parcel, span)
+    batch.lease, batch.leased_ms, batch.expires_ms, batch.at_most_once = (
+        lease.id, now_ms, lease.expires_ms, lease.at_most_once,
+    )  # fmt: skip
+    return batch
+
+
+def _give_away(shard: "State", queue: "Queue", parcel: Parcel, now_ms: int) -> LeaseBatch:
+    """Deliver at most once: the messages are gone with their delivery, and there is no lease."""
+    for (message_key, lane), record in zip(parcel.members, parcel.records, strict=True):
+        lane.leased.remove(message_key)
+        queue.pending += 1  # as it was before it was picked
+        shard.strike(lane, message_key, len(record))
+        shard.release_slot(lane.key)
+    queue.acked += len(parcel)
+    batch = _batch(parcel, slice(None))
+    batch.leased_ms = batch.expires_ms = now_ms
+    batch.at_most_once = True
+    return batch
+
+
+def _batch(parcel: Parcel, span: slice) -> LeaseBatch:
+    """The columns of a run of a parcel, without its lease."""
     keys = parcel.keys[span]
     names, weights = _column([key.name for key in keys]), _column([key.weight for key in keys])
-    return LeaseBatch(lease.id, now_ms, lease.expires_ms, names, weights, parcel.records[span])
+    throttle_keys = [list(lane.throttle_keys) for _, lane in parcel.members[span]] if parcel.labelled else []
+    return LeaseBatch(0, 0, 0, names, weights, parcel.records[span], throttle_keys)
 
 
 def _column(values: list[T]) -> T | list[T]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fila_proto_zmq.codec import encode_delivery, encode_error, encode_reply
+from fila_proto_zmq.codec import encode_command, encode_delivery, encode_error, encode_reply
 from fila_proto_zmq.commands import Command, Delivered, Reply
 from fila_proto_zmq.errors import FilaError
 
@@ -50,7 +50,23 @@ class Push:
         return encode_delivery(self.queue, self.delivered)
 
 
-Effect = Answer | Push
+@dataclass(slots=True)
+class Post:
+    """Something for the router or another shard; nobody answers it directly."""
+
+    command: Command
+
+    @property
+    def client(self) -> bytes:
+        """Whom to send it to: it is of no client."""
+        return b""
+
+    def frames(self) -> list[bytes]:
+        """Header, routing key and body."""
+        return encode_command(self.command, 0)
+
+
+Effect = Answer | Push | Post
 
 
 def answer(call: Call, command: Command | type[Command], reply: Reply | FilaError) -> Answer:

@@ -67,7 +67,7 @@ def bury(shard: "State", lease: Lease) -> None:
     dead: Dead = lease.members  # type: ignore[assignment]  # all are pairs
     mark = _MARK + b"".join([key for key, _ in dead])
     shard.batch.put(pack_u64(lease.id), mark, shard.store.families.leases)
-    shard.graveyard.add(lease.id, dead, lease.size_bytes)
+    shard.graveyard.add(lease.id, dead, sum(lease.sizes))
     if shard.graveyard.full:
         purge(shard)
 

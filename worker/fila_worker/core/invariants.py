@@ -7,12 +7,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from fila_worker.core.consumers import Subscription
-from fila_worker.core.keys import FIRST, LAST, lane_of, message_key_of, pack_u64
+from fila_worker.core.delays import parse_delayed
+from fila_worker.core.keys import FIRST, LAST, lane_of, pack_u64, u64
 from fila_worker.core.lanes import held_bytes
+from fila_worker.core.schedule import Kind
 
 if TYPE_CHECKING:
+    from fila_worker.core.fairness import FairnessKey
     from fila_worker.core.lanes import Lane
+    from fila_worker.core.queues import Queue
     from fila_worker.core.shard import Shard
+    from fila_worker.core.throttle import Throttle
 
 
 class InvariantBroken(AssertionError):  # noqa: N818
@@ -29,6 +34,8 @@ def check(shard: "Shard") -> None:
     _expect("messages of unknown lanes", {lane: len(keys) for lane, keys in on_disk.items()}, {})
     _check_leases(shard)
     _check_delayed(shard)
+    _check_throttles(shard)
+    _check_sizes(shard)
     for queue in shard.queues.values():
         _check_queue(shard, queue.name)
     _expect("buffered bytes", shard.buffered_bytes, sum(_buffered_bytes(lane) for lane in shard.lanes.values()))
@@ -56,7 +63,12 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     in_line = sorted(in_memory + [key for key in beyond if key not in lane.leased])
     _expect(f"{name}: pending", in_line, [key for key in on_disk if key not in lane.leased])
     _expect(f"{name}: line in order", list(lane.line), sorted(lane.line, key=lambda entry: entry[0]))
-    _expect(f"{name}: active", lane.key.active, lane.pending > 0)
+    _expect(f"{name}: active", lane.active, lane.pending > 0)
+    _expect(f"{name}: blocked", lane.blocked, lane.throttle is not None and lane in lane.throttle.waiting)
+    head = lane.peek()
+    if lane.active and not lane.blocked and lane.key.sole is None and head is not None:
+        _expect(f"{name}: known to its key's heap", (lane.head_place, lane.id, lane) in lane.key.heads, True)
+        _expect(f"{name}: first place known", lane.head_place <= head[0][8:], True)
 
 
 def _buffered_bytes(lane: "Lane") -> int:
@@ -81,24 +93,95 @@ def _check_leases(shard: "Shard") -> None:
 
 
 def _check_delayed(shard: "Shard") -> None:
-    keys = [key for key, _ in shard.store.scan(FIRST, LAST, shard.store.families.schedule)]
-    delayed = Counter(lane_of(message_key_of(key)) for key in keys)
+    families = shard.store.families
+    entries: dict[bytes, list[int]] = {}
+    first = None
+    for key, _ in shard.store.scan(FIRST, LAST, families.schedule):
+        first = first or key
+        if key[8] == Kind.RELEASE:
+            entries.setdefault(key[9:], []).append(u64(key))
+    delayed: Counter[int] = Counter()
+    retrying: Counter[int] = Counter()
+    for key, value in shard.store.scan(FIRST, LAST, families.delayed):
+        message = parse_delayed(value)
+        delayed[lane_of(key)] += 1
+        retrying[lane_of(key)] += message.retrying
+        if message.due_ms not in entries.get(key, []):
+            raise InvariantBroken(f"a message is delayed until {message.due_ms} and nobody will notice")
+    _expect("delayed messages of unknown lanes", set(delayed) - set(shard.lanes), set())
     for lane in shard.lanes.values():
-        _expect(f"lane {lane.id}: delayed", lane.delayed, delayed[lane.id])
-    earliest = shard.schedule.next_due_ms
-    if keys and (earliest is None or pack_u64(earliest) > keys[0] or shard.schedule.cursor > keys[0]):
-        raise InvariantBroken(f"a delayed message is due before {earliest}")
+        _expect(f"lane {lane.id}: delayed, retrying", (lane.delayed, lane.retrying), (delayed[lane.id], retrying[lane.id]))
+    earliest, cursor = shard.schedule.next_due_ms, max(shard.schedule.cursor, shard.schedule.checkpoint)
+    if first is not None and (earliest is None or pack_u64(earliest) > first or cursor > first):
+        raise InvariantBroken(f"something is due before {earliest}")
+
+
+def _check_throttles(shard: "Shard") -> None:
+    lanes: Counter[tuple[str, ...]] = Counter()
+    for lane in shard.lanes.values():
+        if lane.throttle is not None:
+            lanes[lane.throttle_keys] += 1
+    used = {keys: each.lanes for keys, each in shard.throttling.throttles.items() if each.lanes}
+    _expect("throttles", used, dict(lanes))
+    by_throttle: dict[Throttle, list[Lane]] = {}
+    for lane in shard.lanes.values():
+        if lane.throttle is not None:
+            by_throttle.setdefault(lane.throttle, []).append(lane)
+    for throttle in shard.throttling.throttles.values():
+        _check_throttle(shard, throttle, by_throttle.get(throttle, []))
+
+
+def _check_throttle(shard: "Shard", throttle: "Throttle", lanes: "list[Lane]") -> None:
+    name = f"throttle {throttle.keys}"
+    _expect(f"{name}: tokens that nobody has", throttle.pool, 0)
+    _expect(f"{name}: holders", set(throttle.holders), {lane for lane in lanes if lane.tokens})
+    _expect(f"{name}: dealt", throttle.dealt, sum(lane.tokens for lane in lanes))
+    _expect(f"{name}: tokens of lanes that wait", sum(lane.tokens for lane in throttle.waiting), 0)
+    for lane in lanes:
+        if lane.tokens < 0:
+            raise InvariantBroken(f"lane {lane.id} spent {-lane.tokens} millionths of a token more than it was dealt")
+    noticed = {lane for _, _, lane in shard.throttling._holds}
+    _expect(f"{name}: held and never given back", set(throttle.holders) - noticed, set())
+    if throttle.waiting and not _will_be_woken(shard, throttle):
+        raise InvariantBroken(f"{name}: {len(throttle.waiting)} lanes wait, and nobody asks for their tokens")
+
+
+def _will_be_woken(shard: "Shard", throttle: "Throttle") -> bool:
+    """Whether a park will end, the bank was asked (and will be asked again), or another lane will give tokens back."""
+    parks = [shard.throttling.parks.get(key, 0) for key in throttle.keys]
+    asked = throttle.told is not None and throttle.told[0] > 0 and throttle.news_due_ms is not None
+    return throttle.parked_until_ms <= max(parks) or (throttle.limited and (asked or throttle.dealt > 0))
 
 
 def _check_queue(shard: "Shard", name: str) -> None:
     queue = shard.queues[name]
-    lanes = [key.lane for key in queue.keys.values()]
+    lanes = [lane for key in queue.keys.values() for lane in key.lanes.values()]
+    _expect(f"{name}: lanes", queue.lanes, len(lanes))
     _expect(f"{name}: pending", queue.pending, sum(lane.pending for lane in lanes))
     dead = shard.graveyard.count_by_lane()
     _expect(f"{name}: in flight", queue.in_flight, sum(len(lane.leased) - dead[lane.id] for lane in lanes))
     _expect(f"{name}: delayed", queue.delayed, sum(lane.delayed for lane in lanes))
+    for key in queue.keys.values():
+        _check_key(key, dead)
     ring = Counter(key.name for key in queue.ring.active_keys())
     _expect(f"{name}: ring", ring, Counter(key.name for key in queue.keys.values() if key.active))
+    _check_demands(shard, queue)
+
+
+def _check_key(key: "FairnessKey", dead: Counter[int]) -> None:
+    lanes = key.lanes.values()
+    _expect(f"{key.name}: ready", key.ready, sum(lane.active and not lane.blocked for lane in lanes))
+    _expect(f"{key.name}: blocked", key.blocked, sum(lane.blocked for lane in lanes))
+    _expect(f"{key.name}: stuck without a reason", bool(key.stuck) and not key.blocked, False)
+    _expect(f"{key.name}: active", key.active, key.deliverable)
+    cap = key.queue.options.max_in_flight_per_key
+    if cap is not None:
+        held = sum(len(lane.leased) - dead[lane.id] + lane.retrying for lane in lanes)
+        _expect(f"{key.name}: held", key.held, held)
+
+
+def _check_demands(shard: "Shard", queue: "Queue") -> None:
+    name = queue.name
     for demand in queue.demands:
         _expect(f"{name}: queued demand", demand.queued, True)
     for consumer in shard.consumers.by_client.values():
@@ -106,5 +189,17 @@ def _check_queue(shard: "Shard", name: str) -> None:
             if subscription.queue is queue and subscription.credit > 0 and not subscription.queued:
                 raise InvariantBroken(f"{name}: subscription {subscription.id} has credit and is not in line")
     served = [demand for demand in queue.demands if isinstance(demand, Subscription) and demand.credit > 0]
-    if served and queue.pending and queue.id not in shard.wanted:
+    if served and len(queue.ring) and not queue.paused and queue.id not in shard.wanted:
         raise InvariantBroken(f"{name}: {len(served)} subscriptions want messages and nobody will serve them")
+
+
+def _check_sizes(shard: "Shard") -> None:
+    sizes: Counter[int] = Counter()
+    dead = {key for each in shard.graveyard.dead.values() for key, _ in each}
+    for key, record in shard.store.scan(FIRST, LAST, shard.store.families.messages):
+        if key not in dead:
+            sizes[shard.lanes[lane_of(key)].key.queue.id] += len(record)
+    for key, value in shard.store.scan(FIRST, LAST, shard.store.families.delayed):
+        sizes[shard.lanes[lane_of(key)].key.queue.id] += len(parse_delayed(value).record)
+    for queue in shard.queues.values():
+        _expect(f"{queue.name}: size", queue.size_bytes, sizes[queue.id])

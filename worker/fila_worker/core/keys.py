@@ -20,6 +20,9 @@ _U32: Final = Struct(">I")
 pack_u64 = _U64.pack
 pack_u32 = _U32.pack
 
+FIRST_PLACE: Final = b"\x00" * 12
+"""No place in line is before this one."""
+
 FIRST: Final = b""
 LAST: Final = b"\xff" * 32
 """Bounds that no key of ours reaches."""
@@ -46,16 +49,6 @@ def after(key: bytes) -> bytes:
     return key + b"\0"
 
 
-def schedule_key(due_ms: int, message_key: bytes) -> bytes:
-    """Where a delayed message waits."""
-    return pack_u64(due_ms) + message_key
-
-
-def due_of(key: bytes) -> int:
-    """When the delayed message at a schedule key is due, Unix ms."""
-    return u64(key)
-
-
-def message_key_of(key: bytes) -> bytes:
-    """The message key inside a schedule key."""
-    return key[8:]
+def sequence_of(message_key: bytes) -> int:
+    """The sequence number in a message key or a place in line."""
+    return int.from_bytes(message_key[-8:], "big")

@@ -1,7 +1,8 @@
 """Lanes: lines of messages whose heads are in memory and whose tails are on disk.
 
-A lane belongs to one fairness key of a queue. All its messages lie in the ``messages`` family under the lane's prefix,
-leased ones too, in delivery order. In memory is only a *head buffer*::
+A lane holds the messages of one fairness key that carry the same throttle keys: so a message that has to wait for tokens is in
+nobody's way but its own kind's. All its messages lie in the ``messages`` family under the lane's prefix, leased ones too, in
+delivery order. In memory is only a *head buffer*::
 
     returned, line ┃ tail
     in memory      ┃ on disk only: from key ``tail`` on, less what is leased (None: everything is in memory)
@@ -15,18 +16,26 @@ Rejected: one sorted structure for everything (an insort per retry is cheap, but
 per-message object (a tuple of key and record is 64 bytes and costs 20 ns to build).
 """
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from collections.abc import Iterable, Set
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_worker.core.keys import LAST, after, pack_u64
 
 if TYPE_CHECKING:
     from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.throttle import Throttle
 
 Entry: TypeAlias = tuple[bytes, bytes | None]
 """A message key and its record; None where the memory budget did not allow to keep the record."""
+
+_key_of = itemgetter(0)
+
+FEW: Final = 64
+"""Messages that are looked for one by one in a line, rather than with a walk along it."""
 
 SPILL_AT: Final = 4096
 """Messages out of order that a lane may hold before all but the first half of them go back to disk."""
@@ -49,31 +58,58 @@ class Lane:
     """
 
     __slots__ = (
+        "active",
+        "blocked",
         "changed",
         "delayed",
         "end",
         "floor",
+        "head_place",
         "id",
         "key",
         "leased",
         "line",
+        "need",
         "prefix",
         "recorded",
+        "retrying",
         "returned",
         "stored",
         "tail",
+        "throttle",
+        "throttle_keys",
+        "token_credit",
+        "tokens",
+        "tokens_ms",
     )
 
-    def __init__(self, lane_id: int, key: "FairnessKey") -> None:
+    def __init__(self, lane_id: int, key: "FairnessKey", throttle_keys: tuple[str, ...] = ()) -> None:
         self.id = lane_id
         self.key = key
+        self.throttle_keys = throttle_keys
+        self.throttle: Throttle | None = None
+        """What its messages must have tokens of; None for a lane without throttle keys, and in dead letter queues."""
+        self.active = False
+        """Whether it has pending messages. Set by the shard with the key's place in the ring, hence a field."""
+        self.blocked = False
+        """Whether it waits for its throttle."""
+        self.head_place = b""
+        """The place under which the key's heap of lanes knows it; not above that of its first message."""
+        self.token_credit = 0
+        """What is left of its turn among the lanes that wait for the same tokens, in millionths of a token."""
+        self.tokens = self.tokens_ms = 0
+        """What it may spend, in millionths of a token, and when it last got or spent some."""
+        self.need = 0
+        """What its first message takes, as of when it had to wait."""
         self.prefix = pack_u64(lane_id)
         self.end = self.prefix + LAST
         self.stored = 0
         """Messages in the ``messages`` family: pending and leased."""
         self.leased: set[bytes] = set()
         self.delayed = 0
-        """Messages in the ``schedule`` family that will come to this lane."""
+        """Messages in the ``delayed`` family that will come to this lane."""
+        self.retrying = 0
+        """Those of them that were delivered before: their key counts them as in flight."""
         self.line: deque[Entry] = deque()
         self.returned: list[Entry] = []
         self.tail: bytes | None = None
@@ -126,6 +162,31 @@ class Lane:
         if self.returned and (not self.line or self.returned[0] < self.line[0]):
             return self.returned[0]
         return self.line[0] if self.line else None
+
+    def remove(self, keys: Set[bytes]) -> list[Entry]:
+        """Take messages out of the middle of the line; returns those that were in memory."""
+        removed = self._cut_few(keys) if len(keys) <= FEW else self._cut_many(keys)
+        out_of_order = [entry for entry in self.returned if entry[0] in keys]
+        if out_of_order:
+            self.returned = [entry for entry in self.returned if entry[0] not in keys]
+            heapify(self.returned)
+        return removed + out_of_order
+
+    def _cut_few(self, keys: Iterable[bytes]) -> list[Entry]:
+        """Find each key in the line by halves: a line may be long."""
+        line, removed = self.line, []
+        for key in keys:
+            index = bisect_left(line, key, key=_key_of)
+            if index < len(line) and line[index][0] == key:
+                removed.append(line[index])
+                del line[index]
+        return removed
+
+    def _cut_many(self, keys: Set[bytes]) -> list[Entry]:
+        removed = [entry for entry in self.line if entry[0] in keys]
+        if removed:
+            self.line = deque(entry for entry in self.line if entry[0] not in keys)
+        return removed
 
     def buffered(self) -> list[Entry]:
         """What is in memory, in delivery order."""

@@ -47,6 +47,7 @@ class LeaseRecord(msgspec.Struct, array_like=True):
     expires_ms: int
     keys: bytes
     extended: dict[int, int]
+    at_most_once: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -60,6 +61,7 @@ class Lease:
     """
 
     __slots__ = (
+        "at_most_once",
         "consumer",
         "duration_ms",
         "expires_ms",
@@ -67,9 +69,10 @@ class Lease:
         "id",
         "leased_ms",
         "members",
+        "mortal",
         "open",
         "queue",
-        "size_bytes",
+        "sizes",
         "subscription",
         "subscription_id",
         "taken",
@@ -83,8 +86,12 @@ class Lease:
         self.queue = queue
         self.members = members
         self.open = len(members)
-        self.size_bytes = 0
-        """Record bytes of its members, as far as they are known."""
+        self.sizes: list[int] = []
+        """Record bytes of each member."""
+        self.at_most_once = False
+        """Whether its members are gone however it ends, unless they are given back: as the queue was when it was granted."""
+        self.mortal = False
+        """Whether one of its messages has a time to live, and must be judged when it comes back."""
         self.taken = False
         """Whether a member was taken from its holder: the others are told apart from it as long as the lease is remembered."""
         self.leased_ms = now_ms
@@ -127,7 +134,7 @@ class Lease:
             keys = [_BLANK[member] if isinstance(member, bool) else member[0] for member in self.members]
         record = LeaseRecord(
             self.consumer.client, self.subscription_id, self.queue.id, self.leased_ms, self.duration_ms, self.expires_ms,
-            b"".join(keys), self.extended,
+            b"".join(keys), self.extended, self.at_most_once,
         )  # fmt: skip
         return _encode(record)
 

@@ -1,8 +1,8 @@
-"""How many messages each lane holds, durable at one small write a turn.
+"""How many messages each lane holds, and how large each queue is, durable at one small write a turn.
 
 Counts could be had by reading all messages at a restart (0.7 µs each: 7 s for ten million), or by rewriting a lane's record
 with each turn that touches it (a write per message when every message has its own key). Instead each commit carries one
-*entry*: the new counts of the lanes that changed in it, together with the shard's sequence counters. Now and then the
+*entry*: the new counts of the lanes and the sizes of the queues that changed in it, together with the shard's sequence counters. Now and then the
 ledger *folds*: it rewrites the records of all lanes that changed since the last fold and removes the entries. Recovery
 reads the records, then the entries in order; the last word counts.
 """
@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
-from fila_worker.core.keys import FIRST, LAST, pack_u64, u64
+from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
 from fila_worker.core.lanes import Lane
+from fila_worker.core.queues import Queue
 from fila_worker.core.store import Batch, Families, Store
 
 FOLD_AFTER_COUNTS: Final = 16_384
@@ -22,8 +23,9 @@ FOLD_AFTER_COUNTS: Final = 16_384
 
 FOLD_AFTER_ENTRIES: Final = 8_192
 
-_HEAD: Final = Struct(">QQQ")
-_COUNTS: Final = Struct(">QQQI")
+_HEAD: Final = Struct(">QQQI")
+_COUNTS: Final = Struct(">QQQQI")
+_SIZE: Final = Struct(">IQ")
 
 
 class LaneRecord(msgspec.Struct, array_like=True):
@@ -34,7 +36,9 @@ class LaneRecord(msgspec.Struct, array_like=True):
     weight: int
     stored: int
     delayed: int
+    retrying: int
     floor: bytes
+    throttle_keys: list[str]
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -63,6 +67,10 @@ class Ledger:
         self.counters = counters
         self.changed: list[Lane] = []
         """Lanes that changed since the last commit."""
+        self.changed_queues: dict[int, Queue] = {}
+        """Queues whose size changed since the last commit, by id."""
+        self._sized: dict[int, Queue] = {}
+        """Those whose size changed since the last fold."""
         self._unfolded: dict[int, Lane] = {}
         self._first_entry = self._next_entry = 0
         self._counts_written = 0
@@ -73,16 +81,23 @@ class Ledger:
             lane.changed = True
             self.changed.append(lane)
 
+    def touch_queue(self, queue: Queue) -> None:
+        """The queue's size changed."""
+        self.changed_queues[queue.id] = queue
+
     def write_entry(self, batch: Batch) -> None:
-        """Add the counts of all changed lanes to a batch."""
+        """Add the counts of all changed lanes, and the sizes of all changed queues, to a batch."""
         counters = self.counters
-        parts = [_HEAD.pack(counters.sequence, counters.lane, counters.clock_ms)]
+        parts = [_HEAD.pack(counters.sequence, counters.lane, counters.clock_ms, len(self.changed))]
         for lane in self.changed:
             lane.changed = False
             if not lane.recorded:
                 self._record(lane, batch)
-            parts.append(_COUNTS.pack(lane.id, lane.stored, lane.delayed, lane.key.weight))
+            parts.append(_COUNTS.pack(lane.id, lane.stored, lane.delayed, lane.retrying, lane.key.weight))
             self._unfolded[lane.id] = lane
+        parts += [_SIZE.pack(queue_id, queue.size_bytes) for queue_id, queue in self.changed_queues.items()]
+        self._sized.update(self.changed_queues)
+        self.changed_queues.clear()
         batch.put(pack_u64(self._next_entry), b"".join(parts), self._families.ledger)
         self._next_entry += 1
         self._counts_written += len(self.changed)
@@ -113,14 +128,21 @@ class Ledger:
                 lane.floor = _floor(lane)
                 self._record(lane, batch)
         self._unfolded.clear()
+        self._sized.update(self.changed_queues)
+        self.changed_queues.clear()
+        for queue in self._sized.values():
+            batch.put(pack_u32(queue.id), queue.to_bytes(), self._families.queues)
+        self._sized.clear()
         batch.delete_range(pack_u64(self._first_entry), pack_u64(self._next_entry), self._families.ledger)
         self._first_entry = self._next_entry
         self._counts_written = 0
         self.write_entry(batch)  # the counters live in entries only
         return idle
 
-    def forget(self, lanes: Iterable[Lane], batch: Batch) -> None:
-        """Remove lanes whose queue is deleted."""
+    def forget(self, queue: Queue, lanes: Iterable[Lane], batch: Batch) -> None:
+        """Remove a queue that is deleted, with its lanes."""
+        self.changed_queues.pop(queue.id, None)
+        self._sized.pop(queue.id, None)
         lanes = list(lanes)
         gone = {lane.id for lane in lanes}
         for lane in lanes:
@@ -131,7 +153,9 @@ class Ledger:
 
     def _record(self, lane: Lane, batch: Batch) -> None:
         key = lane.key
-        record = LaneRecord(key.queue.id, key.name, key.weight, lane.stored, lane.delayed, lane.floor)
+        record = LaneRecord(
+            key.queue.id, key.name, key.weight, lane.stored, lane.delayed, lane.retrying, lane.floor, list(lane.throttle_keys)
+        )
         batch.put(lane.prefix, _encode(record), self._families.lanes)
         lane.recorded = True
 
@@ -140,16 +164,22 @@ class Ledger:
         lane.recorded = True
         self._unfolded[lane.id] = lane
 
-    def replay(self, store: Store, records: dict[int, LaneRecord]) -> None:
-        """Bring counters and lane records up to the last commit."""
+    def replay(self, store: Store, records: dict[int, LaneRecord], queues: dict[int, Queue]) -> None:
+        """Bring counters, lane records and the sizes of queues up to the last commit."""
         counters = self.counters
         for key, entry in store.scan(FIRST, LAST, self._families.ledger):
             self._next_entry = u64(key) + 1
-            counters.sequence, counters.lane, counters.clock_ms = _HEAD.unpack_from(entry)
-            for lane_id, stored, delayed, weight in _COUNTS.iter_unpack(entry[_HEAD.size :]):
+            counters.sequence, counters.lane, counters.clock_ms, lanes = _HEAD.unpack_from(entry)
+            sizes = _HEAD.size + lanes * _COUNTS.size
+            for lane_id, stored, delayed, retrying, weight in _COUNTS.iter_unpack(entry[_HEAD.size : sizes]):
                 record = records.get(lane_id)
                 if record is not None:
-                    record.stored, record.delayed, record.weight = stored, delayed, weight
+                    record.stored, record.delayed, record.retrying, record.weight = stored, delayed, retrying, weight
+            for queue_id, size_bytes in _SIZE.iter_unpack(entry[sizes:]):
+                queue = queues.get(queue_id)
+                if queue is not None:
+                    queue.size_bytes = size_bytes
+                    self._sized[queue_id] = queue
 
 
 def _floor(lane: Lane) -> bytes:

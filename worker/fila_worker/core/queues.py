@@ -1,6 +1,7 @@
 """Queues: a definition, fairness keys in a ring, demands in a line, counters."""
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -9,11 +10,25 @@ from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_worker.core.fairness import FairnessKey, Ring
 
 if TYPE_CHECKING:
+    from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.consumers import Demand
     from fila_worker.core.settings import ShardSettings
 
-IDLE_KEYS_MAX: Final = 10_000
-"""Fairness keys without messages that a queue remembers, for their weights and counters."""
+IDLE_LANES_MAX: Final = 10_000
+"""Lanes without messages that a queue remembers, for their keys' weights and counters."""
+
+PRIORITIES_MAX: Final = 64
+"""Different priorities of a queue that are remembered, to find a message by its id; with more, its lanes are read."""
+
+USED_SAVE_MS: Final = 1000
+"""How far what is durable of a queue's last use may lag behind."""
+
+DEMANDS_SURVEYED: Final = 64
+"""Consumers that are looked at to estimate how many messages are wanted."""
+
+AT_MOST_ONCE: Final = "at_most_once"
+DISCARD: Final = "discard"
+OWN: Final = "dlq"
 
 
 class QueueRecord(msgspec.Struct, array_like=True):
@@ -22,6 +37,13 @@ class QueueRecord(msgspec.Struct, array_like=True):
     name: str
     options: QueueOptions
     dead_letters: int
+    paused: bool = False
+    paused_keys: list[str] = []
+    appointed: bool = False
+    priorities: list[int] = []
+    size_bytes: int = 0
+    used_ms: int = 0
+    strangers: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,25 +58,11 @@ class Queue:
     """
 
     __slots__ = (
-        "acked",
-        "dead_lettered",
-        "dead_letters",
-        "delayed",
-        "delivered",
-        "demands",
-        "enqueued",
-        "expired",
-        "id",
-        "in_flight",
-        "keys",
-        "nacked",
-        "name",
-        "options",
-        "pending",
-        "ring",
-        "source",
-        "subscribers",
-    )
+        "acked", "appointed", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
+        "enqueued", "expired", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "nacked", "name", "options", "paused",
+        "paused_keys", "pending", "priorities", "ring", "saved_ms", "served", "served_ms", "size_bytes", "source", "strangers",
+        "subscribers",        "unanswered", "used_ms",
+    )  # fmt: skip
 
     def __init__(self, queue_id: int, name: str, options: QueueOptions) -> None:
         self.id = queue_id
@@ -62,23 +70,64 @@ class Queue:
         self.options = options
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
+        self.hooks: GuardedHooks | None = None
         self.keys: dict[str, FairnessKey] = {}
+        self.lanes = 0
+        """How many its keys have."""
         self.ring = Ring()
         self.demands: deque[Demand] = deque()
         self.subscribers: dict[bytes, int] = {}
         """How many subscriptions and waiters each client has here."""
+        self.paused = False
+        self.paused_keys: set[str] = set()
+        self.appointed = False
+        """Other queues' dead letters come here."""
+        self.served = self.served_ms = 0
+        """How many messages its consumers took the last time, and when they last asked."""
+        self.unanswered = 0
+        """Throttles for which the bank was asked for its sake, and has said nothing yet."""
+        self.priorities: set[int] | None = {0}
+        """The priorities that its messages ever had; None: more than can be remembered."""
+        self.strangers = False
+        """Messages that another shard accepted are here, or have been."""
+        self.size_bytes = 0
+        """Of its records: pending, leased and delayed."""
+        self.used_ms = self.saved_ms = 0
+        """When somebody last had to do with it, and what of that is durable. Kept only with an idle expiry."""
+        self.look_ms = 0
+        """When it will be looked at for that; 0: at any time for which the due index has an entry, after a restart."""
         self.pending = self.in_flight = self.delayed = 0
         self.enqueued = self.delivered = self.acked = self.nacked = self.expired = self.dead_lettered = 0
+        self.drain: tuple[int, int, float] = (0, 0, 0.0)
+        """For estimates of when there will be room: when, how many had left by then, how many leave a second."""
 
     @property
     def is_dead_letter(self) -> bool:
         """Whether this is the dead letter queue of another."""
         return self.source is not None
 
+    @property
+    def at_most_once(self) -> bool:
+        """Whether a message is gone with its delivery."""
+        return self.options.delivery == AT_MOST_ONCE
+
+    @property
+    def depth(self) -> int:
+        """Messages in all."""
+        return self.pending + self.in_flight + self.delayed
+
     def visibility_timeout_ms(self, settings: "ShardSettings") -> int:
         """How long a delivery is leased."""
         chosen = self.options.visibility_timeout_ms
         return settings.visibility_timeout_ms if chosen is None else chosen
+
+    def note_priorities(self, priorities: set[int]) -> bool:
+        """Remember the priorities of new messages; returns whether there are new ones among them, to be made durable."""
+        if self.priorities is None or priorities <= self.priorities:
+            return False
+        known = self.priorities | priorities
+        self.priorities = known if len(known) <= PRIORITIES_MAX else None
+        return True
 
     def info(self, shard: int) -> QueueInfo:
         """The queue's row in a list."""
@@ -88,14 +137,30 @@ class Queue:
             self.in_flight,
             self.delayed,
             len(self.subscribers),
-            False,
+            self.paused,
             self.is_dead_letter,
             shard,
         )
 
     def to_bytes(self) -> bytes:
         """The queue's record."""
-        return _encode(QueueRecord(self.name, self.options, self.dead_letters.id if self.dead_letters else 0))
+        priorities = sorted(self.priorities) if self.priorities is not None else []
+        dead_letters = self.dead_letters.id if self.dead_letters else 0
+        record = QueueRecord(
+            self.name, self.options, dead_letters, self.paused, sorted(self.paused_keys), self.appointed, priorities,
+            self.size_bytes, self.used_ms, self.strangers,
+        )  # fmt: skip
+        return _encode(record)
+
+    def recover(self, record: QueueRecord) -> None:
+        """Take up what was at rest, but the names and the options."""
+        self.paused, self.paused_keys, self.appointed = record.paused, set(record.paused_keys), record.appointed
+        self.priorities, self.strangers = set(record.priorities) or None, record.strangers
+        self.size_bytes, self.used_ms = record.size_bytes, record.used_ms
+
+    def appetite(self) -> int:
+        """How many messages its consumers would take: now, or when they have credit again."""
+        return sum(demand.credit for demand in islice(self.demands, DEMANDS_SURVEYED)) or self.served
 
     def want(self, demand: "Demand") -> None:
         """Put a demand with credit in line."""

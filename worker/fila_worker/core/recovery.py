@@ -9,20 +9,24 @@ from typing import Final
 
 import msgspec
 
-from fila_proto_zmq.errors import StorageError
-from fila_worker.core.administration import bind_dead_letters
-from fila_worker.core.fairness import FairnessKey
+from fila_proto_zmq.errors import LuaCompilationError, StorageError
+from fila_proto_zmq.record import MORTAL
+from fila_worker.core.administration import recount_held
+from fila_worker.core.breaker import GuardedHooks
 from fila_worker.core.graveyard import exhume, purge
-from fila_worker.core.keys import FIRST, LAST, MESSAGE_KEY_BYTES, lane_of, u64
+from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.incoming import LAST_QUEUE_ID, bind_dead_letters
+from fila_worker.core.keys import FIRST, FIRST_PLACE, LAST, MESSAGE_KEY_BYTES, lane_of, u64
 from fila_worker.core.lanes import Lane
 from fila_worker.core.leases import SETTLED, TAKEN, Lease, LeaseRecord, Member, decode_lease, member_ended
 from fila_worker.core.ledger import LaneRecord, decode_lane
-from fila_worker.core.queues import Queue, QueueRecord, decode_queue
+from fila_worker.core.policy import compile_hooks
+from fila_worker.core.queues import USED_SAVE_MS, Queue, QueueRecord, decode_queue
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _IDENTITY: Final = b"identity"
 
 
@@ -35,22 +39,33 @@ class Identity(msgspec.Struct, array_like=True):
     epoch: int
 
 
-def recover(store: Store, settings: ShardSettings, *, index: int, shards: int, now_ms: int) -> Shard:
+def recover(
+    store: Store, settings: ShardSettings, compile_hooks: HookCompiler, *, index: int, shards: int, now_ms: int
+) -> Shard:
     """Open shard ``index`` of ``shards`` in ``store``, new if the store is empty.
 
     Raises :class:`StorageError` if the store holds another shard, or a later format.
     """
     identity = _claim(store, index, shards)
-    shard = Shard(store, settings, index=index, epoch=identity.epoch)
-    queues = _recover_queues(shard)
-    _recover_lanes(shard, queues)
-    _recover_leases(shard, queues, now_ms)
+    shard = Shard(store, settings, compile_hooks, index=index, shards=shards, epoch=identity.epoch)
+    parks = shard.runtime.recover(store)
+    shard.park(parks, now_ms)
+    for key in parks.keys() - shard.throttling.parks.keys():
+        shard.runtime.forget_park(key, shard.batch)  # its time has come meanwhile
+    shard.throttling.limit((), shard.runtime.limits)
+    _recover_queues(shard, now_ms)
+    _recover_lanes(shard)
+    _recover_leases(shard, now_ms)
     purge(shard)
     for lane in shard.lanes.values():
         if lane.pending:
-            lane.key.queue.ring.join(lane.key)
+            shard.activate(lane, lane.prefix + FIRST_PLACE)
+    for queue in shard.queues.values():
+        recount_held(shard, queue)
     shard.schedule.recover()
-    shard.ledger.fold(shard.batch)
+    shard.outbox.recover(store)
+    for lane in shard.ledger.fold(shard.batch):
+        shard.forget_lane(lane)
     shard.batch.put(_IDENTITY, msgspec.msgpack.encode(identity), store.families.state)
     shard.commit()
     return shard
@@ -66,6 +81,11 @@ def _claim(store: Store, index: int, shards: int) -> Identity:
         raise StorageError(f"the data of shard {index} is damaged: its identity can't be read ({cause})") from cause
     if identity.format > FORMAT:
         raise StorageError(f"the data was written by a later version (format {identity.format}): upgrade fila-cluster")
+    if identity.format < FORMAT:
+        raise StorageError(
+            f"the data was written by a preview (format {identity.format}, this version reads {FORMAT}): "
+            "use another data directory, or consume what is in it with the version that wrote it"
+        )
     if (identity.shard, identity.shards) != (index, shards):
         raise StorageError(
             f"the data is of shard {identity.shard} of {identity.shards}, not of shard {index} of {shards}: "
@@ -75,64 +95,81 @@ def _claim(store: Store, index: int, shards: int) -> Identity:
     return identity
 
 
-def _recover_queues(shard: Shard) -> dict[int, Queue]:
-    queues: dict[int, Queue] = {}
+def _recover_queues(shard: Shard, now_ms: int) -> None:
     records: dict[int, QueueRecord] = {}
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.queues):
         queue_id = int.from_bytes(key, "big")
         record = records[queue_id] = decode_queue(data)
-        queues[queue_id] = shard.queues[record.name] = Queue(queue_id, record.name, record.options)
-        shard.last_queue_id = queue_id
+        queue = shard.queues[record.name] = shard.queues_by_id[queue_id] = Queue(queue_id, record.name, record.options)
+        queue.recover(record)
+        queue.used_ms = max(queue.used_ms, min(now_ms, queue.used_ms + USED_SAVE_MS))
+        queue.hooks = _recompiled(shard, queue)
+    shard.last_queue_id = int.from_bytes(shard.store.get(LAST_QUEUE_ID, shard.store.families.state) or b"", "big")
     for queue_id, record in records.items():
         if record.dead_letters:
-            bind_dead_letters(queues[queue_id], queues[record.dead_letters])
-    return queues
+            bind_dead_letters(shard.queues_by_id[queue_id], shard.queues_by_id[record.dead_letters])
 
 
-def _recover_lanes(shard: Shard, queues: dict[int, Queue]) -> None:
+def _recompiled(shard: Shard, queue: Queue) -> GuardedHooks | None:
+    """A queue's hooks; without them if they compile no more (a stricter version, another config): a queue must come back."""
+    try:
+        return compile_hooks(shard, queue.name, queue.options)
+    except LuaCompilationError as error:
+        shard.notices.append(f"queue {queue.name!r} is without its hooks: {error}")
+        return None
+
+
+def _recover_lanes(shard: Shard) -> None:
     families = shard.store.families
     records = {u64(key): decode_lane(data) for key, data in shard.store.scan(FIRST, LAST, families.lanes)}
-    shard.ledger.replay(shard.store, records)
+    shard.ledger.replay(shard.store, records, shard.queues_by_id)
     for lane_id, record in records.items():
-        lane = _recover_lane(lane_id, record, queues[record.queue])
-        shard.lanes[lane_id] = lane
-        shard.ledger.recovered(lane)
+        shard.ledger.recovered(_recover_lane(shard, lane_id, record))
 
 
-def _recover_lane(lane_id: int, record: LaneRecord, queue: Queue) -> Lane:
-    key = queue.keys[record.fairness_key] = FairnessKey(record.fairness_key, queue, lane_id)
-    key.weight = record.weight
-    lane = key.lane
-    lane.stored, lane.delayed, lane.floor = record.stored, record.delayed, record.floor
+def _recover_lane(shard: Shard, lane_id: int, record: LaneRecord) -> Lane:
+    queue = shard.queues_by_id[record.queue]
+    lane = shard.open_lane(queue, record.fairness_key, tuple(record.throttle_keys), lane_id)
+    lane.key.weight = record.weight
+    lane.stored, lane.delayed, lane.retrying, lane.floor = record.stored, record.delayed, record.retrying, record.floor
     lane.tail = lane.floor if lane.stored else None
     queue.pending += record.stored
     queue.delayed += record.delayed
     return lane
 
 
-def _recover_leases(shard: Shard, queues: dict[int, Queue], now_ms: int) -> None:
+def _recover_leases(shard: Shard, now_ms: int) -> None:
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases):
         if not data or exhume(shard, u64(key), data):
             shard.leases.finished[u64(key)] = SETTLED
             continue
         record = decode_lease(data)
         consumer = shard.consumers.open(record.client, now_ms)
-        members = list(_members(shard, record))
-        lease = Lease(u64(key), consumer, queues[record.queue], members, record.leased_ms, record.duration_ms)
-        lease.expires_ms, lease.extended, lease.subscription_id = (
-            record.expires_ms,
-            record.extended,
-            record.subscription,
-        )
+        found = _found(shard, record)
+        members = list(_members(shard, record, found))
+        queue = shard.queues_by_id[record.queue]
+        lease = Lease(u64(key), consumer, queue, members, record.leased_ms, record.duration_ms)
+        lease.sizes = [len(message or b"") for message in found]
+        lease.mortal = any(message and message[1] & MORTAL for message in found)
+        lease.expires_ms, lease.extended, lease.subscription_id, lease.at_most_once = (
+            record.expires_ms, record.extended, record.subscription, record.at_most_once,
+        )  # fmt: skip
         _restore(shard, lease, key)
 
 
-def _members(shard: Shard, record: LeaseRecord) -> Iterator[Member]:
-    """The members of a lease record: those whose message is gone were acked."""
+def _found(shard: Shard, record: LeaseRecord) -> list[bytes | None]:
+    """The messages of a lease record that are still there."""
+    return shard.store.get_many(_keys(record), shard.store.families.messages)
+
+
+def _keys(record: LeaseRecord) -> list[bytes]:
     starts = range(0, len(record.keys), MESSAGE_KEY_BYTES)
-    keys = [record.keys[start : start + MESSAGE_KEY_BYTES] for start in starts]
-    found = shard.store.get_many(keys, shard.store.families.messages)
-    for key, message in zip(keys, found, strict=True):
+    return [record.keys[start : start + MESSAGE_KEY_BYTES] for start in starts]
+
+
+def _members(shard: Shard, record: LeaseRecord, found: list[bytes | None]) -> Iterator[Member]:
+    """The members of a lease record: those whose message is gone were acked."""
+    for key, message in zip(_keys(record), found, strict=True):
         ended = member_ended(key)
         if ended is not None:
             yield ended

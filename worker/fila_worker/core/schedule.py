@@ -1,52 +1,101 @@
-"""What comes due: delayed messages, in order of their times.
+"""What comes due, in order of its time: one durable index for all that waits for the clock.
 
-A delayed message lies in the ``schedule`` family under ``due · message key``; when it is due it moves to ``messages`` and
-takes its place in line. In memory is one number, the earliest due time: a million delayed messages cost nothing while none
-is due. The family is never read from its start, where the tombstones of all that was due before lie, but from a cursor
-that moves with time (the checkpoint of Facebook's FOQS).
+An entry ``due · kind · subject`` says no more than "look at this then": a delayed message to release, a message that may be
+too old, a dedup id to forget, a queue that may be idle. What it points at knows best whether that is still so; a message that
+was cancelled, purged or delayed anew just leaves an entry that is dropped when its time comes. So nothing ever has to be
+searched in here, and a million delayed messages cost nothing while none is due.
+
+In memory is one number, the earliest due time. The family is never read from its start, where the tombstones of all that was
+due before lie, but from a cursor that moves with time (the checkpoint of Facebook's FOQS). The cursor is exact, because much
+may be due in one millisecond and is taken in many turns; a checkpoint of it is durable, so a restart begins there too.
 """
 
+from enum import IntEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_worker.core.keys import FIRST, LAST, due_of, pack_u64
+from fila_worker.core.keys import FIRST, LAST, after, pack_u64, u64
 
 if TYPE_CHECKING:
-    from fila_worker.core.store import Store
+    from fila_worker.core.store import Batch, Store
 
 RELEASE_MAX: Final = 1000
-"""Messages that may come due in one turn; the rest follow in the next, so that no turn is long."""
+"""Entries that may come due in one turn; the rest follow in the next, so that no turn is long."""
+
+_CHECKPOINT: Final = b"due index"
+
+
+class Kind(IntEnum):
+    """What an entry's subject is."""
+
+    RELEASE = 1
+    """The message key of a delayed message that comes to its place in line."""
+    EXPIRE = 2
+    """The message key of a message with a time to live."""
+    FORGET = 3
+    """The key of a dedup id whose window ends."""
+    IDLE = 4
+    """The id of a queue that may have been idle for too long."""
+
+
+class Entry(NamedTuple):
+    """One thing that is due."""
+
+    due_ms: int
+    kind: int
+    subject: bytes
 
 
 class Schedule:
     """The cursor over the ``schedule`` family.
 
-    Invariants: no scheduled message is due before ``next_due_ms``; none has a key below ``cursor``.
+    Invariants: nothing is due before ``next_due_ms``; no entry has a key below ``cursor``, nor below ``checkpoint``, which is
+    durable.
     """
 
     def __init__(self, store: "Store") -> None:
         self._store = store
+        self._family = store.families.schedule
+        self.checkpoint = FIRST
         self.cursor = FIRST
         self.next_due_ms: int | None = None
 
     def recover(self) -> None:
         """Find the earliest due time."""
-        self._look_from(FIRST)
+        self.checkpoint = self._store.get(_CHECKPOINT, self._store.families.state) or FIRST
+        self._look_from(self.checkpoint)
 
-    def expect(self, due_ms: int) -> None:
-        """A message was scheduled for ``due_ms``."""
+    def add(self, due_ms: int, kind: int, subject: bytes, batch: "Batch") -> None:
+        """Look at ``subject`` at ``due_ms``."""
+        key = pack_u64(due_ms) + bytes((kind,)) + subject
+        batch.put(key, b"", self._family)
         if self.next_due_ms is None or due_ms < self.next_due_ms:
             self.next_due_ms = due_ms
-            self.cursor = min(self.cursor, pack_u64(due_ms))
+        if key < self.cursor:
+            self.cursor = key
+            if key < self.checkpoint:
+                self._save(key, batch)
 
-    def due(self, now_ms: int) -> list[tuple[bytes, bytes]]:
-        """Up to :data:`RELEASE_MAX` items that are due, in order; the cursor moves behind them."""
+    def take_due(self, now_ms: int, batch: "Batch") -> list[Entry]:
+        """Take out up to :data:`RELEASE_MAX` entries that are due, in order. Sees only what is committed."""
         end = pack_u64(now_ms + 1)
-        items = list(islice(self._store.scan(self.cursor, end, self._store.families.schedule), RELEASE_MAX))
-        self._look_from(end if len(items) < RELEASE_MAX else items[-1][0] + b"\0")
-        return items
+        keys = [key for key, _ in islice(self._store.scan(self.cursor, end, self._family), RELEASE_MAX)]
+        for key in keys:
+            batch.delete(key, self._family)
+        self._save(end if len(keys) < RELEASE_MAX else after(keys[-1]), batch)
+        self._look_from(self.checkpoint)
+        return [Entry(u64(key), key[8], key[9:]) for key in keys]
+
+    def put_back(self, entry: Entry, batch: "Batch") -> None:
+        """Let an entry that was taken out be taken again, in a later turn."""
+        self.add(entry.due_ms, entry.kind, entry.subject, batch)
+
+    def _save(self, checkpoint: bytes, batch: "Batch") -> None:
+        self.checkpoint = checkpoint
+        batch.put(_CHECKPOINT, checkpoint, self._store.families.state)
 
     def _look_from(self, cursor: bytes) -> None:
-        following = next(self._store.scan(cursor, LAST, self._store.families.schedule), None)
-        self.next_due_ms = due_of(following[0]) if following else None
-        self.cursor = pack_u64(self.next_due_ms) if self.next_due_ms is not None else cursor  # others may share its time
+        """Move to the first entry from ``cursor`` on; all before it are gone."""
+        following = next(self._store.scan(cursor, LAST, self._family), None)
+        self.next_due_ms = u64(following[0]) if following else None
+        self.cursor = following[0] if following else cursor

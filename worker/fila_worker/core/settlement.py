@@ -13,7 +13,7 @@ from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Extend, Extended, Fault, Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, LeaseExpiredError
 from fila_proto_zmq.limits import DELAY_MS_MAX, ERROR_TEXT_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, METADATA_BYTES_MAX
-from fila_worker.core.attempts import Attempt, expire, fail_attempts, give_back, invite
+from fila_worker.core.attempts import Attempt, defer, expire, fail_attempts, give_back, invite
 from fila_worker.core.graveyard import bury
 from fila_worker.core.leases import SETTLED, TAKEN, Lease
 
@@ -37,7 +37,9 @@ def settle(shard: "State", call: "Call", command: Settle) -> Settled:
         if verb is Verb.ACK:
             _ack(shard, queue, lease, indexes)
         elif verb is Verb.RELEASE:
-            give_back(shard, lease, indexes, SETTLED)
+            give_back(shard, lease, indexes, SETTLED, call.now_ms)
+        elif verb is Verb.DEFER:
+            defer(shard, lease, indexes, SETTLED, call.now_ms + command.after_ms, call.now_ms)
         else:
             fail_attempts(shard, lease, indexes, SETTLED, _attempt(command, verb, call.now_ms))
             queue.nacked += len(indexes)
@@ -60,7 +62,7 @@ def _checked(command: Settle) -> Verb:
 def _attempt(command: Settle, verb: Verb, now_ms: int) -> Attempt:
     error = command.error.encode()[-ERROR_TEXT_BYTES_MAX:].decode(errors="ignore")
     after_ms = command.after_ms if verb is Verb.RETRY else 0
-    return Attempt(error, now_ms, after_ms=after_ms, metadata=command.metadata, dead_letter=verb is Verb.FAIL)
+    return Attempt(error, now_ms, after_ms, command.metadata, dead_letter=verb is Verb.FAIL, hooked=verb is Verb.NACK)
 
 
 # --- fences -----------------------------------------------------------------------------------------------------------
@@ -127,6 +129,10 @@ def _ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> No
     """Be done with the messages: a whole batch is buried and purged later, single ones are removed at once."""
     queue.in_flight -= len(indexes)
     queue.acked += len(indexes)
+    queue.size_bytes -= sum(lease.sizes) if len(indexes) == len(lease.sizes) else sum(lease.sizes[each] for each in indexes)
+    shard.ledger.touch_queue(queue)
+    if queue.options.max_in_flight_per_key is not None:
+        _free_slots(shard, lease, indexes)
     if len(indexes) == len(lease.members):
         bury(shard, lease)
         shard.leases.close_acked(lease, shard.batch)
@@ -134,6 +140,14 @@ def _ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> No
         _remove(shard, lease, indexes)
         shard.leases.close_members(lease, len(indexes), shard.batch, given_back=False)
     invite(shard, lease)
+
+
+def _free_slots(shard: "State", lease: Lease, indexes: list[int]) -> None:
+    """The next messages of the keys may go."""
+    for index in indexes:
+        member = lease.members[index]
+        assert not isinstance(member, bool)
+        shard.release_slot(member[1].key)
 
 
 def _remove(shard: "State", lease: Lease, indexes: list[int]) -> None:

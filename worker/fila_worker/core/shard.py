@@ -15,39 +15,59 @@ Reads see only what is committed. A verb that has to read therefore calls :meth:
 what the turn has written so far, at a point where what was written is whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from fila_proto_zmq.commands import (
+    Appoint,
+    Appointed,
+    Browse,
+    Cancel,
+    CancelReceive,
     Command,
+    ConfigChange,
     CreateQueue,
     DeleteQueue,
     Enqueue,
     Extend,
     GetQueueStats,
     Goodbye,
+    Grants,
     Heartbeat,
     ListQueues,
+    MessagesTransferred,
+    Pause,
+    PurgeQueue,
     Receive,
     Redrive,
     Reply,
+    SetConfig,
     Settle,
     Subscribe,
+    Tokens,
+    TransferMessages,
     Unsubscribe,
+    UpdateQueue,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
 from fila_worker.core import (
     administration,
+    appointments,
     attempts,
+    backlog,
+    browsing,
     consuming,
     dead_letters,
-    delays,
     delivery,
     enqueueing,
+    expiry,
     graveyard,
+    purging,
     settlement,
+    transfers,
 )
-from fila_worker.core.effects import Call, Effect, answer
+from fila_worker.core.config import put_config, set_config
+from fila_worker.core.effects import Call, Effect, Post, answer
 from fila_worker.core.state import State
 
 Verb: TypeAlias = Callable[[State, Call, Any], Reply | None]
@@ -61,6 +81,9 @@ class Shard(State):
         """Carry out a command. Its answer, or the error that refuses it, joins the turn's effects."""
         verb = _VERBS.get(type(command))
         self.consumers.touch(call.client, call.now_ms)
+        queue = self.queues.get(call.queue)
+        if queue is not None:
+            self.use(queue, call.now_ms)
         try:
             if verb is None:
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
@@ -71,19 +94,80 @@ class Shard(State):
             if reply is not None:
                 self.effects.append(answer(call, command, reply))
 
+    # --- the cluster's word -------------------------------------------------------------------------------------------
+
+    def told(self, command: Command, now_ms: int) -> None:
+        """Take in what another shard says; nothing is answered but by saying something in turn."""
+        if isinstance(command, TransferMessages):
+            transfers.take(self, command, now_ms)
+        elif isinstance(command, MessagesTransferred):
+            transfers.confirm(self, command)
+        elif isinstance(command, Appoint):
+            appointments.answer_appoint(self, command)
+        elif isinstance(command, Appointed):
+            appointments.go_on(self, command, now_ms)
+
+    def granted(self, grants: Grants, now_ms: int) -> None:
+        """Take in tokens of the bank."""
+        self.wake(self.throttling.granted(grants, now_ms), now_ms)
+        if grants.session == self.throttling.session:
+            for grant in grants.grants:
+                self.quotas.granted(self, grant)
+
+    def new_session(self, now_ms: int) -> None:
+        """The router knows this shard anew: tokens held are void, and what is wanted is asked for again."""
+        self.throttling.new_session(self.throttling.session + 1)
+        self.quotas.new_session()
+
+    @property
+    def config_version(self) -> int:
+        """The version of the runtime config."""
+        return self.runtime.version
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The runtime config."""
+        return self.runtime.values
+
+    def set_config(self, command: SetConfig, now_ms: int) -> ConfigChange:
+        """Judge and number a change of the runtime config; on shard 0 only. Raises :class:`InvalidConfigError`."""
+        return set_config(self, command, now_ms)
+
+    def put_config(self, version: int, changes: Mapping[str, str | None], whole: bool, now_ms: int) -> None:
+        """Take over a change of the runtime config."""
+        put_config(self, version, changes, whole=whole, now_ms=now_ms)
+
+    def parks(self) -> dict[str, int]:
+        """The throttle keys that deliver nothing, with the times until when, Unix ms."""
+        return dict(self.throttling.parks)
+
+    # --- a turn -------------------------------------------------------------------------------------------------------
+
     def advance(self, now_ms: int) -> None:
         """Do what is due at ``now_ms``, in bounded steps: :meth:`next_due` tells if more is.
 
         It comes after the frames that were waiting, so that a heartbeat that was read late still counts.
         """
         attempts.expire_leases(self, now_ms)
-        delays.release_due(self, now_ms)
+        expiry.act_on_due(self, now_ms)
         consuming.drop_lost(self, now_ms)
+        self.unpark(now_ms)
+        self.throttling.let_go(now_ms)
+        self.quotas.give_up(self, now_ms)
+        appointments.give_up(self, now_ms)
 
     def deliver(self, now_ms: int) -> None:
-        """Lease messages to whoever wants them, then answer the receives whose time is up."""
+        """Lease messages to whoever wants them, ask for the tokens that were missing, answer the receives whose time is up."""
         delivery.deliver(self, now_ms)
+        self._ask_the_bank(now_ms)
         consuming.answer_waiters(self, now_ms)
+        transfers.send_due(self, now_ms)
+
+    def _ask_the_bank(self, now_ms: int) -> None:
+        self.unblock(self.throttling.settle(now_ms))
+        wants = self.throttling.repeat(now_ms) + self.throttling.wants(now_ms) + self.quotas.wants()
+        if wants:
+            self.effects.append(Post(Tokens(self.index, self.throttling.session, wants)))
 
     def commit(self) -> list[Effect]:
         """End the turn: make its changes durable and return what may now be sent."""
@@ -98,7 +182,10 @@ class Shard(State):
         """Milliseconds until :meth:`advance` or :meth:`deliver` has something to do; None: not before a command comes."""
         if self.wanted:
             return 0
-        times = (self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline())
+        times = (
+            self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline(), self.throttling.next_due(),
+            self.quotas.next_due(), self.outbox.next_due(), appointments.next_due(self),
+        )  # fmt: skip
         due = min((time for time in times if time is not None), default=None)
         return None if due is None else max(0, due - now_ms)
 
@@ -114,6 +201,12 @@ _VERBS: dict[type[Command], Verb] = {
     Unsubscribe: consuming.unsubscribe,
     Heartbeat: consuming.heartbeat,
     Goodbye: consuming.goodbye,
+    CancelReceive: consuming.cancel_receive,
+    UpdateQueue: administration.update_queue,
+    Pause: administration.pause,
+    Browse: browsing.browse,
+    Cancel: backlog.cancel,
+    PurgeQueue: purging.purge,
     Settle: settlement.settle,
     Extend: settlement.extend,
     Redrive: dead_letters.redrive,

@@ -2,41 +2,72 @@
 
 The verbs live in the modules beside this one, a file each, and take the state as their first argument. A message is always
 in one place: in line (``put_in_line``, ``line_up``), leased, delayed (:mod:`core.delays`) or gone (``take_out``).
+
+A lane with pending messages is *active*; unless it is *blocked* by its throttle it makes its fairness key *deliverable*, and a
+deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`` and ``stir`` keep that so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from fila_proto_zmq.commands import Command, CreateQueue, Park, UpdateQueue
 from fila_proto_zmq.errors import QueueNotFoundError
+from fila_worker.core.bookmarks import Bookmarks
+from fila_worker.core.config import RuntimeConfig
 from fila_worker.core.consumers import Consumers
-from fila_worker.core.effects import Effect
+from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.fairness import FairnessKey
 from fila_worker.core.graveyard import Graveyard
+from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.keys import FIRST_PLACE, pack_u32
 from fila_worker.core.lanes import ENTRY_BYTES, SPILL_AT, Lane, held_bytes
 from fila_worker.core.leases import LeaseBook
 from fila_worker.core.ledger import Counters, Ledger
-from fila_worker.core.queues import IDLE_KEYS_MAX, Queue
+from fila_worker.core.outbox import Outbox
+from fila_worker.core.queues import IDLE_LANES_MAX, USED_SAVE_MS, Queue
+from fila_worker.core.quotas import Quotas
 from fila_worker.core.schedule import Schedule
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Store
+from fila_worker.core.throttle import Throttle
+from fila_worker.core.throttling import Throttling
 
 
 class State:
     """The state of one shard. Its invariants are checked by :func:`fila_worker.core.invariants.check`."""
 
-    def __init__(self, store: Store, settings: ShardSettings, *, index: int, epoch: int) -> None:
+    def __init__(
+        self, store: Store, settings: ShardSettings, compile_hooks: HookCompiler, *, index: int, shards: int, epoch: int
+    ) -> None:
         self.store = store
         self.settings = settings
+        self.compile_hooks = compile_hooks
         self.index = index
+        self.shards = shards
         self.epoch = epoch
         self.batch = store.new_batch()
         self.effects: list[Effect] = []
+        self.notices: list[str] = []
+        """Lines for the operator."""
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters)
         self.leases = LeaseBook(store.families.leases, epoch)
         self.graveyard = Graveyard()
         self.consumers = Consumers(settings.consumer_timeout_ms)
         self.schedule = Schedule(store)
+        self.throttling = Throttling(epoch << 20, shards)
+        self.quotas = Quotas()
+        self.runtime = RuntimeConfig(store.families)
+        self.outbox = Outbox(index, store.families)
+        self.bookmarks = Bookmarks()
+        self.tickets = epoch << 32
+        self.waiting_for_appointment: dict[int, tuple[Call, CreateQueue | UpdateQueue, str]] = {}
+        """Commands that wait for another shard's word on a dead letter queue, by ticket."""
+        self.confirmed_appointments: set[tuple[str, str]] = set()
+        """Queues and those that may take their dead letters, while the command that waited for it is carried out."""
+        self.free_disk_bytes: int | None = None
+        """As measured by the owner of the shard; None: not measured."""
         self.queues: dict[str, Queue] = {}
+        self.queues_by_id: dict[int, Queue] = {}
         self.last_queue_id = 0
         self.lanes: dict[int, Lane] = {}
         self.buffered_bytes = 0
@@ -44,9 +75,13 @@ class State:
         self.wanted: dict[int, Queue] = {}
         """Queues that have both demands and, perhaps, something to deliver."""
 
+    def apply(self, call: Call, command: Command) -> None:
+        """Carry out a command. Its answer, or the error that refuses it, joins the turn's effects."""
+        raise NotImplementedError
+
     def settle_writes(self) -> None:
         """Commit what was written so far, so that reads see it."""
-        if self.ledger.changed:
+        if self.ledger.changed or self.ledger.changed_queues:
             self.ledger.write_entry(self.batch)
         if len(self.batch):
             batch, self.batch = self.batch, self.store.new_batch()
@@ -59,31 +94,85 @@ class State:
             raise QueueNotFoundError(f"no queue {name!r}: create it with `queue create {name}` or create_queue()")
         return queue
 
-    def open_key(self, queue: Queue, name: str) -> FairnessKey:
-        """A new fairness key of ``queue`` with its lane."""
-        self.counters.lane += 1
-        key = queue.keys[name] = FairnessKey(name, queue, self.counters.lane)
-        self.lanes[key.lane.id] = key.lane
-        return key
+    # --- lanes --------------------------------------------------------------------------------------------------------
 
-    def put_in_line(self, queue: Queue, key_name: str, place: bytes, record: bytes) -> None:
+    def lane(self, queue: Queue, key_name: str, throttle_keys: tuple[str, ...] = ()) -> Lane:
+        """The lane of a fairness key for messages with these throttle keys (sorted, distinct), new if need be."""
+        key = queue.keys.get(key_name)
+        lane = key.lanes.get(throttle_keys) if key else None
+        if lane is not None:
+            return lane
+        self.counters.lane += 1
+        return self.open_lane(queue, key_name, throttle_keys, self.counters.lane)
+
+    def open_lane(self, queue: Queue, key_name: str, throttle_keys: tuple[str, ...], lane_id: int) -> Lane:
+        """A new lane, or one that is recovered."""
+        key = queue.keys.get(key_name)
+        if key is None:
+            key = queue.keys[key_name] = FairnessKey(key_name, queue)
+            key.paused = key_name in queue.paused_keys
+        lane = Lane(lane_id, key, throttle_keys)
+        if throttle_keys and not queue.is_dead_letter:  # who reads dead letters does not call the throttled service
+            self.throttling.enter(lane)
+        key.lanes[throttle_keys] = lane
+        self.lanes[lane_id] = lane
+        queue.lanes += 1
+        if key.sole is not None or len(key.lanes) == 1:
+            key.settle_shape()
+        return lane
+
+    def forget_lane(self, lane: Lane) -> None:
+        """Drop a lane without messages, and its key with its last lane."""
+        key, queue = lane.key, lane.key.queue
+        self.throttling.leave(lane)
+        del key.lanes[lane.throttle_keys]
+        del self.lanes[lane.id]
+        queue.lanes -= 1
+        if not key.lanes:
+            del queue.keys[key.name]
+        elif len(key.lanes) == 1:
+            key.settle_shape()
+
+    # --- a message's places -------------------------------------------------------------------------------------------
+
+    def put_in_line(self, lane: Lane, place: bytes, record: bytes) -> None:
         """A message, not counted anywhere, comes to its place in a queue."""
-        lane = (queue.keys.get(key_name) or self.open_key(queue, key_name)).lane
         message_key = lane.prefix + place
         self.batch.put(message_key, record, self.store.families.messages)
         lane.stored += 1
-        queue.pending += 1
-        self.ledger.touch(lane)
+        self.enter(lane, len(record))
         self.line_up(lane, message_key, record)
 
-    def take_out(self, lane: Lane, message_key: bytes) -> None:
+    def enter(self, lane: Lane, size_bytes: int) -> None:
+        """Count a message that is pending now."""
+        queue = lane.key.queue
+        queue.pending += 1
+        queue.size_bytes += size_bytes
+        self.ledger.touch(lane)
+        self.ledger.touch_queue(queue)
+
+    def take_out(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
         """A pending message, popped from its line, leaves its queue."""
+        self.strike(lane, message_key, size_bytes)
+        self.thin_out(lane)
+
+    def thin_out(self, lane: Lane) -> None:
+        """Pending messages have left a lane: see to its activity, and its key's."""
+        if lane.active and not lane.pending:
+            self.deactivate(lane)
+        elif lane.key.stuck:
+            lane.key.stuck = b""  # what it waited for may be gone
+            self.stir(lane.key)
+
+    def strike(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
+        """Like :meth:`take_out`, for a caller that looks after the lane's and its key's activity itself."""
+        queue = lane.key.queue
         self.batch.delete(message_key, self.store.families.messages)
         lane.stored -= 1
-        lane.key.queue.pending -= 1
+        queue.pending -= 1
+        queue.size_bytes -= size_bytes
         self.ledger.touch(lane)
-        if lane.key.active and not lane.pending:
-            lane.key.queue.ring.leave(lane.key)
+        self.ledger.touch_queue(queue)
 
     def line_up(self, lane: Lane, message_key: bytes, record: bytes | None) -> None:
         """A message of ``lane``, counted and stored, is pending now: put it in line and its fairness key in the ring."""
@@ -92,11 +181,77 @@ class State:
             self.buffered_bytes += len(record) + ENTRY_BYTES
         if len(lane.returned) > SPILL_AT:
             self.buffered_bytes -= held_bytes(lane.spill())
+        self.activate(lane, message_key)
+
+    # --- activity -----------------------------------------------------------------------------------------------------
+
+    def activate(self, lane: Lane, message_key: bytes) -> None:
+        """A lane has a pending message with this key."""
         key = lane.key
-        if not key.active:
+        if not lane.active:
+            lane.active = True
+            key.ready += 1
+        if key.sole is None and not lane.blocked:
+            key.note_head(lane, message_key)
+        if key.stuck and not lane.blocked and message_key[8:] < key.stuck:
+            key.stuck = b""  # what came is before the message that all others wait for
+        if not key.active and key.deliverable:
             key.queue.ring.join(key)
-        if key.queue.demands:
-            self.wanted[key.queue.id] = key.queue
+        self.offer(key.queue)
+
+    def deactivate(self, lane: Lane) -> None:
+        """A lane has nothing pending any more."""
+        key = lane.key
+        lane.active = False
+        if lane.blocked:
+            key.blocked -= 1
+            key.stuck = b""
+        else:
+            key.ready -= 1
+        self.throttling.rest(lane)
+        self.stir(key)
+
+    def unblock(self, lanes: Iterable[Lane]) -> None:
+        """Let lanes try again that have tokens now, or need none."""
+        for lane in lanes:
+            key = lane.key
+            key.ready += 1
+            key.blocked -= 1
+            key.stuck = b""
+            if key.sole is None:
+                key.note_head(lane, lane.prefix + FIRST_PLACE)
+            self.stir(key)
+            self.offer(key.queue)
+
+    def stir(self, key: FairnessKey) -> None:
+        """Something changed that decides whether a key may deliver."""
+        ring = key.queue.ring
+        if key.deliverable:
+            if not key.active:
+                ring.rejoin(key)
+                self.offer(key.queue)
+        elif key.active:
+            ring.leave(key)
+
+    def release_slot(self, key: FairnessKey, count: int = 1) -> None:
+        """So many of a key's messages are no longer in flight, nor waiting for a retry."""
+        if key.queue.options.max_in_flight_per_key is not None:
+            key.held -= count
+            self.stir(key)
+
+    def offer(self, queue: Queue) -> None:
+        """There may be something to deliver from a queue."""
+        if queue.demands and not queue.paused and len(queue.ring):
+            self.wanted[queue.id] = queue
+
+    def set_weight(self, key: FairnessKey, weight: int) -> None:
+        """The latest weight that was seen for a key holds for all of it."""
+        if weight != key.weight:
+            key.weight = max(1, weight)
+            for lane in key.lanes.values():
+                self.ledger.touch(lane)
+
+    # --- other moves --------------------------------------------------------------------------------------------------
 
     def read(self, keys: Sequence[bytes]) -> list[bytes]:
         """The records of messages that are known to exist."""
@@ -106,10 +261,51 @@ class State:
         assert len(found) == len(keys), f"shard {self.index}: messages vanished from disk"
         return found
 
+    def save_queue(self, queue: Queue) -> None:
+        """Make a queue's definition durable with the turn."""
+        self.batch.put(pack_u32(queue.id), queue.to_bytes(), self.store.families.queues)
+
+    def appoint(self, queue: Queue) -> None:
+        """Let a queue collect dead letters of others: from now on it may be redriven."""
+        if not queue.appointed:
+            queue.appointed = True
+            self.save_queue(queue)
+
+    def use(self, queue: Queue, now_ms: int) -> None:
+        """Somebody has to do with a queue, or with its dead letter queue: if it has an idle expiry, it starts over."""
+        owner = queue.source or queue
+        if owner.options.idle_expiry_ms is None:
+            return
+        owner.used_ms = max(owner.used_ms, now_ms)
+        if now_ms - owner.saved_ms >= USED_SAVE_MS:
+            owner.saved_ms = now_ms
+            self.save_queue(owner)
+
+    def park(self, parks: Mapping[str, int], now_ms: int) -> None:
+        """Let throttle keys deliver nothing until a time (Unix ms), over a restart too."""
+        for key, until_ms in self.throttling.park(parks, now_ms).items():
+            self.runtime.save_park(key, until_ms, self.batch)
+
+    def unpark(self, now_ms: int) -> None:
+        """Let the throttle keys deliver again whose time is up."""
+        ended, free = self.throttling.unpark(now_ms)
+        for key in ended:
+            self.runtime.forget_park(key, self.batch)
+        self.wake(free, now_ms)
+
+    def park_everywhere(self, parks: Mapping[str, int], now_ms: int) -> None:
+        """The same on all shards."""
+        if parks:
+            self.park(parks, now_ms)
+            self.effects.append(Post(Park(dict(parks))))
+
+    def wake(self, throttles: Iterable[Throttle], now_ms: int) -> None:
+        """Let the lanes of some throttles try again."""
+        for throttle in throttles:
+            self.unblock(self.throttling.wake(throttle, now_ms))
+
     def fold(self) -> None:
-        """Fold the ledger, and forget idle fairness keys of queues that remember too many."""
+        """Fold the ledger, and forget idle lanes of queues that remember too many."""
         for lane in self.ledger.fold(self.batch):
-            queue = lane.key.queue
-            if len(queue.keys) > IDLE_KEYS_MAX and lane.idle:
-                del queue.keys[lane.key.name]
-                del self.lanes[lane.id]
+            if lane.key.queue.lanes > IDLE_LANES_MAX and lane.idle:
+                self.forget_lane(lane)

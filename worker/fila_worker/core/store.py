@@ -16,9 +16,11 @@ class Families(NamedTuple):
     """The column families. Keys are big-endian, so that they sort as their numbers do; see :mod:`core.keys`."""
 
     messages: Family
-    """``lane u64 · priority u32 (biased) · sequence u64`` → record. Ready and leased messages."""
+    """``lane u64 · priority u32 (biased) · sequence u64`` → record. Pending and leased messages."""
+    delayed: Family
+    """Message key → ``due u64 · retrying u8`` · record. The key is the message's place once it is due."""
     schedule: Family
-    """``due u64 · message key`` → record. Delayed messages; the message key is their place once they are due."""
+    """``due u64 · kind u8 · subject`` → nothing. What comes due; see :mod:`core.schedule`."""
     leases: Family
     """``lease u64`` → :class:`core.leases.LeaseRecord`, one a delivery batch; or, once all of it was acked, the mark of
     :mod:`core.graveyard`; or empty: settled, and remembered for repeated settlements."""
@@ -28,8 +30,14 @@ class Families(NamedTuple):
     """``entry u64`` → counts of the lanes that changed since the last fold; see :mod:`core.ledger`."""
     queues: Family
     """``queue u32`` → :class:`core.queues.QueueRecord`."""
+    dedup: Family
+    """``queue u32 · dedup id`` → ``expiry u64 · id high u64 · id low u64``."""
+    outbox: Family
+    """``shard u32 · number u64`` → a message on its way to another shard; see :mod:`core.transfers`."""
+    config: Family
+    """Key → value of the runtime config, as text."""
     state: Family
-    """The shard's identity and epoch, by name."""
+    """The shard's identity, epoch and other single values, by name."""
 
 
 class Batch(Protocol):

@@ -144,7 +144,7 @@ def _family_options(memory: SharedMemory, name: str) -> Options:
     if name != "messages":
         options.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
     options.set_compression_type(DBCompressionType.lz4() if name != "messages" else DBCompressionType.none())
-    if name in {"messages", "schedule"}:
+    if name in {"messages", "delayed", "outbox"}:
         options.set_enable_blob_files(True)
         options.set_min_blob_size(BLOB_BYTES_MIN)
         options.set_enable_blob_gc(True)

@@ -1,0 +1,176 @@
+"""Throttles: a limit that holds over all shards, is used, and is in nobody's way but its own messages'."""
+
+from collections import Counter
+
+import pytest
+
+from tests.support.cluster_of_shards import ClusterOfShards, Delivery, worst_excess
+
+RATE, BURST = 100, 10
+
+
+def cluster_of(count: int = 1, **options: float) -> ClusterOfShards:
+    """Shards with a queue each, and a limit on the throttle key ``t``."""
+    cluster = ClusterOfShards(count, **options)  # type: ignore[arg-type]
+    for shard in range(count):
+        cluster.create(shard)
+    cluster.limit("t", RATE, BURST)
+    return cluster
+
+
+def keys_of(deliveries: list[Delivery]) -> Counter[str]:
+    return Counter(each.got.key for each in deliveries)
+
+
+def assert_limit_is_held_and_used(deliveries: list[Delivery], span_ms: int, rate: float = RATE, burst: float = BURST) -> None:
+    assert worst_excess(deliveries, "t", rate) <= burst
+    cost = sum(each.cost for each in deliveries)
+    assert 0.9 * rate * span_ms / 1000 <= cost <= burst + rate * span_ms / 1000
+
+
+# --- the limit --------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_bucket_goes_out_at_once_then_the_rate() -> None:
+    cluster = cluster_of()
+    cluster.enqueue(0, 1000, "t")
+    cluster.consume(0)
+    assert len(cluster.run(10)) in {BURST, BURST + 1}
+    cluster.run(4990)
+    assert_limit_is_held_and_used(cluster.deliveries, 5000)
+
+
+def test_a_throttle_key_without_a_rate_limits_nothing() -> None:
+    cluster = cluster_of()
+    cluster.enqueue(0, 1000, "other")
+    cluster.consume(0)
+    cluster.run(1)
+    assert len(cluster.deliveries) == 1000
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_all_shards_share_one_limit(count: int) -> None:
+    cluster = cluster_of(count)
+    for shard in range(count):
+        cluster.enqueue(shard, 1000, "t")
+        cluster.consume(shard)
+    assert_limit_is_held_and_used(cluster.run(5000), 5000)
+    by_shard = Counter(each.shard for each in cluster.deliveries)
+    assert max(by_shard.values()) <= 1.2 * min(by_shard.values())
+
+
+def test_a_lone_shard_gets_all_of_a_limit_that_others_leave() -> None:
+    cluster = cluster_of(3)
+    cluster.enqueue(1, 20, "t")
+    cluster.enqueue(2, 1000, "t")
+    for shard in range(3):
+        cluster.consume(shard)
+    cluster.run(1000)
+    assert_limit_is_held_and_used(cluster.run(5000), 5000)
+
+
+def test_costs_are_charged_to_a_thousandth() -> None:
+    cluster = cluster_of()
+    cluster.enqueue(0, 3000, "t", cost_milli=250)
+    cluster.consume(0)
+    assert_limit_is_held_and_used(cluster.run(5000), 5000)
+    assert 4 * 0.9 * 500 <= len(cluster.deliveries) <= 4 * 510
+
+
+def test_a_cost_above_the_burst_waits_for_a_full_bucket_and_leaves_it_in_debt() -> None:
+    cluster = cluster_of()
+    cluster.enqueue(0, 2, "t", cost_milli=30_000)
+    cluster.enqueue(0, 5, "t")
+    cluster.consume(0)
+    times = [each.now_ms - 1_000_000 for each in cluster.run(1000)]
+    assert times[0] <= 2
+    assert 300 <= times[1] <= 305, "20 owed, then 10 for a full bucket"
+    assert 510 <= times[2] <= 530, "20 owed, then 1"
+
+
+def test_limits_of_several_keys_are_charged_together_or_not_at_all() -> None:
+    cluster = cluster_of()
+    cluster.limit("slow", 10, 1)
+    cluster.enqueue(0, 1000, "slow t slow", key="both")
+    cluster.enqueue(0, 1000, "t", key="one")
+    cluster.consume(0, prefetch=2000)
+    assert_limit_is_held_and_used(cluster.run(5000), 5000)
+    assert worst_excess(cluster.deliveries, "slow", 10) <= 1
+    assert 45 <= keys_of(cluster.deliveries)["both"] <= 51
+
+
+def test_a_limit_of_zero_lets_nothing_through_but_the_burst() -> None:
+    cluster = cluster_of()
+    cluster.limit("zero", 0, 3)
+    cluster.enqueue(0, 10, "zero")
+    cluster.consume(0)
+    assert len(cluster.run(60_000)) == 3
+
+
+# --- in nobody's way --------------------------------------------------------------------------------------------------
+
+
+def test_a_throttled_message_blocks_nobody_else_of_its_fairness_key() -> None:
+    cluster = cluster_of()
+    cluster.limit("closed", 0, 1)
+    for throttles in ("closed", "t", "", "t closed"):
+        cluster.enqueue(0, 5, throttles)
+    cluster.consume(0)
+    cluster.run(1000)
+    assert Counter(each.got.throttle_keys for each in cluster.deliveries) == {("closed",): 1, ("t",): 5, (): 5}
+
+
+def test_throttled_messages_cost_their_key_no_share_of_the_others() -> None:
+    cluster = cluster_of()
+    cluster.limit("closed", 0, 1)
+    cluster.enqueue(0, 500, "closed", key="a")
+    for key in "ab":
+        cluster.enqueue(0, 500, key=key)
+    got = cluster.shards[0].receive(200)
+    assert Counter(each.key for each in got) == {"a": 100, "b": 100}
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (1, 3), (2, 5)])
+def test_keys_that_wait_for_the_same_tokens_share_them_by_weight(weights: tuple[int, int]) -> None:
+    cluster = cluster_of()
+    for key, weight in zip("ab", weights, strict=True):
+        cluster.enqueue(0, 1000, "t", key=key, weight=weight)
+    cluster.consume(0)
+    counts = keys_of(cluster.run(5000))
+    for key, weight in zip("ab", weights, strict=True):
+        share = len(cluster.deliveries) * weight / sum(weights)
+        assert abs(counts[key] - share) <= max(0.05 * share, weight), counts
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (1, 3), (5, 2)])
+def test_so_do_keys_of_different_queues(weights: tuple[int, int]) -> None:
+    cluster = cluster_of()
+    cluster.create(0, "p")
+    for queue, weight in zip("pq", weights, strict=True):
+        cluster.enqueue(0, 1000, "t", queue=queue, weight=weight)
+        cluster.consume(0, queue)
+    cluster.run(5000)
+    counts = Counter(each.queue for each in cluster.deliveries)
+    for queue, weight in zip("pq", weights, strict=True):
+        share = len(cluster.deliveries) * weight / sum(weights)
+        assert abs(counts[queue] - share) <= max(0.05 * share, weight), counts
+
+
+def test_what_a_key_used_while_nobody_else_waited_is_not_held_against_it() -> None:
+    cluster = cluster_of()
+    cluster.enqueue(0, 5000, "t", key="a")
+    cluster.consume(0)
+    cluster.run(5000)
+    cluster.enqueue(0, 1000, "t", key="b")
+    counts = keys_of(cluster.run(2000))
+    assert abs(counts["a"] - counts["b"]) <= 0.05 * counts["a"] + 2, counts
+
+
+def test_a_key_beside_busy_ones_without_a_throttle_gets_its_tokens() -> None:
+    cluster = cluster_of()
+    for key in "xyz":
+        cluster.enqueue(0, 9000, key=key)
+    cluster.enqueue(0, 1000, "t", key="a")
+    cluster.consume(0, prefetch=50, hold_ms=10)
+    counts = keys_of(cluster.run(2000))
+    assert counts["a"] >= 0.9 * 2 * RATE, counts

@@ -1,0 +1,356 @@
+"""Throttles as a shard has them: what it asks the bank of tokens for, and what it tells it.
+
+The buckets themselves are the router's (one bank for the whole cluster); a shard only ever spends what the bank granted it.
+Messages with the same set of throttle keys share a :class:`Throttle`, because they need the same tokens: some of each key,
+together or not at all. The shard asks when a lane has to wait, and says how much it consumed, once a turn and for all throttles
+in one frame. All amounts travel as totals of a session, so that a frame which is lost or comes twice does no harm, and a new
+session starts from nothing.
+
+Tokens that are not spent count as in the bucket, for all shards: so they go back when nobody here can use them, or when they lay
+idle for a moment (:data:`HOLD_MS`). Only a small part of a bucket may wait for longer for the next credit: without it a key that
+needs tokens would never find credit in a queue whose consumers are always busy with the others.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import Grants, TokenWant
+from fila_worker.core.throttle import Throttle
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.runtime_config import Limit
+    from fila_worker.core.lanes import Lane
+    from fila_worker.core.queues import Queue
+
+MICRO_PER_MILLI: Final = 1000
+"""Costs are thousandths of a token, buckets count millionths."""
+
+WANT_MESSAGES_MAX: Final = 1000
+"""How many messages' tokens a shard asks for at once: what it may deliver in a turn or two."""
+
+HOLD_MS: Final = 20
+HOLD_LONG_MS: Final = 10_000
+"""How long tokens may lie idle: as long as the next credit usually takes; or long, if they are no more than the shard's part of
+the bucket, so that all shards together could not keep it empty."""
+
+LOOK_MS: Final = 500
+"""How often tokens that may stay long are looked at."""
+
+LIVE_MS: Final = 10_000
+"""For so long after its last delivery a queue that nobody reads is taken for one that somebody reads now and then."""
+
+REPEAT_MS: Final = 500
+REPEAT_MS_MAX: Final = 4000
+"""A want is repeated after this time; once the bank has answered, after twice as much, four times as much: the frame may have
+been lost, but not all of them."""
+
+REPEATS_SETTLED: Final = 3
+"""How often the last word of a throttle that wants nothing is repeated."""
+
+IDLE_THROTTLES_MAX: Final = 1000
+"""Throttles that no lane uses any more, kept because tokens may be on their way to them."""
+
+
+class Throttling:
+    """All throttles of a shard, the runtime limits they follow, and the keys that are parked."""
+
+    def __init__(self, session: int, shards: int) -> None:
+        self.session = session
+        self.throttles: dict[tuple[str, ...], Throttle] = {}
+        self.by_key: dict[str, set[Throttle]] = {}
+        self.limits: Mapping[str, Limit] = {}
+        """Of the throttle keys that have a rate. Whoever changes it calls :meth:`limit`."""
+        self.parks: dict[str, int] = {}
+        """Parked keys, and until when, Unix ms."""
+        self.levels: dict[str, tuple[int, int, int, int]] = {}
+        """What the bank last said of a bucket: when, level, rate a ms, burst; in millionths."""
+        self._shards = shards
+        self._idle: dict[Throttle, None] = {}
+        """Throttles without lanes, the one that was left first in front."""
+        self._parked: list[tuple[int, tuple[str, ...]]] = []
+        self._holds: list[tuple[int, int, Lane]] = []
+        """When to look at what lanes hold; an entry may be too early, or stale."""
+        self._repeats: list[tuple[int, int, Throttle]] = []
+        """When to repeat what was told; an entry whose time is not its throttle's ``news_due_ms`` is stale."""
+        self._changed: dict[Throttle, None] = {}
+        self._entries = 0
+
+    # --- lanes come and go --------------------------------------------------------------------------------------------
+
+    def enter(self, lane: "Lane") -> None:
+        """A lane is new: its messages need tokens."""
+        keys = lane.throttle_keys
+        throttle = self.throttles.get(keys)
+        if throttle is None:
+            throttle = self.throttles[keys] = Throttle(keys)
+            for key in keys:
+                self.by_key.setdefault(key, set()).add(throttle)
+                self._park(throttle, self.parks.get(key, 0))
+            self._follow(throttle)
+        self._idle.pop(throttle, None)
+        throttle.lanes += 1
+        lane.throttle = throttle
+
+    def rest(self, lane: "Lane") -> None:
+        """A lane has nothing to deliver."""
+        throttle = lane.throttle
+        if throttle is not None:
+            if lane.blocked:
+                throttle.release(lane)
+            throttle.collect(lane)
+            self._changed[throttle] = None
+
+    def leave(self, lane: "Lane") -> None:
+        """A lane is forgotten."""
+        throttle = lane.throttle
+        if throttle is None:
+            return
+        self.rest(lane)
+        throttle.lanes -= 1
+        if not throttle.lanes:
+            self._idle[throttle] = None
+            if throttle.told is None:
+                self._forget(throttle)
+            elif len(self._idle) > IDLE_THROTTLES_MAX:
+                self._forget(next(iter(self._idle)))
+
+    def _forget(self, throttle: Throttle) -> None:
+        _heard(throttle)
+        del self._idle[throttle]
+        del self.throttles[throttle.keys]
+        self._changed.pop(throttle, None)
+        throttle.news_due_ms = None
+        for key in throttle.keys:
+            self.by_key[key].discard(throttle)
+            if not self.by_key[key]:
+                del self.by_key[key]
+
+    # --- spending -----------------------------------------------------------------------------------------------------
+
+    def take(self, throttle: Throttle, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
+        """Spend the tokens for one message; False, and the lane waits, if it has not got them."""
+        if throttle.parked_until_ms <= now_ms:
+            if not throttle.limited:
+                return True
+            if throttle.spend(lane, cost_milli * MICRO_PER_MILLI):
+                lane.tokens_ms = now_ms
+                self._changed[throttle] = None
+                return True
+        throttle.block(lane, cost_milli * MICRO_PER_MILLI)
+        self._changed[throttle] = None
+        return False
+
+    def wake(self, throttle: Throttle, now_ms: int) -> "list[Lane]":
+        """The lanes that may try again: those that get tokens; all of them if there is no limit."""
+        if not throttle.waiting or throttle.parked_until_ms > now_ms:
+            return []
+        if not throttle.limited:
+            lanes = list(throttle.waiting)
+            for lane in lanes:
+                throttle.release(lane)
+            return lanes
+        lanes = throttle.deal()
+        for lane in lanes:
+            lane.tokens_ms = now_ms
+            self._look_again(lane, now_ms + HOLD_MS)
+        return lanes
+
+    def _look_again(self, lane: "Lane", due_ms: int) -> None:
+        self._entries += 1
+        heappush(self._holds, (due_ms, self._entries, lane))
+
+    def let_go(self, now_ms: int) -> None:
+        """Take back tokens that lay idle."""
+        while self._holds and self._holds[0][0] <= now_ms:
+            _, _, lane = heappop(self._holds)
+            throttle = lane.throttle
+            if throttle is None or not lane.tokens:
+                continue
+            idle_ms = now_ms - lane.tokens_ms
+            if idle_ms < HOLD_MS:
+                self._look_again(lane, lane.tokens_ms + HOLD_MS)
+                continue
+            stays = idle_ms < HOLD_LONG_MS and throttle.has_room and _is_live(lane, now_ms)
+            throttle.trim(lane, throttle.burst // self._shards if stays else 0)
+            self._changed[throttle] = None
+            if lane.tokens:
+                self._look_again(lane, now_ms + LOOK_MS)
+
+    # --- the bank -----------------------------------------------------------------------------------------------------
+
+    def granted(self, grants: Grants, now_ms: int) -> list[Throttle]:
+        """Take in what the bank granted; returns the throttles that have more now."""
+        for key, level, rate, burst in grants.levels:
+            self.levels[key] = (now_ms, level, rate, burst)
+        more: list[Throttle] = []
+        if grants.session != self.session:
+            return more
+        for grant in grants.grants:
+            throttle = self.throttles.get(tuple(grant.keys))
+            if throttle is None:
+                continue
+            _heard(throttle)
+            if grant.granted > throttle.granted:
+                throttle.granted = grant.granted
+                self._changed[throttle] = None
+                more.append(throttle)
+        return more
+
+    def settle(self, now_ms: int) -> "Iterator[Lane]":
+        """At the end of a turn, deal anew what lanes have left; the lanes that may try again."""
+        for throttle in list(self._changed):
+            for lane in list(throttle.holders):
+                if not _is_live(lane, now_ms):
+                    throttle.collect(lane)
+            if throttle.waiting and throttle.parked_until_ms <= now_ms:
+                yield from throttle.dismiss(lambda lane: _is_live(lane, now_ms))
+                yield from self.wake(throttle, now_ms)
+
+    def wants(self, now_ms: int) -> list[TokenWant]:
+        """What is news to the bank at the end of a turn. Tokens that nobody could use go back."""
+        news = []
+        for throttle in self._changed:
+            throttle.returned += throttle.pool
+            want = self._want(throttle, now_ms)
+            told = (want.least, want.most, want.consumed, want.returned)
+            if told == throttle.told or not (throttle.told or any(told)):
+                continue
+            throttle.told, throttle.told_again = told, 0
+            self._repeat_at(throttle, now_ms + REPEAT_MS)
+            news.append(want)
+        self._changed.clear()
+        return news
+
+    def _want(self, throttle: Throttle, now_ms: int) -> TokenWant:
+        least = most = 0
+        queues: list[Queue] = []
+        if throttle.waiting and throttle.limited and throttle.parked_until_ms <= now_ms and throttle.has_room:
+            least, most, queues = throttle.survey(WANT_MESSAGES_MAX)
+        if not least or throttle.told is None or not throttle.told[0]:
+            _heard(throttle)
+            _asked(throttle, queues)
+        return TokenWant(list(throttle.keys), least, most, throttle.consumed, throttle.returned)
+
+    def _repeat_at(self, throttle: Throttle, due_ms: int) -> None:
+        self._entries += 1
+        throttle.news_due_ms = due_ms
+        heappush(self._repeats, (due_ms, self._entries, throttle))
+
+    def repeat(self, now_ms: int) -> list[TokenWant]:
+        """What should be told again: a frame may have been lost."""
+        again = []
+        while self._repeats and self._repeats[0][0] <= now_ms:
+            due_ms, _, throttle = heappop(self._repeats)
+            if throttle.news_due_ms != due_ms or throttle.told is None:
+                continue
+            throttle.news_due_ms = None
+            least, most, consumed, returned = throttle.told
+            if least or throttle.told_again < REPEATS_SETTLED:
+                throttle.told_again += not throttle.asking
+                self._repeat_at(throttle, now_ms + min(REPEAT_MS_MAX, REPEAT_MS << throttle.told_again))
+                again.append(TokenWant(list(throttle.keys), least, most, consumed, returned))
+        return again
+
+    def bank_is_asked_for(self, queue: "Queue") -> bool:
+        """Whether messages of a queue wait for tokens that may well be there: the bank has not answered yet."""
+        return queue.unanswered > 0
+
+    def new_session(self, session: int) -> None:
+        """The bank has forgotten this shard, or this shard the bank: tokens held are void, all wants are told again."""
+        self.session = session
+        for throttle in list(self._idle):
+            self._forget(throttle)
+        for throttle in self.throttles.values():
+            throttle.forget_session()
+            _heard(throttle)
+            if throttle.waiting:
+                self._changed[throttle] = None
+
+    # --- limits and parks ---------------------------------------------------------------------------------------------
+
+    def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]") -> list[Throttle]:
+        """Follow a config in which the limits of some keys changed; returns the throttles whose lanes should try again."""
+        self.limits = limits
+        concerned: dict[Throttle, None] = {}
+        for key in keys:
+            self.levels.pop(key, None)
+            concerned |= dict.fromkeys(self.by_key.get(key, ()))
+        for throttle in concerned:
+            self._follow(throttle)
+            self._changed[throttle] = None
+        return list(concerned)
+
+    def _follow(self, throttle: Throttle) -> None:
+        bursts = [self.limits[key].burst_micro for key in throttle.keys if key in self.limits]
+        throttle.limited = bool(bursts)
+        throttle.burst = min(bursts, default=0)
+        if not bursts:
+            throttle.collect_all()
+
+    def park(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
+        """Let throttle keys deliver nothing until a time; returns what is news: a later time that was known stays."""
+        news = {key: until_ms for key, until_ms in parks.items() if until_ms > max(now_ms, self.parks.get(key, 0))}
+        for key, until_ms in news.items():
+            self.parks[key] = until_ms
+            for throttle in self.by_key.get(key, ()):
+                self._park(throttle, until_ms)
+            heappush(self._parked, (until_ms, (key,)))
+        return news
+
+    def _park(self, throttle: Throttle, until_ms: int) -> None:
+        if until_ms > throttle.parked_until_ms:
+            throttle.parked_until_ms = until_ms
+            throttle.collect_all()
+            self._changed[throttle] = None
+            heappush(self._parked, (until_ms, throttle.keys))
+
+    def unpark(self, now_ms: int) -> tuple[list[str], list[Throttle]]:
+        """The keys whose time is up, and the throttles that may have been waiting for it."""
+        ended: list[str] = []
+        free: list[Throttle] = []
+        while self._parked and self._parked[0][0] <= now_ms:
+            _, keys = heappop(self._parked)
+            if len(keys) == 1 and self.parks.get(keys[0], now_ms + 1) <= now_ms:
+                del self.parks[keys[0]]
+                ended.append(keys[0])
+            throttle = self.throttles.get(keys)
+            if throttle is not None and throttle.parked_until_ms <= now_ms:
+                self._changed[throttle] = None  # its lanes may ask for tokens now
+                free.append(throttle)
+        return ended, free
+
+    def next_due(self) -> int | None:
+        """When a park ends, tokens have lain idle, or a want should be repeated, Unix ms."""
+        return min((heap[0][0] for heap in (self._parked, self._holds, self._repeats) if heap), default=None)
+
+    def tokens_in(self, key: str, limit: "Limit", now_ms: int) -> int:
+        """What is in a bucket, in millionths, as far as the bank has said: full, if it was never asked."""
+        then_ms, level, rate, burst = self.levels.get(key, (now_ms, limit.burst_micro, 0, limit.burst_micro))
+        return min(burst, level + (now_ms - then_ms) * rate)
+
+    def used_by(self, lanes: "Iterable[Lane]") -> list[str]:
+        """The throttle keys with a limit that these lanes draw on, by name."""
+        return sorted({key for lane in lanes if lane.throttle for key in lane.throttle_keys} & self.limits.keys())
+
+
+def _is_live(lane: "Lane", now_ms: int) -> bool:
+    """Whether tokens would be of use to a lane now or soon: nothing else holds it up, and somebody reads its queue.
+
+    Who comes now and then finds it waiting only if the queue has other messages, else the bank can be asked when he comes.
+    """
+    queue = lane.key.queue
+    read = bool(queue.subscribers) or (len(queue.ring) > 0 and now_ms - queue.served_ms < LIVE_MS)
+    return lane.active and read and lane.key.open and not queue.paused
+
+
+def _asked(throttle: Throttle, queues: "list[Queue]") -> None:
+    throttle.asking = queues
+    for queue in queues:
+        queue.unanswered += 1
+
+
+def _heard(throttle: Throttle) -> None:
+    for queue in throttle.asking:
+        queue.unanswered -= 1
+    throttle.asking = []

@@ -1,0 +1,97 @@
+"""Messages from one shard to another: dead letters of a queue that names a queue elsewhere for them, and their way back.
+
+A message leaves its queue and enters the outbox in one batch; the other shard takes it into its queue and remembers its number in
+one batch; then the outbox forgets it. What the other shard refuses, because the queue is not there, goes back to where it
+came from, or to the queue's own ``.dlq``.
+"""
+
+from typing import TYPE_CHECKING
+
+from fila_proto_zmq.commands import MessagesTransferred, Transfer, TransferMessages
+from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.record import Record, unpack_record
+from fila_worker.core import incoming
+from fila_worker.core.effects import Post
+from fila_worker.core.keys import place_of
+from fila_worker.core.outbox import Parcel
+
+if TYPE_CHECKING:
+    from fila_worker.core.lanes import Lane
+    from fila_worker.core.queues import Queue
+    from fila_worker.core.state import State
+
+
+def send(shard: "State", lane: "Lane", message_key: bytes, transfer: Transfer) -> None:
+    """A message that has left its lane goes to a queue of another shard."""
+    parcel = Parcel(lane.key.queue.id, place_of(message_key), transfer)
+    shard.outbox.add(shard_of(transfer.queue, shard.shards), parcel, shard.batch)
+
+
+def send_due(shard: "State", now_ms: int) -> None:
+    """Send what has not been confirmed."""
+    due = shard.outbox.due(now_ms)
+    if due:
+        shard.settle_writes()
+    shard.effects.extend(Post(shard.outbox.frame(to_shard, shard.store, now_ms)) for to_shard in due)
+
+
+def take(shard: "State", command: TransferMessages, now_ms: int) -> None:
+    """Take in messages of another shard, each once, and say so."""
+    taken = shard.outbox.last_taken(command.from_shard)
+    last = command.first + len(command.transfers) - 1
+    if last > taken.last:
+        fresh = range(max(command.first, taken.last + 1), last + 1)
+        records = [unpack_record(transfer.record) for transfer in command.transfers]  # if one can't be read, none is taken
+        refused = [number for number in taken.refused if number >= command.first]  # the sender may not have heard of it
+        for number in fresh:
+            index = number - command.first
+            if not _take_one(shard, command.transfers[index], records[index], now_ms):
+                refused.append(number)
+        taken = shard.outbox.take(command.from_shard, last, refused, shard.batch)
+    shard.effects.append(Post(MessagesTransferred(command.from_shard, shard.index, taken.last, taken.refused)))
+
+
+def _take_one(shard: "State", transfer: Transfer, record: Record, now_ms: int) -> bool:
+    queue = shard.queues.get(transfer.queue)
+    if queue is None:
+        return False
+    message = incoming.Incoming(
+        incoming.revived(record) if transfer.redriven else record,
+        transfer.fairness_key,
+        weight=0 if transfer.redriven else transfer.weight,
+        throttle_keys=tuple(transfer.throttle_keys),
+    )
+    if transfer.redriven:
+        incoming.take_in(shard, queue, message, now_ms)
+    else:
+        shard.appoint(queue)  # it may be another than the one that was asked for
+        incoming.store(shard, queue, message, now_ms)
+    return True
+
+
+def confirm(shard: "State", command: MessagesTransferred) -> None:
+    """Forget what has arrived; what was refused comes back."""
+    way = shard.outbox.ways.get(command.from_shard)
+    if way is None or not way.first <= command.last <= way.last:
+        return  # said before
+    if command.refused:
+        _bring_back(shard, command)
+    shard.outbox.confirmed(command.from_shard, command.last, shard.batch)
+
+
+def _bring_back(shard: "State", command: MessagesTransferred) -> None:
+    shard.settle_writes()
+    refused = set(command.refused)
+    unconfirmed = shard.outbox.unconfirmed(command.from_shard, shard.store, command.last)
+    for number, parcel in list(unconfirmed):
+        origin = shard.queues_by_id.get(parcel.origin)
+        if number in refused and origin is not None:
+            _lay_back(shard, origin, parcel)
+
+
+def _lay_back(shard: "State", origin: "Queue", parcel: Parcel) -> None:
+    transfer = parcel.transfer
+    queue = origin if transfer.redriven else incoming.own_dead_letters(shard, origin)
+    lane = shard.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
+    incoming.remember(shard, queue, unpack_record(transfer.record))
+    shard.put_in_line(lane, parcel.place, transfer.record)
