@@ -20,6 +20,8 @@ BURST_FRAMES: Final = 500
 
 TICK_MS: Final = 250
 
+_OFFSET_NS: Final = time.time_ns() - time.monotonic_ns()
+
 _NOW: Final = zmq.NOBLOCK
 _MORE: Final = zmq.SNDMORE
 _MORE_NOW: Final = zmq.SNDMORE | zmq.NOBLOCK
@@ -43,19 +45,26 @@ class Loop:
         tick_ms = _now_ms()
         stopping = False
         while not stopping:
-            ready = dict(self._poller.poll(max(0, tick_ms - _now_ms())))
+            ready = dict(self._poller.poll(self._sleep_ms(tick_ms)))
             now_ms = _now_ms()
             if self._back in ready:
                 self._drain_workers(now_ms)
+            self._core.serve(now_ms)
+            self._send_answers(now_ms)  # a worker that is back has to know some things before it gets clients' frames
             if self._front in ready:
                 self._drain_clients(now_ms)
             if now_ms >= tick_ms:
                 self._core.tick(now_ms)
                 tick_ms = now_ms + TICK_MS
-            self._send_answers()
+            self._send_answers(now_ms)
             stopping = any(fd in ready and self._stop.is_final(fd) for fd in self._stop.fds)
         self._drain_workers(_now_ms())
-        self._send_answers()
+        self._send_answers(_now_ms())
+
+    def _sleep_ms(self, tick_ms: int) -> int:
+        now_ms = _now_ms()
+        due_ms = self._core.next_due(now_ms)
+        return max(0, tick_ms - now_ms if due_ms is None else min(tick_ms - now_ms, due_ms))
 
     def _drain_clients(self, now_ms: int) -> None:
         front, back, from_client = self._front, self._back, self._core.from_client
@@ -76,7 +85,7 @@ class Loop:
             if worker is None:
                 continue
             if not _reaches(back, worker):
-                self._core.unsent(worker, client, header, key)
+                self._core.unsent(worker, client, header, key, now_ms)
                 continue
             send(client, _MORE)
             send(header, _MORE)
@@ -103,22 +112,20 @@ class Loop:
                 send(key, _MORE)
                 send(body, copy=False)
 
-    def _send_answers(self) -> None:
-        core = self._core
-        while core.to_workers or core.to_clients:
-            to_workers, core.to_workers = core.to_workers, []
+    def _send_answers(self, now_ms: int) -> None:
+        outbox = self._core.outbox
+        while outbox.to_workers or outbox.to_clients or outbox.notices:
+            to_workers, to_clients, notices = outbox.take()
             for identity, *parts in to_workers:
                 if _reaches(self._back, identity):
                     self._back.send_multipart(parts)
                 else:
-                    core.unreachable(identity)
-            to_clients, core.to_clients = core.to_clients, []
+                    self._core.unreachable(identity, now_ms)
             for client, *parts in to_clients:
                 if _reaches(self._front, client):
                     self._front.send_multipart(parts)
-        notices, core.notices = core.notices, []
-        for notice in notices:
-            print(f"fila router: {notice}", file=sys.stderr, flush=True)
+            for notice in notices:
+                print(f"fila router: {notice}", file=sys.stderr, flush=True)
 
 
 def _reaches(socket: Socket, address: bytes) -> bool:
@@ -139,4 +146,5 @@ def _skip_rest(socket: Socket) -> None:
 
 
 def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    """Unix milliseconds that neither jump nor go back, whatever is done to the machine's clock meanwhile."""
+    return (time.monotonic_ns() + _OFFSET_NS) // 1_000_000

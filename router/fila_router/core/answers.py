@@ -5,10 +5,11 @@
 
 from typing import Final
 
-from fila_proto_zmq.codec import encode_body, to_fault
-from fila_proto_zmq.commands import Reply
+from fila_proto_zmq.codec import decode_body, encode_body, from_fault, to_fault
+from fila_proto_zmq.commands import Fault, Reply
 from fila_proto_zmq.errors import (
     FilaError,
+    InvalidFrameError,
     OverloadedError,
     ShardUnavailableError,
     UnsupportedVersionError,
@@ -38,6 +39,14 @@ def error_frame(client: bytes, header: bytes, key: bytes, error: FilaError) -> l
 def request_of(header: bytes) -> int:
     """The request id of a packed header."""
     return int.from_bytes(header[10:], "big")
+
+
+def error_in(body: bytes) -> FilaError:
+    """What a worker's error says, or that it can't be read."""
+    try:
+        return from_fault(decode_body(Fault, body))
+    except InvalidFrameError as unreadable:
+        return unreadable
 
 
 def unavailable(shard: int) -> ShardUnavailableError:

@@ -7,11 +7,11 @@ whole, and so does the clock.
 from dataclasses import dataclass, field
 from typing import Final
 
-from fila_proto_zmq.codec import decode_body, from_fault
-from fila_proto_zmq.commands import Fault, QueueInfo, QueueList
+from fila_proto_zmq.codec import decode_body
+from fila_proto_zmq.commands import QueueInfo, QueueList
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
-from fila_router.core.answers import error_frame, reply_frame, too_busy, unavailable
+from fila_router.core.answers import error_frame, error_in, reply_frame, too_busy, unavailable
 
 FAN_IN_MS_MAX: Final = 4000
 """Just below the usual timeout of a client, which so learns what happened."""
@@ -90,5 +90,5 @@ class FanIns:
 
 def _queues_of(header: Header, body: bytes) -> list[QueueInfo]:
     if header.flags & ERROR:
-        raise from_fault(decode_body(Fault, body))
+        raise error_in(body)
     return decode_body(QueueList, body).queues

@@ -12,7 +12,16 @@ client gave up long before.
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from fila_proto_zmq.commands import Extend, Goodbye, Heartbeat, Receive, Settle, Subscribe, Unsubscribe
+from fila_proto_zmq.commands import (
+    CancelReceive,
+    Extend,
+    Goodbye,
+    Heartbeat,
+    Receive,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+)  # fmt: skip
 from fila_proto_zmq.limits import WAIT_MS_MAX
 
 CALLS_MAX: Final = 10_000
@@ -33,7 +42,9 @@ OVERHEAD_BYTES: Final = 128
 CALL_MS_MAX: Final = 60_000
 """No call may take this long; a client's timeout is seconds."""
 
-_RELIEVING: Final = frozenset(command.opcode for command in (Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye))
+_RELIEVING: Final = frozenset(
+    command.opcode for command in (Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive)
+)
 _RECEIVE: Final = Receive.opcode
 
 Call: TypeAlias = tuple[bytes, bytes, bytes, int, int, int]
@@ -84,6 +95,13 @@ class InFlight:
             return False
         self.bytes -= call[4]
         return True
+
+    def withdraw(self, client: bytes, header: bytes) -> int:
+        """Remove a request that was opened and could not be sent; returns its shard."""
+        table = self.waits if header[3] == _RECEIVE else self.calls
+        shard = table[client + header[10:]][3]
+        self.close(client, header)
+        return shard
 
     def take(self, shards: frozenset[int]) -> list[Call]:
         """Remove and return the open requests of ``shards``."""

@@ -3,8 +3,9 @@
 A frame of a queue is forwarded unopened: its fixed header and its routing key say everything. What can't be forwarded
 is answered here, at once. A request that a worker took with it is answered too, so that no client waits for the dead.
 
-The caller forwards what it is told to and then sends ``to_clients`` and ``to_workers``: complete multipart frames,
-address first. ``notices`` are lines for the operator.
+The caller forwards what it is told to, lets the router :meth:`~Router.serve` those who wait for tokens, and sends what is in the
+outbox. What is in it for workers has to go out before the next frame of a client is forwarded: it may be what the worker has
+to know before.
 """
 
 from typing import Any, Final, TypeAlias
@@ -16,61 +17,59 @@ from fila_proto_zmq.commands import (
     Command,
     Done,
     GetClusterStatus,
+    GetConfig,
     Hello,
     Leave,
+    ListConfig,
     ListQueues,
+    Park,
     Pulse,
+    PutConfig,
     Register,
-    Registered,
     Reply,
+    SetConfig,
+    Tokens,
     Welcome,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
-from fila_router.core.answers import (
-    error_frame,
-    interrupted,
-    no_common_version,
-    overloaded,
-    reply_frame,
-    unavailable,
-)
+from fila_router.core.answers import no_common_version, overloaded, unavailable
 from fila_router.core.fan_in import FanIns
+from fila_router.core.membership import Membership
+from fila_router.core.outbox import Outbox
+from fila_router.core.relay import RELAYED, addressee
 from fila_router.core.routing import RoutingTable
+from fila_router.core.token_bank import TokenBank
 from fila_router.core.worker import Worker
 
 Body: TypeAlias = Any
 """Bytes, or what a socket gave out uncopied: only its length matters unless it is for the router itself."""
 
 SWEEP_MS: Final = 10_000
-"""How often overdue requests are looked for."""
+"""How often it is looked for what is overdue or idle."""
 
-TICK_GAP_MS_MAX: Final = 1000
-"""A longer pause between ticks was the router's own: its machine slept, or it was stopped."""
+OF_WORKERS: Final = 80
+"""Opcodes from here on pass between the router and its workers, and between those."""
 
-_OWN: Final = frozenset(command.opcode for command in (Hello, ListQueues, GetClusterStatus))
-_OF_WORKERS: Final = frozenset(command.opcode for command in (Register, Pulse, Leave))
-_FORWARDED: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE.keys() - _OWN - _OF_WORKERS)
+_OWN: Final = frozenset(command.opcode for command in (Hello, ListQueues, GetClusterStatus, SetConfig, GetConfig, ListConfig))
+_FORWARDED: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _OWN)
 """First six bytes (magic, version, opcode, flags) of all headers that are forwarded: one look-up judges them all."""
+_ONE_WAY: Final = RELAYED | {Tokens.opcode, Park.opcode}
 _PREFIX: Final = pack_header(0)[:3]
-
-_KNOCK: Final = [b"", *encode_reply(Pulse.opcode, 0, Done())]
-"""An answer to a pulse that nobody sent: a worker ignores it, but sending it shows whether there is a connection."""
 
 
 class Router:
     """Everything a router knows. Nothing is kept of a client but its open requests."""
 
     def __init__(self, shards_total: int, consumer_timeout_ms: int, max_payload_bytes: int, version: str) -> None:
-        self.to_clients: list[list[bytes]] = []
-        self.to_workers: list[list[bytes]] = []
-        self.notices: list[str] = []
+        self.outbox = Outbox()
         self._consumer_timeout_ms = consumer_timeout_ms
         self._max_payload_bytes = max_payload_bytes
         self._version = version
         self._table = RoutingTable(shards_total)
         self._fan_ins = FanIns()
-        self._ticked_ms: int | None = None
+        self._bank = TokenBank()
+        self._members = Membership(self._table, self._bank, self._fan_ins, self.outbox)
         self._swept_ms = 0
 
     # --- clients ------------------------------------------------------------------------------------------------------
@@ -79,39 +78,40 @@ class Router:
         """The identity of the worker to forward this frame to; None if it was answered here."""
         try:
             if header[:6] in _FORWARDED and len(header) == HEADER_BYTES:
-                return self._route(client, header, key, len(body), now_ms)
-            self._serve(client, header, key, bytes(body), now_ms)
+                shard = self._table.shard_of(key)
+                worker = self._table.owners[shard]
+                if worker is None or not worker.routable or not self._members.started:
+                    raise unavailable(shard)
+                return _forward(worker, client, header, key, shard, len(body), now_ms)
+            return self._serve_client(client, header, key, bytes(body), now_ms)
         except FilaError as error:
-            self.to_clients.append(error_frame(client, header, key, error))
+            self.outbox.refuse(client, header, key, error)
         return None
 
     def malformed(self, client: bytes, header: bytes) -> None:
         """Answer a frame that has less or more than three parts."""
         error = InvalidFrameError("a frame has exactly 3 parts: header, routing key, body")
-        self.to_clients.append(error_frame(client, header, b"", error))
+        self.outbox.refuse(client, header, b"", error)
 
-    def unsent(self, identity: bytes, client: bytes, header: bytes, key: bytes) -> None:
+    def unsent(self, identity: bytes, client: bytes, header: bytes, key: bytes, now_ms: int) -> None:
         """Take back what :meth:`from_client` decided: the worker's connection is gone."""
-        self._table.workers[identity].in_flight.close(client, header)
-        self.to_clients.append(error_frame(client, header, key, unavailable(self._table.shard_of(key))))
-        self.unreachable(identity)
+        shard = self._table.workers[identity].in_flight.withdraw(client, header)
+        self.outbox.refuse(client, header, key, unavailable(shard))
+        self.unreachable(identity, now_ms)
 
-    def _route(self, client: bytes, header: bytes, key: bytes, size_bytes: int, now_ms: int) -> bytes:
-        shard = self._table.shard_of(key)
-        worker = self._table.owners[shard]
-        if worker is None or not worker.routable:
-            raise unavailable(shard)
-        if not worker.in_flight.has_room(header[3]):
-            raise overloaded(worker)
-        worker.in_flight.open(client, header, key, shard, size_bytes, now_ms)
-        return worker.identity
-
-    def _serve(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
+    def _serve_client(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> bytes | None:
         command = _own_command(unpack_header(header), body)
         if isinstance(command, ListQueues):
             self._ask_all(client, header, key, body, now_ms)
+        elif isinstance(command, SetConfig):
+            self._check_started()
+            self._members.rendezvous.propose(client, header, key, command, now_ms)
+        elif isinstance(command, (GetConfig, ListConfig)):
+            shard, worker = self._keeper_of_config()
+            return _forward(worker, client, header, key, shard, len(body), now_ms)
         else:
-            self.to_clients.append(reply_frame(client, header, key, self._own_reply(command)))
+            self.outbox.answer(client, header, key, self._own_reply(command))
+        return None
 
     def _own_reply(self, command: Command) -> Reply:
         if isinstance(command, Hello):
@@ -126,15 +126,22 @@ class Router:
         return Welcome(common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes)
 
     def _ask_all(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
-        asked = {self._live_owner(shard).identity for shard in range(len(self._table.owners))}
+        self._check_started()
+        asked = {self._table.live_owner(shard).identity for shard in range(len(self._table.owners))}
         question = pack_header(header[3], self._fan_ins.ask(client, header, key, asked, now_ms))
-        self.to_workers.extend([identity, b"", question, b"", body] for identity in sorted(asked))
+        self.outbox.to_workers.extend([identity, b"", question, b"", body] for identity in sorted(asked))
 
-    def _live_owner(self, shard: int) -> Worker:
-        owner = self._table.owners[shard]
-        if owner is None or not owner.routable:
-            raise unavailable(shard)
-        return owner
+    def _keeper_of_config(self) -> tuple[int, Worker]:
+        """Who can say what the runtime config is: the owner of shard 0, else anybody who lives."""
+        self._check_started()
+        for shard, worker in enumerate(self._table.owners):
+            if worker is not None and worker.routable:
+                return shard, worker
+        raise unavailable(0)
+
+    def _check_started(self) -> None:
+        if not self._members.started:
+            raise unavailable(0)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
@@ -142,22 +149,27 @@ class Router:
         """Whether to forward this frame to ``client``; if not, it was for the router, or from a ghost."""
         if header[:3] != _PREFIX or len(header) != HEADER_BYTES:
             return False
-        if not client:
-            self._heed(identity, unpack_header(header), bytes(body), now_ms)
-            return False
         worker = self._table.workers.get(identity)
         if worker is None:
+            if not client:
+                self._heed_stranger(identity, unpack_header(header), bytes(body), now_ms)
             return False
-        worker.seen(now_ms)
+        if worker.routable:
+            worker.seen_ms = now_ms
+        else:
+            self._members.heard(worker, now_ms)
+        if not client:
+            self._heed(worker, header, body, now_ms)
+            return False
         if header[5] & REPLY:
             return worker.in_flight.close(client, header)
         return self._owns(worker, key)
 
-    def unreachable(self, identity: bytes) -> None:
+    def unreachable(self, identity: bytes, now_ms: int) -> None:
         """Note that a worker's connection is gone."""
         worker = self._table.workers.get(identity)
         if worker is not None:
-            self._lose(worker, "its connection is gone")
+            self._members.lose(worker, "its connection is gone", now_ms)
 
     def _owns(self, worker: Worker, key: bytes) -> bool:
         try:
@@ -165,80 +177,102 @@ class Router:
         except FilaError:
             return False
 
-    def _heed(self, identity: bytes, header: Header, body: bytes, now_ms: int) -> None:
+    def _heed(self, worker: Worker, raw_header: bytes, body: Body, now_ms: int) -> None:
+        header = unpack_header(raw_header)
         if header.flags & REPLY:
-            self.to_clients += self._fan_ins.join(identity, header, body)
+            self._hear_answer(worker, header, bytes(body), now_ms)
+        elif header.opcode in _ONE_WAY:
+            self._heed_one_way(worker, header, raw_header, body, now_ms)
+        else:
+            self._answer(worker.identity, header, bytes(body), now_ms)
+
+    def _heed_stranger(self, identity: bytes, header: Header, body: bytes, now_ms: int) -> None:
+        """It may register; what is no question to us it will say again when it has."""
+        if not header.flags & REPLY and header.opcode not in _ONE_WAY:
+            self._answer(identity, header, body, now_ms)
+
+    def _hear_answer(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
+        if header.opcode == SetConfig.opcode:
+            self._members.rendezvous.judged(worker, header, body, now_ms)
+        elif header.opcode == PutConfig.opcode:
+            self._members.rendezvous.taken(worker, header, body)
+        else:
+            self.outbox.to_clients += self._fan_ins.join(worker.identity, header, body)
+
+    def _heed_one_way(self, worker: Worker, header: Header, raw_header: bytes, body: Body, now_ms: int) -> None:
+        """What nobody answers, not even if it is nonsense."""
+        try:
+            if header.opcode in RELAYED:
+                self._relay(raw_header, body)
+                return
+            command = decode_command(header, bytes(body))
+        except FilaError:
             return
+        if isinstance(command, Park):
+            self._members.park(worker, command.parks, now_ms)
+        elif isinstance(command, Tokens) and self._table.owner_of(command.shard) is worker:
+            self._bank.ask(command, self._table.epochs[command.shard], now_ms)
+
+    def _relay(self, raw_header: bytes, body: Body) -> None:
+        owner = self._table.owner_of(addressee(memoryview(body)))
+        if owner is not None and owner.routable:
+            self.outbox.to_workers.append([owner.identity, b"", raw_header, b"", body])
+
+    def _answer(self, identity: bytes, header: Header, body: bytes, now_ms: int) -> None:
         try:
             reply = self._obey(identity, decode_command(header, body), now_ms)
             answer = encode_reply(header.opcode, header.request, reply)
         except FilaError as error:
             answer = encode_error(header.opcode, header.request, error)
-        self.to_workers.append([identity, b"", *answer])
+        self.outbox.to_workers.append([identity, b"", *answer])
 
     def _obey(self, identity: bytes, command: Command, now_ms: int) -> Reply:
         if isinstance(command, Register):
-            return self._register(identity, command, now_ms)
+            return self._members.register(identity, command, now_ms)
         worker = self._table.workers.get(identity)
         if worker is None:
             raise ShardUnavailableError(f"worker {identity!r} is not known here: register first")
-        worker.seen(now_ms)
         if isinstance(command, Pulse):
             worker.rss_bytes = command.rss_bytes
             worker.queues = command.queues
         elif isinstance(command, Leave):
-            worker.leave()
+            self._members.leave(worker, now_ms)
         else:
-            raise InvalidFrameError(f"opcode {command.opcode} is for clients, not for workers")
+            raise InvalidFrameError(f"opcode {command.opcode} is not for the router of this worker")
         return Done()
 
-    def _register(self, identity: bytes, offer: Register, now_ms: int) -> Registered:
-        try:
-            superseded = self._table.register(identity, offer, now_ms)
-        except FilaError as error:
-            self.notices.append(f"refused worker {identity!r}: {error}")
-            raise
-        for worker, shards in superseded:
-            self._abandon(worker, shards)
-        return Registered()
+    # --- time ---------------------------------------------------------------------------------------------------------
 
-    # --- loss ---------------------------------------------------------------------------------------------------------
+    def next_due(self, now_ms: int) -> int | None:
+        """Milliseconds until :meth:`serve` has something to do; None: not before somebody speaks."""
+        return self._bank.next_due(now_ms)
+
+    def serve(self, now_ms: int) -> None:
+        """Grant tokens to those who wait for them. Call after each batch of workers' frames, and when it is due."""
+        if self._bank.next_due(now_ms) != 0:
+            return
+        for grants in self._bank.serve(now_ms):
+            owner = self._table.owner_of(grants.shard)
+            if owner is not None and owner.routable:
+                self.outbox.tell([owner.identity], grants)
 
     def tick(self, now_ms: int) -> None:
         """Do what is due. Call a few times a second, after what has arrived was taken in."""
-        if self._ticked_ms is None or now_ms - self._ticked_ms > TICK_GAP_MS_MAX:
-            self._table.forgive_silence(now_ms)
-        self._ticked_ms = now_ms
-        for worker in self._table.workers.values():
-            if worker.routable or worker.in_flight:
-                self._look_after(worker, now_ms)
-        self.to_clients += self._fan_ins.give_up(now_ms)
+        self._members.tick(now_ms)
+        self.outbox.to_clients += self._fan_ins.give_up(now_ms)
         if now_ms - self._swept_ms >= SWEEP_MS:
-            self._sweep(now_ms)
+            self._swept_ms = now_ms
+            self._bank.sweep(now_ms)
+            for worker in self._table.workers.values():
+                worker.in_flight.forget_overdue(now_ms)
 
-    def _look_after(self, worker: Worker, now_ms: int) -> None:
-        if worker.is_silent(now_ms):
-            self._lose(worker, f"silent for {(now_ms - worker.seen_ms) / 1000:.1f} s")
-        else:
-            self.to_workers.append([worker.identity, *_KNOCK])
 
-    def _sweep(self, now_ms: int) -> None:
-        self._swept_ms = now_ms
-        for worker in self._table.workers.values():
-            worker.in_flight.forget_overdue(now_ms)
-
-    def _lose(self, worker: Worker, why: str) -> None:
-        shards = self._table.shards_of(worker)
-        if worker.routable:
-            worker.routable = False
-            self.notices.append(f"lost {worker.name} (pid {worker.pid}): {why}; until it is back, shards {shards} are down")
-        self._abandon(worker, frozenset(shards))
-
-    def _abandon(self, worker: Worker, shards: frozenset[int]) -> None:
-        """Answer for ``worker`` what it can't answer any more of ``shards``."""
-        for client, header, key, shard, _, _ in worker.in_flight.take(shards):
-            self.to_clients.append(error_frame(client, header, key, interrupted(shard)))
-        self.to_clients += self._fan_ins.lose(worker.identity, min(shards))
+def _forward(worker: Worker, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int) -> bytes:
+    """Note a request that goes to ``worker``; returns its identity."""
+    if not worker.in_flight.has_room(header[3]):
+        raise overloaded(worker)
+    worker.in_flight.open(client, header, key, shard, size_bytes, now_ms)
+    return worker.identity
 
 
 def _own_command(header: Header, body: bytes) -> Command:
@@ -247,6 +281,6 @@ def _own_command(header: Header, body: bytes) -> Command:
         check_version(header)
     if header.flags:
         raise InvalidFrameError(f"flags {header.flags} in a request: clients send none")
-    if header.opcode in _OF_WORKERS:
+    if header.opcode in BY_OPCODE and header.opcode >= OF_WORKERS:
         raise InvalidFrameError(f"opcode {header.opcode} is for workers, not for clients")
     return decode_command(header, body)

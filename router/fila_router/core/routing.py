@@ -11,6 +11,7 @@ from typing import Final
 from fila_proto_zmq.commands import Register, WorkerStatus
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.names import check_queue_name, shard_of
+from fila_router.core.answers import unavailable
 from fila_router.core.worker import Worker
 
 CACHED_KEYS_MAX: Final = 200_000
@@ -45,6 +46,17 @@ class RoutingTable:
     def shards_of(self, worker: Worker) -> list[int]:
         """The shards that ``worker`` is the last known owner of."""
         return [shard for shard, owner in enumerate(self.owners) if owner is worker]
+
+    def owner_of(self, shard: int) -> Worker | None:
+        """The last known owner, live or not; None also if there is no such shard."""
+        return self.owners[shard] if 0 <= shard < len(self.owners) else None
+
+    def live_owner(self, shard: int) -> Worker:
+        """The worker that answers for ``shard`` now; :class:`ShardUnavailableError` if there is none."""
+        owner = self.owners[shard]
+        if owner is None or not owner.routable:
+            raise unavailable(shard)
+        return owner
 
     def register(self, identity: bytes, offer: Register, now_ms: int) -> list[tuple[Worker, frozenset[int]]]:
         """Let the worker own what it offers, and nothing else.

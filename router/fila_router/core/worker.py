@@ -32,6 +32,10 @@ class Worker:
     leaving: bool = False
     rss_bytes: int = 0
     queues: int = 0
+    config_told: int = -1
+    """The version of the runtime config that it was told last; -1: it must be told the whole."""
+    config_has: int = -1
+    """The version that it surely has before it reads anything that is sent to it now."""
     in_flight: InFlight = field(default_factory=InFlight)
 
     @property

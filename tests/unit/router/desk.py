@@ -1,15 +1,17 @@
 """A router core on a test's desk: say something as a client or a worker, see what comes out, on a clock of one's own."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fila_proto_zmq.codec import decode_body, encode_body, from_fault
-from fila_proto_zmq.commands import BY_OPCODE, Command, Enqueue, Fault, Leave, Pulse, Register, Reply
+from fila_proto_zmq.codec import decode_body, decode_command, encode_body, encode_error, encode_reply, from_fault
+from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Enqueue, Fault, Leave, Pulse, Register, Reply
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_router.core.membership import START_MS_MAX
 from fila_router.core.router import Router
 
 CLIENT = b"\1client"
 QUEUE = b"orders"
+KNOCK = pack_header(Pulse.opcode, 0, REPLY)
 
 
 class Answer(NamedTuple):
@@ -22,9 +24,12 @@ class Answer(NamedTuple):
 
 
 class Desk:
-    def __init__(self, shards: int = 1) -> None:
+    def __init__(self, shards: int = 1, *, started: bool = True) -> None:
+        """``started``: long ago, so that the router does not wait for the owner of shard 0 any more."""
         self.router = Router(shards, 15_000, 1 << 24, "9.9")
         self.now_ms = 0
+        for now_ms in (-START_MS_MAX, 0) if started else ():
+            self.router.tick(now_ms)
         self.knocked: set[str] = set()
         """Workers that the last tick knocked at."""
         self._requests = 0
@@ -48,7 +53,8 @@ class Desk:
 
     def answers(self) -> list[Answer]:
         """What the router answered since this was last asked."""
-        frames, self.router.to_clients = self.router.to_clients, []
+        outbox = self.router.outbox
+        frames, outbox.to_clients = outbox.to_clients, []
         return [_answer(*frame) for frame in frames]
 
     def error(self) -> FilaError:
@@ -62,12 +68,40 @@ class Desk:
     def say(self, worker: str, command: Command) -> Reply | FilaError:
         """A worker's own frame, and the router's answer."""
         self.router.from_worker(worker.encode(), b"", pack_header(command.opcode, 1), b"", encode_body(command), self.now_ms)
-        identity, client, header, key, body = self.router.to_workers.pop()
+        identity, client, header, key, body = self.router.outbox.to_workers.pop()
         assert (identity, client, key) == (worker.encode(), b"", b"")
         return _content(header, body)
 
-    def register(self, worker: str = "worker-0", *, epoch: int = 1, shards: tuple[int, ...] = (0,)) -> Reply | FilaError:
-        return self.say(worker, Register(worker, 42, "9.9", [(shard, epoch) for shard in shards]))
+    def mention(self, worker: str, command: Command) -> None:
+        """A worker's one-way frame."""
+        header = pack_header(command.opcode, 0)
+        self.router.from_worker(worker.encode(), b"", header, b"", encode_body(command), self.now_ms)
+
+    def told(self) -> list[tuple[str, Command]]:
+        """What the router told workers, answers and forwarded questions apart, since this was last asked."""
+        frames, self.router.outbox.to_workers = self.router.outbox.to_workers, []
+        return [
+            (identity.decode(), decode_command(unpack_header(header), bytes(body)))
+            for identity, _, header, _, body in frames
+            if not unpack_header(header).flags
+        ]
+
+    def confirm(self, worker: str, command: Command, request: int, reply: Reply | FilaError | None = None) -> None:
+        """A worker's answer to a question of the router's own."""
+        if isinstance(reply, FilaError):
+            header, _, body = encode_error(command.opcode, request, reply)
+        else:
+            header, _, body = encode_reply(command.opcode, request, reply or Done())
+        assert not self.router.from_worker(worker.encode(), b"", header, b"", body, self.now_ms)
+
+    def register(
+        self, worker: str = "worker-0", *, epoch: int = 1, shards: tuple[int, ...] = (0,), **known: Any
+    ) -> Reply | FilaError:
+        """``known``: what it brings of config and parks."""
+        return self.say(worker, Register(worker, 42, "9.9", [(shard, epoch) for shard in shards], **known))
+
+    def unreachable(self, worker: str) -> None:
+        self.router.unreachable(worker.encode(), self.now_ms)
 
     def pulse(self, worker: str = "worker-0") -> Reply | FilaError:
         return self.say(worker, Pulse(1000, 3))
@@ -91,8 +125,8 @@ class Desk:
                 for worker in pulsing:
                     self.pulse(worker)
             self.router.tick(self.now_ms)
-            self.knocked = {frame[0].decode() for frame in self.router.to_workers}
-            self.router.to_workers.clear()
+            self.knocked = {frame[0].decode() for frame in self.router.outbox.to_workers if frame[2] == KNOCK}
+            self.router.outbox.to_workers = [frame for frame in self.router.outbox.to_workers if frame[2] != KNOCK]
 
 
 def _answer(client: bytes, header: bytes, key: bytes, body: bytes) -> Answer:

@@ -20,7 +20,7 @@ def desk() -> Desk:
 
 def questions(desk: Desk) -> dict[str, int]:
     """The workers asked, each with the request id to answer."""
-    frames, desk.router.to_workers = desk.router.to_workers, []
+    frames, desk.router.outbox.to_workers = desk.router.outbox.to_workers, []
     assert all(client == b"" and key == b"" for _, client, _, key, _ in frames)
     return {worker.decode(): unpack_header(header).request for worker, _, header, _, _ in frames}
 
@@ -49,7 +49,7 @@ def test_every_worker_is_asked_once_and_the_answers_are_joined_by_name(desk: Des
 
 def test_the_prefix_travels_unopened(desk: Desk):
     desk.ask(ListQueues("orders/"), key=b"")
-    assert {frame[4] for frame in desk.router.to_workers} == {encode_body(ListQueues("orders/"))}
+    assert {frame[4] for frame in desk.router.outbox.to_workers} == {encode_body(ListQueues("orders/"))}
 
 
 def test_a_missing_shard_refuses_the_whole(desk: Desk):
@@ -65,7 +65,7 @@ def test_a_worker_lost_meanwhile_fails_the_whole(desk: Desk):
     desk.ask(ListQueues(), key=b"")
     asked = questions(desk)
     answer(desk, "worker-0", asked["worker-0"], "a")
-    desk.router.unreachable(b"worker-1")
+    desk.unreachable("worker-1")
     assert isinstance(desk.error(), ShardUnavailableError)
     answer(desk, "worker-1", asked["worker-1"], "b")
     assert desk.answers() == []

@@ -63,7 +63,7 @@ class World:
 
     def vanish(self, worker: str) -> None:
         self.inboxes[worker].clear()
-        self.desk.router.unreachable(worker.encode())
+        self.desk.unreachable(worker)
 
     def pulse(self, worker: str) -> None:
         self.desk.pulse(worker)

@@ -21,9 +21,13 @@ from fila_proto_zmq.commands import (
     Enqueue,
     Fault,
     GetClusterStatus,
+    Grant,
+    Grants,
     Hello,
     Pulse,
     Register,
+    Tokens,
+    TokenWant,
     Welcome,
 )
 from fila_proto_zmq.errors import InvalidFrameError, ShardUnavailableError
@@ -33,6 +37,7 @@ from fila_router.settings import RouterSettings
 
 PATIENCE_MS = 10_000
 PAYLOAD_BYTES_MAX = 1000
+TOKEN = 1_000_000
 
 
 def is_knock(parts: list[bytes]) -> bool:
@@ -77,10 +82,10 @@ class Broker:
         self.peers.append(Peer(self.context, f"ipc://{self.directory}/front.ipc", name))
         return self.peers[-1]
 
-    def worker(self, epoch: int = 1) -> Peer:
+    def worker(self, epoch: int = 1, **known: Any) -> Peer:
         worker = Peer(self.context, f"ipc://{self.directory}/back.ipc", b"worker-0")
         self.peers.append(worker)
-        worker.send(b"", *encode_command(Register("worker-0", 1, "v", [(0, epoch)]), 1))
+        worker.send(b"", *encode_command(Register("worker-0", 1, "v", [(0, epoch)], **known), 1))
         assert not unpack_header(worker.recv()[1]).flags & ERROR
         return worker
 
@@ -218,6 +223,36 @@ def test_a_vanished_worker_is_noticed_and_answered_for(broker: Broker):
     client.send(pack_header(Enqueue.opcode, 3), b"orders", b"")
     echo(worker)
     assert client.recv()[0] == pack_header(Enqueue.opcode, 3, REPLY)
+
+
+def test_tokens_come_when_they_are_due_though_nobody_speaks(broker: Broker):
+    worker = broker.worker(config_version=1, config={"throttle:api:rate": "50"})
+    totals = []
+    for consumed in range(5):
+        want = TokenWant(["api"], TOKEN, TOKEN, consumed * TOKEN, 0)
+        worker.send(b"", *encode_command(Tokens(0, 1, [want]), 0))
+        while not (grant := granted(worker)).granted > consumed * TOKEN:
+            assert 0 < grant.wait_ms <= 20
+        totals.append(grant.granted)
+    assert totals == [TOKEN * count for count in range(1, 6)]
+
+
+def granted(worker: Peer) -> Grant:
+    client, header, key, body = worker.recv()
+    assert (client, header, key) == (b"", pack_header(Grants.opcode), b"")
+    (grant,) = decode_body(Grants, body).grants
+    return grant
+
+
+def test_a_worker_reads_what_it_lacks_before_the_first_frame_of_a_client(broker: Broker):
+    client = broker.client()
+    worker = Peer(broker.context, f"ipc://{broker.directory}/back.ipc", b"worker-0")
+    broker.peers.append(worker)
+    for request in range(1, 1001):
+        client.send(pack_header(Enqueue.opcode, request), b"orders", b"")
+        if request == 500:
+            worker.send(b"", *encode_command(Register("worker-0", 1, "v", [(0, 1)]), 1))
+    assert unpack_header(worker.recv()[1]).opcode == Register.opcode
 
 
 def test_a_client_that_returns_under_its_name_gets_its_answers(broker: Broker):

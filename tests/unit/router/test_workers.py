@@ -40,7 +40,7 @@ def test_a_refused_registration_is_told_to_both_sides():
     desk = Desk()
     desk.register(epoch=2)
     assert isinstance(desk.register("ghost", epoch=1), InvalidArgumentError)
-    assert "epoch 1 is outdated" in desk.router.notices[-1]
+    assert "epoch 1 is outdated" in desk.router.outbox.notices[-1]
     assert desk.enqueue() == b"worker-0"
 
 
@@ -49,7 +49,7 @@ def test_a_worker_that_pulses_stays():
     desk.register()
     desk.pass_ms(60_000, "worker-0")
     assert states(desk) == {"worker-0": "up"}
-    assert desk.router.notices == []
+    assert desk.router.outbox.notices == []
 
 
 def test_any_frame_is_a_sign_of_life():
@@ -70,7 +70,7 @@ def test_silence_loses_a_worker_and_answers_for_it():
     desk.pass_ms(500)
     assert_interrupted(desk, 1)
     assert states(desk) == {"worker-0": "down"}
-    assert "silent for 3.2 s" in desk.router.notices[0]
+    assert "silent for 3.2 s" in desk.router.outbox.notices[0]
     assert desk.enqueue() is None
     assert desk.error().details["refused"] is True
 
@@ -79,7 +79,7 @@ def test_every_tick_knocks_where_somebody_is_expected_to_be():
     desk = Desk(shards=3)
     for shard in range(3):
         desk.register(f"worker-{shard}", shards=(shard,))
-    desk.router.unreachable(b"worker-1")
+    desk.unreachable("worker-1")
     desk.leave("worker-2")
     desk.pass_ms(250)
     assert desk.knocked == {"worker-0"}
@@ -124,7 +124,7 @@ def test_a_vanished_connection_answers_at_once():
     desk.register()
     desk.enqueue()
     assert desk.enqueue() == b"worker-0"
-    desk.router.unsent(b"worker-0", CLIENT, pack_header(Enqueue.opcode, 2), QUEUE)
+    desk.router.unsent(b"worker-0", CLIENT, pack_header(Enqueue.opcode, 2), QUEUE, desk.now_ms)
     refused, interrupted = desk.answers()
     assert (refused.request, interrupted.request) == (2, 1)
     assert refused.content.details["refused"] is True
@@ -199,16 +199,16 @@ def test_what_a_leaving_worker_leaves_behind_is_answered_for_it():
     desk.leave()
     desk.pass_ms(3500)
     assert_interrupted(desk, 1)
-    assert desk.router.notices == []  # it went as it should
+    assert desk.router.outbox.notices == []  # it went as it should
 
 
 def test_the_last_answer_to_a_worker_that_left_is_no_news():
     desk = Desk()
     desk.register()
     desk.leave()
-    desk.router.unreachable(b"worker-0")
-    desk.router.unreachable(b"stranger")
-    assert desk.router.notices == []
+    desk.unreachable("worker-0")
+    desk.unreachable("stranger")
+    assert desk.router.outbox.notices == []
 
 
 @pytest.mark.parametrize("command", [Enqueue([]), ListQueues()])

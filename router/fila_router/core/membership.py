@@ -1,0 +1,130 @@
+"""Workers come, fall silent, return, leave and are superseded; what that means for all who deal with them.
+
+Four parties want to know: those who wait for a worker's answers, the runtime config, the parked throttle keys, and the token
+bank.
+"""
+
+from typing import Final
+
+from fila_proto_zmq.codec import encode_reply
+from fila_proto_zmq.commands import Done, Park, Pulse, Register, Registered
+from fila_proto_zmq.errors import FilaError
+from fila_router.core.answers import interrupted
+from fila_router.core.fan_in import FanIns
+from fila_router.core.outbox import Outbox
+from fila_router.core.parks import Parks
+from fila_router.core.rendezvous import OWNER, Rendezvous
+from fila_router.core.routing import RoutingTable
+from fila_router.core.token_bank import TokenBank
+from fila_router.core.worker import Worker
+
+START_MS_MAX: Final = 3000
+"""How long a new router waits for the runtime config. Then it goes on with what the workers brought."""
+
+TICK_GAP_MS_MAX: Final = 1000
+"""A longer pause between ticks was the router's own: its machine slept, or it was stopped."""
+
+_KNOCK: Final = [b"", *encode_reply(Pulse.opcode, 0, Done())]
+"""An answer to a pulse that nobody sent: a worker ignores it, but sending it shows whether there is a connection."""
+
+
+class Membership:
+    """The workers, and what they are told when they come. ``started``: clients' frames may be forwarded."""
+
+    def __init__(self, table: RoutingTable, bank: TokenBank, fan_ins: FanIns, outbox: Outbox) -> None:
+        self.started = False
+        self.rendezvous = Rendezvous(table, bank, outbox)
+        self._table = table
+        self._bank = bank
+        self._fan_ins = fan_ins
+        self._outbox = outbox
+        self._parks = Parks()
+        self._first_tick_ms: int | None = None
+        self._ticked_ms = 0
+
+    # --- coming -------------------------------------------------------------------------------------------------------
+
+    def register(self, identity: bytes, offer: Register, now_ms: int) -> Registered:
+        """Route to a worker from now on; the answer brings it up to date. Raises for a ghost's offer."""
+        try:
+            superseded = self._table.register(identity, offer, now_ms)
+        except FilaError as error:
+            self._outbox.notices.append(f"refused worker {identity!r}: {error}")
+            raise
+        for worker, shards in superseded:
+            self._abandon(worker, shards)
+        for shard in {shard for shard, _ in offer.shards}.union(*(shards for _, shards in superseded)):
+            self._bank.close(shard, now_ms)
+        worker = self._table.workers[identity]
+        config = self.rendezvous.greet(worker, offer, now_ms)
+        self.park(worker, offer.parks, now_ms)
+        self.started |= any(shard == OWNER for shard, _ in offer.shards)
+        self.rendezvous.settle()
+        return Registered(self.rendezvous.version, config, self._parks.unknown_to(offer.parks, now_ms))
+
+    def heard(self, worker: Worker, now_ms: int) -> None:
+        """Note a frame of a worker. If it was lost it is back, and is brought up to date before anything else."""
+        was_routable = worker.routable
+        worker.seen(now_ms)
+        if worker.routable and not was_routable:
+            self.rendezvous.bring_up(worker)
+            parks = self._parks.unknown_to({}, now_ms)
+            if parks:
+                self._outbox.tell([worker.identity], Park(parks))
+            self._bank.resume(self._table.shards_of(worker), now_ms)
+
+    def park(self, source: Worker, parks: dict[str, int], now_ms: int) -> None:
+        """Tell the others what one worker knows of parked throttle keys."""
+        news = self._parks.merge(parks, now_ms)
+        if news:
+            others = [worker.identity for worker in self._table.workers.values() if worker.routable and worker is not source]
+            self._outbox.tell(others, Park(news))
+
+    # --- going --------------------------------------------------------------------------------------------------------
+
+    def leave(self, worker: Worker, now_ms: int) -> None:
+        """Give a worker nothing new; it answers what it has."""
+        worker.leave()
+        self._bank.suspend(self._table.shards_of(worker), now_ms)
+        self.rendezvous.settle()
+
+    def lose(self, worker: Worker, why: str, now_ms: int) -> None:
+        """Take a worker for lost, and answer for it."""
+        shards = self._table.shards_of(worker)
+        if worker.routable:
+            worker.routable = False
+            self._outbox.notices.append(
+                f"lost {worker.name} (pid {worker.pid}): {why}; until it is back, shards {shards} are down"
+            )
+        self._bank.suspend(shards, now_ms)
+        self._abandon(worker, frozenset(shards))
+        self.rendezvous.settle()
+
+    def _abandon(self, worker: Worker, shards: frozenset[int]) -> None:
+        """Answer for ``worker`` what it can't answer any more of ``shards``."""
+        for client, header, key, shard, _, _ in worker.in_flight.take(shards):
+            self._outbox.refuse(client, header, key, interrupted(shard))
+        self._outbox.to_clients += self._fan_ins.lose(worker.identity, min(shards))
+        if OWNER in shards:
+            self.rendezvous.lose_owner()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Look after everybody."""
+        if self._first_tick_ms is None:
+            self._first_tick_ms = self._ticked_ms = now_ms
+        if now_ms - self._ticked_ms > TICK_GAP_MS_MAX:
+            self._table.forgive_silence(now_ms)
+        self._ticked_ms = now_ms
+        self.started |= now_ms - self._first_tick_ms >= START_MS_MAX
+        for worker in self._table.workers.values():
+            if worker.routable or worker.in_flight:
+                self._look_after(worker, now_ms)
+        self.rendezvous.give_up(now_ms)
+
+    def _look_after(self, worker: Worker, now_ms: int) -> None:
+        if worker.is_silent(now_ms):
+            self.lose(worker, f"silent for {(now_ms - worker.seen_ms) / 1000:.1f} s", now_ms)
+        else:
+            self._outbox.to_workers.append([worker.identity, *_KNOCK])

@@ -1,0 +1,297 @@
+"""The token buckets of the cluster: one bank for all shards, at the one door that has no fail-over to go wrong.
+
+Shards ask for tokens of *sets* of throttle keys, because a message needs all of its keys' tokens at once; the bank grants a set
+whole or not at all. Every want has its turn in the order in which wants came:
+
+* It waits in line at the bucket that will keep it waiting longest. Those behind it there wait too, so that small wants
+  can't starve a large one. Its other buckets serve others meanwhile: waiting for an empty bucket holds up nobody at a full one.
+* When its turn has come there, another bucket may be empty: then it moves to that one's line, in its old place, and the tokens it
+  found are held for it, from those who came later. Not for longer than its patience, which doubles with each vain move: so two
+  busy buckets can't send it to and fro for ever, and an account that waits for days holds nothing.
+* Who is served gets what is there, divided by those who wait for it, at least its least and at most its most, and then has to
+  ask again, behind the others: no shard starves another.
+
+A report or a want costs about 15 microseconds, whatever else waits; a bucket is looked at only when its head may be served.
+
+Left out: the bank writes nothing down. A new router's buckets start empty, and fill as the limits say.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from fila_proto_zmq.commands import Grants, Tokens, TokenWant
+from fila_proto_zmq.runtime_config import Limit
+from fila_router.core.account import PATIENCE_MS, Account, Session, Standing
+from fila_router.core.agenda import Agenda
+from fila_router.core.bucket import NEVER_MS, Bucket
+from fila_router.core.news import News
+
+SERVED_MAX: Final = 500
+"""Accounts looked at in one go, about 10 ms of work: who waits for a frame to be forwarded should not notice."""
+
+IDLE_MS: Final = 60_000
+"""Settled accounts are forgotten when nothing was heard of them for this long."""
+
+AMOUNT_MAX: Final = 2**62
+"""Of a want, and of what an account may be granted in a session: what travels has 64 bits. Shards begin a new session before."""
+
+
+class TokenBank:
+    """All buckets, and what shards had of them. Call :meth:`serve` after each batch of what shards said, and when it is due."""
+
+    def __init__(self) -> None:
+        self.buckets: dict[str, Bucket] = {}
+        self.sessions: dict[int, Session] = {}
+        """The last session of each shard, over or not."""
+        self._turns = 0
+        self._agenda = Agenda()
+        self._news = News()
+
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    def limit(self, key: str, limit: Limit | None, now_ms: int, *, full: bool) -> None:
+        """Follow the config for one bucket: None removes it. ``full``: how a new one starts, else it is empty."""
+        bucket = self.buckets.get(key)
+        if limit is None:
+            if bucket is not None:
+                self._remove(bucket, now_ms)
+        elif bucket is None:
+            self.buckets[key] = Bucket(key, limit, self._outstanding(key), now_ms, full=full)
+        elif limit != (bucket.rate, bucket.burst):
+            bucket.change(limit, now_ms)
+            self._place_anew(bucket, now_ms)
+
+    def _remove(self, bucket: Bucket, now_ms: int) -> None:
+        del self.buckets[bucket.key]
+        for account in bucket.holds:
+            account.holders.remove(bucket)
+        self._place_anew(bucket, now_ms)
+        self._agenda.put_down(bucket, None)
+
+    def _place_anew(self, bucket: Bucket, now_ms: int) -> None:
+        for account in list(bucket.line.values()):
+            self._place(account, now_ms)
+        if bucket.key in self.buckets:
+            self._schedule(bucket, now_ms)
+
+    def _outstanding(self, key: str) -> int:
+        open_sessions = (session for session in self.sessions.values() if session.standing is Standing.OPEN)
+        accounts = (account for session in open_sessions for account in session.accounts.values())
+        return sum(account.outstanding for account in accounts if key in account.keys)
+
+    def _buckets_of(self, account: Account) -> list[Bucket]:
+        """Those that limit the account; keys without a limit restrict nothing."""
+        buckets = self.buckets
+        return [buckets[key] for key in account.keys if key in buckets]
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def close(self, shard: int, now_ms: int) -> None:
+        """End a shard's session: its worker has registered, or has lost it. What is out counts as spent from now on."""
+        session = self.sessions.get(shard)
+        if session is not None:
+            self._write_off(session, Standing.OVER, now_ms)
+            session.accounts.clear()
+
+    def suspend(self, shards: Iterable[int], now_ms: int) -> None:
+        """Count as spent what the shards of a lost or leaving worker hold, until it returns."""
+        for shard in shards:
+            session = self.sessions.get(shard)
+            if session is not None and session.standing is Standing.OPEN:
+                self._write_off(session, Standing.SUSPENDED, now_ms)
+
+    def resume(self, shards: Iterable[int], now_ms: int) -> None:
+        """A lost worker is back, and may still spend what it holds."""
+        for shard in shards:
+            session = self.sessions.get(shard)
+            if session is not None and session.standing is Standing.SUSPENDED:
+                session.standing = Standing.OPEN
+                for account in session.accounts.values():
+                    for bucket in self._buckets_of(account):
+                        bucket.accrue(now_ms)
+                        bucket.take_back(account.outstanding)
+
+    def _write_off(self, session: Session, standing: Standing, now_ms: int) -> None:
+        for account in session.accounts.values():
+            self._dismiss(account, now_ms)
+            if session.standing is Standing.OPEN:
+                for bucket in self._buckets_of(account):
+                    bucket.accrue(now_ms)
+                    bucket.settle(account.outstanding, 0)
+                    self._schedule(bucket, now_ms)
+        session.standing = standing
+        self._news.drop(session)
+
+    def _session(self, shard: int, epoch: int, number: int, now_ms: int) -> Session:
+        session = self.sessions.get(shard)
+        if session is None or (session.epoch, session.number) != (epoch, number):
+            self.close(shard, now_ms)
+            session = self.sessions[shard] = Session(shard, epoch, number)
+        return session
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget settled accounts that nobody speaks of. Call now and then."""
+        for session in self.sessions.values():
+            idle = [keys for keys, account in session.accounts.items()
+                    if account.settled and now_ms - account.heard_ms >= IDLE_MS]  # fmt: skip
+            for keys in idle:
+                del session.accounts[keys]
+
+    # --- what shards say ----------------------------------------------------------------------------------------------
+
+    def ask(self, tokens: Tokens, epoch: int, now_ms: int) -> None:
+        """Take in a shard's reports and wants. A session that is over is not heard: its frames were under way."""
+        session = self._session(tokens.shard, epoch, tokens.session, now_ms)
+        if session.standing is Standing.OVER:
+            return
+        for want in tokens.wants:
+            if want.consumed < 0 or want.returned < 0 or want.consumed + want.returned > AMOUNT_MAX:
+                continue  # no shard can have come there
+            account = self._account(session, want, now_ms)
+            self._report(account, want.consumed, want.returned, now_ms)
+            if session.standing is Standing.OPEN:
+                self._want(account, want, now_ms)
+
+    def _account(self, session: Session, want: TokenWant, now_ms: int) -> Account:
+        keys = tuple(dict.fromkeys(want.keys))
+        account = session.accounts.get(keys)
+        if account is not None and want.consumed + want.returned < account.consumed + account.returned:
+            self._forget(account, now_ms)  # so has the shard
+            account = None
+        if account is None:
+            settled = want.consumed + want.returned
+            account = session.accounts[keys] = Account(session, keys, settled, want.consumed, want.returned, now_ms)
+        account.heard_ms = now_ms
+        return account
+
+    def _forget(self, account: Account, now_ms: int) -> None:
+        self._dismiss(account, now_ms)
+        self._report(account, account.granted - account.returned, account.returned, now_ms)
+        self._news.drop(account.session, account)
+
+    def _report(self, account: Account, consumed: int, returned: int, now_ms: int) -> None:
+        """Settle tokens. More than was granted can't have been spent, but if it was, it is charged."""
+        newly_consumed, newly_returned = consumed - account.consumed, returned - account.returned
+        excess = max(0, newly_consumed + newly_returned - account.outstanding)
+        account.granted += excess
+        account.consumed, account.returned = consumed, returned
+        if account.session.standing is not Standing.OPEN or not (newly_consumed or newly_returned):
+            return
+        for bucket in self._buckets_of(account):
+            bucket.accrue(now_ms)
+            bucket.lend(excess)
+            bucket.settle(newly_consumed, newly_returned)
+            self._schedule(bucket, now_ms)
+
+    def _want(self, account: Account, want: TokenWant, now_ms: int) -> None:
+        unchanged = (account.least, account.most) == (want.least, want.most)
+        account.least = min(max(0, want.least), AMOUNT_MAX)
+        account.most = min(max(want.most, account.least), AMOUNT_MAX)
+        if not account.wanting or account.granted > AMOUNT_MAX:
+            self._dismiss(account, now_ms)
+            if account.least and self._news.unheard(account, now_ms):
+                self._news.tell(account, 0, now_ms)
+        elif not account.turn:
+            self._turns += 1
+            account.turn = self._turns
+            account.patience_ms = PATIENCE_MS
+            account.told_until_ms = None
+            self._place(account, now_ms)
+        elif not unchanged or self._news.unheard(account, now_ms):
+            account.told_until_ms = None
+            self._place(account, now_ms)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _place(self, account: Account, now_ms: int) -> None:
+        """Let an account wait at the bucket that will take longest, or have what it wants if nothing limits it."""
+        self._withdraw(account, now_ms)
+        buckets = self._buckets_of(account)
+        if not buckets:
+            self._grant(account, account.most - account.outstanding, now_ms)
+            return
+        for bucket in buckets:
+            bucket.accrue(now_ms)
+        waits = [bucket.wait_ms(bucket.shortfall(account)) for bucket in buckets]
+        longest_ms = max(waits)
+        slowest = buckets[waits.index(longest_ms)]
+        if 0 < longest_ms <= account.patience_ms:
+            for bucket, wait_ms in zip(buckets, waits, strict=True):
+                if wait_ms == 0:
+                    bucket.holds[account] = account.least - account.outstanding
+                    account.holders.append(bucket)
+        account.patience_ms = min(2 * account.patience_ms, NEVER_MS - 1)
+        slowest.join(account)
+        self._schedule(slowest, now_ms)
+        self._news.announce(account, longest_ms, now_ms)
+
+    def _withdraw(self, account: Account, now_ms: int) -> None:
+        """Take an account out of its line, and let go of what is held for it."""
+        left = account.holders
+        account.holders = []
+        for bucket in left:
+            del bucket.holds[account]
+        if account.line is not None:
+            left.append(account.line)
+            account.line.leave(account)
+        for bucket in left:
+            self._schedule(bucket, now_ms)
+
+    def _dismiss(self, account: Account, now_ms: int) -> None:
+        """It waits for nothing any more."""
+        if account.turn:
+            self._withdraw(account, now_ms)
+            account.turn = 0
+
+    def _schedule(self, bucket: Bucket, now_ms: int) -> None:
+        """Something changed for those who wait at ``bucket``."""
+        if bucket.line:
+            bucket.accrue(now_ms)
+        self._agenda.put_down(bucket, bucket.head_due_ms(now_ms))
+
+    # --- serving ------------------------------------------------------------------------------------------------------
+
+    def next_due(self, now_ms: int) -> int | None:
+        """Milliseconds until somebody may be served; None: not before a shard speaks."""
+        if self._news:
+            return 0
+        first_ms = self._agenda.first_ms()
+        return None if first_ms is None else max(0, first_ms - now_ms)
+
+    def serve(self, now_ms: int) -> list[Grants]:
+        """Grant what is due, as much as may be done in one go; returns what there is to tell, one for each shard."""
+        left = SERVED_MAX
+        while left > 0 and (key := self._agenda.due(now_ms)) is not None:
+            left = self._serve(self.buckets[key], left, now_ms)
+        return self._news.take(self._buckets_of)
+
+    def _serve(self, bucket: Bucket, left: int, now_ms: int) -> int:
+        """Serve those in line, no more than ``left``; returns how many are left of that."""
+        bucket.accrue(now_ms)
+        while left > 0 and (account := bucket.head) is not None and bucket.shortfall(account) <= 0:
+            left -= 1
+            buckets = self._buckets_of(account)
+            for other in buckets:
+                other.accrue(now_ms)
+            if any(other.shortfall(account) > 0 for other in buckets):
+                self._place(account, now_ms)
+            else:
+                self._grant(account, _share(account, buckets), now_ms)
+        self._schedule(bucket, now_ms)
+        return left - 1
+
+    def _grant(self, account: Account, amount: int, now_ms: int) -> None:
+        for bucket in self._buckets_of(account):
+            bucket.lend(amount)
+        account.granted += amount
+        self._dismiss(account, now_ms)
+        self._news.tell(account, 0, now_ms)
+
+
+def _share(account: Account, buckets: list[Bucket]) -> int:
+    """What an account gets whose turn it is: as much as the others, in portions that are of use."""
+    fair = min(bucket.free_for(account) // (len(bucket.line) + (account.line is not bucket)) for bucket in buckets)
+    total = account.outstanding + fair
+    if total >= account.most:
+        return account.most - account.outstanding
+    return max(account.least, total - total % account.least) - account.outstanding

@@ -1,0 +1,377 @@
+"""The runtime config: a change reaches every worker before its client is answered, and a returning worker before its frames."""
+
+import pytest
+
+from fila_proto_zmq.codec import encode_body
+from fila_proto_zmq.commands import (
+    ConfigChange,
+    ConfigValues,
+    Enqueue,
+    GetConfig,
+    ListConfig,
+    Pulse,
+    PutConfig,
+    Registered,
+    SetConfig,
+    Tokens,
+    TokenWant,
+)
+from fila_proto_zmq.errors import (
+    InvalidConfigError,
+    InvalidFrameError,
+    OverloadedError,
+    RequestTimeoutError,
+    ShardUnavailableError,
+    StorageError,
+)
+from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_router.core import rendezvous
+from fila_router.core.membership import START_MS_MAX
+from tests.unit.router.desk import CLIENT, QUEUE, Desk
+
+SET = SetConfig("color", "blue")
+RATE = "throttle:api:rate"
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk(shards=3)
+    desk.register("worker-0", shards=(0,))
+    desk.register("worker-1", shards=(1,))
+    desk.register("worker-2", shards=(2,))
+    return desk
+
+
+def proposed(desk: Desk) -> int:
+    """The owner of shard 0, and nobody else, was asked; the number to answer with."""
+    ((identity, _, header, _, _),) = desk.router.outbox.to_workers
+    desk.router.outbox.to_workers.clear()
+    assert identity == b"worker-0"
+    assert unpack_header(header).opcode == SetConfig.opcode
+    return unpack_header(header).request
+
+
+def judge(desk: Desk, number: int, version: int, worker: str = "worker-0", **changes: str | None) -> ConfigChange:
+    """The owner's answer: the change's keys have underlines for colons."""
+    made = ConfigChange(version, {key.replace("__", ":"): value for key, value in changes.items()}, False)
+    desk.confirm(worker, SET, number, made)
+    return made
+
+
+def change(desk: Desk, version: int, **changes: str | None) -> list[tuple[str, PutConfig]]:
+    """A client's change up to where the workers are told."""
+    desk.ask(SET, key=b"")
+    judge(desk, proposed(desk), version, **changes)
+    return desk.told()  # type: ignore[return-value]
+
+
+def confirm(desk: Desk, version: int, *workers: str) -> None:
+    for worker in workers:
+        desk.confirm(worker, PutConfig(0, {}), version)
+
+
+# --- a change ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_is_judged_by_the_owner_of_shard_0_then_told_to_all_then_answered(desk: Desk):
+    desk.ask(SET, key=b"")
+    number = proposed(desk)
+    assert desk.answers() == []
+    made = judge(desk, number, 1, color="blue")
+    assert desk.answers() == []
+    assert desk.told() == [(f"worker-{index}", PutConfig(1, {"color": "blue"})) for index in range(3)]
+    confirm(desk, 1, "worker-2", "worker-0")
+    assert desk.answers() == []
+    confirm(desk, 1, "worker-1")
+    (answer,) = desk.answers()
+    assert (answer.client, answer.request, answer.key, answer.content) == (CLIENT, 1, b"", made)
+
+
+def test_a_refused_change_is_answered_at_once(desk: Desk):
+    desk.ask(SetConfig(RATE, "nan"), key=b"")
+    desk.confirm("worker-0", SET, proposed(desk), InvalidConfigError("nan is no number"))
+    error = desk.error()
+    assert isinstance(error, InvalidConfigError)
+    assert error.message == "nan is no number"
+    assert desk.told() == []
+
+
+def test_a_body_that_does_not_fit_goes_no_further(desk: Desk):
+    desk.frame(pack_header(SetConfig.opcode, 1), b"", b"\x91\x01")
+    assert isinstance(desk.error(), InvalidFrameError)
+    assert desk.told() == []
+
+
+def test_a_change_that_changes_nothing_is_answered_when_all_have_what_is_there(desk: Desk):
+    change(desk, 1, color="blue")
+    desk.ask(SET, key=b"")
+    judge(desk, proposed(desk), 1, color="blue")
+    assert desk.told() == []
+    confirm(desk, 1, "worker-0", "worker-1")
+    assert desk.answers() == []
+    confirm(desk, 1, "worker-2")
+    assert [answer.request for answer in desk.answers()] == [1, 2]
+    desk.ask(SET, key=b"")
+    judge(desk, proposed(desk), 1, color="blue")
+    assert [answer.request for answer in desk.answers()] == [3]
+
+
+def test_several_changes_stay_in_order(desk: Desk):
+    change(desk, 1, a="1")
+    change(desk, 2, b="2")
+    assert [told for _, told in change(desk, 3, a=None)] == [PutConfig(3, {"a": None})] * 3
+    confirm(desk, 1, "worker-0", "worker-1", "worker-2")
+    confirm(desk, 3, "worker-0", "worker-1")
+    assert [answer.request for answer in desk.answers()] == [1]
+    confirm(desk, 3, "worker-2")
+    assert [answer.request for answer in desk.answers()] == [2, 3]
+
+
+def test_who_is_lost_meanwhile_is_not_waited_for(desk: Desk):
+    change(desk, 1, color="blue")
+    confirm(desk, 1, "worker-0", "worker-1")
+    desk.unreachable("worker-2")
+    (answer,) = desk.answers()
+    assert isinstance(answer.content, ConfigChange)
+
+
+def test_who_leaves_meanwhile_is_not_waited_for(desk: Desk):
+    change(desk, 1, color="blue")
+    confirm(desk, 1, "worker-0", "worker-1")
+    desk.leave("worker-2")
+    assert len(desk.answers()) == 1
+
+
+def test_the_loss_of_the_owner_before_its_word_is_told(desk: Desk):
+    desk.ask(SET, key=b"")
+    proposed(desk)
+    desk.unreachable("worker-0")
+    error = desk.error()
+    assert isinstance(error, ShardUnavailableError)
+    assert "refused" not in error.details
+
+
+def test_the_loss_of_the_owner_after_its_word_does_not_matter(desk: Desk):
+    change(desk, 1, color="blue")
+    desk.unreachable("worker-0")
+    confirm(desk, 1, "worker-1", "worker-2")
+    assert len(desk.answers()) == 1
+
+
+def test_without_the_owner_of_shard_0_nothing_is_set(desk: Desk):
+    desk.unreachable("worker-0")
+    desk.ask(SET, key=b"")
+    assert desk.error().details == {"refused": True, "shard": 0}
+
+
+def test_a_silent_owner_is_waited_for_no_longer_than_a_client(desk: Desk):
+    desk.ask(SET, key=b"")
+    number = proposed(desk)
+    desk.pass_ms(4000, "worker-0", "worker-1", "worker-2")
+    error = desk.error()
+    assert isinstance(error, RequestTimeoutError)
+    assert "the owner of shard 0" in error.message
+    judge(desk, number, 1, color="blue")  # late, but true
+    assert len(desk.told()) == 3
+
+
+def test_workers_that_do_not_confirm_are_named(desk: Desk):
+    change(desk, 1, color="blue")
+    confirm(desk, 1, "worker-0", "worker-2")
+    desk.pass_ms(4000, "worker-0", "worker-1", "worker-2")
+    error = desk.error()
+    assert isinstance(error, RequestTimeoutError)
+    assert "but worker-1 did not" in error.message
+
+
+def test_a_worker_that_cannot_take_a_change_is_told_to_client_and_operator_and_gets_the_whole_next_time(desk: Desk):
+    change(desk, 1, a="1")
+    confirm(desk, 1, "worker-0", "worker-2")
+    desk.confirm("worker-1", PutConfig(1, {}), 1, StorageError("disk full"))
+    error = desk.error()
+    assert isinstance(error, StorageError)
+    assert desk.router.outbox.notices == ["worker-1 did not take version 1 of the runtime config: disk full"]
+    told = dict(change(desk, 2, b="2"))
+    assert told["worker-0"] == PutConfig(2, {"b": "2"})
+    assert told["worker-1"] == PutConfig(2, {"a": "1", "b": "2"}, whole=True)
+    confirm(desk, 2, "worker-0", "worker-1", "worker-2")
+    assert len(desk.answers()) == 1
+
+
+def test_changes_under_way_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rendezvous, "CHANGES_MAX", 1)
+    desk.ask(SET, key=b"")
+    desk.ask(SET, key=b"")
+    assert isinstance(desk.error(), OverloadedError)
+
+
+def test_only_the_owner_of_shard_0_has_a_say(desk: Desk):
+    desk.ask(SET, key=b"")
+    number = proposed(desk)
+    judge(desk, number, 1, worker="worker-1", color="red")
+    desk.router.from_worker(b"stranger", b"", pack_header(SetConfig.opcode, number, REPLY), b"", b"\x90", desk.now_ms)
+    assert desk.told() == []
+    assert desk.answers() == []
+
+
+def test_an_answer_that_cannot_be_read_is_an_error(desk: Desk):
+    desk.ask(SET, key=b"")
+    desk.router.from_worker(b"worker-0", b"", pack_header(SetConfig.opcode, proposed(desk), REPLY), b"", b"\xc1", desk.now_ms)
+    assert isinstance(desk.error(), InvalidFrameError)
+
+
+def test_a_worker_can_confirm_no_more_than_it_was_told(desk: Desk):
+    confirm(desk, 99, "worker-1")
+    change(desk, 1, a="1")
+    confirm(desk, 1, "worker-0", "worker-2")
+    assert desk.answers() == []
+
+
+# --- coming and coming back -------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_comes_back_catches_up_with_its_registration(desk: Desk):
+    change(desk, 1, a="1")
+    change(desk, 2, b="2", a=None)
+    assert desk.register("worker-1", shards=(1,), epoch=2, config_version=1, config={"a": "1"}) == Registered(2, {"b": "2"})
+    assert desk.told() == []
+    confirm(desk, 2, "worker-0", "worker-2")
+    assert len(desk.answers()) == 2
+    assert [told for _, told in change(desk, 3, c="3")] == [PutConfig(3, {"c": "3"})] * 3
+
+
+def test_a_worker_that_is_up_to_date_is_told_nothing(desk: Desk):
+    change(desk, 1, a="1")
+    assert desk.register("worker-1", shards=(1,), epoch=2, config_version=1, config={"a": "1"}) == Registered(1, None)
+
+
+def test_a_lost_worker_that_comes_back_gets_the_whole_before_anything_else(desk: Desk):
+    change(desk, 1, a="1")
+    desk.unreachable("worker-1")
+    change(desk, 2, b="2")
+    desk.pulse("worker-1")  # its answer is taken from behind
+    assert desk.told() == [("worker-1", PutConfig(2, {"a": "1", "b": "2"}, whole=True))]
+    confirm(desk, 2, "worker-0", "worker-2")
+    assert len(desk.answers()) == 2
+
+
+def test_a_higher_version_than_the_router_s_is_taken_and_told_to_the_others():
+    desk = Desk(shards=2, started=False)
+    desk.register("worker-1", shards=(1,), config_version=4, config={"a": "1", "old": "x"})
+    assert desk.register("worker-0", shards=(0,), config_version=6, config={"a": "2"}) == Registered(6, None)
+    assert desk.told() == [("worker-1", PutConfig(6, {"a": "2"}, whole=True))]
+    assert change(desk, 7, b="3")[0] == ("worker-1", PutConfig(7, {"b": "3"}))
+
+
+def test_a_new_router_learns_the_config_and_waits_for_shard_0(desk: Desk):
+    desk = Desk(shards=2, started=False)
+    desk.router.tick(desk.now_ms)
+    desk.register("worker-1", shards=(1,))
+    for command, key in ((SET, b""), (GetConfig("x"), b""), (Enqueue([]), QUEUE)):
+        assert desk.ask(command, key) is None
+        assert desk.error().details["refused"] is True
+    desk.register("worker-0", shards=(0,))
+    assert desk.enqueue() is not None
+
+
+def test_a_new_router_does_not_wait_for_ever(desk: Desk):
+    desk = Desk(shards=2, started=False)
+    desk.router.tick(desk.now_ms)
+    desk.register("worker-1", shards=(1,))
+    key = next(key for key in (b"a", b"b", b"c", b"d") if desk.router._table.shard_of(key) == 1)
+    desk.pass_ms(START_MS_MAX - 250, "worker-1")
+    assert desk.enqueue(key) is None
+    desk.pass_ms(250, "worker-1")
+    assert desk.enqueue(key) == b"worker-1"
+
+
+def test_after_a_lost_word_of_the_owner_it_registers_again(desk: Desk):
+    change(desk, 1, a="1")
+    desk.ask(SET, key=b"")
+    judge(desk, proposed(desk), 3, c="3")
+    ((identity, _, header, _, _),) = desk.router.outbox.to_workers
+    assert identity == b"worker-0"
+    assert unpack_header(header)[:2] == (Pulse.opcode, REPLY | ERROR)
+    desk.router.outbox.to_workers.clear()
+    desk.register("worker-0", config_version=3, config={"a": "1", "b": "2", "c": "3"})
+    whole = PutConfig(3, {"a": "1", "b": "2", "c": "3"}, whole=True)
+    assert desk.told() == [("worker-1", whole), ("worker-2", whole)]
+    confirm(desk, 3, "worker-1", "worker-2")
+    assert [answer.request for answer in desk.answers()] == [1, 2]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [GetConfig("a"), ListConfig("a")])
+def test_questions_go_to_the_owner_of_shard_0_else_to_anybody_who_lives(desk: Desk, command: GetConfig | ListConfig):
+    assert desk.ask(command, b"") == b"worker-0"
+    assert desk.reply(1, "worker-0", opcode=command.opcode)
+    desk.unreachable("worker-0")
+    assert desk.ask(command, b"") == b"worker-1"
+    desk.unreachable("worker-1")
+    assert isinstance(desk.error(), ShardUnavailableError)
+    assert desk.ask(command, b"") == b"worker-2"
+    desk.leave("worker-2")
+    assert desk.ask(command, b"") is None
+    assert desk.error().details["refused"] is True
+
+
+def test_a_question_that_cannot_be_sent_is_refused(desk: Desk):
+    header = pack_header(GetConfig.opcode, 5)
+    assert desk.frame(header, b"", encode_body(GetConfig("a"))) == b"worker-0"
+    desk.router.unsent(b"worker-0", CLIENT, header, b"", desk.now_ms)
+    assert desk.error().details == {"refused": True, "shard": 0}
+
+
+def test_values_travel_unopened(desk: Desk):
+    desk.ask(GetConfig("a"), b"")
+    header = pack_header(GetConfig.opcode, 1, REPLY)
+    assert desk.router.from_worker(b"worker-0", CLIENT, header, b"", encode_body(ConfigValues({"a": "1"})), desk.now_ms)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def wanted(desk: Desk, worker: str, shard: int, keys: list[str]) -> int:
+    """How many tokens a shard gets at once that asks for a hundred."""
+    desk.mention(worker, Tokens(shard, 1, [TokenWant(keys, 1_000_000, 100_000_000, 0, 0)]))
+    desk.router.serve(desk.now_ms)
+    return sum(grant.granted for _, grants in desk.told() for grant in grants.grants) // 1_000_000  # type: ignore[attr-defined]
+
+
+def test_a_limit_that_is_set_starts_with_a_full_bucket(desk: Desk):
+    change(desk, 1, **{RATE: "10", "throttle:api:burst": "20"})
+    assert wanted(desk, "worker-1", 1, ["api"]) == 20
+
+
+def test_a_limit_that_a_worker_brings_starts_with_an_empty_bucket():
+    desk = Desk(started=False)
+    desk.register(config_version=1, config={RATE: "10"})
+    assert wanted(desk, "worker-0", 0, ["api"]) == 0
+    desk.now_ms += 300
+    assert wanted(desk, "worker-0", 0, ["api"]) == 3
+
+
+def test_quotas_of_namespaces_have_buckets_too(desk: Desk):
+    change(desk, 1, **{"namespace:acme:max_enqueues_per_minute": "7"})
+    assert wanted(desk, "worker-1", 1, ["\0acme"]) == 7
+
+
+def test_a_limit_that_is_deleted_lets_those_go_who_wait(desk: Desk):
+    change(desk, 1, **{RATE: "0"})
+    assert wanted(desk, "worker-1", 1, ["api"]) == 1
+    desk.mention("worker-1", Tokens(1, 1, [TokenWant(["api"], 1_000_000, 100_000_000, 1_000_000, 0)]))
+    desk.ask(SET, key=b"")
+    judge(desk, proposed(desk), 2, **{RATE: None})
+    desk.told()
+    desk.router.serve(desk.now_ms)
+    ((_, grants),) = desk.told()
+    assert grants.grants[0].granted == 101_000_000  # type: ignore[attr-defined]
+
+
+def test_a_limit_that_the_whole_config_lacks_is_gone(desk: Desk):
+    change(desk, 1, **{RATE: "0"})
+    desk.register("worker-0", config_version=5, config={"b": "1"})
+    desk.told()
+    assert wanted(desk, "worker-1", 1, ["api"]) == 100
