@@ -14,8 +14,10 @@ from fila_cluster.client import (
     Delivery,
     KeyStats,
     Message,
+    MessageView,
     QueueInfo,
     QueueStats,
+    ThrottleStats,
     WorkerStatus,
 )
 
@@ -29,8 +31,10 @@ __all__ = [
     "Delivery",
     "KeyStats",
     "Message",
+    "MessageView",
     "QueueInfo",
     "QueueStats",
+    "ThrottleStats",
     "WorkerStatus",
     "errors",
 ]

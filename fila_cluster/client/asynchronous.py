@@ -4,12 +4,14 @@ import asyncio
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
-from fila_cluster.client import checks, requests, views
+from fila_cluster.client import checks, requests
+from fila_cluster.client.administration import AsyncAdministration
 from fila_cluster.client.call import Call
 from fila_cluster.client.consumers import AsyncConsumer
 from fila_cluster.client.delivery import AsyncDelivery, Delivery
@@ -26,7 +28,7 @@ from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 
 
-class AsyncClient:
+class AsyncClient(AsyncAdministration):
     """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
 
     Calls are awaited and may run concurrently: what is asked for in one tick of the loop travels together, so
@@ -47,30 +49,6 @@ class AsyncClient:
         )
         self._reactor = Reactor(self._session, self.endpoint)
 
-    # --- queues -------------------------------------------------------------------------------------------------------
-
-    async def create_queue(
-        self, name: str, *, visibility_timeout: float | None = None, max_attempts: int | None = None
-    ) -> None:
-        """Create a queue, and its dead letter queue. See :meth:`Client.create_queue`."""
-        await self._ask(requests.create_queue(name, visibility_timeout, max_attempts))
-
-    async def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue with its messages. See :meth:`Client.delete_queue`."""
-        await self._ask(requests.delete_queue(name, force))
-
-    async def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
-        """All queues whose names start with ``prefix``, dead letter queues included, by name."""
-        return views.queue_infos(await self._ask(requests.list_queues(prefix)))
-
-    async def queue_stats(self, name: str) -> views.QueueStats:
-        """A queue's counters and its fairness keys."""
-        return views.queue_stats(await self._ask(requests.queue_stats(name)))
-
-    async def cluster_status(self) -> views.ClusterStatus:
-        """The cluster's workers as the router sees them."""
-        return views.cluster_status(await self._ask(requests.cluster_status()))
-
     # --- producing ----------------------------------------------------------------------------------------------------
 
     async def enqueue(
@@ -81,13 +59,18 @@ class AsyncClient:
         *,
         fairness_key: str | None = None,
         weight: int | None = None,
+        throttle_keys: Iterable[str] | None = None,
         priority: int = 0,
+        cost: float = 1,
         delay: float = 0.0,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
         lease: float | None = None,
+        dedup_id: str | None = None,
     ) -> str:
         """Enqueue a message and return its id once it is durable. See :meth:`Client.enqueue`."""
-        row = seal_row(payload, headers, fairness_key, weight, priority, delay, deliver_at, lease)
+        options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
+        row = seal_row(payload, headers, *options)
         name = checks.queue_name(queue)
         self._reactor.now()
         pending = self._session.enqueue(name, row)
@@ -113,16 +96,11 @@ class AsyncClient:
 
         See :meth:`Client.receive`. What a cancelled receive would have got goes back.
         """
-        count, wait_ms = requests.message_count(max_messages), checks.wait_ms(wait)
-        name = checks.queue_name(queue)
-        deliveries = part = await self._receive(name, count, wait_ms)
-        while len(deliveries) < count and requests.may_be_cut(part):
-            try:
-                part = await self._receive(name, count - len(deliveries), 0)
-            except FilaError:  # what is there is leased: hand it over
-                break
-            deliveries = deliveries + part
-        return deliveries
+        return await self._receive(requests.one_queue(queue, max_messages), checks.wait_ms(wait))
+
+    async def receive_any(self, queues: Mapping[str, int], *, wait: float = 0.0) -> list[AsyncDelivery]:
+        """What is ready now in any of these queues; if nothing is, what is ready first. See :meth:`Client.receive_any`."""
+        return await self._receive(requests.several_queues(queues), checks.wait_ms(wait))
 
     def consume(self, queue: str, *, prefetch: int = 100, auto_extend: bool = True) -> AsyncConsumer:
         """Deliveries as they come: an async iterator, to be used in an ``async with`` or closed. See :meth:`Client.consume`."""
@@ -137,13 +115,6 @@ class AsyncClient:
     async def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
         """Fail many at once. :class:`BatchError` if some could not be; the others are done."""
         await self._settle_many(deliveries, settlement(Verb.NACK, error))
-
-    async def redrive(self, dlq: str, count: int = 0, *, fairness_key: str | None = None) -> int:
-        """Send up to ``count`` pending dead letters (0: all) back to where they came from; how many went."""
-        redriving = requests.Redriving(dlq, count, fairness_key)
-        while (step := redriving.next_step()) is not None:
-            redriving.answered(await self._ask(step))
-        return redriving.moved
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -182,15 +153,15 @@ class AsyncClient:
         await self._reactor.done(call)
         return call.outcome()
 
-    async def _receive(self, queue: str, count: int, wait_ms: int) -> list[AsyncDelivery]:
-        call = self._session.receive(queue, count, wait_ms, self._reactor.now())
+    async def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[AsyncDelivery]:
+        receiving = self._session.receive(queues, wait_ms, self._reactor.now())
         try:
-            await self._reactor.done(call)
+            await self._reactor.done(receiving)
         except asyncio.CancelledError:
-            self._session.forget(call, self._reactor.now())
+            with suppress(FilaError):  # closed meanwhile
+                self._session.give_up(receiving, self._reactor.now())
             raise
-        deliveries: list[AsyncDelivery] = call.outcome()
-        return deliveries
+        return cast(list[AsyncDelivery], receiving.outcome())
 
     async def _settle_many(self, deliveries: Iterable[Delivery], how: Settlement) -> None:
         batch = requests.as_deliveries(deliveries)
@@ -225,6 +196,10 @@ class AsyncClient:
             await self._reactor.done(pending)
         finally:
             subscription.unwant(pending)
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        self._reactor.now()
+        self._session.hand_over(delivery)
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         if subscription.ended or self.closed:

@@ -9,7 +9,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from fila_cluster.client import checks, requests, views
+from fila_cluster.client import checks, requests
+from fila_cluster.client.administration import Administration
 from fila_cluster.client.call import Call
 from fila_cluster.client.consumers import Consumer
 from fila_cluster.client.delivery import Delivery
@@ -26,7 +27,7 @@ from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 
 
-class Client:
+class Client(Administration):
     """A connection to a broker for programs that block. Thread-safe: share one among threads.
 
     It connects, and reconnects, by itself; every call answers or raises within ``timeout`` seconds (plus ``wait``, where
@@ -47,32 +48,6 @@ class Client:
         )
         self._pump = Pump(self._session, self.endpoint)
 
-    # --- queues -------------------------------------------------------------------------------------------------------
-
-    def create_queue(self, name: str, *, visibility_timeout: float | None = None, max_attempts: int | None = None) -> None:
-        """Create a queue, and its dead letter queue ``<name>.dlq``.
-
-        ``visibility_timeout`` is how long a delivery is leased; after ``max_attempts`` deliveries a message is
-        dead-lettered (None: never). Raises :class:`QueueExistsError`.
-        """
-        self._ask(requests.create_queue(name, visibility_timeout, max_attempts))
-
-    def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue with its messages. :class:`DeadLetterQueueNotEmptyError` while it has dead letters, unless ``force``."""
-        self._ask(requests.delete_queue(name, force))
-
-    def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
-        """All queues whose names start with ``prefix``, dead letter queues included, by name."""
-        return views.queue_infos(self._ask(requests.list_queues(prefix)))
-
-    def queue_stats(self, name: str) -> views.QueueStats:
-        """A queue's counters and its fairness keys."""
-        return views.queue_stats(self._ask(requests.queue_stats(name)))
-
-    def cluster_status(self) -> views.ClusterStatus:
-        """The cluster's workers as the router sees them."""
-        return views.cluster_status(self._ask(requests.cluster_status()))
-
     # --- producing ----------------------------------------------------------------------------------------------------
 
     def enqueue(
@@ -83,16 +58,22 @@ class Client:
         *,
         fairness_key: str | None = None,
         weight: int | None = None,
+        throttle_keys: Iterable[str] | None = None,
         priority: int = 0,
+        cost: float = 1,
         delay: float = 0.0,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
         lease: float | None = None,
+        dedup_id: str | None = None,
     ) -> str:
         """Enqueue a message and return its id once it is durable. See :class:`Message` for the options.
 
-        After a retryable error it may or may not be in the queue, unless ``details["refused"]`` says that it is not.
+        After a retryable error it may or may not be in the queue, unless ``details["refused"]`` says that it is not. With a
+        ``dedup_id`` it may be enqueued again without harm, and the client does so itself while the timeout lasts.
         """
-        row = seal_row(payload, headers, fairness_key, weight, priority, delay, deliver_at, lease)
+        options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
+        row = seal_row(payload, headers, *options)
         pending = self._session.enqueue(checks.queue_name(queue), row)
         self._pump.complete(pending)
         return pending.outcome()
@@ -119,22 +100,21 @@ class Client:
 
         Each is leased to this client for the queue's visibility timeout, or until the client is closed or gone.
         """
-        count, wait_ms = requests.message_count(max_messages), checks.wait_ms(wait)
-        name = checks.queue_name(queue)
-        deliveries = part = self._receive(name, count, wait_ms)
-        while len(deliveries) < count and requests.may_be_cut(part):
-            try:
-                part = self._receive(name, count - len(deliveries), 0)
-            except FilaError:  # what is there is leased: hand it over
-                break
-            deliveries = deliveries + part
-        return deliveries
+        return self._receive(requests.one_queue(queue, max_messages), checks.wait_ms(wait))
+
+    def receive_any(self, queues: Mapping[str, int], *, wait: float = 0.0) -> list[Delivery]:
+        """What is ready now in any of these queues; if nothing is, what is ready first within ``wait`` seconds.
+
+        ``queues`` says how many messages are wanted of which queue; the result has them in its order.
+        """
+        return self._receive(requests.several_queues(queues), checks.wait_ms(wait))
 
     def consume(self, queue: str, *, prefetch: int = 100, auto_extend: bool = True) -> Consumer:
         """Deliveries as they come: an iterator, to be used in a ``with`` or closed, or left when its loop ends.
 
         At most ``prefetch`` are leased to it and unsettled at a time. ``auto_extend`` renews their leases, those that the
-        caller holds included, as long as this client lives.
+        caller holds included, as long as this client lives. From a queue that delivers at most once each is settled when it is
+        handed over.
         """
         name, count = checks.queue_name(queue), requests.prefetch_count(prefetch)
         subscribe = self._session.subscribe
@@ -147,16 +127,6 @@ class Client:
     def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
         """Fail many at once. :class:`BatchError` if some could not be; the others are done."""
         self._settle_many(deliveries, settlement(Verb.NACK, error))
-
-    def redrive(self, dlq: str, count: int = 0, *, fairness_key: str | None = None) -> int:
-        """Send up to ``count`` pending dead letters (0: all) back to where they came from; how many went.
-
-        The timeout counts for each thousand.
-        """
-        redriving = requests.Redriving(dlq, count, fairness_key)
-        while (step := redriving.next_step()) is not None:
-            redriving.answered(self._ask(step))
-        return redriving.moved
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -195,16 +165,15 @@ class Client:
         self._pump.wait(call)
         return call.outcome()
 
-    def _receive(self, queue: str, count: int, wait_ms: int) -> list[Delivery]:
-        call = self._pump.ask(lambda now: self._session.receive(queue, count, wait_ms, now))
+    def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[Delivery]:
+        receiving = self._pump.ask(lambda now: self._session.receive(queues, wait_ms, now))
         try:
-            self._pump.wait(call)
+            self._pump.wait(receiving)
         except BaseException:
             with suppress(FilaError):  # closed meanwhile
-                self._pump.ask(lambda now: self._session.forget(call, now))
+                self._pump.ask(lambda now: self._session.give_up(receiving, now))
             raise
-        deliveries: list[Delivery] = call.outcome()
-        return deliveries
+        return receiving.outcome()
 
     def _settle_many(self, deliveries: Iterable[Delivery], how: Settlement) -> None:
         settling = self._session.settle(requests.as_deliveries(deliveries), how)
@@ -239,6 +208,9 @@ class Client:
             with suppress(FilaError):  # closed meanwhile
                 self._pump.ask(lambda _: subscription.unwant(pending))
             raise
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        self._pump.ask(lambda _: self._session.hand_over(delivery))
 
     def _unsubscribe(self, subscription: Subscription) -> None:
         if subscription.ended or self.closed:

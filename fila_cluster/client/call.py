@@ -7,13 +7,32 @@ nor locks, and both shells share it.
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from fila_proto_zmq.commands import Command, CreateQueue, DeleteQueue, Enqueue, Receive, Redrive
+from fila_proto_zmq.commands import (
+    Cancel,
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    Enqueue,
+    PurgeQueue,
+    Receive,
+    Redrive,
+    SetConfig,
+)
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
 
-_NOT_REPEATABLE = (Enqueue, Receive, Redrive, CreateQueue, DeleteQueue)
-"""Done twice, these do something else than done once; the broker recognises repetitions of all the others."""
+_NOT_REPEATABLE = (Receive, Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel)
+"""Done twice, these do or answer something else than done once; repetitions of the others do no harm."""
+
+
+def _is_repeatable(command: Command) -> bool:
+    """Whether it may be sent again although it may have been done. An enqueue, if the broker knows all its messages again."""
+    if isinstance(command, Enqueue):
+        return bool(command.dedup_id) if isinstance(command.dedup_id, str) else all(command.dedup_id)
+    if isinstance(command, SetConfig):
+        return command.value is not None  # a deletion says whether there was anything to delete
+    return not isinstance(command, _NOT_REPEATABLE)
 
 
 class Pending(Generic[T]):
@@ -96,7 +115,7 @@ class Call(Pending[Any]):
     @property
     def repeatable(self) -> bool:
         """Whether it may be sent again although it may have been done."""
-        return not isinstance(self.command, _NOT_REPEATABLE)
+        return _is_repeatable(self.command)
 
     def finish(self, value: Any = None, error: FilaError | None = None) -> None:
         """Complete it: what follows comes first, and may refine the result; then who waits is woken."""

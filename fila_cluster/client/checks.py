@@ -5,6 +5,7 @@ argument's name, the value and what to pass instead. The broker checks again wha
 """
 
 import math
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from numbers import Integral, Real
@@ -12,6 +13,8 @@ from typing import Any
 
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import (
+    COST_MILLI_MAX,
+    DEDUP_ID_BYTES_MAX,
     DELAY_MS_MAX,
     ERROR_TEXT_BYTES_MAX,
     FAIRNESS_KEY_BYTES_MAX,
@@ -19,6 +22,9 @@ from fila_proto_zmq.limits import (
     METADATA_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
+    THROTTLE_KEY_BYTES_MAX,
+    THROTTLE_KEYS_MAX,
+    TTL_MS_MAX,
     WAIT_MS_MAX,
     WEIGHT_MAX,
 )
@@ -59,6 +65,11 @@ def lease_ms(seconds: Any) -> int:
     return 0 if seconds is None else positive_milliseconds("lease", seconds, LEASE_MS_MAX)
 
 
+def ttl_ms(seconds: Any) -> int:
+    """How long a message may wait to be delivered; 0 on the wire: as the queue says."""
+    return 0 if seconds is None else positive_milliseconds("ttl", seconds, TTL_MS_MAX)
+
+
 def wait_ms(seconds: Any) -> int:
     """How long a receive may wait."""
     return milliseconds("wait", seconds, WAIT_MS_MAX)
@@ -88,6 +99,13 @@ def weight_units(weight: Any) -> int:
     return int(max(1, weight))
 
 
+def cost_milli(cost: Any) -> int:
+    """What a delivery costs, in thousandths: rounded half up, one at least."""
+    if not _is_number(cost) or not 0 < cost <= COST_MILLI_MAX / 1000:  # NaN is no such number either
+        raise InvalidArgumentError(f"cost={cost!r}: a cost is a number above 0, at most {COST_MILLI_MAX // 1000}")
+    return max(1, math.floor(float(cost) * 1000 + 0.5 + 1e-6))
+
+
 def priority_units(priority: Any) -> int:
     """A place in the line of a fairness key, int32."""
     if not _is_whole(priority):
@@ -101,21 +119,45 @@ def fairness_key(key: Any) -> str:
     """The group of a message; the default one if None."""
     if key is None:
         return "default"
-    if not isinstance(key, str):
-        raise InvalidArgumentError(f"fairness_key={key!r}: a fairness key is a str, not {_kind(key)}")
-    if not key:
-        raise InvalidArgumentError("fairness_key='': name the group, or leave it out for the default one")
-    if len(key) * 4 > FAIRNESS_KEY_BYTES_MAX or not key.isascii():
-        _check_key_bytes(key)
-    return str(key)
+    return _text("fairness_key", key, FAIRNESS_KEY_BYTES_MAX, "name the group, or leave it out for the default one")
 
 
-def _check_key_bytes(key: str) -> None:
-    length = len(encodable("fairness_key", key))
-    if length > FAIRNESS_KEY_BYTES_MAX:
-        raise InvalidArgumentError(
-            f"fairness_key of {length} bytes ({key[:40]!r}…): at most {FAIRNESS_KEY_BYTES_MAX}; use a hash of it"
-        )
+def only_fairness_key(key: Any) -> str | None:
+    """The group that a call is about; None: all of the queue."""
+    return None if key is None else fairness_key(key)
+
+
+def dedup_id(text: Any) -> str:
+    """What a producer knows a message by; empty on the wire: nothing."""
+    if text is None:
+        return ""
+    return _text("dedup_id", text, DEDUP_ID_BYTES_MAX, "give each message its own, or leave it out")
+
+
+def throttle_keys(keys: Any) -> list[str]:
+    """The token buckets that a message draws on: distinct, in the order given."""
+    if keys is None:
+        return []
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+        raise InvalidArgumentError(f"throttle_keys={keys!r}: pass a list of str, for example ['provider']")
+    hint = "name the token bucket, or leave it out"
+    distinct = list(dict.fromkeys(_text("throttle key", key, THROTTLE_KEY_BYTES_MAX, hint) for key in keys))
+    if len(distinct) > THROTTLE_KEYS_MAX:
+        raise InvalidArgumentError(f"{len(distinct)} throttle keys: a message may draw on {THROTTLE_KEYS_MAX} at most")
+    return distinct
+
+
+def _text(what: str, text: Any, bytes_max: int, if_empty: str) -> str:
+    """A short text that names something."""
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"{what}={text!r}: pass a str, not {_kind(text)}")
+    if not text:
+        raise InvalidArgumentError(f"{what}='': {if_empty}")
+    if len(text) * 4 > bytes_max or not text.isascii():
+        length = len(encodable(what, text))
+        if length > bytes_max:
+            raise InvalidArgumentError(f"{what} of {length} bytes ({text[:40]!r}…): at most {bytes_max}; use a hash of it")
+    return str.__str__(text)  # of an enum's member its value
 
 
 def encodable(what: str, text: str) -> bytes:
@@ -153,6 +195,14 @@ def metadata_bytes(metadata: Any) -> bytes | None:
             f"metadata of {len(data)} bytes: at most {METADATA_BYTES_MAX}; enqueue larger results as a message"
         )
     return data
+
+
+def plain_text(what: str, text: Any, hint: str) -> str:
+    """Any text that can travel."""
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"{what} is a str, not {_kind(text)}: pass {hint}")
+    encodable(what, text)
+    return str.__str__(text)
 
 
 def _is_number(value: Any) -> bool:

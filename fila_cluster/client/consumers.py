@@ -1,7 +1,8 @@
 """What ``consume()`` returns: an iterator of deliveries that is a context manager, blocking and asyncio.
 
-Taking a delivery that is there is one ``popleft``; only an empty buffer costs a lock or a future. Leaving, however it
-happens, gives back what nobody took; what the caller holds stays leased.
+Taking a delivery that is there is one ``popleft``; only an empty buffer costs a lock or a future, and so does a delivery that
+will not be made again: it is acked when it is handed over. Leaving, however it happens, gives back what nobody took; what the
+caller holds stays leased.
 """
 
 from types import TracebackType
@@ -29,11 +30,15 @@ class Consumer:
     def __next__(self) -> Delivery:
         while True:
             try:
-                return self._ready.popleft()
+                delivery = self._ready.popleft()
             except IndexError:
                 if self._subscription.ended:
                     self._stop()
                 self._client._wait_for_delivery(self._subscription)
+                continue
+            if delivery._lease.at_most_once:
+                self._client._hand_over(delivery)
+            return delivery
 
     def _stop(self) -> None:
         if self._subscription.error is not None:
@@ -74,7 +79,10 @@ class AsyncConsumer:
             if self._subscription.ended:
                 self._stop()
             await self._client._wait_for_delivery(self._subscription)
-        return cast(AsyncDelivery, ready.popleft())
+        delivery = ready.popleft()
+        if delivery._lease.at_most_once:
+            self._client._hand_over(delivery)
+        return cast(AsyncDelivery, delivery)
 
     def _stop(self) -> None:
         if self._subscription.error is not None:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from fila_cluster.client.call import Call
 from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.lease import AT_MOST_ONCE, Lease, Owner, duration_s
+from fila_cluster.client.lease import NO_LEASE, Lease, Owner, duration_s
 from fila_cluster.client.settling import Indexes, fences_of
 from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.commands import (
@@ -155,7 +155,7 @@ class Consumption:
 
     def give_back(self, queue: str, batches: Iterable[LeaseBatch]) -> None:
         """Return what arrived for nobody."""
-        fences: list[tuple[int, list[int]]] = [(batch.lease, []) for batch in batches if batch.lease != AT_MOST_ONCE]
+        fences: list[tuple[int, list[int]]] = [(batch.lease, []) for batch in batches if batch.lease != NO_LEASE]
         if fences:
             self._send(queue, Settle(Verb.RELEASE, fences))
 
@@ -193,8 +193,8 @@ class Consumption:
         for batch in batches:
             lease = Lease(queue, batch, self._owner, renewed=renewed)
             lease.hold(group)
-            count, gone = lease.size, lease.id == AT_MOST_ONCE
-            deliveries += map(self._make, repeat(lease, count), range(count), batch.records, repeat(gone))
+            count = lease.size
+            deliveries += map(self._make, repeat(lease, count), range(count), batch.records, repeat(lease.at_most_once))
         return deliveries
 
     def _beat(self, subscription: Subscription) -> None:
@@ -253,7 +253,7 @@ class Consumption:
         return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, self.timeout_s / 3, shortest_s / 3))
 
     def _release(self, queue: str, leases: Indexes) -> Call | None:
-        ended = {lease: indexes for lease, indexes in leases.items() if lease.id != AT_MOST_ONCE}
+        ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
         if not ended:
             return None
         return self._send(queue, Settle(Verb.RELEASE, fences_of(ended)), timeout=LEAVING_TIMEOUT_S)

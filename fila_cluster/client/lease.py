@@ -6,13 +6,13 @@ The broker leases in batches, and so does the client keep count: one object per 
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fila_proto_zmq.commands import IntColumn, LeaseBatch, TextColumn
+from fila_proto_zmq.commands import IntColumn, KeysColumn, LeaseBatch, TextColumn
 
 if TYPE_CHECKING:
     from fila_cluster.client.delivery import Delivery
     from fila_cluster.client.settling import Settlement
 
-AT_MOST_ONCE = 0
+NO_LEASE = 0
 """The lease id of messages that were gone when they were delivered: there is nothing to settle."""
 
 
@@ -43,10 +43,13 @@ class Lease:
 
     ``renewed`` says whether ``consume()`` renews it, ``renewal_ms`` by how much: by its own duration, or by what its caller
     asked for, if that was longer, because a renewal must not cut an extension short.
+    ``at_most_once`` deliveries are settled for their holder: those without a lease were gone before they arrived, the others
+    are acked when they are handed over.
     ``group`` is the dict that holds this lease while it is held; the lease removes itself from there.
     """
 
     __slots__ = (
+        "at_most_once",
         "expires_ms",
         "fairness_key",
         "group",
@@ -57,6 +60,7 @@ class Lease:
         "renewal_ms",
         "renewed",
         "size",
+        "throttle_keys",
         "unsettled",
         "weight",
     )
@@ -68,6 +72,8 @@ class Lease:
         self.expires_ms = batch.expires_ms
         self.fairness_key: TextColumn = batch.fairness_key
         self.weight: IntColumn = batch.weight
+        self.throttle_keys: KeysColumn = batch.throttle_keys
+        self.at_most_once = batch.at_most_once or batch.lease == NO_LEASE
         self.size = len(batch.records)
         self.unsettled = self.size
         self.owner = owner
@@ -78,7 +84,7 @@ class Lease:
     def hold(self, group: "dict[int, Lease]") -> None:
         """Be held in ``group`` and in no other."""
         self.let_go()
-        if self.unsettled > 0 and self.id != AT_MOST_ONCE:
+        if self.unsettled > 0 and self.id != NO_LEASE:
             group[self.id] = self
             self.group = group
 

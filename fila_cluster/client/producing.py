@@ -31,11 +31,20 @@ _UNSENT = FilaError("not sent")
 def ids_of(enqueued: Enqueued, asked: int) -> list[str | FilaError]:
     """One id or error for each of the ``asked`` messages of a frame."""
     ids: list[str | FilaError] = [*format_run(enqueued.id_high, enqueued.id_low, enqueued.count)]
-    for index, fault in sorted(enqueued.faults, key=itemgetter(0)):
-        ids.insert(index, from_fault(fault))
+    for index, result in _without_new_id(enqueued):
+        ids.insert(index, result)
     if len(ids) != asked:
         return [InvalidFrameError(f"the broker answered for {len(ids)} messages, {asked} were sent")] * asked
     return ids
+
+
+def _without_new_id(enqueued: Enqueued) -> Sequence[tuple[int, str | FilaError]]:
+    """What was refused, and what the broker had already, by index."""
+    if not (enqueued.faults or enqueued.known):
+        return ()
+    results: list[tuple[int, str | FilaError]] = [(index, from_fault(fault)) for index, fault in enqueued.faults]
+    results += [(index, format_id(high, low)) for index, high, low in enqueued.known]
+    return sorted(results, key=itemgetter(0))
 
 
 class Producer:
@@ -165,7 +174,7 @@ class Bulk:
         results: list[str | FilaError]
         if call.error is None:
             results = ids_of(call.value, asked)
-            self._all_accepted &= not call.value.faults and call.value.count == asked
+            self._all_accepted &= not call.value.faults and call.value.count + len(call.value.known) == asked
         else:
             results = [call.error] * asked
             self._all_accepted = False

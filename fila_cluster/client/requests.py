@@ -1,18 +1,18 @@
 """The calls that are plain questions: arguments to ``(routing key, command)``, checked. Both shells ask them alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fila_cluster.client import checks
+from fila_cluster.client import checks, queue_options
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.settling import Settling
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidArgumentError
-from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX, LEASE_MS_MAX, PREFETCH_MAX
+from fila_proto_zmq.ids import parse_id
+from fila_proto_zmq.limits import PREFETCH_MAX
 from fila_proto_zmq.names import check_new_queue_name
 
-_COUNT_MAX = 2**31 - 1
-_REDRIVE_STEP = 1000
+COUNT_MAX = 2**31 - 1
 
 
 class Request(NamedTuple):
@@ -22,15 +22,17 @@ class Request(NamedTuple):
     command: commands.Command
 
 
-def create_queue(name: Any, visibility_timeout: Any, max_attempts: Any) -> Request:
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def create_queue(name: Any, options: Mapping[str, Any]) -> Request:
     """Create a queue."""
-    options = commands.QueueOptions()
-    if visibility_timeout is not None:
-        duration_ms = checks.positive_milliseconds("visibility_timeout", visibility_timeout, LEASE_MS_MAX)
-        options.visibility_timeout_ms = duration_ms
-    if max_attempts is not None:
-        options.max_attempts = checks.whole_number("max_attempts", max_attempts, 1, _COUNT_MAX)
-    return Request(check_new_queue_name(name), commands.CreateQueue(options))
+    return Request(check_new_queue_name(name), commands.CreateQueue(queue_options.encode(options)[0]))
+
+
+def update_queue(name: Any, options: Mapping[str, Any]) -> Request:
+    """Change some of a queue's options."""
+    return Request(checks.queue_name(name), commands.UpdateQueue(*queue_options.encode(options)))
 
 
 def delete_queue(name: Any, force: Any) -> Request:
@@ -38,12 +40,10 @@ def delete_queue(name: Any, force: Any) -> Request:
     return Request(checks.queue_name(name), commands.DeleteQueue(bool(force)))
 
 
-def list_queues(prefix: Any) -> Request:
-    """List queues."""
-    if not isinstance(prefix, str):
-        raise InvalidArgumentError(f"prefix={prefix!r}: pass a str, the first characters of the names to list")
-    checks.encodable("prefix", prefix)
-    return Request("", commands.ListQueues(prefix))
+def list_queues(prefix: Any, *, active: bool = False) -> Request:
+    """List queues, all or those with messages."""
+    text = checks.plain_text("prefix", prefix, "the first characters of the names to list")
+    return Request("", commands.ListQueues(text, active))
 
 
 def queue_stats(name: Any) -> Request:
@@ -51,42 +51,69 @@ def queue_stats(name: Any) -> Request:
     return Request(checks.queue_name(name), commands.GetQueueStats())
 
 
+def pause(name: Any, fairness_key: Any, *, paused: bool) -> Request:
+    """Pause or resume a queue, or one of its fairness keys."""
+    return Request(checks.queue_name(name), commands.Pause(paused, checks.only_fairness_key(fairness_key)))
+
+
+def cancel(queue: Any, message_id: Any) -> Request:
+    """Remove one message."""
+    return Request(checks.queue_name(queue), commands.Cancel(*parse_id(message_id)))
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
 def cluster_status() -> Request:
     """Ask for the cluster's status."""
     return Request("", commands.GetClusterStatus())
 
 
-def message_count(max_messages: Any) -> int:
-    """How many messages a receive asks for."""
-    return checks.whole_number("max_messages", max_messages, 1, PREFETCH_MAX)
+def set_config(key: Any, value: Any) -> Request:
+    """Set a key of the runtime config."""
+    return Request("", commands.SetConfig(_config_key(key), checks.plain_text("value", value, "for example str(value)")))
+
+
+def delete_config(key: Any) -> Request:
+    """Delete a key of the runtime config."""
+    return Request("", commands.SetConfig(_config_key(key), None))
+
+
+def get_config(key: Any) -> Request:
+    """Ask for a key of the runtime config."""
+    return Request("", commands.GetConfig(_config_key(key)))
+
+
+def list_config(prefix: Any) -> Request:
+    """Ask for the keys of the runtime config that start so."""
+    return Request("", commands.ListConfig(checks.plain_text("prefix", prefix, "the first characters of the keys to list")))
+
+
+def _config_key(key: Any) -> str:
+    return checks.plain_text("key", key, "for example 'throttle:provider:rate'")
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def one_queue(queue: Any, max_messages: Any) -> dict[str, int]:
+    """How many messages a receive asks for of its queue."""
+    return {checks.queue_name(queue): checks.whole_number("max_messages", max_messages, 1, PREFETCH_MAX)}
+
+
+def several_queues(queues: Any) -> dict[str, int]:
+    """How many messages a receive asks for of which queue."""
+    if not isinstance(queues, Mapping) or not queues:
+        raise InvalidArgumentError(f"queues={queues!r}: pass a dict of queue names and how many messages of each")
+    return {
+        checks.queue_name(queue): checks.whole_number(f"queues[{queue!r}]", count, 1, PREFETCH_MAX)
+        for queue, count in queues.items()
+    }
 
 
 def prefetch_count(prefetch: Any) -> int:
     """How many unsettled messages a subscription may hold."""
     return checks.whole_number("prefetch", prefetch, 1, PREFETCH_MAX)
-
-
-class Redriving:
-    """One ``redrive``: a series of bounded steps, so that no step blocks the shard for long."""
-
-    def __init__(self, dlq: Any, count: Any, fairness_key: Any) -> None:
-        self.moved = 0
-        self._queue = checks.queue_name(dlq)
-        self._count = checks.whole_number("count", count, 0, _COUNT_MAX)
-        self._fairness_key = None if fairness_key is None else checks.fairness_key(fairness_key)
-        self._over = False
-
-    def next_step(self) -> Request | None:
-        """What to ask next; None when it is done."""
-        if self._over:
-            return None
-        step = min(self._count - self.moved, _REDRIVE_STEP) if self._count else _REDRIVE_STEP
-        return Request(self._queue, commands.Redrive(step, self._fairness_key))
-
-    def answered(self, redriven: commands.Redriven) -> None:
-        """Count a step."""
-        self.moved += redriven.count
-        self._over = redriven.count == 0 or redriven.remaining == 0 or self.moved == self._count
 
 
 def failure_of(settling: Settling) -> FilaError | None:
@@ -109,10 +136,3 @@ def as_deliveries(deliveries: Any) -> Sequence[Delivery]:
         if not isinstance(delivery, Delivery):
             raise InvalidArgumentError(f"a {type(delivery).__name__} is no delivery: pass what receive or consume gave")
     return batch
-
-
-def may_be_cut(deliveries: Sequence[Delivery]) -> bool:
-    """Whether a receive may have got less than it asked for only because one frame carries no more."""
-    if len(deliveries) < DELIVERY_MESSAGES_MAX:
-        return sum(len(delivery._packed) for delivery in deliveries) >= DELIVERY_BYTES_MAX
-    return True

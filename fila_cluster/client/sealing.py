@@ -5,30 +5,28 @@ as that one value. The fast path assumes that every message is good; if one is n
 message, which finds the culprits and keeps the others.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 from fila_cluster.client import checks
 from fila_cluster.client.message import Message
-from fila_proto_zmq.commands import Enqueue
+from fila_proto_zmq.commands import Enqueue, KeysColumn
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import HEADERS_BYTES_MAX
 from fila_proto_zmq.record import seal_envelope
 
-Row: TypeAlias = tuple[bytes, str, int, int, int, int, int]
+Row: TypeAlias = tuple[bytes, str, int, int, int, int, int, KeysColumn, int, int, str]
 """One checked message: the columns of :class:`Enqueue` in their order."""
 
-_options = attrgetter("fairness_key", "weight", "priority", "delay", "deliver_at", "lease")
-_CONVERTERS: tuple[Callable[[Any], Any], ...] = (
-    checks.fairness_key,
-    checks.weight_units,
-    checks.priority_units,
-    checks.delay_ms,
-    checks.due_ms,
-    checks.lease_ms,
+_options = attrgetter(
+    "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay", "deliver_at", "ttl", "lease", "dedup_id"
 )
+_LISTS = (tuple, list, set, frozenset)
+_NO_HEADERS = seal_envelope(b"")
+"""What stands before a payload without headers."""
 
 
 def seal_row(
@@ -36,10 +34,14 @@ def seal_row(
     headers: Any,
     fairness_key: str | None,
     weight: int | None,
+    throttle_keys: Iterable[str] | None,
     priority: int,
+    cost: float,
     delay: float,
     deliver_at: datetime | None,
+    ttl: float | None,
     lease: float | None,
+    dedup_id: str | None,
 ) -> Row:
     """Check and seal one message; :class:`InvalidArgumentError` names the argument that will not do."""
     return (
@@ -50,6 +52,10 @@ def seal_row(
         checks.delay_ms(delay) if delay else 0,
         checks.due_ms(deliver_at),
         checks.lease_ms(lease),
+        _keys_column(throttle_keys),
+        checks.cost_milli(cost),
+        checks.ttl_ms(ttl),
+        checks.dedup_id(dedup_id),
     )
 
 
@@ -57,6 +63,8 @@ def seal_message(message: Any) -> Row:
     """Check and seal one item of a batch."""
     if not isinstance(message, Message):
         raise InvalidArgumentError(f"enqueue_many takes Message objects, not a {type(message).__name__}: Message(payload, …)")
+    if isinstance(message.throttle_keys, Iterator):
+        raise InvalidArgumentError(f"throttle_keys={message.throttle_keys!r}: it can be read only once, pass a list")
     return seal_row(message.payload, message.headers, *_options(message))
 
 
@@ -77,19 +85,53 @@ def seal_batch(messages: Sequence[Any]) -> tuple[Enqueue | None, dict[int, Inval
 def _seal_columns(messages: Sequence[Message]) -> Enqueue:
     envelopes = [seal(message.payload, message.headers) for message in messages]
     columns = zip(*map(_options, messages), strict=True)
-    return Enqueue(envelopes, *map(_convert, columns, _CONVERTERS))
+    key, weight, throttle_keys, priority, cost, delay, moment, ttl, lease, dedup_id = columns
+    return Enqueue(
+        envelopes,
+        _convert(key, checks.fairness_key),
+        _convert(weight, checks.weight_units),
+        _convert(priority, checks.priority_units),
+        _convert(delay, checks.delay_ms),
+        _convert(moment, checks.due_ms),
+        _convert(lease, checks.lease_ms),
+        _convert_keys(throttle_keys),
+        _convert(cost, checks.cost_milli),
+        _convert(ttl, checks.ttl_ms),
+        _convert(dedup_id, checks.dedup_id),
+    )
 
 
 def _convert(values: Sequence[Any], convert: Callable[[Any], Any]) -> Any:
-    distinct = set(values)
-    if len(distinct) == 1:
+    if values.count(values[0]) == len(values):  # a third of the cost of a set
         return convert(values[0])
-    converted = {value: convert(value) for value in distinct}
+    converted = {value: convert(value) for value in set(values)}
     return [converted[value] for value in values]
 
 
+def _convert_keys(values: Sequence[Any]) -> KeysColumn:
+    if values.count(None) == len(values):
+        return []
+    if not all(value is None or isinstance(value, _LISTS) for value in values):
+        raise TypeError("what kind of iterable this is, is looked at message by message")
+    columns: KeysColumn = _collapse([_known_column(tuple(value or ())) for value in values])
+    return columns
+
+
+def _keys_column(throttle_keys: Any) -> KeysColumn:
+    """The column of one message."""
+    keys = checks.throttle_keys(throttle_keys)
+    return [keys] if keys else []
+
+
+_known_column = lru_cache(maxsize=4096)(_keys_column)
+
+
 def _collapse(values: Sequence[Any]) -> Any:
-    return values[0] if len(set(values)) == 1 else list(values)
+    if values.count(values[0]) == len(values):
+        return values[0]
+    if isinstance(values[0], list):
+        return [column[0] if column else [] for column in values]
+    return list(values)
 
 
 def _seal_each(messages: Iterable[Any]) -> tuple[Enqueue | None, dict[int, InvalidArgumentError]]:
@@ -105,6 +147,8 @@ def _seal_each(messages: Iterable[Any]) -> tuple[Enqueue | None, dict[int, Inval
 
 def seal(payload: Any, headers: Any) -> bytes:
     """Pack payload and headers into an envelope."""
+    if headers is None and type(payload) is bytes:
+        return _NO_HEADERS + payload
     if headers is not None and not _are_plain(headers):
         headers = _plain_headers(headers)
     try:
@@ -114,7 +158,7 @@ def seal(payload: Any, headers: Any) -> bytes:
         raise InvalidArgumentError(f"payload is bytes-like, not a {type(payload).__name__}{hint}") from None
     except UnicodeEncodeError as cause:
         raise InvalidArgumentError(f"a header cannot be encoded as UTF-8: {cause.reason}") from None
-    if headers:
+    if headers and len(envelope) > HEADERS_BYTES_MAX:
         _check_headers_length(envelope)
     return envelope
 

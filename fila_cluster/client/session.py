@@ -12,7 +12,7 @@ A shell (blocking or asyncio) owns the socket and the clock and does this, whene
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -22,11 +22,12 @@ from fila_cluster.client.connection import Connection
 from fila_cluster.client.consuming import Consumption, Make
 from fila_cluster.client.lease import Owner
 from fila_cluster.client.producing import Producer
+from fila_cluster.client.receiving import Receiving
 from fila_cluster.client.sealing import Row
 from fila_cluster.client.settling import Settlement, Settler, Settling
 from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.codec import decode_body, from_fault
-from fila_proto_zmq.commands import DELIVERY, Command, Delivered, Extend, Receive, Verb, Welcome
+from fila_proto_zmq.commands import DELIVERY, CancelReceive, Command, Delivered, Extend, Receive, Verb, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 
@@ -40,8 +41,9 @@ GREETING_LOOK_S = 0.05
 class Session:
     """Joins connection, production, settlement and consumption of one client.
 
-    What only collects may be used in any thread: :meth:`enqueue`, :meth:`settle`, and the deques :attr:`forgotten` and
-    :attr:`abandoned`, where finalizers leave leases and subscriptions. Everything else needs the session for itself.
+    What only collects may be used in any thread: :meth:`enqueue`, :meth:`settle`, :meth:`hand_over`, and the deques
+    :attr:`forgotten` and :attr:`abandoned`, where finalizers leave leases and subscriptions. Everything else needs the session
+    for itself.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Session:
         self.outgoing: deque[list[bytes]] = self._connection.outgoing
         self.enqueue: Callable[[str, Row], Pending[str]] = self._producer.enqueue
         self.settle: Callable[[Sequence[Delivery], Settlement], Settling] = self._settler.settle
+        self.hand_over: Callable[[Delivery], None] = self._settler.hand_over
         self.forgotten = self._consumption.forgotten
         self.abandoned = self._consumption.abandoned
 
@@ -114,12 +117,15 @@ class Session:
         self._at(now)
         return self._start(key, command, then)
 
-    def receive(self, queue: str, count: int, wait_ms: int, now: float) -> Call:
-        """Ask for messages; the result is a list of deliveries."""
+    def receive(self, queues: Mapping[str, int], wait_ms: int, now: float) -> Receiving:
+        """Ask queues, each for so many messages, until there are some; the result is a list of deliveries."""
         self._at(now)
-        call = self._start(queue, Receive(count, wait_ms), self._received, timeout=self._timeout_s + wait_ms / 1000)
-        self._consumption.expect(call)
-        return call
+        return Receiving(self, queues, wait_ms, self._timeout_s)
+
+    def give_up(self, receiving: Receiving, now: float) -> None:
+        """Nobody waits for these messages any more."""
+        self._at(now)
+        receiving.give_up()
 
     def extend(self, delivery: "Delivery", duration_ms: int, now: float) -> Call:
         """Renew one delivery's lease."""
@@ -138,17 +144,10 @@ class Session:
         self._at(now)
         return self._consumption.unsubscribe(subscription)
 
-    def forget(self, call: Call, now: float) -> None:
-        """Nobody waits for this call any more; what it receives, or has received, goes back."""
-        self._at(now)
-        if not call.done:
-            self._connection.forget(call)
-        elif isinstance(call.command, Receive) and call.error is None:
-            self._settler.settle(call.value, Settlement(Verb.RELEASE))
-
     def goodbye(self, now: float) -> list[Call]:
         """End everything in good order: the calls that confirm it, none if no broker is there."""
         self._at(now)
+        self._settler.flush()  # or what was just acked would be given back
         self._consumption.end_all()
         return [] if self._connection.welcome is None else self._consumption.goodbye()
 
@@ -157,6 +156,48 @@ class Session:
         self._producer.fail_all(error)
         self._settler.fail_all(error)
         self._connection.fail_all(error)
+
+    # --- what a receiving needs ---------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The time that was told last."""
+        return self._now
+
+    def ask_for(
+        self,
+        queue: str,
+        count: int,
+        wait_ms: int,
+        then: Callable[[Call], None],
+        *,
+        timeout: float,
+        persistent: bool = True,
+    ) -> Call:
+        """Ask a queue once for messages."""
+        received = partial(self._received, then)
+        call = self._start(queue, Receive(count, wait_ms), received, timeout=timeout, persistent=persistent)
+        self._consumption.expect(call)
+        return call
+
+    def hurry(self, call: Call, within_s: float) -> None:
+        """Have a receive answered soon, or not at all."""
+        if not call.sent:
+            self._connection.forget(call)
+            return
+        self._cancel(call)
+        self._connection.hasten(call, self._now + within_s)
+
+    def let_go(self, call: Call) -> None:
+        """Wait no longer for a receive."""
+        if call.sent:
+            self._cancel(call)
+        self._connection.forget(call)
+
+    def release(self, deliveries: "Sequence[Delivery]") -> None:
+        """Give back what nobody has seen."""
+        self._settler.settle(deliveries, Settlement(Verb.RELEASE))
+        self._settler.flush()
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -178,10 +219,16 @@ class Session:
     def _welcomed(self, welcome: Welcome) -> None:
         self._consumption.welcomed(welcome.consumer_timeout_ms / 1000)
 
-    def _received(self, call: Call) -> None:
+    def _received(self, then: Callable[[Call], None], call: Call) -> None:
         self._consumption.expect_no_more(call)
         if call.error is None:
             call.value = self._consumption.received(call.key, call.value)
+        then(call)
+
+    def _cancel(self, call: Call) -> None:
+        """End a receive's waiting at the broker, lest it lease a message to nobody."""
+        if isinstance(call.command, Receive) and call.command.wait_ms:
+            self._start(call.key, CancelReceive(call.request), persistent=False)
 
     def _give_back(self, header: Header, key: str, body: bytes) -> None:
         if header.opcode == Receive.opcode and not header.flags & ERROR:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fila_cluster.client import checks
 from fila_cluster.client.call import Call, Pending
-from fila_cluster.client.lease import AT_MOST_ONCE, Lease, Owner
+from fila_cluster.client.lease import Lease, Owner
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Fault, Fences, Settle, Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, InvalidArgumentError
@@ -116,6 +116,10 @@ class Settler:
             settling.finish()
         return settling
 
+    def hand_over(self, delivery: "Delivery") -> None:
+        """Ack, with the next flush, a delivery that will not be made again. Nobody waits for the answer."""
+        self._new.append((Settling(()), ACK, {delivery._lease: [delivery._index]}))
+
     def flush(self) -> None:
         """Send what was settled since the last flush."""
         if not self._new:
@@ -141,10 +145,10 @@ class Settler:
         if delivery._lease.owner is not self._owner:
             text = f"{delivery!r} was received by another client: settle it there"
             settling.errors[position] = InvalidArgumentError(text)
-        elif delivery._lease.id != AT_MOST_ONCE:
+        elif not delivery._lease.at_most_once:
             settling.errors[position] = AlreadySettledError(f"{delivery!r} was settled before: settle each delivery once")
         elif how.verb is not Verb.ACK:
-            text = f"{delivery!r} was delivered at most once, it was gone when it arrived: there is nothing to settle"
+            text = f"{delivery!r} was delivered at most once, it is gone from its queue: there is nothing to settle"
             settling.errors[position] = AlreadySettledError(text)
 
 
@@ -171,7 +175,7 @@ def _refuse(frame: _Frame, error_of: Callable[[Lease, int], FilaError | None]) -
         settling.refused(frame.leases, error_of)
     for lease, indexes in frame.leases.items():
         errors = (error_of(lease, index) for index in indexes)
-        lease.ended(sum(error is None or not error.retryable for error in errors))
+        lease.ended(sum(error is None or not error.retryable or lease.at_most_once for error in errors))
 
 
 def _finder(faults: Sequence[tuple[int, int, Fault]]) -> Callable[[Lease, int], FilaError | None]:

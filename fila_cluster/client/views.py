@@ -36,6 +36,16 @@ class KeyStats:
 
 
 @dataclass(frozen=True, slots=True)
+class ThrottleStats:
+    """One token bucket that messages of a queue draw on: ``rate`` in tokens a second, ``tokens`` as last known there."""
+
+    key: str
+    rate: float
+    burst: float
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStats(QueueInfo):
     """A queue in detail. ``oldest_pending_age`` is in seconds; the counters run since the queue's shard started."""
 
@@ -48,6 +58,7 @@ class QueueStats(QueueInfo):
     expired: int
     dead_lettered: int
     keys: list[KeyStats]
+    throttles: list[ThrottleStats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,7 @@ def queue_stats(reply: commands.QueueStats) -> QueueStats:
         expired=reply.expired,
         dead_lettered=reply.dead_lettered,
         keys=[KeyStats(**_fields(key)) for key in reply.keys],
+        throttles=[ThrottleStats(**_fields(throttle)) for throttle in reply.throttles],
     )
 
 

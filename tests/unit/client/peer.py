@@ -11,7 +11,8 @@ import zmq
 
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.lease import Lease
-from fila_cluster.client.sealing import seal_row
+from fila_cluster.client.message import Message
+from fila_cluster.client.sealing import Row, seal_message
 from fila_cluster.client.session import Session
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
@@ -63,6 +64,11 @@ class Sent:
     command: Any
 
 
+def row(payload: Any = b"x", headers: Any = None, **options: Any) -> Row:
+    """A message sealed by itself."""
+    return seal_message(Message(payload, headers, **options))
+
+
 def read(parts: list[bytes]) -> Sent:
     header = unpack_header(parts[0])
     return Sent(header, parts[1].decode(), codec.decode_command(header, parts[2]))
@@ -110,16 +116,14 @@ class Peer:
         self.now += seconds
 
     def enqueue(self, queue: str, payload: bytes = b"x", **options: Any) -> Any:
-        defaults = {"fairness_key": None, "weight": None, "priority": 0, "delay": 0.0, "deliver_at": None, "lease": None}
-        return self.session.enqueue(queue, seal_row(payload, None, **(defaults | options)))
+        return self.session.enqueue(queue, row(payload, **options))
 
     def receive(self, queue: str, *batches: LeaseBatch) -> list[Delivery]:
         """Receive these batches."""
-        call = self.session.receive(queue, 100, 0, self.now)
+        receiving = self.session.receive({queue: 100}, 0, self.now)
         (sent,) = self.sent()
         self.reply(sent, Delivered(0, list(batches)))
-        deliveries: list[Delivery] = call.outcome()
-        return deliveries
+        return receiving.outcome()
 
 
 def record(payload: bytes = b"x", sequence: int = 1, *, attempts: int = 0, priority: int = 0, **extension: Any) -> bytes:
@@ -128,10 +132,12 @@ def record(payload: bytes = b"x", sequence: int = 1, *, attempts: int = 0, prior
     return pack_record(Record(attempts, priority, *place, Extension(**extension), envelope))
 
 
-def batch(lease: int, count: int = 1, *, duration_ms: int = 30_000, payload: bytes = b"x") -> LeaseBatch:
+def batch(
+    lease: int, count: int = 1, *, duration_ms: int = 30_000, payload: bytes = b"x", at_most_once: bool = False
+) -> LeaseBatch:
     leased_ms = BORN_MS + 1000
     records = [record(payload, lease * 1000 + index) for index in range(count)]
-    return LeaseBatch(lease, leased_ms, leased_ms + duration_ms, "default", 1, records)
+    return LeaseBatch(lease, leased_ms, leased_ms + duration_ms, "default", 1, records, [], at_most_once)
 
 
 def give_up(*deliveries: Delivery) -> None:

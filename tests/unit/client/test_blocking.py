@@ -26,6 +26,7 @@ from fila_cluster.errors import (
 )
 from fila_proto_zmq.codec import encode_reply
 from fila_proto_zmq.commands import (
+    CancelReceive,
     Delivered,
     Enqueue,
     Enqueued,
@@ -173,6 +174,10 @@ def test_arguments_are_checked_before_anybody_is_asked():
             lambda: client.list_queues(None),
             lambda: client.receive("q", 0),
             lambda: client.receive("q", wait=-1),
+            lambda: client.receive_any({}),
+            lambda: client.receive_any(["q"]),
+            lambda: client.receive_any({"q": 0}),
+            lambda: client.receive_any({"bad name": 1}),
             lambda: client.consume("q", prefetch=0),
             lambda: client.redrive("q.dlq", -1),
             lambda: client.ack([None]),
@@ -199,15 +204,16 @@ def test_redriving_all_ends_when_nothing_moves(steps):
 
 
 def test_receive_and_settle():
-    with broker(answering(Receive=Delivered(0, [batch(7, 3)]))) as peer, Client(peer.endpoint) as client:
-        first, second, third = client.receive("q", 3)
+    with broker(answering(Receive=Delivered(0, [batch(7, 4)]))) as peer, Client(peer.endpoint) as client:
+        first, second, third, fourth = client.receive("q", 4)
         first.ack()
         second.nack("why", metadata=b"m")
         third.retry(1.5)
+        fourth.defer(0.25)
         with pytest.raises(AlreadySettledError):
             first.ack()
-        verbs = [sent.command.verb for sent in peer.seen_of(Settle)]
-        assert verbs == [Verb.ACK, Verb.NACK, Verb.RETRY]
+        settled = [(sent.command.verb, sent.command.after_ms) for sent in peer.seen_of(Settle)]
+        assert settled == [(Verb.ACK, 0), (Verb.NACK, 0), (Verb.RETRY, 1500), (Verb.DEFER, 250)]
 
 
 def test_receive_asks_again_if_a_frame_could_carry_no_more():
@@ -226,6 +232,45 @@ def test_what_was_received_is_not_lost_to_an_error_of_the_second_frame():
         deliveries = client.receive("q", 1000)
         assert len(deliveries) == 500
         client.ack(deliveries)
+
+
+def test_receiving_from_several_queues():
+    def answer(sent):
+        return Delivered(0, [batch(7, 2)]) if sent.key == "b" else Delivered(0, [])
+
+    with broker(answering(Receive=answer)) as peer, Client(peer.endpoint) as client:
+        deliveries = client.receive_any({"a": 1, "b": 2}, wait=5)
+        assert [delivery.queue for delivery in deliveries] == ["b", "b"]
+        client.ack(deliveries)
+        assert client.receive_any({"a": 1, "c": 1}) == []
+
+
+def test_a_receive_that_is_interrupted_leaves_nothing_leased():
+    """The broker is told, and what it sends all the same goes back."""
+
+    def answer(sent):
+        return Delivered(0, []) if sent.command.wait_ms == 0 else None
+
+    with broker(answering(Receive=answer)) as peer, Client(peer.endpoint) as client:
+
+        def waiting():
+            return {sent.key: sent.header.request for sent in peer.seen_of(Receive) if sent.command.wait_ms}
+
+        def interrupt():
+            eventually(lambda: len(waiting()) == 2, "two queues that are waited for")
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.receive_any({"a": 1, "b": 1}, wait=60)
+        thread.join()
+        eventually(lambda: len(peer.seen_of(CancelReceive)) == 2, "that they are told")
+        assert {sent.key: sent.command.request for sent in peer.seen_of(CancelReceive)} == waiting()
+        peer.send(*encode_reply(30, waiting()["b"], Delivered(0, [batch(9, 2)]), "b"))
+        client.enqueue("q", b"x")
+        eventually(lambda: peer.seen_of(Settle), "the release")
+        assert peer.seen_of(Settle)[0].command == Settle(Verb.RELEASE, [(9, [])])
 
 
 def test_consuming():

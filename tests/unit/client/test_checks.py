@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 
 import pytest
@@ -107,3 +108,92 @@ def test_metadata():
         checks.metadata_bytes("abc")
     with pytest.raises(InvalidArgumentError, match="at most"):
         checks.metadata_bytes(bytes(METADATA_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("cost", "milli"),
+    [
+        (1, 1000),
+        (1.0, 1000),
+        (0.001, 1),
+        (1e-9, 1),
+        (0.0005, 1),
+        (0.0014, 1),
+        (0.0015, 2),
+        (1.0005, 1001),
+        (2.0004, 2000),
+        (2.675, 2675),
+        (Fraction(1, 3), 333),
+        (Fraction(2, 3), 667),
+        (1_000_000, 10**9),
+    ],
+)
+def test_costs_are_rounded_half_up_to_thousandths(cost, milli):
+    assert checks.cost_milli(cost) == milli
+
+
+@pytest.mark.parametrize(
+    "cost", [0, 0.0, -1, -1e-9, 1_000_001, 10**400, float("nan"), float("inf"), True, "1", None, Decimal(1)]
+)
+def test_bad_costs(cost):
+    with pytest.raises(InvalidArgumentError, match="cost="):
+        checks.cost_milli(cost)
+
+
+def test_time_to_live():
+    assert checks.ttl_ms(None) == 0
+    assert checks.ttl_ms(1.5) == 1500
+    assert checks.ttl_ms(1e-9) == 1
+
+
+@pytest.mark.parametrize("ttl", [0, 0.0, -1, float("nan"), 10**12, True, "1"])
+def test_bad_times_to_live(ttl):
+    with pytest.raises(InvalidArgumentError, match="ttl="):
+        checks.ttl_ms(ttl)
+
+
+def test_dedup_ids():
+    assert checks.dedup_id(None) == ""
+    assert checks.dedup_id("x" * 256) == "x" * 256
+
+
+@pytest.mark.parametrize("text", ["", 3, b"x", "x" * 257, "ä" * 129, "\ud800"])
+def test_bad_dedup_ids(text):
+    with pytest.raises(InvalidArgumentError, match="dedup_id"):
+        checks.dedup_id(text)
+
+
+class Shade(str, Enum):  # noqa: UP042 # the kind whose str() is not its value
+    DARK = "dark"
+
+
+@pytest.mark.parametrize(
+    ("keys", "distinct"),
+    [
+        (None, []),
+        ([], []),
+        (["b", "a", "b"], ["b", "a"]),
+        (("a",), ["a"]),
+        ({"a"}, ["a"]),
+        ({"b": 1, "a": 2}, ["b", "a"]),
+        ((name for name in "xyx"), ["x", "y"]),
+        ([Shade.DARK], ["dark"]),
+        (["x" * 256], ["x" * 256]),
+        ([str(number) for number in range(16)] * 2, [str(number) for number in range(16)]),
+    ],
+)
+def test_throttle_keys_are_distinct_and_keep_their_order(keys, distinct):
+    assert checks.throttle_keys(keys) == distinct
+
+
+@pytest.mark.parametrize(
+    "keys", ["provider", b"provider", 3, [3], [None], [""], ["x" * 257], ["\ud800"], [str(number) for number in range(17)]]
+)
+def test_bad_throttle_keys(keys):
+    with pytest.raises(InvalidArgumentError, match="throttle"):
+        checks.throttle_keys(keys)
+
+
+def test_a_lone_throttle_key_is_told_to_be_a_list():
+    with pytest.raises(InvalidArgumentError, match=r"throttle_keys='provider': pass a list of str"):
+        checks.throttle_keys("provider")

@@ -337,7 +337,7 @@ def test_a_welcome_to_an_older_greeting_is_not_believed():
 def test_a_forgotten_call_is_never_sent():
     peer = Peer(connected=False)
     call = ask(peer)
-    peer.session.forget(call, peer.now)
+    peer.session.let_go(call)
     assert peer.welcome() == []
 
 

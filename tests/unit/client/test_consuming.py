@@ -54,7 +54,7 @@ def beat(peer):
 
 
 def test_a_receive_waits_longer_than_other_calls(peer):
-    call = peer.session.receive("q", 5, 10_000, peer.now)
+    call = peer.session.receive({"q": 5}, 10_000, peer.now)
     assert peer.one(Receive).command == Receive(5, 10_000)
     peer.advance(14.9)
     peer.sent()
@@ -66,15 +66,15 @@ def test_a_receive_waits_longer_than_other_calls(peer):
 
 
 def test_what_arrives_for_a_receive_that_was_given_up_goes_back(peer):
-    call = peer.session.receive("q", 5, 0, peer.now)
+    call = peer.session.receive({"q": 5}, 0, peer.now)
     sent = peer.one(Receive)
-    peer.session.forget(call, peer.now)
+    peer.session.give_up(call, peer.now)
     peer.reply(sent, Delivered(0, [batch(7, 2), batch(0, 1)]))
     assert peer.one(Settle).command == Settle(Verb.RELEASE, [(7, [])])
 
 
 def test_what_arrives_after_the_timeout_goes_back(peer):
-    peer.session.receive("q", 5, 0, peer.now)
+    peer.session.receive({"q": 5}, 0, peer.now)
     sent = peer.one(Receive)
     peer.advance(5)
     peer.sent()
@@ -83,9 +83,9 @@ def test_what_arrives_after_the_timeout_goes_back(peer):
 
 
 def test_what_arrived_for_a_caller_that_is_gone_goes_back(peer):
-    call = peer.session.receive("q", 5, 0, peer.now)
+    call = peer.session.receive({"q": 5}, 0, peer.now)
     peer.reply(peer.one(Receive), Delivered(0, [batch(7, 2)]))
-    peer.session.forget(call, peer.now)
+    peer.session.give_up(call, peer.now)
     assert peer.one(Settle).command == Settle(Verb.RELEASE, [(7, [])])
 
 

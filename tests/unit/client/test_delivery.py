@@ -14,9 +14,9 @@ from fila_proto_zmq.ids import format_id, high_half, low_half
 from tests.unit.client.peer import BORN_MS, Owner, give_up, record
 
 
-def delivery(packed=None, *, lease=7, keys="k", weights=2, owner=None, index=0):
+def delivery(packed=None, *, lease=7, keys="k", weights=2, owner=None, index=0, throttle_keys=()):
     records = [packed or record(b'{"a": 1}', 5, attempts=2, priority=-3)] * (index + 1)
-    batch = LeaseBatch(lease, BORN_MS + 1000, BORN_MS + 31_000, keys, weights, records)
+    batch = LeaseBatch(lease, BORN_MS + 1000, BORN_MS + 31_000, keys, weights, records, list(throttle_keys))
     return Delivery(Lease("orders", batch, owner or Owner(), renewed=False), index, records[index], lease == 0)
 
 
@@ -29,7 +29,7 @@ def test_what_it_says():
     assert got.json() == {"a": 1}
     assert got.headers == {"h": '{"a": 1}'}
     assert (got.fairness_key, got.weight, got.priority, got.attempts) == ("k", 2, -3, 2)
-    assert (got.error, got.metadata) == ("", b"")
+    assert (got.error, got.metadata, got.throttle_keys, got.cost) == ("", b"", [], 1)
     assert got.enqueued_at == datetime.fromtimestamp(BORN_MS / 1000, UTC)
     assert got.leased_at == datetime.fromtimestamp(BORN_MS / 1000 + 1, UTC)
     assert got.lease_expires_at == datetime.fromtimestamp(BORN_MS / 1000 + 31, UTC)
@@ -48,6 +48,21 @@ def test_a_dead_letter_says_more():
 def test_columns_are_per_delivery():
     got = delivery(keys=["a", "b"], weights=[1, 9], index=1)
     assert (got.fairness_key, got.weight) == ("b", 9)
+    give_up(got)
+
+
+@pytest.mark.parametrize(
+    ("column", "of_the_second"), [([], []), ([["a", "b"]], ["a", "b"]), ([["a"], ["b", "c"]], ["b", "c"]), ([["a"], []], [])]
+)
+def test_throttle_keys_are_a_column_too(column, of_the_second):
+    got = delivery(throttle_keys=column, index=1)
+    assert got.throttle_keys == of_the_second
+    give_up(got)
+
+
+def test_its_cost():
+    got = delivery(record(cost_milli=2500))
+    assert got.cost == 2.5
     give_up(got)
 
 
@@ -88,6 +103,9 @@ def test_deliveries_are_themselves():
         lambda got: got.retry(-1),
         lambda got: got.retry("soon"),
         lambda got: got.fail(None),
+        lambda got: got.defer(0),
+        lambda got: got.defer(-1),
+        lambda got: got.defer(None),
         lambda got: got.extend(0),
         lambda got: got.extend(-5),
         lambda got: got.extend(13 * 3600),

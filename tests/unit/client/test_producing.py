@@ -10,6 +10,7 @@ from fila_cluster.errors import (
     InvalidFrameError,
     PayloadTooLargeError,
     QueueNotFoundError,
+    ShardUnavailableError,
 )
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
@@ -20,8 +21,8 @@ from tests.unit.client.peer import BORN_MS, Peer
 HIGH = high_half(BORN_MS, 3)
 
 
-def enqueued(first, count, faults=()):
-    return Enqueued(HIGH, low_half(first), count, list(faults))
+def enqueued(first, count, faults=(), known=()):
+    return Enqueued(HIGH, low_half(first), count, list(faults), [(index, HIGH, low_half(old)) for index, old in known])
 
 
 def id_of(sequence):
@@ -79,6 +80,24 @@ def test_a_frame_s_error_is_everybody_s_and_each_has_a_copy():
     assert errors[0] is not errors[1]
 
 
+def test_what_the_broker_knows_already_keeps_its_id():
+    peer = Peer()
+    pendings = [peer.enqueue("q", dedup_id=str(number)) for number in range(5)]
+    faults = [(1, to_fault(PayloadTooLargeError("large")))]
+    peer.reply(peer.one(Enqueue), enqueued(50, 2, faults, known=[(4, 8), (0, 7)]))
+    assert isinstance(pendings[1].error, PayloadTooLargeError)
+    assert [pendings[index].outcome() for index in (0, 2, 3, 4)] == [id_of(7), id_of(50), id_of(51), id_of(8)]
+
+
+def test_a_lone_message_that_the_broker_knows():
+    peer = Peer()
+    pending = peer.enqueue("q", dedup_id="d")
+    sent = peer.one(Enqueue)
+    assert sent.command.dedup_id == "d"
+    peer.reply(sent, enqueued(50, 0, known=[(0, 7)]))
+    assert pending.outcome() == id_of(7)
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_wrong_number_of_ids_is_no_answer(count):
     peer = Peer()
@@ -130,6 +149,15 @@ def test_a_batch_has_its_ids_in_order():
     run = Run([Message(b"x")] * total)
     assert run.bulk.ids() == [id_of(number) for number in range(1, total + 1)]
     assert run.sizes == [16, 128, MESSAGES_PER_FRAME, MESSAGES_PER_FRAME, 5]
+
+
+def test_a_batch_with_known_messages_is_accepted_as_a_whole():
+    peer = Peer()
+    bulk = Bulk("q", [Message(b"x", dedup_id=str(number)) for number in range(4)])
+    ((command, then),) = bulk.frames()
+    peer.session.call("q", command, peer.now, then)
+    peer.reply(peer.one(Enqueue), enqueued(50, 2, known=[(3, 8), (1, 7)]))
+    assert bulk.ids() == [id_of(50), id_of(7), id_of(51), id_of(8)]
 
 
 def test_an_empty_batch_asks_nothing():
@@ -234,3 +262,54 @@ def test_what_the_messages_iterator_raises_is_raised():
 
     with pytest.raises(LookupError):
         Run(messages())
+
+
+# --- loss -------------------------------------------------------------------------------------------------------------
+
+LOST = ShardUnavailableError("its worker died: it may or may not have been done")
+
+
+def test_what_the_broker_would_know_again_is_sent_again_when_its_worker_dies():
+    peer = Peer()
+    pending = peer.enqueue("q", dedup_id="d")
+    peer.refuse(peer.one(Enqueue), LOST)
+    peer.advance(1)
+    again = peer.one(Enqueue)
+    assert again.command.dedup_id == "d"
+    peer.reply(again, enqueued(50, 0, known=[(0, 7)]))
+    assert pending.outcome() == id_of(7)
+
+
+def test_what_the_broker_would_know_again_is_sent_again_over_a_new_connection():
+    peer = Peer()
+    bulk = Bulk("q", [Message(b"x", dedup_id=str(number)) for number in range(3)])
+    ((command, then),) = bulk.frames()
+    peer.session.call("q", command, peer.now, then)
+    peer.sent()
+    peer.session.disconnected(peer.now)
+    (again,) = peer.welcome()
+    assert again.command == command
+    peer.reply(again, enqueued(50, 1, known=[(0, 7), (1, 8)]))
+    assert bulk.ids() == [id_of(7), id_of(8), id_of(50)]
+
+
+def test_it_is_not_tried_for_longer_than_the_timeout():
+    peer = Peer()
+    pending = peer.enqueue("q", dedup_id="d")
+    while not pending.done:
+        for sent in peer.sent(Enqueue):
+            peer.refuse(sent, LOST)
+        peer.advance(0.05)
+    assert peer.now <= 1005.1
+    with pytest.raises(ShardUnavailableError):
+        pending.outcome()
+
+
+@pytest.mark.parametrize("dedup_ids", [[None], ["d", None], [None, None]])
+def test_a_frame_with_anything_that_the_broker_would_not_know_again_is_not(dedup_ids):
+    peer = Peer()
+    pendings = [peer.enqueue("q", dedup_id=dedup_id) for dedup_id in dedup_ids]
+    peer.refuse(peer.one(Enqueue), LOST)
+    assert [type(pending.error) for pending in pendings] == [ShardUnavailableError] * len(dedup_ids)
+    peer.advance(1)
+    assert peer.sent() == []

@@ -9,10 +9,12 @@ from types import MappingProxyType
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.client.sealing import seal, seal_batch, seal_rows
+from fila_cluster.client.sealing import seal, seal_batch, seal_message, seal_rows
 from fila_cluster.errors import InvalidArgumentError
 from fila_proto_zmq.commands import Enqueue
+from fila_proto_zmq.limits import HEADERS_BYTES_MAX
 from fila_proto_zmq.record import open_envelope, seal_envelope
+from tests.unit.client.peer import row
 
 
 class Colour(StrEnum):
@@ -107,6 +109,68 @@ def test_nothing_good_is_no_frame():
 
 
 def test_rows_collapse_too():
-    row = (b"\0\0\0\0a", "k", 0, 0, 0, 0, 0)
-    assert seal_rows([row, row]) == Enqueue([row[0], row[0]], "k")
-    assert seal_rows([row, (row[0], "j", *row[2:])]).fairness_key == ["k", "j"]
+    plain = row(b"a", fairness_key="k")
+    assert seal_rows([plain, plain]) == Enqueue([plain[0], plain[0]], "k")
+    assert seal_rows([plain, row(b"a", fairness_key="j")]).fairness_key == ["k", "j"]
+
+
+POLICY = {"throttle_keys": ["a", "b"], "cost": 2.5, "ttl": 60, "dedup_id": "d"}
+
+
+def both_ways(*messages):
+    """The frame that is made of columns, and that which is made of rows: they are the same."""
+    in_columns, faults = seal_batch(messages)
+    assert faults == {}
+    assert seal_rows([seal_message(message) for message in messages]) == in_columns
+    return in_columns
+
+
+def test_a_batch_without_policy_says_nothing_of_it():
+    command = both_ways(Message(b"a"), Message(b"b"))
+    assert (command.throttle_keys, command.cost_milli, command.ttl_ms, command.dedup_id) == ([], 1000, 0, "")
+
+
+def test_a_policy_that_all_share_travels_once():
+    command = both_ways(Message(b"a", **POLICY), Message(b"b", **POLICY))
+    assert (command.throttle_keys, command.cost_milli, command.ttl_ms, command.dedup_id) == ([["a", "b"]], 2500, 60_000, "d")
+
+
+def test_policies_that_differ_are_spread():
+    command = both_ways(Message(b"a", **POLICY), Message(b"b"), Message(b"c", throttle_keys=("b",), dedup_id="e"))
+    assert command.throttle_keys == [["a", "b"], [], ["b"]]
+    assert (command.cost_milli, command.ttl_ms, command.dedup_id) == ([2500, 1000, 1000], [60_000, 0, 0], ["d", "", "e"])
+
+
+@pytest.mark.parametrize("keys", [[], (), set()])
+def test_no_throttle_keys_are_none(keys):
+    assert both_ways(Message(b"a", throttle_keys=keys), Message(b"b")).throttle_keys == []
+
+
+@pytest.mark.parametrize("keys", [["a", "a"], ("a",), {"a"}, frozenset("a"), {"a": 1}, {"a": 1}.keys()])
+def test_throttle_keys_of_any_collection(keys):
+    assert both_ways(Message(b"x", throttle_keys=keys), Message(b"y", throttle_keys=["b"])).throttle_keys == [["a"], ["b"]]
+
+
+def test_an_iterator_of_throttle_keys_is_refused_in_a_batch_which_may_have_to_look_twice():
+    command, faults = seal_batch([Message(b"x", throttle_keys=iter(["a"])), Message(b"y")])
+    assert command is not None
+    assert len(command.envelopes) == 1
+    assert "pass a list" in str(faults[0])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"throttle_keys": "a"}, {"throttle_keys": [1]}, {"throttle_keys": 3}, {"cost": 0}, {"cost": True}, {"cost": float("nan")},
+     {"ttl": 0}, {"ttl": -1}, {"dedup_id": ""}, {"dedup_id": 3}],
+)  # fmt: skip
+def test_a_bad_policy_is_its_message_s_alone(bad):
+    command, faults = seal_batch([Message(b"a", **POLICY), Message(b"b", **bad)])
+    assert command is not None
+    assert (command.throttle_keys, command.dedup_id) == ([["a", "b"]], "d")
+    assert [type(fault) for fault in faults.values()] == [InvalidArgumentError]
+
+
+def test_headers_that_are_just_too_long_are_refused_whatever_the_payload():
+    with pytest.raises(InvalidArgumentError, match="belongs in the payload"):
+        seal(b"", {"a": "x" * (HEADERS_BYTES_MAX - 5)})
+    seal(b"x" * HEADERS_BYTES_MAX, {"a": "x" * (HEADERS_BYTES_MAX - 6)})

@@ -1,0 +1,103 @@
+"""What a queue can be told about itself: the options of ``create_queue`` and ``update_queue``, checked."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypedDict
+
+from fila_cluster.client import checks
+from fila_proto_zmq import commands
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.limits import (
+    DELAY_MS_MAX,
+    LEASE_MS_MAX,
+    LUA_MEMORY_LIMIT_BYTES_MAX,
+    LUA_MEMORY_LIMIT_BYTES_MIN,
+    LUA_TIMEOUT_MS_MAX,
+    SCRIPT_BYTES_MAX,
+    TTL_MS_MAX,
+)
+
+_COUNT_MAX = 2**31 - 1
+_KINDS = ("at_least_once", "at_most_once")
+_POLICIES = ("dlq", "discard")
+
+
+class QueueOptions(TypedDict, total=False):
+    """Options of a queue. None: the broker's default. Durations are seconds."""
+
+    on_enqueue: str | None
+    """A Lua script that defines ``on_enqueue(msg)``: how each message is to be scheduled."""
+    on_failure: str | None
+    """A Lua script that defines ``on_failure(msg)``: what a nack means."""
+    visibility_timeout: float | None
+    """How long a delivery is leased."""
+    max_attempts: int | None
+    """Deliveries before a message is dead-lettered; by default there is no limit."""
+    dead_letter: str | None
+    """``"dlq"`` (the default), ``"discard"``, or the name of a queue that takes the dead letters."""
+    delivery: Literal["at_least_once", "at_most_once"] | None
+    max_in_flight_per_key: int | None
+    """A fairness key's messages that may be leased, or waiting for a retry, at a time; 1 keeps each key in strict order."""
+    default_ttl: float | None
+    """How long a message may wait for its delivery, unless it says otherwise itself."""
+    idle_expiry: float | None
+    """After how long without messages, consumers and calls the queue is deleted; by default never."""
+    lua_timeout: float | None
+    lua_memory_limit: int | None
+    """What one run of a hook may use, in bytes."""
+
+
+def _duration(maximum_ms: int) -> Callable[[str, Any], int]:
+    return lambda name, value: checks.positive_milliseconds(name, value, maximum_ms)
+
+
+def _number(minimum: int, maximum: int) -> Callable[[str, Any], int]:
+    return lambda name, value: checks.whole_number(name, value, minimum, maximum)
+
+
+def _script(name: str, value: Any) -> str:
+    text = checks.plain_text(name, value, f"a Lua script that defines {name}(msg)")
+    length = len(text.encode())
+    if length > SCRIPT_BYTES_MAX:
+        raise InvalidArgumentError(f"{name}: a script of {length} bytes, at most {SCRIPT_BYTES_MAX} are accepted")
+    return text
+
+
+def _dead_letter(name: str, value: Any) -> str:
+    policy = checks.plain_text(name, value, "'dlq', 'discard' or the name of a queue")
+    return policy if policy in _POLICIES else checks.queue_name(policy)
+
+
+def _delivery(name: str, value: Any) -> str:
+    if value not in _KINDS:
+        raise InvalidArgumentError(f"{name}={value!r}: pass 'at_least_once' or 'at_most_once'")
+    return str(value)
+
+
+_ENCODINGS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "on_enqueue": ("on_enqueue", _script),
+    "on_failure": ("on_failure", _script),
+    "visibility_timeout": ("visibility_timeout_ms", _duration(LEASE_MS_MAX)),
+    "max_attempts": ("max_attempts", _number(1, _COUNT_MAX)),
+    "dead_letter": ("dead_letter", _dead_letter),
+    "delivery": ("delivery", _delivery),
+    "max_in_flight_per_key": ("max_in_flight_per_key", _number(1, _COUNT_MAX)),
+    "default_ttl": ("default_ttl_ms", _duration(TTL_MS_MAX)),
+    "idle_expiry": ("idle_expiry_ms", _duration(DELAY_MS_MAX)),
+    "lua_timeout": ("lua_timeout_ms", _duration(LUA_TIMEOUT_MS_MAX)),
+    "lua_memory_limit": ("lua_memory_limit_bytes", _number(LUA_MEMORY_LIMIT_BYTES_MIN, LUA_MEMORY_LIMIT_BYTES_MAX)),
+}
+"""Each option's field on the wire, and what makes its value."""
+
+
+def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
+    """Options as they travel, and the fields that were given. :class:`TypeError` for an option that does not exist."""
+    options = commands.QueueOptions()
+    fields = []
+    for name, value in given.items():
+        if name not in _ENCODINGS:
+            raise TypeError(f"a queue has no option {name!r}; there are {', '.join(_ENCODINGS)}")
+        field, convert = _ENCODINGS[name]
+        fields.append(field)
+        if value is not None:
+            setattr(options, field, convert(name, value))
+    return options, fields

@@ -1,0 +1,157 @@
+"""One ``receive`` or ``receive_any``: queues asked at once, and nothing that they lease left unseen.
+
+1. Several queues are first asked for what is ready now; a single one is asked at once for what comes first.
+2. If nothing was ready, all are asked again, to answer when something is.
+3. As soon as one has messages, or an error, the others are hurried: their waiting ends at the broker, and what they leased by
+   then counts too. Who does not answer within ``HURRY_S`` is not waited for; what it sends later goes back when it arrives.
+
+A queue may have more ready than one frame carries: then it is asked for the rest. Messages that are there outweigh an error
+that may pass; one that will not (no such queue) is raised, and the messages of the other queues are given back.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+from fila_cluster.client.call import Call, Pending
+from fila_cluster.client.lease import NO_LEASE
+from fila_proto_zmq.errors import FilaError, RequestTimeoutError
+from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fila_cluster.client.delivery import Delivery
+
+HURRY_S = 1.0
+"""How long those who have messages wait for those who have not answered yet."""
+
+
+class Asking(Protocol):
+    """What a session does for a receiving."""
+
+    @property
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+    def ask_for(
+        self,
+        queue: str,
+        count: int,
+        wait_ms: int,
+        then: "Callable[[Call], None]",
+        *,
+        timeout: float,
+        persistent: bool = True,
+    ) -> Call:
+        """Ask a queue for messages. ``then`` finds a list of deliveries, or an error."""
+
+    def hurry(self, call: Call, within_s: float) -> None:
+        """Have a call that :meth:`ask_for` started end soon."""
+
+    def let_go(self, call: Call) -> None:
+        """Wait no longer for a call that :meth:`ask_for` started; what it gets goes back."""
+
+    def release(self, deliveries: "Sequence[Delivery]") -> None:
+        """Give deliveries back: nobody has seen them."""
+
+
+class Receiving(Pending["list[Delivery]"]):
+    """Done when there are messages, or none within the time, or an error. ``queues``: how many messages of which."""
+
+    __slots__ = ("_asking", "_deadline", "_errors", "_got", "_hurried", "_open", "_wait_until", "_waits", "_wanted")
+
+    def __init__(self, asking: Asking, queues: Mapping[str, int], wait_ms: int, timeout_s: float) -> None:
+        super().__init__()
+        self._asking = asking
+        self._wanted = queues
+        self._wait_until = asking.now + wait_ms / 1000
+        self._deadline = self._wait_until + timeout_s
+        self._waits = len(queues) == 1
+        self._hurried = False
+        self._got: dict[str, list[Delivery]] = {queue: [] for queue in queues}
+        self._errors: dict[str, FilaError] = {}
+        self._open: dict[str, Call | None] = {}
+        self._ask_all()
+
+    def give_up(self) -> None:
+        """The caller is gone: give everything back, now and whenever it comes."""
+        if not self.done:
+            still_open, self._open = self._open, {}
+            self.finish(self._messages(), RequestTimeoutError("given up by its caller"))
+            for call in filter(None, still_open.values()):
+                self._asking.let_go(call)
+        self._asking.release(self.value or [])
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _ask_all(self) -> None:
+        wait_ms = round(max(0.0, self._wait_until - self._asking.now) * 1000) if self._waits else 0
+        self._errors.clear()
+        self._open = dict.fromkeys(self._wanted)  # all of them, before the first answers
+        for queue in self._wanted:
+            self._ask(queue, wait_ms)
+
+    def _ask(self, queue: str, wait_ms: int) -> None:
+        """``_waits``: what is refused is repeated. Before, that would only hold up what other queues have ready."""
+        self._open[queue] = None
+        count = self._wanted[queue] - len(self._got[queue])
+        timeout_s = self._deadline - self._asking.now
+        then = partial(self._answered, queue)
+        call = self._asking.ask_for(queue, count, wait_ms, then, timeout=timeout_s, persistent=self._waits)
+        if not call.done:
+            self._open[queue] = call
+
+    def _answered(self, queue: str, call: Call) -> None:
+        if self.done:  # given up
+            return
+        del self._open[queue]
+        if call.error is None:
+            self._got[queue] += call.value
+            if len(self._got[queue]) < self._wanted[queue] and may_be_cut(call.value):
+                self._ask(queue, 0)
+        elif not self._got[queue]:  # else it only asked for the rest: what is there is leased, and handed over
+            self._errors[queue] = call.error
+        self._advance()
+
+    def _advance(self) -> None:
+        if not self._open:
+            self._conclude()
+        elif not self._hurried and self._has_news():
+            self._hurried = True
+            for call in list(filter(None, self._open.values())):
+                self._asking.hurry(call, HURRY_S)
+
+    def _conclude(self) -> None:
+        messages = self._messages()
+        lasting = next((error for error in self._errors.values() if not error.retryable), None) if self._errors else None
+        if lasting is not None and all(delivery._lease.id != NO_LEASE for delivery in messages):
+            self._asking.release(messages)
+            self.finish(error=lasting)
+        elif messages:
+            self.finish(messages)
+        elif self._has_news():
+            self.finish(error=next(iter(self._errors.values())))
+        elif not self._waits and (self._errors or self._asking.now < self._wait_until):
+            self._waits = True
+            self._ask_all()
+        else:
+            self.finish(messages)
+
+    def _messages(self) -> "list[Delivery]":
+        lists = self._got.values()
+        return next(iter(lists)) if len(lists) == 1 else list(chain.from_iterable(lists))
+
+    def _has_news(self) -> bool:
+        """Whether there is something to tell the caller. Who was refused before the waiting is asked once more first."""
+        if self._errors and (self._waits or any(error.details.get("refused") is not True for error in self._errors.values())):
+            return True
+        return any(self._got.values())
+
+
+def may_be_cut(deliveries: "Sequence[Delivery]") -> bool:
+    """Whether a queue may have given less than it was asked for only because one frame carries no more."""
+    if len(deliveries) < DELIVERY_MESSAGES_MAX:
+        return sum(len(delivery._packed) for delivery in deliveries) >= DELIVERY_BYTES_MAX
+    return True

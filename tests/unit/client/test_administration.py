@@ -1,0 +1,224 @@
+"""The plain questions, of both clients: what is asked, and what is made of the answers."""
+
+import asyncio
+import inspect
+
+import pytest
+
+from fila_cluster import AsyncClient, Client, QueueInfo, ThrottleStats
+from fila_cluster.client.administration import Administration, AsyncAdministration
+from fila_cluster.errors import InvalidArgumentError, InvalidConfigError, MessageNotFoundError, ShardUnavailableError
+from fila_proto_zmq import commands
+from fila_proto_zmq.commands import (
+    Browsed,
+    Cancel,
+    Cancelled,
+    ConfigChange,
+    ConfigValues,
+    CreateQueue,
+    GetConfig,
+    ListConfig,
+    ListQueues,
+    Pause,
+    Purged,
+    PurgeQueue,
+    QueueList,
+    QueueOptions,
+    SetConfig,
+    UpdateQueue,
+)
+from fila_proto_zmq.ids import format_id, high_half, low_half
+from tests.unit.client.peer import BORN_MS, broker, record
+from tests.unit.client.test_blocking import answering
+
+INFO = commands.QueueInfo("q", 1, 2, 3, 4, True, False, 0)
+ID = format_id(high_half(BORN_MS, 3), low_half(9))
+
+
+class Blocking:
+    """Asks with a blocking client."""
+
+    def __init__(self, endpoint):
+        self._client = Client(endpoint)
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+
+class Awaiting:
+    """Asks with an asyncio client, one call at a time."""
+
+    def __init__(self, endpoint):
+        self._client = AsyncClient(endpoint)
+        self._runner = asyncio.Runner()
+
+    def __getattr__(self, name):
+        async def awaited(*arguments, **options):
+            return await getattr(self._client, name)(*arguments, **options)
+
+        return lambda *arguments, **options: self._runner.run(awaited(*arguments, **options))
+
+    def end(self):
+        self._runner.close()
+
+
+@pytest.fixture(params=[Blocking, Awaiting])
+def ask(request):
+    """Ask one thing of a broker that gives these answers: what came of it, and the commands it saw."""
+
+    def ask(question, **answers):
+        with broker(answering(**answers)) as peer:
+            client = request.param(peer.endpoint)
+            try:
+                result = question(client)
+            finally:
+                client.close()
+                if request.param is Awaiting:
+                    client.end()
+            return result, [(sent.key, sent.command) for sent in peer.seen[1:]]
+
+    return ask
+
+
+def test_both_clients_have_the_same_questions():
+    for name, question in vars(Administration).items():
+        if callable(question):
+            counterpart = vars(AsyncAdministration)[name]
+            assert inspect.iscoroutinefunction(counterpart)
+            assert inspect.signature(question) == inspect.signature(counterpart)
+    assert vars(Administration).keys() == vars(AsyncAdministration).keys()
+
+
+def test_creating(ask):
+    _, seen = ask(lambda client: client.create_queue("q", on_failure="x = 1", max_in_flight_per_key=1, idle_expiry=60))
+    options = QueueOptions(
+        on_failure="x = 1",
+        dead_letter="dlq",
+        delivery="at_least_once",
+        max_in_flight_per_key=1,
+        idle_expiry_ms=60_000,
+    )
+    assert seen == [("q", CreateQueue(options))]
+
+
+def test_updating_changes_what_is_given_and_nothing_else(ask):
+    _, seen = ask(lambda client: client.update_queue("q", max_attempts=None, visibility_timeout=5))
+    assert seen == [("q", UpdateQueue(QueueOptions(visibility_timeout_ms=5000), ["max_attempts", "visibility_timeout_ms"]))]
+
+
+def test_an_option_that_does_not_exist(ask):
+    with pytest.raises(TypeError, match="visibility"):
+        ask(lambda client: client.update_queue("q", visibility=5))
+
+
+def test_active_queues(ask):
+    listed, seen = ask(lambda client: client.active_queues("ns/"), ListQueues=QueueList([INFO]))
+    assert listed == [QueueInfo("q", 1, 2, 3, 6, 4, True, False, 0)]
+    assert seen == [("", ListQueues("ns/", True))]
+
+
+def test_a_queue_s_throttles(ask):
+    reply = commands.QueueStats(INFO, 0, 1000, *[0] * 6, [], [commands.ThrottleStats("p", 5.0, 10.0, 2.5)])
+    stats, _ = ask(lambda client: client.queue_stats("q"), GetQueueStats=reply)
+    assert stats.throttles == [ThrottleStats("p", 5.0, 10.0, 2.5)]
+    assert stats.paused
+
+
+@pytest.mark.parametrize("key", [None, "tenant"])
+def test_pausing_and_resuming(ask, key):
+    assert ask(lambda client: client.pause("q", fairness_key=key))[1] == [("q", Pause(True, key))]
+    assert ask(lambda client: client.resume("q", fairness_key=key))[1] == [("q", Pause(False, key))]
+
+
+def test_purging(ask):
+    steps = [Purged(3, 2), Purged(2, 0)]
+    removed, seen = ask(lambda client: client.purge_queue("q", fairness_key="k"), PurgeQueue=lambda _: steps.pop(0))
+    assert removed == 5
+    assert seen == [("q", PurgeQueue("k"))] * 2
+
+
+def test_browsing(ask):
+    view = commands.MessageView("delayed", "k", 1, [], BORN_MS, 0, 0, "", record(b"x", 9))
+    (message,), _ = ask(lambda client: client.browse("q", state="delayed"), Browse=Browsed([view], False))
+    assert (message.id, message.queue, message.state) == (ID, "q", "delayed")
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_cancelling(ask, removed):
+    answer, seen = ask(lambda client: client.cancel("q", ID), Cancel=Cancelled(removed))
+    assert answer is removed
+    assert seen == [("q", Cancel(high_half(BORN_MS, 3), low_half(9)))]
+
+
+def test_cancelling_what_is_not_there(ask):
+    with pytest.raises(MessageNotFoundError):
+        ask(lambda client: client.cancel("q", ID), Cancel=MessageNotFoundError("gone"))
+
+
+def test_the_runtime_config(ask):
+    _, seen = ask(lambda client: client.set_config("throttle:p:rate", "5"), SetConfig=ConfigChange(1, {}, False))
+    assert seen == [("", SetConfig("throttle:p:rate", "5"))]
+    value, seen = ask(lambda client: client.get_config("k"), GetConfig=ConfigValues({"k": "v"}))
+    assert (value, seen) == ("v", [("", GetConfig("k"))])
+    assert ask(lambda client: client.get_config("k"), GetConfig=ConfigValues({}))[0] is None
+    values, seen = ask(lambda client: client.list_config("t"), ListConfig=ConfigValues({"tb": "2", "ta": "1"}))
+    assert (list(values.items()), seen) == ([("ta", "1"), ("tb", "2")], [("", ListConfig("t"))])
+    for existed in (True, False):
+        answer, seen = ask(lambda client: client.delete_config("k"), SetConfig=ConfigChange(2, {"k": None}, existed))
+        assert (answer, seen) == (existed, [("", SetConfig("k", None))])
+
+
+def test_a_config_value_that_will_not_do(ask):
+    with pytest.raises(InvalidConfigError, match="rate"):
+        ask(lambda client: client.set_config("throttle:p:rate", "-1"), SetConfig=InvalidConfigError("a rate is above 0"))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda client: client.pause("bad name"),
+        lambda client: client.pause("q", fairness_key=""),
+        lambda client: client.purge_queue("q", fairness_key=3),
+        lambda client: client.cancel("q", "nonsense"),
+        lambda client: client.browse("q", state="dead"),
+        lambda client: client.update_queue("q", delivery="exactly_once"),
+        lambda client: client.active_queues(None),
+        lambda client: client.set_config("k", 5),
+        lambda client: client.set_config(3, "v"),
+        lambda client: client.set_config("k", None),
+        lambda client: client.get_config(b"k"),
+        lambda client: client.list_config(None),
+    ],
+)
+def test_bad_arguments_cost_no_round_trip(ask, question):
+    with pytest.raises(InvalidArgumentError):
+        ask(question, **dict.fromkeys(["Pause", "PurgeQueue", "Cancel", "Browse", "UpdateQueue", "ListQueues", "SetConfig"]))
+
+
+@pytest.mark.parametrize(
+    ("question", "name", "reply"),
+    [
+        (lambda client: client.pause("q"), "Pause", commands.Done()),
+        (lambda client: client.update_queue("q", max_attempts=1), "UpdateQueue", commands.Done()),
+        (lambda client: client.set_config("k", "v"), "SetConfig", ConfigChange(1, {}, False)),
+        (lambda client: client.browse("q"), "Browse", Browsed([], False)),
+    ],
+)
+def test_what_does_no_harm_twice_is_asked_again_when_a_worker_dies(ask, question, name, reply):
+    answers = [ShardUnavailableError("died: it may or may not have been done"), reply]
+    _, seen = ask(question, **{name: lambda _: answers.pop(0)})
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        (lambda client: client.purge_queue("q"), "PurgeQueue"),
+        (lambda client: client.cancel("q", ID), "Cancel"),
+        (lambda client: client.delete_config("k"), "SetConfig"),
+        (lambda client: client.create_queue("q"), "CreateQueue"),
+    ],
+)
+def test_what_would_answer_differently_is_not(ask, question, name):
+    with pytest.raises(ShardUnavailableError):
+        ask(question, **{name: ShardUnavailableError("died: it may or may not have been done")})

@@ -1,0 +1,98 @@
+"""The options of a queue: what they become on the wire, and what is refused."""
+
+import pytest
+
+from fila_cluster.client.queue_options import QueueOptions, encode
+from fila_cluster.errors import InvalidArgumentError
+from fila_proto_zmq import commands
+from fila_proto_zmq.limits import SCRIPT_BYTES_MAX
+
+SCRIPT = "function on_enqueue(msg) return {} end"
+
+
+def test_all_of_them():
+    options, given = encode(
+        {
+            "on_enqueue": SCRIPT,
+            "on_failure": "function on_failure(msg) return {} end",
+            "visibility_timeout": 1.5,
+            "max_attempts": 3,
+            "dead_letter": "graveyard",
+            "delivery": "at_most_once",
+            "max_in_flight_per_key": 1,
+            "default_ttl": 60,
+            "idle_expiry": 3600,
+            "lua_timeout": 0.02,
+            "lua_memory_limit": 1 << 20,
+        }
+    )
+    assert options == commands.QueueOptions(
+        visibility_timeout_ms=1500,
+        max_attempts=3,
+        on_enqueue=SCRIPT,
+        on_failure="function on_failure(msg) return {} end",
+        dead_letter="graveyard",
+        delivery="at_most_once",
+        max_in_flight_per_key=1,
+        default_ttl_ms=60_000,
+        idle_expiry_ms=3_600_000,
+        lua_timeout_ms=20,
+        lua_memory_limit_bytes=1 << 20,
+    )
+    assert sorted(given) == sorted(commands.QueueOptions.__struct_fields__)
+
+
+def test_every_option_has_its_place_on_the_wire():
+    _, given = encode(dict.fromkeys(QueueOptions.__annotations__))
+    assert sorted(given) == sorted(commands.QueueOptions.__struct_fields__)
+
+
+def test_none_is_the_default_and_counts_as_given():
+    assert encode({"max_attempts": None, "default_ttl": 5}) == (
+        commands.QueueOptions(default_ttl_ms=5000),
+        ["max_attempts", "default_ttl_ms"],
+    )
+
+
+def test_what_is_no_option_is_named():
+    with pytest.raises(TypeError, match=r"no option 'max_atempts'; there are .*max_attempts"):
+        encode({"max_atempts": 3})
+
+
+@pytest.mark.parametrize("policy", ["dlq", "discard", "ns/other"])
+def test_dead_letter_policies(policy):
+    assert encode({"dead_letter": policy})[0].dead_letter == policy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("on_enqueue", b"function"),
+        ("on_enqueue", 3),
+        ("on_enqueue", "-- " + "x" * SCRIPT_BYTES_MAX),
+        ("on_failure", "\ud800"),
+        ("visibility_timeout", 0),
+        ("visibility_timeout", 13 * 3600),
+        ("max_attempts", 0),
+        ("max_attempts", 1.5),
+        ("max_attempts", True),
+        ("dead_letter", ""),
+        ("dead_letter", "no such name"),
+        ("dead_letter", 3),
+        ("delivery", "exactly_once"),
+        ("delivery", ["at_most_once"]),
+        ("max_in_flight_per_key", 0),
+        ("default_ttl", 0),
+        ("default_ttl", -1),
+        ("idle_expiry", "1h"),
+        ("lua_timeout", 0),
+        ("lua_timeout", 1.5),
+        ("lua_memory_limit", 1000),
+        ("lua_memory_limit", 1 << 40),
+        ("lua_memory_limit", 1e6),
+    ],
+)
+def test_bad_options(name, value):
+    with pytest.raises(InvalidArgumentError) as caught:
+        encode({name: value})
+    assert len(str(caught.value)) < 500
