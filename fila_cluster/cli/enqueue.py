@@ -2,15 +2,17 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from fila_cluster.cli.durations import DURATION
 from fila_cluster.cli.enqueue_file import enqueue_file
 from fila_cluster.cli.session import Session
 
 
-def _header(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _headers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     if bad := [value for value in values if "=" not in value]:
         raise click.BadParameter(f"{bad[0]!r}: write a header as name=value", ctx, param)
     return dict(value.split("=", 1) for value in values)
@@ -26,37 +28,43 @@ def _header(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     metavar="JSONL",
     help="One message per line; - reads standard input.",
 )
-@click.option("--header", "headers", multiple=True, callback=_header, metavar="NAME=VALUE", help="A header; may be repeated.")
-@click.option("--key", metavar="K", help="The fairness key.")
+@click.option(
+    "--header", "headers", multiple=True, callback=_headers, metavar="NAME=VALUE", help="A header; may be repeated."
+)
+@click.option("--key", "fairness_key", metavar="K", help="The fairness key.")
+@click.option("--weight", type=int, metavar="N", help="The key's share from now on. Default: as it is.")
+@click.option(
+    "--throttle-key", "throttle_keys", multiple=True, metavar="K", help="A token bucket to draw on; may be repeated."
+)
 @click.option("--priority", type=int, default=0, metavar="N", help="Within the key, lower first. Default: 0.")
+@click.option("--cost", type=float, default=1, metavar="X", help="What its delivery costs. Default: 1.")
 @click.option("--delay", type=DURATION, default=0.0, metavar="D", help="Deliver no earlier than in D: 500ms, 30s, 5m, 2h.")
+@click.option(
+    "--ttl", type=DURATION, metavar="D", help="Let it expire if it is not delivered within D. Default: the queue's."
+)
+@click.option("--dedup-id", metavar="ID", help="Store nothing if a message with this one came a short time ago.")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    queue: str,
-    payload: str | None,
-    file: Path | None,
-    headers: dict[str, str],
-    key: str | None,
-    priority: int,
-    delay: float,
-) -> None:
+def command(ctx: click.Context, /, queue: str, payload: str | None, file: Path | None, **options: Any) -> None:
     """Put messages into QUEUE: the text PAYLOAD, or standard input as one payload (-), or the lines of a file (--file).
 
     A line is a JSON object with the fields of a Message: "payload" (text) or "payload_base64", and optionally "headers",
-    "fairness_key", "weight", "priority", "delay" (seconds), …
+    "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay" and "ttl" (seconds), "dedup_id", …
     """
     session: Session = ctx.obj
     if (payload is None) == (file is None):
         raise click.UsageError("give a PAYLOAD, or - for standard input, or --file JSONL")
     if file is not None:
-        if headers or key is not None or priority or delay:
-            raise click.UsageError(
-                "the lines of --file have options of their own: leave out --header, --key, --priority, --delay"
-            )
+        if flags := _given(ctx, options):
+            raise click.UsageError(f"the lines of --file have options of their own: leave out {', '.join(flags)}")
         enqueue_file(session, queue, file)
         return
     body = sys.stdin.buffer.read() if payload == "-" else str(payload).encode()
     with session.connect() as client:
-        message_id = client.enqueue(queue, body, headers, fairness_key=key, priority=priority, delay=delay)
+        message_id = client.enqueue(queue, body, **options)
     session.show({"id": message_id}, message_id)
+
+
+def _given(ctx: click.Context, options: dict[str, Any]) -> list[str]:
+    """The flags that are on the command line."""
+    flags = {str(parameter.name): parameter.opts[0] for parameter in ctx.command.params}
+    return [flags[name] for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]

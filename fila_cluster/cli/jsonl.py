@@ -1,4 +1,4 @@
-"""Messages as lines of JSON: what ``enqueue --file`` reads and ``consume`` prints.
+"""Messages as JSON: what ``enqueue --file`` reads, and ``consume`` and ``queue browse`` print.
 
 A line to enqueue has ``Message``'s fields; the payload is text in ``payload``, or any bytes in ``payload_base64``.
 """
@@ -11,19 +11,13 @@ from typing import Any
 
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.message import Message
+from fila_cluster.client.message_view import MessageView
 
 _OPTIONS = sorted(set(Message.__dataclass_fields__) - {"payload"})
 
-_PRINTED = (
-    "fairness_key",
-    "weight",
-    "priority",
-    "attempts",
-    "error",
-    "enqueued_at",
-    "leased_at",
-    "lease_expires_at",
-)
+_PRINTED = ("fairness_key", "weight", "throttle_keys", "priority", "cost", "attempts", "error", "enqueued_at")
+_PRINTED_OF_LEASES = ("leased_at", "lease_expires_at")
+_PRINTED_OF_VIEWS = ("state", "due_at", "leased_at", "lease_expires_at", "consumer")
 _PRINTED_OF_DEAD_LETTERS = ("reason", "source_queue", "dead_lettered_at")
 
 
@@ -63,14 +57,23 @@ def _take_payload(fields: dict[str, Any]) -> bytes:
 
 def write_delivery(delivery: Delivery) -> str:
     """The line of a delivery."""
-    fields: dict[str, Any] = {"id": delivery.id, "queue": delivery.queue, "headers": delivery.headers}
-    fields |= _payload_field("payload", delivery.payload)
-    fields |= {name: getattr(delivery, name) for name in _PRINTED}
-    if delivery.metadata:
-        fields |= _payload_field("metadata", delivery.metadata)
-    if delivery.reason is not None:
-        fields |= {name: getattr(delivery, name) for name in _PRINTED_OF_DEAD_LETTERS}
-    return json.dumps(fields, default=datetime.isoformat, ensure_ascii=False)
+    return json.dumps(_fields(delivery, _PRINTED_OF_LEASES), default=datetime.isoformat, ensure_ascii=False)
+
+
+def view_fields(message: MessageView) -> dict[str, Any]:
+    """What there is to say of a message that was looked at."""
+    return _fields(message, _PRINTED_OF_VIEWS)
+
+
+def _fields(message: Delivery | MessageView, more: tuple[str, ...]) -> dict[str, Any]:
+    fields: dict[str, Any] = {"id": message.id, "queue": message.queue, "headers": message.headers}
+    fields |= _payload_field("payload", message.payload)
+    fields |= {name: getattr(message, name) for name in _PRINTED + more}
+    if message.metadata:
+        fields |= _payload_field("metadata", message.metadata)
+    if message.reason is not None:
+        fields |= {name: getattr(message, name) for name in _PRINTED_OF_DEAD_LETTERS}
+    return fields
 
 
 def _payload_field(name: str, content: bytes) -> dict[str, str]:

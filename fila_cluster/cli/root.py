@@ -11,10 +11,13 @@ from fila_cluster.cli.session import Session
 SUMMARIES = {
     "up": "Run a cluster in the foreground.",
     "status": "Show the cluster and its workers.",
-    "queue": "Create, delete, list and inspect queues.",
+    "queue": "Create, change, delete, list and inspect queues.",
+    "message": "Cancel single messages.",
     "enqueue": "Put messages into a queue.",
     "consume": "Take messages out of a queue.",
     "redrive": "Send dead letters back to where they came from.",
+    "config": "Read and change the runtime config.",
+    "hook": "Try out Lua hooks.",
     "router": "Run a router alone.",
     "worker": "Run a worker alone.",
 }

@@ -10,7 +10,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fila_cluster.config.address import Address, ConfiguredAddress
-from fila_proto_zmq.limits import LEASE_MS_MAX, LEASE_MS_MIN, SHARDS_MAX
+from fila_proto_zmq.limits import (
+    DELAY_MS_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    LUA_MEMORY_LIMIT_BYTES_MAX,
+    LUA_MEMORY_LIMIT_BYTES_MIN,
+    LUA_TIMEOUT_MS_MAX,
+    SHARDS_MAX,
+)
 
 ENV_PREFIX = "FILA_"
 ENV_DELIMITER = "__"
@@ -26,6 +34,12 @@ def _refuse_auth(enabled: bool) -> bool:
     if enabled:
         raise ValueError("this version has no authentication: leave it out, and listen on 127.0.0.1 only")
     return enabled
+
+
+COUNT_MAX = 2**63 - 1
+"""More fits into no counter, and into no message to a worker."""
+
+Limit = Annotated[int | None, Field(ge=1, le=COUNT_MAX)]
 
 
 class Section(BaseModel):
@@ -46,9 +60,20 @@ class Server(Section):
 class Scheduler(Section):
     """``[scheduler]``. ``quantum`` is the cost that a key of weight 1 may spend per round."""
 
-    quantum: Annotated[int, Field(ge=1)] = 1000
+    quantum: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 1000
     visibility_timeout_ms: Annotated[int, Field(ge=LEASE_MS_MIN, le=LEASE_MS_MAX)] = 30_000
     consumer_timeout_ms: Annotated[int, Field(ge=CONSUMER_TIMEOUT_MS_MIN, le=LEASE_MS_MAX)] = 15_000
+
+
+class Lua(Section):
+    """``[lua]``. What holds for hooks whose queue does not say otherwise, and when failing hooks are bypassed."""
+
+    default_timeout_ms: Annotated[int, Field(ge=1, le=LUA_TIMEOUT_MS_MAX)] = 10
+    default_memory_limit_bytes: Annotated[int, Field(ge=LUA_MEMORY_LIMIT_BYTES_MIN, le=LUA_MEMORY_LIMIT_BYTES_MAX)] = (
+        1024 * 1024
+    )
+    circuit_breaker_threshold: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 3
+    circuit_breaker_cooldown_ms: Annotated[int, Field(ge=1, le=DELAY_MS_MAX)] = 10_000
 
 
 class Storage(Section):
@@ -58,9 +83,14 @@ class Storage(Section):
 
 
 class Limits(Section):
-    """``[limits]``."""
+    """``[limits]``. None is no limit; a queue's limits count its pending, delayed and leased messages."""
 
     max_payload_bytes: Annotated[int, Field(ge=1, le=PAYLOAD_BYTES_MAX)] = 16 * 1024 * 1024
+    max_queue_messages: Limit = None
+    max_queue_bytes: Limit = None
+    max_key_messages: Limit = None
+    min_free_disk_bytes: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 1024**3
+    dedup_window_ms: Annotated[int, Field(ge=1, le=DELAY_MS_MAX)] = 300_000
 
 
 class Auth(Section):
@@ -83,6 +113,7 @@ class Settings(BaseSettings):
 
     server: Server = Server()
     scheduler: Scheduler = Scheduler()
+    lua: Lua = Lua()
     storage: Storage = Storage()
     limits: Limits = Limits()
     auth: Auth = Auth()

@@ -58,6 +58,7 @@ def worker_settings(
     settings: Settings, name: str, router: str, data_dir: Path, shards: list[int], shards_total: int
 ) -> WorkerSettings:
     """What a worker is told."""
+    lua, limits = settings.lua, settings.limits
     return WorkerSettings(
         name=name,
         router=router,
@@ -68,7 +69,16 @@ def worker_settings(
         quantum=settings.scheduler.quantum,
         visibility_timeout_ms=settings.scheduler.visibility_timeout_ms,
         consumer_timeout_ms=settings.scheduler.consumer_timeout_ms,
-        max_payload_bytes=settings.limits.max_payload_bytes,
+        max_payload_bytes=limits.max_payload_bytes,
+        max_queue_messages=limits.max_queue_messages,
+        max_queue_bytes=limits.max_queue_bytes,
+        max_key_messages=limits.max_key_messages,
+        min_free_disk_bytes=limits.min_free_disk_bytes,
+        dedup_window_ms=limits.dedup_window_ms,
+        lua_timeout_ms=lua.default_timeout_ms,
+        lua_memory_limit_bytes=lua.default_memory_limit_bytes,
+        lua_breaker_threshold=lua.circuit_breaker_threshold,
+        lua_breaker_cooldown_ms=lua.circuit_breaker_cooldown_ms,
     )
 
 

@@ -281,6 +281,76 @@ def test_what_nobody_reads_is_not_acked(cluster: Cluster, client: Client, queue:
         delivery.ack()
 
 
+# --- policy -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_s_hook_comes_from_a_file_and_is_updated_from_the_command_line(shell: Shell, client: Client, tmp_path: Path):
+    name, file = f"hooks/{uuid4().hex[:8]}", tmp_path / "hook.lua"
+    file.write_text("function on_enqueue(msg) return { fairness_key = msg.headers.tenant } end")
+    shell.out("queue", "create", name, "--on-enqueue", file, "--max-in-flight-per-key", 1)
+    shell.out("enqueue", name, "x", "--header", "tenant=acme")
+    shell.out("queue", "update", name, "--on-enqueue", 'function on_enqueue(msg) return { fairness_key = "fixed" } end')
+    shell.out("enqueue", name, "x", "--header", "tenant=acme")
+    shell.out("queue", "update", name, "--reset", "on-enqueue", "--reset", "max-in-flight-per-key")
+    shell.out("enqueue", name, "x", "--key", "given")
+    assert [view["fairness_key"] for view in shell.json("queue", "browse", name)] == ["acme", "fixed", "given"]
+    file.write_text("function on_enqueue(")
+    assert "on_enqueue" in shell.error("queue", "create", f"{name}-2", "--on-enqueue", file)
+    assert shell.json("queue", "list", "--prefix", f"{name}-2") == []
+
+
+def test_a_backlog_is_browsed_cancelled_paused_and_purged(shell: Shell, client: Client, queue: str):
+    flags = ["--key", "k", "--priority", 3, "--cost", 2.5, "--throttle-key", "t", "--ttl", "2h"]
+    first = shell.out("enqueue", queue, "first", "--header", "a=b", *flags).strip()
+    second = shell.out("enqueue", queue, "second", "--delay", "1h").strip()
+    browsed = {view["id"]: view for view in shell.json("queue", "browse", queue)}
+    assert browsed.keys() == {first, second}
+    assert (browsed[first]["payload"], browsed[first]["headers"], browsed[first]["state"]) == ("first", {"a": "b"}, "pending")
+    assert [browsed[first][name] for name in ("fairness_key", "priority", "cost", "throttle_keys")] == ["k", 3, 2.5, ["t"]]
+    assert (browsed[second]["state"], browsed[second]["lease_expires_at"]) == ("delayed", None)
+    assert first in shell.out("queue", "browse", queue, "--key", "k", "--state", "pending")
+    assert shell.out("queue", "browse", queue, "--state", "leased") == "no messages\n"
+    assert [view["id"] for view in shell.json("queue", "browse", queue, "--limit", 1)] in ([first], [second])
+
+    assert shell.out("message", "cancel", queue, second) == f"cancelled {second}\n"
+    assert second in shell.error("message", "cancel", queue, second)
+    (held,) = client.receive(queue)
+    assert "is leased" in shell.error("message", "cancel", queue, first)
+    held.retry()
+
+    shell.out("queue", "pause", queue)
+    assert shell.json("queue", "inspect", queue)["paused"] is True
+    assert shell.out("queue", "inspect", queue).startswith(f"{queue} is paused")
+    assert shell.out("consume", queue, "--wait", 0) == ""
+    shell.out("queue", "resume", queue)
+    shell.out("queue", "pause", queue, "--key", "k")
+    assert shell.out("consume", queue, "--wait", 0) == ""
+    assert shell.json("queue", "purge", queue, "--key", "other") == {"purged": 0}
+    assert shell.out("queue", "purge", queue) == "purged: 1\n"
+    assert shell.json("queue", "list", "--active", "--prefix", queue) == []
+
+
+def test_a_message_with_a_dedup_id_is_stored_once(shell: Shell, client: Client, queue: str):
+    first = shell.out("enqueue", queue, "x", "--dedup-id", "d")
+    assert shell.out("enqueue", queue, "x", "--dedup-id", "d") == first
+    line = '{"payload": "x", "dedup_id": "d", "throttle_keys": ["t"], "cost": 0.5, "ttl": 60}\n'
+    shell.out("enqueue", queue, "--file", "-", stdin=line)
+    assert client.queue_stats(queue).pending == 1
+
+
+def test_the_runtime_config(shell: Shell):
+    key = f"throttle:cli-{uuid4().hex[:8]}:rate"
+    assert "has no value" in shell.error("config", "get", key)
+    assert shell.out("config", "set", key, "2.5") == f"{key} = 2.5\n"
+    assert shell.out("config", "get", key) == "2.5\n"
+    assert shell.json("config", "list", "--prefix", key) == {key: "2.5"}
+    assert "-3" in shell.error("config", "set", key, "-3")
+    assert shell.json("config", "get", key) == {"key": key, "value": "2.5"}
+    assert shell.out("config", "delete", key) == f"deleted {key}\n"
+    assert shell.json("config", "delete", key) == {"key": key, "deleted": False}
+    assert shell.out("config", "list", "--prefix", key) == "no keys\n"
+
+
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
@@ -301,7 +371,7 @@ def test_failures_are_one_line(shell: Shell):
         (("queue", "create", "q", "--visibility-timeout", "soon"), "500ms, 30s, 5m, 2h"),
         (("enqueue", "q"), "give a PAYLOAD"),
         (("enqueue", "q", "x", "--file", "y"), "give a PAYLOAD"),
-        (("enqueue", "q", "--file", "y", "--key", "k"), "leave out --header"),
+        (("enqueue", "q", "--file", "y", "--key", "k"), "leave out --key"),
         (("enqueue", "q", "x", "--header", "novalue"), "name=value"),
         (("consume", "q", "--count", "0"), "--count"),
         (("up", "--workers", "many"), "--workers"),

@@ -1,6 +1,7 @@
 """The asyncio client against a real cluster."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -160,5 +161,53 @@ def test_a_cancelled_receive_loses_nothing(run, queue: str):
         (delivery,) = await client.receive(queue, wait=5)
         assert (delivery.id, delivery.attempts) == (message_id, 0)
         await delivery.ack()
+
+    run(main)
+
+
+def test_policy(run, queue: str):
+    """The asyncio client's ways to the same calls."""
+
+    async def main(client: AsyncClient):
+        await client.create_queue(f"{queue}-ordered", max_in_flight_per_key=1, default_ttl=3600)
+        await client.update_queue(f"{queue}-ordered", default_ttl=None)
+        first = await client.enqueue(queue, b"x", throttle_keys=["t"], cost=2, ttl=60, dedup_id="d")
+        assert await client.enqueue(queue, b"x", dedup_id="d") == first
+        (view,) = await client.browse(queue)
+        assert (view.id, view.throttle_keys, view.cost) == (first, ["t"], 2)
+        (got,) = await client.receive_any({queue: 1, f"{queue}-ordered": 1}, wait=10)
+        assert not await client.cancel(queue, first)
+        await got.defer(0.05)
+        (again,) = await client.receive_any({f"{queue}-ordered": 1, queue: 1}, wait=10)
+        assert (again.id, again.attempts) == (first, 0)
+        await again.retry(3600)
+        assert [info.name for info in await client.active_queues(queue)] == [queue]
+        await client.pause(queue)
+        await client.resume(queue)
+        assert await client.purge_queue(queue) == 1
+        await client.set_config(f"app:{queue}", "v")
+        assert await client.get_config(f"app:{queue}") == "v"
+        assert await client.list_config(f"app:{queue}") == {f"app:{queue}": "v"}
+        assert await client.delete_config(f"app:{queue}")
+
+    run(main)
+
+
+def test_a_cancelled_receive_from_several_queues_loses_nothing(run, queue: str):
+    async def main(client: AsyncClient):
+        await client.create_queue(f"{queue}-other")
+        queues = {queue: 1, f"{queue}-other": 1}
+        for _ in range(20):
+            waiting = asyncio.create_task(client.receive_any(queues, wait=10))
+            await asyncio.sleep(0)
+            enqueued = asyncio.create_task(client.enqueue(queue, b"x"))
+            await asyncio.sleep(0.001)
+            waiting.cancel()
+            await enqueued
+            with contextlib.suppress(asyncio.CancelledError):
+                await client.ack(await waiting)
+        while (stats := await client.queue_stats(queue)).in_flight:
+            await asyncio.sleep(0.01)
+        assert stats.pending + stats.acked == 20
 
     run(main)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fila_cluster.cli.session import Session
-from fila_cluster.cli.tables import aged, counted, table
+from fila_cluster.cli.tables import aged, counted, flagged, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,13 +19,15 @@ KEYS_SHOWN = 30
 @click.argument("name")
 @click.pass_obj
 def command(session: Session, name: str) -> None:
-    """Show the queue NAME and its fairness keys."""
+    """Show the queue NAME, its fairness keys and the token buckets that its messages draw on."""
     with session.connect() as client:
         stats = client.queue_stats(name)
+    title = flagged(f"{stats.name} is paused", good=False) if stats.paused else stats.name
+    throttles = ("", _throttles(stats)) if stats.throttles else ()
     keys = ("", _keys(stats)) if stats.keys else ()
     hidden = len(stats.keys) - KEYS_SHOWN
     more = [f"… and {hidden:,} more keys; --json shows all"] if hidden > 0 else []
-    session.show(stats, stats.name, _summary(stats), *keys, *more)
+    session.show(stats, title, _summary(stats), *throttles, *keys, *more)
 
 
 def _summary(stats: "QueueStats") -> "Table":
@@ -52,9 +54,17 @@ def _summary(stats: "QueueStats") -> "Table":
 
 
 def _keys(stats: "QueueStats") -> "Table":
-    rows = table("fairness key", "#weight", "#pending", "#in flight", "#delayed", "#delivered", "#deficit")
+    rows = table("fairness key", "#weight", "#pending", "#in flight", "#delayed", "#delivered", "#deficit", "")
     longest_first = sorted(stats.keys, key=lambda key: (-key.pending - key.in_flight - key.delayed, key.fairness_key))
     for key in longest_first[:KEYS_SHOWN]:
         counts = (key.weight, key.pending, key.in_flight, key.delayed, key.delivered)
-        rows.add_row(key.fairness_key, *map(counted, counts), f"{key.deficit:g}")
+        paused = flagged("paused", good=False) if key.paused else ""
+        rows.add_row(key.fairness_key, *map(counted, counts), f"{key.deficit:g}", paused)
+    return rows
+
+
+def _throttles(stats: "QueueStats") -> "Table":
+    rows = table("throttle key", "#tokens/s", "#burst", "#tokens now")
+    for throttle in stats.throttles:
+        rows.add_row(throttle.key, f"{throttle.rate:g}", f"{throttle.burst:g}", f"{throttle.tokens:g}")
     return rows

@@ -1,11 +1,14 @@
 """Messages as lines of JSON."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.cli.jsonl import read_message
+from fila_cluster.cli.jsonl import read_message, view_fields
+from fila_cluster.client.message_view import message_view
+from fila_proto_zmq.commands import MessageView
+from tests.unit.client.peer import BORN_MS, record
 
 
 def test_a_payload_is_enough():
@@ -19,6 +22,8 @@ def test_any_bytes_can_be_a_payload():
 def test_a_line_has_a_message_s_fields():
     line = b'{"payload": "", "headers": {"a": "b"}, "fairness_key": "k", "weight": 2, "priority": -1, "delay": 0.5}'
     assert read_message(line) == Message(b"", {"a": "b"}, fairness_key="k", weight=2, priority=-1, delay=0.5)
+    line = b'{"payload": "", "throttle_keys": ["a", "b"], "cost": 2.5, "ttl": 60, "dedup_id": "d", "lease": 5}'
+    assert read_message(line) == Message(b"", throttle_keys=["a", "b"], cost=2.5, ttl=60, dedup_id="d", lease=5)
 
 
 def test_an_instant_is_written_in_iso_8601():
@@ -45,3 +50,27 @@ def test_an_instant_is_written_in_iso_8601():
 def test_what_is_wrong_with_a_line_is_said(line: bytes, reason: str):
     with pytest.raises(ValueError, match=reason):
         read_message(line)
+
+
+# --- messages that were looked at -------------------------------------------------------------------------------------
+
+
+def test_a_browsed_message_has_a_delivery_s_fields_and_its_state():
+    view = MessageView("delayed", "k", 2, ["a"], BORN_MS + 2000, 0, 0, "", record(b"\xff", 5, cost_milli=1500))
+    fields = view_fields(message_view("orders", view))
+    assert (fields["payload_base64"], fields["state"], fields["cost"], fields["throttle_keys"]) == (
+        "/w==",
+        "delayed",
+        1.5,
+        ["a"],
+    )
+    assert fields["due_at"] - fields["enqueued_at"] == timedelta(seconds=2)
+    assert (fields["leased_at"], fields["lease_expires_at"], fields["consumer"]) == (None, None, None)
+    assert "reason" not in fields
+    assert "metadata" not in fields
+
+
+def test_a_browsed_dead_letter_says_where_it_comes_from():
+    packed = record(reason="failed", source_queue="orders", dead_lettered_ms=BORN_MS, metadata=b"m")
+    fields = view_fields(message_view("orders.dlq", MessageView("pending", "k", 1, [], 0, 0, 0, "", packed)))
+    assert (fields["reason"], fields["source_queue"], fields["metadata"]) == ("failed", "orders", "m")

@@ -40,7 +40,13 @@ def test_the_defaults_are_the_documented_ones():
     assert settings.scheduler.visibility_timeout_ms == 30_000
     assert settings.scheduler.consumer_timeout_ms == 15_000
     assert settings.storage.durability == "os"
-    assert settings.limits.max_payload_bytes == 16_777_216
+    assert settings.lua.default_timeout_ms == 10
+    assert settings.lua.default_memory_limit_bytes == 1_048_576
+    assert (settings.lua.circuit_breaker_threshold, settings.lua.circuit_breaker_cooldown_ms) == (3, 10_000)
+    limits = settings.limits
+    assert limits.max_payload_bytes == 16_777_216
+    assert (limits.max_queue_messages, limits.max_queue_bytes, limits.max_key_messages) == (None, None, None)
+    assert (limits.min_free_disk_bytes, limits.dedup_window_ms) == (1_073_741_824, 300_000)
     assert not settings.auth.enabled
     assert settings.dashboard.enabled
     assert settings.dashboard.listen_addr == Address("127.0.0.1", 8555)
@@ -111,6 +117,16 @@ def test_a_bad_value_is_told_with_its_file():
     assert wrong("[server]\nworkers = 0\n") == "fila.toml: [server] workers = 0: should be greater than or equal to 1"
 
 
+def test_a_limit_out_of_bounds_is_told_in_full():
+    assert wrong("[lua]\ndefault_timeout_ms = 5000\n") == (
+        "fila.toml: [lua] default_timeout_ms = 5000: should be less than or equal to 1000"
+    )
+    assert wrong("[limits]\nmax_queue_messages = 'many'\n").startswith(
+        "fila.toml: [limits] max_queue_messages = 'many': should be a valid integer"
+    )
+    assert "did you mean 'max_queue_messages'?" in wrong("[limits]\nmax_queue_message = 5\n")
+
+
 def test_a_bad_value_is_told_with_its_variable(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FILA_SERVER__WORKERS", "many")
     assert wrong("[server]\nworkers = 1\n").startswith("FILA_SERVER__WORKERS=many: should be a valid integer")
@@ -137,6 +153,16 @@ def test_a_bad_value_is_told_with_its_flag(flags: loading.Flags, start: str):
         "[scheduler]\nvisibility_timeout_ms = 0\n",
         "[scheduler]\nconsumer_timeout_ms = 1\n",
         "[limits]\nmax_payload_bytes = -1\n",
+        "[limits]\nmax_queue_messages = 0\n",
+        "[limits]\nmax_queue_bytes = 'much'\n",
+        "[limits]\nmax_key_messages = 9223372036854775808\n",
+        "[limits]\nmin_free_disk_bytes = -1\n",
+        "[limits]\ndedup_window_ms = 0\n",
+        "[lua]\ndefault_timeout_ms = 0\n",
+        "[lua]\ndefault_timeout_ms = 1001\n",
+        "[lua]\ndefault_memory_limit_bytes = 1024\n",
+        "[lua]\ncircuit_breaker_threshold = 0\n",
+        "[lua]\ncircuit_breaker_cooldown_ms = -5\n",
         "[server]\nlisten_addr = 5555\n",
         "[server]\nlisten_addr = 'tcp://127.0.0.1:99999'\n",
         "server = 3\n",

@@ -1,10 +1,17 @@
 """How many workers and shards, and who gets which."""
 
+from dataclasses import fields
+from pathlib import Path
+
+import msgspec
 import pytest
 
+from fila_cluster.config.settings import Limits, Lua, Settings
 from fila_cluster.supervisor import layout
 from fila_cluster.supervisor.failure import CannotStartError
-from fila_cluster.supervisor.layout import Layout, lay_out
+from fila_cluster.supervisor.layout import Layout, lay_out, one_line, worker_settings
+from fila_worker.core.settings import ShardSettings
+from fila_worker.settings import WorkerSettings
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +58,41 @@ def test_every_shard_has_one_worker_and_no_worker_has_two_more_than_another(work
 def test_this_machine_has_cores(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
     assert layout.cores() >= 1
+
+
+# --- what a worker is told --------------------------------------------------------------------------------------------
+
+
+def told(settings: Settings) -> ShardSettings:
+    """What a shard knows after its worker has read its settings."""
+    line = one_line(worker_settings(settings, "worker-0", "ipc://router", Path("data"), [0], 1))
+    return msgspec.json.decode(line, type=WorkerSettings).for_shards()
+
+
+def test_limits_and_hooks_reach_the_shards():
+    limits = Limits(
+        max_payload_bytes=1,
+        max_queue_messages=2,
+        max_queue_bytes=3,
+        max_key_messages=4,
+        min_free_disk_bytes=5,
+        dedup_window_ms=6,
+    )
+    lua = Lua(
+        default_timeout_ms=7,
+        default_memory_limit_bytes=65_536,
+        circuit_breaker_threshold=8,
+        circuit_breaker_cooldown_ms=9,
+    )
+    shard = told(Settings(limits=limits, lua=lua))
+    assert (shard.max_payload_bytes, shard.max_queue_messages, shard.max_queue_bytes) == (1, 2, 3)
+    assert (shard.max_key_messages, shard.min_free_disk_bytes, shard.dedup_window_ms) == (4, 5, 6)
+    assert (shard.lua_timeout_ms, shard.lua_memory_limit_bytes) == (7, 65_536)
+    assert (shard.lua_breaker_threshold, shard.lua_breaker_cooldown_ms) == (8, 9)
+
+
+def test_a_worker_s_defaults_are_those_of_the_shard_and_of_the_configuration():
+    """But for the disk space to be left free: that is the configuration's alone, for a core has no disk."""
+    shard = told(Settings())
+    named = {field.name: getattr(shard, field.name) for field in fields(shard)}
+    assert named == {field.name: field.default for field in fields(ShardSettings)} | {"min_free_disk_bytes": 1024**3}

@@ -1,0 +1,18 @@
+"""``fila-cluster message cancel``."""
+
+import click
+
+from fila_cluster.cli.session import Session
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("message_id", metavar="ID")
+@click.pass_obj
+def command(session: Session, queue: str, message_id: str) -> None:
+    """Remove the message ID from QUEUE. One that is leased stays: that is a failure."""
+    with session.connect() as client:
+        cancelled = client.cancel(queue, message_id)
+    if not cancelled:
+        raise click.ClickException(f"message {message_id} of queue {queue} is leased: only who holds it can end it")
+    session.show({"id": message_id}, f"cancelled {message_id}")

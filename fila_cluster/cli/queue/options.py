@@ -1,0 +1,48 @@
+"""The options of a queue as flags: the same ones for ``create`` and ``update``."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeVar
+
+import click
+
+from fila_cluster.cli.durations import DURATION
+from fila_cluster.cli.scripts import SCRIPT
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SCRIPT: dict[str, Any] = {"type": SCRIPT, "metavar": "SCRIPT"}
+_DURATION: dict[str, Any] = {"type": DURATION, "metavar": "D"}
+_NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
+
+FLAGS: dict[str, dict[str, Any]] = {
+    "on-enqueue": _SCRIPT | {"help": "Lua that defines on_enqueue(msg): how to schedule it. A file, or the text itself."},
+    "on-failure": _SCRIPT | {"help": "Lua that defines on_failure(msg): what a nack means. A file, or the text itself."},
+    "visibility-timeout": _DURATION | {"help": "How long a delivery is leased: 30s, 5m, … Default: the broker's."},
+    "max-attempts": _NUMBER | {"help": "Deliveries before a message is dead-lettered. Default: no limit."},
+    "dead-letter": {
+        "metavar": "X",
+        "help": "Where dead letters go: dlq (the default: NAME.dlq), discard, or the name of another queue.",
+    },
+    "delivery": {
+        "type": click.Choice(["at_least_once", "at_most_once"]),
+        "help": "At most once: removed when delivered, never retried. Default: at_least_once.",
+    },
+    "max-in-flight-per-key": _NUMBER
+    | {"help": "Messages of a fairness key that may be out at a time; 1: strict order. Default: no limit."},
+    "default-ttl": _DURATION | {"help": "How long a message may wait before it expires. Default: for ever."},
+    "idle-expiry": _DURATION | {"help": "Delete the queue when it was idle for so long. Default: never."},
+    "lua-timeout": _DURATION | {"help": "How long one run of a script may take. Default: the broker's."},
+    "lua-memory-limit": _NUMBER | {"help": "Bytes that one run of a script may use. Default: the broker's."},
+}
+
+
+def queue_options(command: F) -> F:
+    """Give a command the options of a queue; those that are left out are None."""
+    flags = [click.option(f"--{name}", **attributes) for name, attributes in FLAGS.items()]
+    return reduce(lambda decorated, flag: flag(decorated), reversed(flags), command)
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were not left out."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,40 @@
+"""Scripts as people give them: a file or the text itself."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from fila_cluster.cli.scripts import SCRIPT
+
+
+def test_a_file_s_text_is_the_script(tmp_path: Path):
+    file = tmp_path / "hook.lua"
+    file.write_text("function on_enqueue(msg) return {} end -- ä", encoding="utf-8")
+    assert SCRIPT.convert(str(file), None, None) == "function on_enqueue(msg) return {} end -- ä"
+
+
+def test_a_file_with_an_unlikely_name_is_a_file_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my hook (old)").write_text("x = 1")
+    assert SCRIPT.convert("my hook (old)", None, None) == "x = 1"
+
+
+@pytest.mark.parametrize(
+    "text", ["function on_enqueue(msg) return {} end", "x = 1", "f()", "x=1\n", "-- " + "long " * 1000, "return (\0)"]
+)
+def test_what_cannot_be_a_name_is_the_script(text: str):
+    assert SCRIPT.convert(text, None, None) == text
+
+
+@pytest.mark.parametrize("text", ["hook.lua", "my hooks/missing.lua", "hooks/missing", "", "x", "/"])
+def test_a_missing_file_is_no_script(text: str):
+    with pytest.raises(click.BadParameter, match="there is no such file, and it is no Lua"):
+        SCRIPT.convert(text, None, None)
+
+
+def test_a_file_that_is_no_text(tmp_path: Path):
+    file = tmp_path / "hook.lua"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(click.BadParameter, match="no UTF-8"):
+        SCRIPT.convert(str(file), None, None)
