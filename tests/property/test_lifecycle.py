@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fila_proto_zmq.commands import Enqueue, Enqueued, Extend, Extended, Unsubscribe, Verb
 from fila_proto_zmq.ids import format_run, parse_id
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import delivery, graveyard, lanes, ledger
+from fila_worker.core import graveyard, lanes, ledger, reading
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness, fences
 
@@ -120,7 +120,9 @@ class Lifecycle(RuleBasedStateMachine):
         known = self.model.known[held.got.id]
         if verb is Verb.ACK:
             known.state = "gone"
-        elif verb is Verb.RELEASE:
+        elif verb is Verb.DEFER and after_ms:
+            known.state, known.due_ms = "delayed", self.harness.now_ms + after_ms
+        elif verb in {Verb.RELEASE, Verb.DEFER}:
             known.state = "pending"
         else:
             self.fail_attempt(known, "boom", dead=verb is Verb.FAIL)
@@ -245,7 +247,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     def payloads_on_disk(self, queue: str) -> set[bytes]:
         shard = self.harness.shard
-        prefixes = {key.lane.prefix for key in shard.queues[queue].keys.values()}
+        prefixes = {lane.prefix for key in shard.queues[queue].keys.values() for lane in key.lanes.values()}
         items = shard.store.scan(b"", b"\xff" * 32, shard.store.families.messages)
         return {record.split(b"\0\0\0\0")[-1] for key, record in items if key[:8] in prefixes}
 
@@ -265,7 +267,7 @@ class TestLifecycle(Lifecycle.TestCase):  # type: ignore[misc,name-defined]
 
     def runTest(self) -> None:  # noqa: N802
         with (
-            patch.object(delivery, "REFILL_MESSAGES", 3),
+            patch.object(reading, "REFILL_MESSAGES", 3),
             patch.object(lanes, "SPILL_AT", 4),
             patch.object(ledger, "FOLD_AFTER_COUNTS", 40),
             patch.object(graveyard, "MESSAGES_MAX", 9),
