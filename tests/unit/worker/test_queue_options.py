@@ -124,7 +124,7 @@ def test_a_new_limit_of_attempts_is_for_the_next_failure(shard: ShardHarness) ->
     assert (shard.counts(), shard.counts("q.dlq")) == ((0, 0, 0), (1, 0, 0))
 
 
-def test_a_message_delivered_at_least_once_is_retried_though_the_queue_has_changed(shard: ShardHarness) -> None:
+def test_a_new_dead_letter_policy_takes_nothing_from_what_is_leased(shard: ShardHarness) -> None:
     shard.enqueue(b"x")
     got = shard.receive()
     update(shard, dead_letter="discard")

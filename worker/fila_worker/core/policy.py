@@ -45,12 +45,12 @@ def decide(queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
     hooks = queue.hooks
     if hooks is None or not hooks.hooks.has_on_enqueue or not hooks.breaker.allows(now_ms):
         return command
-    headers: list[bytes] = []
-    sizes: list[int] = []
-    for envelope in command.envelopes:
-        length = from_bytes(envelope[:4], "big")
-        headers.append(bytes(envelope[4 : 4 + length]))
-        sizes.append(max(0, len(envelope) - 4 - length))
+    envelopes = command.envelopes
+    lengths = [from_bytes(envelope[:4], "big") for envelope in envelopes]
+    headers = [envelope[4 : 4 + length] for envelope, length in zip(envelopes, lengths, strict=True)]
+    sizes = [len(envelope) - 4 - length for envelope, length in zip(envelopes, lengths, strict=True)]
+    if min(sizes, default=0) < 0:  # a malformed one, which will be refused
+        sizes = [max(0, size) for size in sizes]
     decisions = hooks.on_enqueue(headers, sizes, now_ms)
     return _overlaid(command, [NO_CHANGE if type(each) is HookFailed else each for each in decisions])  # type: ignore[misc]
 
