@@ -2,8 +2,9 @@
 
     python benchmarks/hook_throughput.py [--messages 50000] [--rounds 7]
 
-The script reads two headers and returns three fields. Both queues are of one broker, and rounds alternate, so that what else the
-machine does hits both alike. At least 80 % of the rate without a hook must be left.
+The script reads two headers and returns three fields; without it the producer asks for the same. Rounds alternate on one broker,
+so that what else the machine does hits all alike. Headers mostly repeat (a tenant, a plan), and then a decision is recalled; so it
+is measured with headers that all differ, too, where every decision is made. At least 80 % of the rate without a hook must be left.
 """
 
 import argparse
@@ -35,20 +36,25 @@ SHARE_MIN = 0.8
 PAYLOAD = b"x" * 1024
 
 
-def batch(number: int, *, decided: bool) -> list[Message]:
-    """A batch of ten tenants' messages; ``decided``: with the options that the hook would choose."""
+KINDS = ("no hook", "hook, headers repeat", "hook, headers all differ")
+
+
+def batch(number: int, kind: str) -> list[Message]:
+    """A batch of ten tenants' messages; without a hook, with the options that it would choose."""
     messages = []
     for index in range(BATCH):
         tenant = f"tenant-{(number + index) % 10}"
         headers = {"tenant": tenant, "plan": "pro"}
-        options = {"fairness_key": tenant, "weight": 3, "throttle_keys": [f"tenant:{tenant}"]} if decided else {}
+        if kind == "hook, headers all differ":
+            headers["request"] = str(number * BATCH + index)
+        options = {"fairness_key": tenant, "weight": 3, "throttle_keys": [f"tenant:{tenant}"]} if kind == "no hook" else {}
         messages.append(Message(PAYLOAD, headers, **options))  # type: ignore[arg-type]
     return messages
 
 
-async def rate(client: AsyncClient, queue: str, total: int, *, decided: bool) -> float:
+async def rate(client: AsyncClient, queue: str, total: int, kind: str) -> float:
     """Messages a second; the batches are made beforehand."""
-    batches = [batch(number, decided=decided) for number in range(total // BATCH)]
+    batches = [batch(number, kind) for number in range(total // BATCH)]
     start = time.perf_counter()
     waiting: set[asyncio.Task[list[str]]] = set()
     for messages in batches:
@@ -59,16 +65,16 @@ async def rate(client: AsyncClient, queue: str, total: int, *, decided: bool) ->
     return total / (time.perf_counter() - start)
 
 
-async def measure(cluster: OneCluster, total: int, rounds: int, console: Console) -> dict[str, list[float]]:
-    """The rates of all rounds, and the worker's CPU, by kind."""
-    results: dict[str, list[float]] = {"without": [], "with": [], "cpu without": [], "cpu with": []}
+async def measure(cluster: OneCluster, total: int, rounds: int, console: Console) -> dict[str, list[tuple[float, float]]]:
+    """The rate of each round, and the worker's CPU in µs a message, by kind."""
+    results: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     async with AsyncClient(cluster.endpoint, timeout=60) as client:
         for _ in track(range(rounds), "enqueueing", console=console, transient=True):
-            for kind in ("without", "with"):
-                await client.create_queue("measured", on_enqueue=HOOK if kind == "with" else None)
+            for kind in KINDS:
+                await client.create_queue("measured", on_enqueue=None if kind == "no hook" else HOOK)
                 before = cluster.cpu_seconds()["worker"]
-                results[kind].append(await rate(client, "measured", total, decided=kind == "without"))
-                results[f"cpu {kind}"].append((cluster.cpu_seconds()["worker"] - before) / total * 1e6)
+                reached = await rate(client, "measured", total, kind)
+                results[kind].append((reached, (cluster.cpu_seconds()["worker"] - before) / total * 1e6))
                 await client.delete_queue("measured", force=True)
     return results
 
@@ -82,16 +88,18 @@ def main() -> None:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="fila-hooks-") as directory, OneCluster(Path(directory)) as cluster:
         results = asyncio.run(measure(cluster, arguments.messages, arguments.rounds, console))
-    table = Table("enqueue in batches of 100", "median", "min … max", "worker µs a message")
-    for kind in ("without", "with"):
-        rates = results[kind]
-        cpu = statistics.median(results[f"cpu {kind}"])
+    table = Table("enqueue in batches of 100", "median", "min … max", "worker µs a message", "left (median of the rounds)")
+    left = {}
+    for kind in KINDS:
+        rates = [reached for reached, _ in results[kind]]
+        cpu = statistics.median(each for _, each in results[kind])
+        left[kind] = statistics.median(each / other for each, (other, _) in zip(rates, results["no hook"], strict=True))
         span = f"{min(rates):,.0f} … {max(rates):,.0f}"
-        table.add_row(f"{kind} a hook", f"{statistics.median(rates):,.0f}/s", span, f"{cpu:.1f}")
+        table.add_row(kind, f"{statistics.median(rates):,.0f}/s", span, f"{cpu:.1f}", f"{left[kind]:.0%}")
     console.print(table)
-    share = statistics.median(each / other for each, other in zip(results["with"], results["without"], strict=True))
-    console.print(f"the hook leaves {share:.0%} (median of the pairs; at least {SHARE_MIN:.0%})")
-    raise SystemExit(0 if share >= SHARE_MIN else 1)
+    good = left["hook, headers repeat"] >= SHARE_MIN
+    console.print(f"the hook leaves {left['hook, headers repeat']:.0%} (at least {SHARE_MIN:.0%})")
+    raise SystemExit(0 if good else 1)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ from fila_proto_zmq.errors import FilaError, QueueNotFoundError, RateLimitedErro
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import bucket_limit
 from fila_router.core.token_bank import TokenBank
-from fila_worker.core import quotas
+from fila_worker.core import namespaces
 from tests.support.shard import ShardHarness
 
 LIMIT = "namespace:ns:max_enqueues_per_minute"
 BUCKET = "\0ns"
-MICRO = quotas.MICRO
+MICRO = namespaces.MICRO
 
 
 class Namespace:
@@ -142,7 +142,7 @@ def test_a_new_session_asks_again_and_forgets_what_was_granted() -> None:
 def test_a_silent_bank_is_an_error_that_says_to_try_again() -> None:
     shard = Namespace()
     requests = [shard.offer(b"0"), shard.offer(b"1")]
-    shard.harness.pass_time(quotas.WAIT_MS_MAX - 1)
+    shard.harness.pass_time(namespaces.WAIT_MS_MAX - 1)
     assert shard.harness.late == {}
     shard.harness.pass_time(1)
     assert all(isinstance(shard.answer(request), ShardUnavailableError) for request in requests)

@@ -62,7 +62,7 @@ def enqueue(shard: "State", call: "Call", command: Enqueue) -> Enqueued | None:
             f"{len(command.envelopes)} messages in one frame: send at most {FRAME_MESSAGES_MAX}, in several frames"
         )
     quotas.refuse_if_disk_is_full(shard)
-    if not shard.quotas.admit(shard, call, command):
+    if not shard.namespaces.admit(call, command, shard.runtime.limits):
         return None
     return _take_in(shard, queue, command, call.now_ms)
 

@@ -1,30 +1,19 @@
-"""How much may come in: the limits of queues and keys, of the disk, and the rates of namespaces.
+"""How much there may be: the limits of queues and keys, and of the disk.
 
-What is in a queue can be counted here. A namespace's rate holds over the whole cluster, so its enqueues draw on a bucket of
-the bank like throttled deliveries do: an enqueue waits, for a moment, until the bank has said how many of its messages it may
-store. Those it may not are refused with the time after which it may.
+All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.namespaces`).
 """
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from fila_proto_zmq.commands import Enqueue, Grant, TokenWant
-from fila_proto_zmq.errors import FilaError, OverloadedError, RateLimitedError, ShardUnavailableError
+from fila_proto_zmq.commands import Enqueue
+from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.record import FIXED_BYTES
-from fila_proto_zmq.runtime_config import quota_bucket
-from fila_worker.core import enqueueing, graveyard
-from fila_worker.core.effects import Call, answer
+from fila_worker.core import graveyard
 
 if TYPE_CHECKING:
     from fila_worker.core.fairness import FairnessKey
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
-
-MICRO: Final = 1_000_000
-"""A message takes one token."""
-
-WAIT_MS_MAX: Final = 4000
-"""How long an enqueue waits for the bank's word: just below the usual timeout of a client."""
 
 RETRY_MS: Final = 1000
 """When to try again if nothing says when there will be room."""
@@ -32,9 +21,6 @@ RETRY_MS: Final = 1000
 RETRY_MS_MAX: Final = 30_000
 DRAIN_SPAN_MS: Final = 1000
 """The rate at which a queue drains is looked at over spans of this length."""
-
-
-# --- what is there ----------------------------------------------------------------------------------------------------
 
 
 def refuse_if_disk_is_full(shard: "State") -> None:
@@ -106,117 +92,3 @@ def _room_in_ms(queue: "Queue", now_ms: int) -> int:
             rate = (left - left_by_then) / (now_ms - since_ms)
         queue.drain = (now_ms, left, rate)
     return min(RETRY_MS_MAX, max(1, round(1 / rate))) if rate else RETRY_MS
-
-
-# --- the rates of namespaces ------------------------------------------------------------------------------------------
-
-
-class _Quota:
-    """The bucket of one namespace, as this shard has it, and the enqueues that wait for the bank's word."""
-
-    def __init__(self) -> None:
-        self.granted = self.consumed = self.returned = 0
-        self.waiting: deque[tuple[Call, Enqueue]] = deque()
-
-    @property
-    def messages(self) -> int:
-        """How many messages may be stored."""
-        return (self.granted - self.consumed - self.returned) // MICRO
-
-    def want(self, bucket: str) -> TokenWant:
-        """What the bank is asked for."""
-        most = sum(len(command.envelopes) for _, command in self.waiting) * MICRO
-        return TokenWant([bucket], min(most, (self.messages + 1) * MICRO), most, self.consumed, self.returned)
-
-
-class Quotas:
-    """All namespaces with a rate that this shard takes messages for."""
-
-    def __init__(self) -> None:
-        self._quotas: dict[str, _Quota] = {}
-        self._changed: set[str] = set()
-
-    def admit(self, shard: "State", call: Call, command: Enqueue) -> bool:
-        """Whether the enqueue may go on now; if not, it is answered later."""
-        namespace, slash, _ = call.queue.partition("/")
-        bucket = quota_bucket(namespace)
-        if not slash or bucket not in shard.runtime.limits:
-            return True
-        quota = self._quotas.setdefault(bucket, _Quota())
-        self._changed.add(bucket)
-        count = len(command.envelopes)
-        if not quota.waiting and quota.messages >= count:
-            quota.consumed += count * MICRO
-            return True
-        quota.waiting.append((call, command))
-        return False
-
-    def granted(self, shard: "State", grant: Grant) -> None:
-        """The bank's word: go on with what it allows, refuse what it does not."""
-        bucket = grant.keys[0]
-        quota = self._quotas.get(bucket)
-        if quota is None:
-            return
-        quota.granted = max(quota.granted, grant.granted)
-        self._changed.add(bucket)
-        while quota.waiting and quota.messages >= len(quota.waiting[0][1].envelopes):
-            _go_on(shard, quota, len(quota.waiting[0][1].envelopes), 0)
-        while quota.waiting and grant.wait_ms:
-            _go_on(shard, quota, quota.messages, grant.wait_ms)
-
-    def follow(self, shard: "State", now_ms: int) -> None:
-        """The config changed: what has no limit any more goes on."""
-        for bucket, quota in self._quotas.items():
-            while bucket not in shard.runtime.limits and quota.waiting:
-                call, command = quota.waiting.popleft()
-                enqueueing.enqueue_held(shard, call, command, len(command.envelopes), None)
-
-    def wants(self) -> list[TokenWant]:
-        """What to tell the bank at the end of a turn; what nobody needs goes back."""
-        wants = []
-        for bucket in sorted(self._changed):
-            quota = self._quotas[bucket]
-            if not quota.waiting:
-                quota.returned = quota.granted - quota.consumed
-            wants.append(quota.want(bucket))
-        self._changed.clear()
-        return wants
-
-    def new_session(self) -> None:
-        """The bank starts anew with this shard."""
-        for bucket, quota in self._quotas.items():
-            quota.granted = quota.consumed = quota.returned = 0
-            if quota.waiting:
-                self._changed.add(bucket)
-
-    def give_up(self, shard: "State", now_ms: int) -> None:
-        """Refuse what has waited for too long: the bank does not answer."""
-        for quota in self._quotas.values():
-            while quota.waiting and quota.waiting[0][0].now_ms + WAIT_MS_MAX <= now_ms:
-                call, command = quota.waiting.popleft()
-                silent = ShardUnavailableError(
-                    f"no word on the quota of {call.queue!r}: the router does not answer; try again",
-                    details={"refused": True},
-                )
-                shard.effects.append(answer(call, command, silent))
-
-    def next_due(self) -> int | None:
-        """When the first enqueue has waited for too long, Unix ms."""
-        times = [quota.waiting[0][0].now_ms + WAIT_MS_MAX for quota in self._quotas.values() if quota.waiting]
-        return min(times, default=None)
-
-
-def _go_on(shard: "State", quota: _Quota, count: int, wait_ms: int) -> None:
-    call, command = quota.waiting.popleft()
-    quota.consumed += count * MICRO
-    enqueueing.enqueue_held(shard, call, command, count, _rate_limited(call.queue, wait_ms) if wait_ms else None)
-
-
-def _rate_limited(queue: str, wait_ms: int) -> FilaError:
-    namespace = queue.partition("/")[0]
-    return RateLimitedError(
-        f"namespace {namespace!r} is over its quota (namespace:{namespace}:max_enqueues_per_minute): "
-        f"try again in {wait_ms / 1000:g} s",
-        retry_after=wait_ms / 1000,
-        details={"namespace": namespace},
-    )

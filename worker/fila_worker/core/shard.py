@@ -15,7 +15,7 @@ Reads see only what is committed. A verb that has to read therefore calls :meth:
 what the turn has written so far, at a point where what was written is whole.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from fila_proto_zmq.commands import (
@@ -68,6 +68,7 @@ from fila_worker.core import (
 )
 from fila_worker.core.config import put_config, set_config
 from fila_worker.core.effects import Call, Effect, Post, answer
+from fila_worker.core.namespaces import Verdict
 from fila_worker.core.state import State
 
 Verb: TypeAlias = Callable[[State, Call, Any], Reply | None]
@@ -112,12 +113,12 @@ class Shard(State):
         self.wake(self.throttling.granted(grants, now_ms), now_ms)
         if grants.session == self.throttling.session:
             for grant in grants.grants:
-                self.quotas.granted(self, grant)
+                self._go_on(self.namespaces.granted(grant))
 
     def new_session(self, now_ms: int) -> None:
         """The router knows this shard anew: tokens held are void, and what is wanted is asked for again."""
         self.throttling.new_session(self.throttling.session + 1)
-        self.quotas.new_session()
+        self.namespaces.new_session()
 
     @property
     def config_version(self) -> int:
@@ -131,11 +132,18 @@ class Shard(State):
 
     def set_config(self, command: SetConfig, now_ms: int) -> ConfigChange:
         """Judge and number a change of the runtime config; on shard 0 only. Raises :class:`InvalidConfigError`."""
-        return set_config(self, command, now_ms)
+        change = set_config(self, command, now_ms)
+        self._go_on(self.namespaces.follow(self.runtime.limits))
+        return change
 
     def put_config(self, version: int, changes: Mapping[str, str | None], whole: bool, now_ms: int) -> None:
         """Take over a change of the runtime config."""
         put_config(self, version, changes, whole=whole, now_ms=now_ms)
+        self._go_on(self.namespaces.follow(self.runtime.limits))
+
+    def _go_on(self, verdicts: Iterable[Verdict]) -> None:
+        for verdict in verdicts:
+            enqueueing.enqueue_held(self, *verdict)
 
     def parks(self) -> dict[str, int]:
         """The throttle keys that deliver nothing, with the times until when, Unix ms."""
@@ -153,7 +161,8 @@ class Shard(State):
         consuming.drop_lost(self, now_ms)
         self.unpark(now_ms)
         self.throttling.let_go(now_ms)
-        self.quotas.give_up(self, now_ms)
+        for call, command, error in self.namespaces.overdue(now_ms):
+            self.effects.append(answer(call, command, error))
         appointments.give_up(self, now_ms)
 
     def deliver(self, now_ms: int) -> None:
@@ -165,7 +174,7 @@ class Shard(State):
 
     def _ask_the_bank(self, now_ms: int) -> None:
         self.unblock(self.throttling.settle(now_ms))
-        wants = self.throttling.repeat(now_ms) + self.throttling.wants(now_ms) + self.quotas.wants()
+        wants = self.throttling.repeat(now_ms) + self.throttling.wants(now_ms) + self.namespaces.wants()
         if wants:
             self.effects.append(Post(Tokens(self.index, self.throttling.session, wants)))
 
@@ -184,7 +193,7 @@ class Shard(State):
             return 0
         times = (
             self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline(), self.throttling.next_due(),
-            self.quotas.next_due(), self.outbox.next_due(), appointments.next_due(self),
+            self.namespaces.next_due(), self.outbox.next_due(), appointments.next_due(self),
         )  # fmt: skip
         due = min((time for time in times if time is not None), default=None)
         return None if due is None else max(0, due - now_ms)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from fila_proto_zmq.commands import Command, CreateQueue, Park, UpdateQueue
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.bookmarks import Bookmarks
-from fila_worker.core.config import RuntimeConfig
 from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.fairness import FairnessKey
@@ -22,9 +21,10 @@ from fila_worker.core.keys import FIRST_PLACE, pack_u32
 from fila_worker.core.lanes import ENTRY_BYTES, SPILL_AT, Lane, held_bytes
 from fila_worker.core.leases import LeaseBook
 from fila_worker.core.ledger import Counters, Ledger
+from fila_worker.core.namespaces import Namespaces
 from fila_worker.core.outbox import Outbox
 from fila_worker.core.queues import IDLE_LANES_MAX, USED_SAVE_MS, Queue
-from fila_worker.core.quotas import Quotas
+from fila_worker.core.runtime import RuntimeConfig
 from fila_worker.core.schedule import Schedule
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Store
@@ -55,7 +55,7 @@ class State:
         self.consumers = Consumers(settings.consumer_timeout_ms)
         self.schedule = Schedule(store)
         self.throttling = Throttling(epoch << 20, shards)
-        self.quotas = Quotas()
+        self.namespaces = Namespaces()
         self.runtime = RuntimeConfig(store.families)
         self.outbox = Outbox(index, store.families)
         self.bookmarks = Bookmarks()
