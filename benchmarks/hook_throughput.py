@@ -88,14 +88,14 @@ def main() -> None:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="fila-hooks-") as directory, OneCluster(Path(directory)) as cluster:
         results = asyncio.run(measure(cluster, arguments.messages, arguments.rounds, console))
-    table = Table("enqueue in batches of 100", "median", "min … max", "worker µs a message", "left (median of the rounds)")
+    table = Table("batches of 100", "median", "min … max", "worker CPU", "left")
     left = {}
     for kind in KINDS:
         rates = [reached for reached, _ in results[kind]]
         cpu = statistics.median(each for _, each in results[kind])
         left[kind] = statistics.median(each / other for each, (other, _) in zip(rates, results["no hook"], strict=True))
         span = f"{min(rates):,.0f} … {max(rates):,.0f}"
-        table.add_row(kind, f"{statistics.median(rates):,.0f}/s", span, f"{cpu:.1f}", f"{left[kind]:.0%}")
+        table.add_row(kind, f"{statistics.median(rates):,.0f}/s", span, f"{cpu:.1f} µs", f"{left[kind]:.0%}")
     console.print(table)
     good = left["hook, headers repeat"] >= SHARE_MIN
     console.print(f"the hook leaves {left['hook, headers repeat']:.0%} (at least {SHARE_MIN:.0%})")

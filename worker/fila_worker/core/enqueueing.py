@@ -155,8 +155,7 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Ite
             lane.changed = True
             changed.append(lane)
         line = lane.line
-        last = line[-1][0] if line else lane.end if lane.active else lane.floor
-        if lane.tail is None and buffered < room and message_key > last:
+        if lane.tail is None and buffered < room and message_key > (line[-1][0] if line else lane.floor):
             line.append((message_key, record))
             buffered += size + RECORD_BYTES
             if not lane.active:

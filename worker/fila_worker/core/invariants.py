@@ -63,6 +63,8 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     in_line = sorted(in_memory + [key for key in beyond if key not in lane.leased])
     _expect(f"{name}: pending", in_line, [key for key in on_disk if key not in lane.leased])
     _expect(f"{name}: line in order", list(lane.line), sorted(lane.line, key=lambda entry: entry[0]))
+    behind = [key for key, _ in lane.returned if not lane.line or key > lane.line[-1][0]]
+    _expect(f"{name}: returned, and behind the line", behind, [])
     _expect(f"{name}: active", lane.active, lane.pending > 0)
     _expect(f"{name}: blocked", lane.blocked, lane.throttle is not None and lane in lane.throttle.waiting)
     head = lane.peek()

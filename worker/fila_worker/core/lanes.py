@@ -54,7 +54,8 @@ class Lane:
     """One line of messages.
 
     Invariants: ``stored`` counts the lane's keys in the ``messages`` family, and ``leased`` is a part of them; each of the
-    others is in exactly one of ``line``, ``returned`` and the range from ``tail``.
+    others is in exactly one of ``line``, ``returned`` and the range from ``tail``. What is in ``returned`` comes before the last
+    message of ``line``: so a message behind that one is behind all that is in memory.
     """
 
     __slots__ = (
@@ -170,6 +171,8 @@ class Lane:
         if out_of_order:
             self.returned = [entry for entry in self.returned if entry[0] not in keys]
             heapify(self.returned)
+        if self.returned and (not self.line or max(self.returned) > self.line[-1]):
+            self.line, self.returned = deque(self.buffered()), []
         return removed + out_of_order
 
     def _cut_few(self, keys: Iterable[bytes]) -> list[Entry]:
