@@ -37,7 +37,11 @@ class Steps(Protocol[R_co]):
 
 
 class Redriving:
-    """One ``redrive``; its result is how many messages went back."""
+    """One ``redrive``; its result is how many messages went back.
+
+    Of all (``count`` 0) it is over when as many went as there were at the first step: what comes back because its queue is gone, or
+    dies again meanwhile, does not keep it going.
+    """
 
     def __init__(self, dlq: Any, count: Any, fairness_key: Any) -> None:
         self.result = 0
@@ -55,8 +59,10 @@ class Redriving:
 
     def answered(self, redriven: commands.Redriven) -> None:
         """Count a step."""
+        if not self._count:
+            self._count = redriven.count + redriven.remaining
         self.result += redriven.count
-        self._over = redriven.count == 0 or redriven.remaining == 0 or self.result == self._count
+        self._over = redriven.count == 0 or redriven.remaining == 0 or self.result >= self._count
 
 
 class Purging:

@@ -123,7 +123,8 @@ class NaiveScheduler:
         rounds = (self.turns - key.last_turn) // others if others else 1 << 60
         key.credit = min(0, key.credit + rounds * key.weight * MILLI)
         key.joined_turn = self.turns
-        (self.again if key.last_turn >= self.busy_turn else self.fresh).append(key)
+        busy = self.this_round or self.next_round or self.owing
+        (self.again if busy and key.last_turn >= self.busy_turn else self.fresh).append(key)
 
     def stir(self, key: Key) -> None:
         """Something else changed that decides whether a key may deliver."""

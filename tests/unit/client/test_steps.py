@@ -42,6 +42,12 @@ def test_what_cannot_be_removed_does_not_keep_it_going():
     walk(Purging("q", None), Purged(0, 3))
 
 
+def test_what_comes_back_does_not_keep_redriving_going():
+    redriving = Redriving("q.dlq", 0, None)
+    walk(redriving, Redriven(1000, 500), Redriven(500, 1000))
+    assert redriving.result == 1500
+
+
 def test_redriving_counts_what_went():
     redriving = Redriving("q.dlq", 0, None)
     walk(redriving, Redriven(1000, 10), Redriven(10, 0))

@@ -185,7 +185,7 @@ class Ring:
         self.fresh: OrderedDict[FairnessKey, None] = OrderedDict()
         """Keys that became active and had no turn since."""
         self.again: OrderedDict[FairnessKey, None] = OrderedDict()
-        """Like ``fresh``, but no busy key had a turn since their last one: they are fresh when one has."""
+        """Like ``fresh``, but no busy key had a turn since their last one, and there are some: they are fresh when one has."""
         self.current: FairnessKey | None = None
         """The key whose turn is in progress."""
         self._busy: deque[FairnessKey] = deque()
@@ -219,7 +219,8 @@ class Ring:
         if key.credit < 0:
             self._forgive(key)
         key.joined_turn = self._turns
-        (self.again if key.last_turn >= self._busy_turn else self.fresh)[key] = None
+        others = len(self._busy) > self._gone or self._owing
+        (self.again if others and key.last_turn >= self._busy_turn else self.fresh)[key] = None
 
     def rejoin(self, key: FairnessKey) -> None:
         """A key that waited for tokens or for a settlement may go on: it has no more than one turn a round by that."""
