@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
-from fila_proto_zmq.commands import Enqueue, Grants, Park, QueueOptions, Subscribe, Tokens, Verb
+from fila_proto_zmq.commands import Enqueue, Grants, Park, Subscribe, Tokens, Verb
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import all_limits, bucket_limit, buckets_of, changes_for
 from fila_router.core.token_bank import TokenBank
@@ -250,8 +250,3 @@ def worst_excess(deliveries: list[Delivery], key: str, rate: float) -> float:
         level = max(0.0, level - rate * (now_ms - since_ms) / 1000) + cost
         since_ms, worst = now_ms, max(worst, level)
     return worst
-
-
-def options(**given: object) -> QueueOptions:
-    """Queue options."""
-    return QueueOptions(**given)  # type: ignore[arg-type]

@@ -322,6 +322,6 @@ class NaiveScheduler:
         self.this_round, self.next_round, self.current, self.turns, self.busy_turn = [], [], None, 0, 0
         for name, throttles in self.lanes:
             key = self.keys[name]
-            if any(m.lane == (name, throttles) and m.state == "pending" for m in self.messages):
-                if key not in self.ring() and self.deliverable(key):
-                    self.join(key)
+            pending = any(m.lane == (name, throttles) and m.state == "pending" for m in self.messages)
+            if pending and key not in self.ring() and self.deliverable(key):
+                self.join(key)

@@ -61,7 +61,7 @@ def test_what_a_message_costs_beyond_its_turn_is_owed(shard: ShardHarness) -> No
     assert keys_served(shard, 14) == "abbbbabbbabbba"
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(
     keys=st.lists(
         st.tuples(st.integers(1, 3), st.lists(st.sampled_from([0.5, 1, 1.7, 4, 9]), min_size=1, max_size=4)),
@@ -74,12 +74,13 @@ def test_every_window_is_shared_by_weight_in_units_of_cost(keys: list[tuple[int,
     shard.create()
     total, window = sum(weight for weight, _ in keys), 20 * sum(weight for weight, _ in keys)
     for name, (weight, costs) in enumerate(keys):
-        columns = [round(1000 * costs[index % len(costs)]) for index in range(2000)]
+        columns = [round(1000 * costs[index % len(costs)]) for index in range(900)]
         shard.ask(Enqueue([EMPTY] * len(columns), str(name), weight, cost_milli=columns))
     order: list[tuple[str, float]] = []
     while sum(cost for _, cost in order) < 2.5 * window:
         order += [(each.key, cost_of(each)) for each in serve(shard, 100)]
     assert min(key.pending for key in shard.stats().keys) > 0, "all keys are backlogged"
+    dearest = max(cost for _, costs in keys for cost in costs)
     for start in range(0, len(order), 17):
         spent: Counter[str] = Counter()
         for name, cost in order[start:]:
@@ -88,9 +89,9 @@ def test_every_window_is_shared_by_weight_in_units_of_cost(keys: list[tuple[int,
                 break
         else:
             break
-        for name, (weight, costs) in enumerate(keys):
+        for name, (weight, _) in enumerate(keys):
             entitled = sum(spent.values()) * weight / total
-            assert abs(spent[str(name)] - entitled) <= max(0.05 * entitled, weight + max(costs)), (name, spent)
+            assert abs(spent[str(name)] - entitled) <= max(0.05 * entitled, weight + dearest), (name, spent)
 
 
 # --- debts ------------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ def test_a_lower_weight_is_heeded_by_a_key_that_owes(shard: ShardHarness) -> Non
     assert keys_served(shard, 20)[0] == "a"
     enqueue(shard, "a", 1, weight=1)
     served = keys_served(shard, 150)
-    assert served.lstrip("b").startswith("abababab")
+    assert "babababab" in served, "once it has paid"
 
 
 def test_a_debtor_may_be_paused_and_purged_without_a_trace(shard: ShardHarness) -> None:

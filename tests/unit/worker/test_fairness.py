@@ -4,7 +4,8 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, QueueOptions
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.fairness import FairnessKey, Ring
+from fila_worker.core.fairness import Ring
+from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.queues import Queue
 from tests.support.shard import ShardHarness
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import QueueOptions, Verb
 from fila_worker.core import lanes, state
-from fila_worker.core.fairness import FairnessKey
+from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.keys import pack_place
 from fila_worker.core.lanes import Lane
 from fila_worker.core.queues import Queue

@@ -4,18 +4,8 @@ from collections import Counter
 
 import pytest
 
-from tests.support.cluster_of_shards import ClusterOfShards, Delivery, worst_excess
-
-RATE, BURST = 100, 10
-
-
-def cluster_of(count: int = 1, **options: float) -> ClusterOfShards:
-    """Shards with a queue each, and a limit on the throttle key ``t``."""
-    cluster = ClusterOfShards(count, **options)  # type: ignore[arg-type]
-    for shard in range(count):
-        cluster.create(shard)
-    cluster.limit("t", RATE, BURST)
-    return cluster
+from tests.support.cluster_of_shards import Delivery, worst_excess
+from tests.unit.worker.throttled import BURST, RATE, cluster_of
 
 
 def keys_of(deliveries: list[Delivery]) -> Counter[str]:
@@ -32,7 +22,7 @@ def assert_limit_is_held_and_used(deliveries: list[Delivery], span_ms: int, rate
 
 
 def test_a_full_bucket_goes_out_at_once_then_the_rate() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.enqueue(0, 1000, "t")
     cluster.consume(0)
     assert len(cluster.run(10)) in {BURST, BURST + 1}
@@ -41,7 +31,7 @@ def test_a_full_bucket_goes_out_at_once_then_the_rate() -> None:
 
 
 def test_a_throttle_key_without_a_rate_limits_nothing() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.enqueue(0, 1000, "other")
     cluster.consume(0)
     cluster.run(1)
@@ -70,7 +60,7 @@ def test_a_lone_shard_gets_all_of_a_limit_that_others_leave() -> None:
 
 
 def test_costs_are_charged_to_a_thousandth() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.enqueue(0, 3000, "t", cost_milli=250)
     cluster.consume(0)
     assert_limit_is_held_and_used(cluster.run(5000), 5000)
@@ -78,7 +68,7 @@ def test_costs_are_charged_to_a_thousandth() -> None:
 
 
 def test_a_cost_above_the_burst_waits_for_a_full_bucket_and_leaves_it_in_debt() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.enqueue(0, 2, "t", cost_milli=30_000)
     cluster.enqueue(0, 5, "t")
     cluster.consume(0)
@@ -89,7 +79,7 @@ def test_a_cost_above_the_burst_waits_for_a_full_bucket_and_leaves_it_in_debt() 
 
 
 def test_limits_of_several_keys_are_charged_together_or_not_at_all() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.limit("slow", 10, 1)
     cluster.enqueue(0, 1000, "slow t slow", key="both")
     cluster.enqueue(0, 1000, "t", key="one")
@@ -100,7 +90,7 @@ def test_limits_of_several_keys_are_charged_together_or_not_at_all() -> None:
 
 
 def test_a_limit_of_zero_lets_nothing_through_but_the_burst() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.limit("zero", 0, 3)
     cluster.enqueue(0, 10, "zero")
     cluster.consume(0)
@@ -111,7 +101,7 @@ def test_a_limit_of_zero_lets_nothing_through_but_the_burst() -> None:
 
 
 def test_a_throttled_message_blocks_nobody_else_of_its_fairness_key() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.limit("closed", 0, 1)
     for throttles in ("closed", "t", "", "t closed"):
         cluster.enqueue(0, 5, throttles)
@@ -121,7 +111,7 @@ def test_a_throttled_message_blocks_nobody_else_of_its_fairness_key() -> None:
 
 
 def test_throttled_messages_cost_their_key_no_share_of_the_others() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.limit("closed", 0, 1)
     cluster.enqueue(0, 500, "closed", key="a")
     for key in "ab":
@@ -132,7 +122,7 @@ def test_throttled_messages_cost_their_key_no_share_of_the_others() -> None:
 
 @pytest.mark.parametrize("weights", [(1, 1), (1, 3), (2, 5)])
 def test_keys_that_wait_for_the_same_tokens_share_them_by_weight(weights: tuple[int, int]) -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     for key, weight in zip("ab", weights, strict=True):
         cluster.enqueue(0, 1000, "t", key=key, weight=weight)
     cluster.consume(0)
@@ -144,7 +134,7 @@ def test_keys_that_wait_for_the_same_tokens_share_them_by_weight(weights: tuple[
 
 @pytest.mark.parametrize("weights", [(1, 1), (1, 3), (5, 2)])
 def test_so_do_keys_of_different_queues(weights: tuple[int, int]) -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.create(0, "p")
     for queue, weight in zip("pq", weights, strict=True):
         cluster.enqueue(0, 1000, "t", queue=queue, weight=weight)
@@ -157,7 +147,7 @@ def test_so_do_keys_of_different_queues(weights: tuple[int, int]) -> None:
 
 
 def test_what_a_key_used_while_nobody_else_waited_is_not_held_against_it() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     cluster.enqueue(0, 5000, "t", key="a")
     cluster.consume(0)
     cluster.run(5000)
@@ -167,7 +157,7 @@ def test_what_a_key_used_while_nobody_else_waited_is_not_held_against_it() -> No
 
 
 def test_a_key_beside_busy_ones_without_a_throttle_gets_its_tokens() -> None:
-    cluster = cluster_of()
+    cluster = cluster_of(1)
     for key in "xyz":
         cluster.enqueue(0, 9000, key=key)
     cluster.enqueue(0, 1000, "t", key="a")

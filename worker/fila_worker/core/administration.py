@@ -34,7 +34,7 @@ from fila_worker.core.removal import remove
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
-    from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.state import State
 
 

@@ -19,7 +19,7 @@ from fila_worker.core.keys import FIRST_PLACE, after
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
-    from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue

@@ -19,7 +19,7 @@ from fila_worker.core.reading import next_entry
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
-    from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.state import State
 

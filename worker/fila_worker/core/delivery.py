@@ -15,13 +15,13 @@ from fila_worker.core import dead_letters
 from fila_worker.core.consumers import Demand, Subscription
 from fila_worker.core.delays import too_old
 from fila_worker.core.effects import Push, answer
-from fila_worker.core.fairness import MILLI
+from fila_worker.core.fairness_key import MILLI
 from fila_worker.core.lanes import ENTRY_BYTES
 from fila_worker.core.leases import Lease
 from fila_worker.core.reading import head, next_entry
 
 if TYPE_CHECKING:
-    from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Member
     from fila_worker.core.queues import Queue

@@ -13,7 +13,7 @@ from fila_worker.core.lanes import held_bytes
 from fila_worker.core.schedule import Kind
 
 if TYPE_CHECKING:
-    from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
     from fila_worker.core.shard import Shard
@@ -142,8 +142,9 @@ def _check_throttle(shard: "Shard", throttle: "Throttle", lanes: "list[Lane]") -
     for lane in lanes:
         if lane.tokens < 0:
             raise InvariantBroken(f"lane {lane.id} spent {-lane.tokens} millionths of a token more than it was dealt")
-    noticed = {lane for _, _, lane in shard.throttling._holds}
-    _expect(f"{name}: held and never given back", set(throttle.holders) - noticed, set())
+    noticed = [lane for due_ms, _, lane in shard.throttling._holds if lane.look_ms == due_ms]
+    _expect(f"{name}: held and never given back", set(throttle.holders) - set(noticed), set())
+    _expect(f"{name}: looked at more than once", len(noticed), len(set(noticed)))
     if throttle.waiting and not _will_be_woken(shard, throttle):
         raise InvariantBroken(f"{name}: {len(throttle.waiting)} lanes wait, and nobody asks for their tokens")
 

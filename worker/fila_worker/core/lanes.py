@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from fila_worker.core.keys import LAST, after, pack_u64
 
 if TYPE_CHECKING:
-    from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.throttle import Throttle
 
 Entry: TypeAlias = tuple[bytes, bytes | None]
@@ -70,6 +70,7 @@ class Lane:
         "key",
         "leased",
         "line",
+        "look_ms",
         "need",
         "prefix",
         "recorded",
@@ -100,6 +101,8 @@ class Lane:
         """What is left of its turn among the lanes that wait for the same tokens, in millionths of a token."""
         self.tokens = self.tokens_ms = 0
         """What it may spend, in millionths of a token, and when it last got or spent some."""
+        self.look_ms: int | None = None
+        """When somebody will see whether they lie idle."""
         self.need = 0
         """What its first message takes, as of when it had to wait."""
         self.prefix = pack_u64(lane_id)

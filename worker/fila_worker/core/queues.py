@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
-from fila_worker.core.fairness import FairnessKey, Ring
+from fila_worker.core.fairness import Ring
+from fila_worker.core.fairness_key import FairnessKey
 
 if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks

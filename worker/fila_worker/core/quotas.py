@@ -11,7 +11,7 @@ from fila_proto_zmq.record import FIXED_BYTES
 from fila_worker.core import graveyard
 
 if TYPE_CHECKING:
-    from fila_worker.core.fairness import FairnessKey
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 

@@ -14,7 +14,7 @@ from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.bookmarks import Bookmarks
 from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Call, Effect, Post
-from fila_worker.core.fairness import FairnessKey
+from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.graveyard import Graveyard
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.keys import FIRST_PLACE, pack_u32

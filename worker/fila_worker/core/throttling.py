@@ -70,7 +70,7 @@ class Throttling:
         """Throttles without lanes, the one that was left first in front."""
         self._parked: list[tuple[int, tuple[str, ...]]] = []
         self._holds: list[tuple[int, int, Lane]] = []
-        """When to look at what lanes hold; an entry may be too early, or stale."""
+        """When to look at what lanes hold: one entry for each that does, or did a moment ago; it may be too early."""
         self._repeats: list[tuple[int, int, Throttle]] = []
         """When to repeat what was told; an entry whose time is not its throttle's ``news_due_ms`` is stale."""
         self._changed: dict[Throttle, None] = {}
@@ -153,18 +153,20 @@ class Throttling:
         lanes = throttle.deal()
         for lane in lanes:
             lane.tokens_ms = now_ms
-            self._look_again(lane, now_ms + HOLD_MS)
+            if lane.look_ms is None:
+                self._look_again(lane, now_ms + HOLD_MS)
         return lanes
 
     def _look_again(self, lane: "Lane", due_ms: int) -> None:
         self._entries += 1
+        lane.look_ms = due_ms
         heappush(self._holds, (due_ms, self._entries, lane))
 
     def let_go(self, now_ms: int) -> None:
         """Take back tokens that lay idle."""
         while self._holds and self._holds[0][0] <= now_ms:
             _, _, lane = heappop(self._holds)
-            throttle = lane.throttle
+            lane.look_ms, throttle = None, lane.throttle
             if throttle is None or not lane.tokens:
                 continue
             idle_ms = now_ms - lane.tokens_ms

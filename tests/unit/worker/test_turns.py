@@ -1,0 +1,102 @@
+"""A turn is bounded, whatever there is to look at, and what it did not reach is not forgotten."""
+
+from collections import Counter
+
+from fila_proto_zmq.commands import Enqueue, Pause, Receive
+from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.effects import Call
+from fila_worker.core.settings import ShardSettings
+from tests.support.shard import ShardHarness
+
+PATIENT = ShardSettings(consumer_timeout_ms=1 << 40)
+EMPTY = seal_envelope(b"")
+
+
+def patient() -> ShardHarness:
+    harness = ShardHarness(settings=PATIENT, checked=False)
+    harness.create()
+    return harness
+
+
+def enqueue(shard: ShardHarness, count: int, queue: str = "q", **columns: object) -> None:
+    shard.ask(Enqueue([EMPTY] * count, **columns), queue, b"producer")  # type: ignore[arg-type]
+
+
+def test_a_receive_that_does_not_wait_is_not_turned_away_because_another_queue_is_busy() -> None:
+    shard = patient()
+    shard.create("quiet")
+    for _ in range(10):
+        enqueue(shard, 1000)
+    enqueue(shard, 1, "quiet")
+    shard.subscribe(50_000, client=b"greedy")
+    request = shard.send(Receive(1, 0), "quiet")
+    while request not in shard.late:
+        assert shard.shard.next_due(shard.now_ms) == 0
+        shard.turn()
+    assert shard.late[request].batches != []  # type: ignore[union-attr]
+    assert shard.counts()[0] > 0, "the busy queue has more to deliver"
+
+
+def test_queues_share_a_turn() -> None:
+    shard = patient()
+    for number in range(8):
+        shard.create(f"q{number}")
+        shard.subscribe(5000, f"q{number}", b"greedy", number + 1)
+    for number in range(8):
+        for _ in range(3):
+            shard.shard.apply(Call(b"producer", 0, f"q{number}", shard.now_ms), Enqueue([EMPTY] * 1000))
+    shard.turn()
+    counts = {number: len(shard.take_pushed(b"greedy", number + 1)) for number in range(8)}
+    assert sum(counts.values()) == 2000
+    assert set(counts.values()) == {250}
+
+
+def test_many_messages_past_their_time_do_not_make_a_turn_long_and_hide_none_that_lives() -> None:
+    """Here they are found by a receive, before the due index has come to them."""
+    shard = patient()
+    for key in range(20):
+        enqueue(shard, 1000, fairness_key=str(key % 2), ttl_ms=1000)
+    enqueue(shard, 1, fairness_key="0")
+    shard.now_ms += 1000
+    request = shard.send(Receive(1, 0))
+    turns = 1
+    while request not in shard.late:
+        before = shard.shard.queues["q"].dead_lettered
+        shard.turn()
+        turns += 1
+        assert shard.shard.queues["q"].dead_lettered - before <= 10_000
+    assert len(shard.late[request].batches[0].records) == 1  # type: ignore[union-attr]
+    assert turns > 1
+    assert shard.counts()[1:] == (1, 0)
+
+
+def test_many_parked_messages_do_not_make_a_turn_long_and_hide_none_that_may_go() -> None:
+    shard = patient()
+    shard.shard.park({"t": shard.now_ms + 60_000}, shard.now_ms)
+    for start in range(0, 20_000, 1000):
+        enqueue(shard, 1000, fairness_key=[str(key) for key in range(start, start + 1000)], throttle_keys=[["t"]])
+    enqueue(shard, 1, fairness_key="last")
+    request = shard.send(Receive(10, 0))
+    turns = 1
+    while request not in shard.late:
+        shard.turn()
+        turns += 1
+    assert Counter(shard.late[request].batches[0].fairness_key for _ in range(1)) == {"last": 1}  # type: ignore[union-attr]
+    assert turns > 1
+    assert shard.shard.next_due(shard.now_ms) != 0
+
+
+def test_keys_that_come_and_go_leave_nothing_in_the_ring() -> None:
+    shard = patient()
+    for key, cost_milli in (("busy", 1000), ("also busy", 1000), ("in debt", 1_000_000)):
+        enqueue(shard, 10, fairness_key=key, cost_milli=cost_milli)
+    shard.receive(6)
+    ring = shard.shard.queues["q"].ring
+    for _ in range(2000):
+        for paused in (True, False):
+            for key in ("busy", "in debt"):
+                shard.ask(Pause(paused, key))
+    assert len(ring) == 3
+    assert len(ring._busy) <= 1100
+    assert len(ring._due) <= 1100
+    assert Counter(each.key for each in shard.receive(10)) == {"busy": 5, "also busy": 5}

@@ -1,0 +1,149 @@
+"""A fairness key of a queue: its lanes, and which of them is first.
+
+Usually a key has one lane and nothing that could hold it up: its ``sole`` one. Else a heap knows the lanes that may deliver by the
+places of their first messages; it is corrected when a lane comes up, so that nothing has to be kept in order on the way.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Final
+
+from fila_worker.core.keys import FIRST_PLACE
+from fila_worker.core.lanes import Lane
+
+if TYPE_CHECKING:
+    from fila_worker.core.queues import Queue
+
+MILLI: Final = 1000
+"""Credit and costs are counted in thousandths."""
+
+
+class FairnessKey:
+    """One fairness key of a queue: its lanes, its weight, its place in the ring, its counters.
+
+    Invariant: ``active`` if and only if :attr:`deliverable`; then it is in exactly one of the ring's ``fresh``, ``again``,
+    ``busy`` and ``current``.
+    """
+
+    __slots__ = (
+        "absent",
+        "active",
+        "blocked",
+        "credit",
+        "delivered",
+        "heads",
+        "held",
+        "joined_at",
+        "joined_turn",
+        "lanes",
+        "last_turn",
+        "name",
+        "paused",
+        "queue",
+        "ready",
+        "sole",
+        "spent",
+        "stuck",
+        "weight",
+    )  # fmt: skip
+
+    def __init__(self, name: str, queue: "Queue") -> None:
+        self.name = name
+        self.queue = queue
+        self.lanes: dict[tuple[str, ...], Lane] = {}
+        """By throttle keys (sorted, distinct)."""
+        self.sole: Lane | None = None
+        """Its only lane, if there is nothing more to think about: no throttle, no cap on what is in flight."""
+        self.heads: list[tuple[bytes, int, Lane]] = []
+        """The lanes that may deliver, by the place of their first message; an entry that is not its lane's
+        ``head_place`` is stale. Not kept while there is a ``sole`` lane."""
+        self.ready = 0
+        """Lanes that are active and not blocked."""
+        self.blocked = 0
+        """Lanes that wait for tokens."""
+        self.weight = 1
+        self.active = False
+        self.paused = False
+        self.stuck = b""
+        """Strictly ordered, and its first message, whose place this is, waits for tokens: so do the others behind it."""
+        self.credit = 0
+        """What is left of the turn in progress, in thousandths of a unit of cost; below 0 it is owed."""
+        self.held = 0
+        """Messages leased or waiting for a retry; counted only where the queue has a cap for it."""
+        self.joined_turn = 0
+        """How many turns there had been when it last became active."""
+        self.last_turn = -1
+        """The number of its last turn, as the ring counts them."""
+        self.absent = 0
+        """How many entries the ring has of it that are void."""
+        self.delivered = 0
+        self.spent = 0
+        """Cost of what was delivered, in thousandths."""
+        self.joined_at = 0
+        """``spent`` when the key last became active."""
+
+    @property
+    def deliverable(self) -> bool:
+        """Whether one of its messages may be delivered now, if somebody wants it."""
+        return self.ready > 0 and not self.stuck and self.open
+
+    @property
+    def open(self) -> bool:
+        """Whether neither a pause nor its cap holds it up."""
+        cap = self.queue.options.max_in_flight_per_key
+        return not self.paused and (cap is None or self.held < cap)
+
+    @property
+    def pending(self) -> int:
+        """Messages in line."""
+        return sum(lane.pending for lane in self.lanes.values())
+
+    def settle_shape(self) -> None:
+        """Lanes came or went, or the queue's options changed: see whether there is a sole lane."""
+        lanes = list(self.lanes.values())
+        simple = len(lanes) == 1 and lanes[0].throttle is None and self.queue.options.max_in_flight_per_key is None
+        self.sole = lanes[0] if simple else None
+        self.heads = []
+        if self.sole is None:
+            for lane in lanes:
+                lane.head_place = b""
+                if lane.active and not lane.blocked:
+                    self.note_head(lane, lane.prefix + FIRST_PLACE)
+
+    def note_head(self, lane: Lane, message_key: bytes) -> None:
+        """The lane's first message may be this one."""
+        place = message_key[8:]
+        if not lane.head_place or place < lane.head_place:
+            lane.head_place = place
+            heappush(self.heads, (place, lane.id, lane))
+
+    def first_lane(self, head_of: Callable[[Lane], bytes]) -> Lane | None:
+        """The lane whose first message has the smallest place; ``head_of`` looks up a lane's first key."""
+        heads = self.heads
+        while heads:
+            place, _, lane = heads[0]
+            if place != lane.head_place or not lane.active or lane.blocked:
+                if place == lane.head_place:
+                    lane.head_place = b""
+                heappop(heads)
+                continue
+            first = head_of(lane)[8:]
+            if first <= place:
+                return lane
+            lane.head_place = first
+            heapreplace(heads, (first, lane.id, lane))
+        return None
+
+    def first_is_blocked(self) -> None:
+        """The lane that :meth:`first_lane` found has to wait."""
+        _, _, lane = heappop(self.heads)
+        lane.head_place = b""
+        self.ready -= 1
+        self.blocked += 1
+
+    def deficit(self, quantum: int) -> float:
+        """What is left of ``weight × quantum`` in the key's round; 0 while it has nothing to deliver."""
+        if not self.active:
+            return 0
+        entitled = self.weight * quantum * MILLI
+        return (entitled - (self.spent - self.joined_at) % entitled) / MILLI
