@@ -159,7 +159,7 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Ite
             line.append((message_key, record))
             buffered += size + RECORD_BYTES
             if not lane.active:
-                shard.activate(lane, message_key)
+                shard.rouse(lane, message_key)
         else:
             shard.buffered_bytes += buffered
             shard.line_up(lane, message_key, record)

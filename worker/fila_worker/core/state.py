@@ -199,6 +199,16 @@ class State:
             key.queue.ring.join(key)
         self.offer(key.queue)
 
+    def rouse(self, lane: Lane, message_key: bytes) -> None:
+        """The same for a lane that was not active, short for the usual key; the caller offers the queue when it is done."""
+        key = lane.key
+        if key.sole is None or key.paused:
+            self.activate(lane, message_key)
+        else:
+            lane.active = True
+            key.ready += 1
+            key.queue.ring.join(key)
+
     def deactivate(self, lane: Lane) -> None:
         """A lane has nothing pending any more."""
         key = lane.key
