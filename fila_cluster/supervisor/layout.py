@@ -9,6 +9,7 @@ import msgspec
 from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor.failure import CannotStartError
 from fila_router.settings import RouterSettings
+from fila_worker.core.settings import ShardSettings
 from fila_worker.settings import WorkerSettings
 
 
@@ -58,7 +59,6 @@ def worker_settings(
     settings: Settings, name: str, router: str, data_dir: Path, shards: list[int], shards_total: int
 ) -> WorkerSettings:
     """What a worker is told."""
-    lua, limits = settings.lua, settings.limits
     return WorkerSettings(
         name=name,
         router=router,
@@ -66,15 +66,16 @@ def worker_settings(
         shards=shards,
         shards_total=shards_total,
         durability=settings.storage.durability,
-        quantum=settings.scheduler.quantum,
-        visibility_timeout_ms=settings.scheduler.visibility_timeout_ms,
-        consumer_timeout_ms=settings.scheduler.consumer_timeout_ms,
-        max_payload_bytes=limits.max_payload_bytes,
-        max_queue_messages=limits.max_queue_messages,
-        max_queue_bytes=limits.max_queue_bytes,
-        max_key_messages=limits.max_key_messages,
-        min_free_disk_bytes=limits.min_free_disk_bytes,
-        dedup_window_ms=limits.dedup_window_ms,
+        shard=_shard_settings(settings),
+    )
+
+
+def _shard_settings(settings: Settings) -> ShardSettings:
+    """Options of the same name and unit go over as they are; those of hooks have longer names there."""
+    lua = settings.lua
+    return ShardSettings(
+        **settings.scheduler.model_dump(),
+        **settings.limits.model_dump(),
         lua_timeout_ms=lua.default_timeout_ms,
         lua_memory_limit_bytes=lua.default_memory_limit_bytes,
         lua_breaker_threshold=lua.circuit_breaker_threshold,

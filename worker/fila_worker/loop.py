@@ -75,7 +75,7 @@ def open_host(settings: WorkerSettings, now_ms: int) -> Host:
 def _open_shard(settings: WorkerSettings, index: int, memory: SharedMemory, now_ms: int) -> Shard:
     path = Path(settings.data_dir) / f"shard-{index:04d}"
     store = RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
-    return recover(store, settings.for_shards(), compile_hooks, index=index, shards=settings.shards_total, now_ms=now_ms)
+    return recover(store, settings.shard, compile_hooks, index=index, shards=settings.shards_total, now_ms=now_ms)
 
 
 def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> None:

@@ -66,7 +66,7 @@ def test_this_machine_has_cores(monkeypatch: pytest.MonkeyPatch):
 def told(settings: Settings) -> ShardSettings:
     """What a shard knows after its worker has read its settings."""
     line = one_line(worker_settings(settings, "worker-0", "ipc://router", Path("data"), [0], 1))
-    return msgspec.json.decode(line, type=WorkerSettings).for_shards()
+    return msgspec.json.decode(line, type=WorkerSettings).shard
 
 
 def test_limits_and_hooks_reach_the_shards():
