@@ -74,7 +74,7 @@ def _may_get_something(shard: "State", waiter: Waiter, now_ms: int) -> bool:
     queue = waiter.queue
     if queue.id in shard.wanted:
         return True
-    return now_ms < waiter.deadline_ms + BANK_MS_MAX and shard.throttling.bank_is_asked_for(queue)
+    return now_ms < waiter.deadline_ms + BANK_MS_MAX and queue.unanswered > 0
 
 
 def subscribe(shard: "State", call: "Call", command: Subscribe) -> Done:

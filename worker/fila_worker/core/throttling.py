@@ -68,7 +68,8 @@ class Throttling:
         self._shards = shards
         self._idle: dict[Throttle, None] = {}
         """Throttles without lanes, the one that was left first in front."""
-        self._parked: list[tuple[int, tuple[str, ...]]] = []
+        self._parked: list[tuple[int, str]] = []
+        """Parked keys by when that ends; an entry that ``parks`` does not confirm is stale."""
         self._holds: list[tuple[int, int, Lane]] = []
         """When to look at what lanes hold: one entry for each that does, or did a moment ago; it may be too early."""
         self._repeats: list[tuple[int, int, Throttle]] = []
@@ -254,10 +255,6 @@ class Throttling:
                 again.append(TokenWant(list(throttle.keys), least, most, consumed, returned))
         return again
 
-    def bank_is_asked_for(self, queue: "Queue") -> bool:
-        """Whether messages of a queue wait for tokens that may well be there: the bank has not answered yet."""
-        return queue.unanswered > 0
-
     def new_session(self, session: int) -> None:
         """The bank has forgotten this shard, or this shard the bank: tokens held are void, all wants are told again."""
         self.session = session
@@ -297,7 +294,7 @@ class Throttling:
             self.parks[key] = until_ms
             for throttle in self.by_key.get(key, ()):
                 self._park(throttle, until_ms)
-            heappush(self._parked, (until_ms, (key,)))
+            heappush(self._parked, (until_ms, key))
         return news
 
     def _park(self, throttle: Throttle, until_ms: int) -> None:
@@ -305,22 +302,19 @@ class Throttling:
             throttle.parked_until_ms = until_ms
             throttle.collect_all()
             self._changed[throttle] = None
-            heappush(self._parked, (until_ms, throttle.keys))
 
     def unpark(self, now_ms: int) -> tuple[list[str], list[Throttle]]:
         """The keys whose time is up, and the throttles that may have been waiting for it."""
         ended: list[str] = []
-        free: list[Throttle] = []
+        free: dict[Throttle, None] = {}
         while self._parked and self._parked[0][0] <= now_ms:
-            _, keys = heappop(self._parked)
-            if len(keys) == 1 and self.parks.get(keys[0], now_ms + 1) <= now_ms:
-                del self.parks[keys[0]]
-                ended.append(keys[0])
-            throttle = self.throttles.get(keys)
-            if throttle is not None and throttle.parked_until_ms <= now_ms:
-                self._changed[throttle] = None  # its lanes may ask for tokens now
-                free.append(throttle)
-        return ended, free
+            _, key = heappop(self._parked)
+            if self.parks.get(key, now_ms + 1) <= now_ms:
+                del self.parks[key]
+                ended.append(key)
+                free |= dict.fromkeys(each for each in self.by_key.get(key, ()) if each.parked_until_ms <= now_ms)
+        self._changed |= free  # their lanes may ask for tokens now
+        return ended, list(free)
 
     def next_due(self) -> int | None:
         """When a park ends, tokens have lain idle, or a want should be repeated, Unix ms."""
