@@ -15,6 +15,7 @@ from fila_worker.core.queues import DISCARD, OWN
 
 if TYPE_CHECKING:
     from fila_worker.core.queues import Queue
+    from fila_worker.core.shard import Shard
     from fila_worker.core.state import State
 
 WAIT_MS_MAX: Final = 3000
@@ -53,7 +54,7 @@ def answer_appoint(shard: "State", command: Appoint) -> None:
     shard.effects.append(Post(Appointed(command.from_shard, shard.index, command.ticket, queue is not None)))
 
 
-def go_on(shard: "State", command: Appointed, now_ms: int) -> None:
+def go_on(shard: "Shard", command: Appointed, now_ms: int) -> None:
     """Another shard's word: carry out the command that waited for it, or refuse it."""
     waiting = shard.waiting_for_appointment.pop(command.ticket, None)
     if waiting is None:

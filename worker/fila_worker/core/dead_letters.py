@@ -70,7 +70,7 @@ def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason
 
 def _lay_down(shard: "State", target: Queue, lane: "Lane", place: bytes, letter: Record) -> None:
     resting = shard.lane(target, lane.key.name, lane.throttle_keys)
-    resting.key.weight = lane.key.weight
+    shard.set_weight(resting.key, lane.key.weight)
     incoming.remember(shard, target, letter)
     shard.put_in_line(resting, place, pack_record(letter))
 

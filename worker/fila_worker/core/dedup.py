@@ -9,16 +9,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from fila_worker.core.keys import pack_u32
-from fila_worker.core.schedule import Kind
+from fila_worker.core.schedule import Kind, on_the_grid
 
 if TYPE_CHECKING:
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
 _RECORD: Final = Struct(">QQQ")
-
-GRID_MS: Final = 1000
-"""Windows that end within the same second are closed together, at its end."""
 
 
 class Dedup:
@@ -57,4 +54,4 @@ class Dedup:
         expires_ms = self._now_ms + shard.settings.dedup_window_ms
         key = self._prefix + dedup_id.encode()
         shard.batch.put(key, _RECORD.pack(expires_ms, high, low), shard.store.families.dedup)
-        shard.schedule.add(-(-expires_ms // GRID_MS) * GRID_MS, Kind.FORGET, key, shard.batch)
+        shard.schedule.add(on_the_grid(expires_ms), Kind.FORGET, key, shard.batch)

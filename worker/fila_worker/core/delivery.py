@@ -253,9 +253,8 @@ def _lease(shard: "State", demand: Demand, parcel: Parcel, now_ms: int) -> list[
         return [_grant(shard, demand, parcel, slice(None), duration_ms, now_ms)]
     batches = []
     for span, own_ms in _durations(duration_ms, parcel.records):
-        batches.append(_grant(shard, demand, parcel, span, own_ms, now_ms))
-        lease = shard.leases.leases[batches[-1].lease]
-        lease.mortal = any(record[1] & MORTAL for record in parcel.records[span])
+        mortal = any(record[1] & MORTAL for record in parcel.records[span])
+        batches.append(_grant(shard, demand, parcel, span, own_ms, now_ms, mortal=mortal))
     return batches
 
 
@@ -269,13 +268,15 @@ def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]
     return runs
 
 
-def _grant(shard: "State", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int) -> LeaseBatch:
+def _grant(
+    shard: "State", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int, *, mortal: bool = False
+) -> LeaseBatch:
     """Enter one lease for a run of a parcel."""
     queue = demand.queue
     members: list[Member] = list(parcel.members[span])
     lease = Lease(shard.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
     lease.sizes = list(map(len, parcel.records[span]))
-    lease.at_most_once = queue.at_most_once
+    lease.mortal, lease.at_most_once = mortal, queue.at_most_once
     if isinstance(demand, Subscription):
         lease.belongs_to(demand)
     shard.leases.add(lease)

@@ -14,16 +14,13 @@ from fila_worker.core import policy
 from fila_worker.core.delays import delay
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place, pack_u32
 from fila_worker.core.queues import Queue
-from fila_worker.core.schedule import Kind
+from fila_worker.core.schedule import Kind, on_the_grid
 
 if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 LAST_QUEUE_ID: Final = b"last queue id"
 """An id is never used again: messages that are under way to other shards know their queue by it."""
-
-EXPIRY_GRID_MS: Final = 1000
-"""Messages that become too old within the same second are looked at together, at its end."""
 
 
 class Incoming:
@@ -70,8 +67,7 @@ def store(shard: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
     place = _place(shard, record)
     packed = pack_record(record)
     if ttl_ms:
-        too_old_ms = -(-(now_ms + ttl_ms) // EXPIRY_GRID_MS) * EXPIRY_GRID_MS
-        shard.schedule.add(too_old_ms, Kind.EXPIRE, lane.prefix + place, shard.batch)
+        shard.schedule.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, shard.batch)
     if message.deliver_ms > now_ms:
         delay(shard, lane, lane.prefix + place, packed, message.deliver_ms)
     else:

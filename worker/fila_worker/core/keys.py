@@ -47,8 +47,3 @@ def place_of(message_key: bytes) -> bytes:
 def after(key: bytes) -> bytes:
     """The smallest key that sorts after ``key``."""
     return key + b"\0"
-
-
-def sequence_of(message_key: bytes) -> int:
-    """The sequence number in a message key or a place in line."""
-    return int.from_bytes(message_key[-8:], "big")

@@ -25,6 +25,15 @@ RELEASE_MAX: Final = 1000
 _CHECKPOINT: Final = b"due index"
 
 
+GRID_MS: Final = 1000
+"""What need not be to the millisecond is due with all that falls within the same second, at its end."""
+
+
+def on_the_grid(due_ms: int) -> int:
+    """The end of the second that a time falls into."""
+    return -(-due_ms // GRID_MS) * GRID_MS
+
+
 class Kind(IntEnum):
     """What an entry's subject is."""
 

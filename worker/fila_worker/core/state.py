@@ -9,7 +9,7 @@ deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fila_proto_zmq.commands import Command, CreateQueue, Park, UpdateQueue
+from fila_proto_zmq.commands import CreateQueue, Park, UpdateQueue
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.bookmarks import Bookmarks
 from fila_worker.core.consumers import Consumers
@@ -74,10 +74,6 @@ class State:
         """Record bytes held by lanes."""
         self.wanted: dict[int, Queue] = {}
         """Queues that have both demands and, perhaps, something to deliver."""
-
-    def apply(self, call: Call, command: Command) -> None:
-        """Carry out a command. Its answer, or the error that refuses it, joins the turn's effects."""
-        raise NotImplementedError
 
     def settle_writes(self) -> None:
         """Commit what was written so far, so that reads see it."""
@@ -256,8 +252,9 @@ class State:
 
     def set_weight(self, key: FairnessKey, weight: int) -> None:
         """The latest weight that was seen for a key holds for all of it."""
+        weight = max(1, weight)
         if weight != key.weight:
-            key.weight = max(1, weight)
+            key.weight = weight
             for lane in key.lanes.values():
                 self.ledger.touch(lane)
 
