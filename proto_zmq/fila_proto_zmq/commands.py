@@ -258,6 +258,64 @@ class Cancel(Command):
     id_low: int
 
 
+class ViewedQueue(Struct):
+    """A queue in a view, and where to divide its fairness keys, in the order of their names, into ranges of about the same size.
+
+    ``bounds`` are the first keys of the second range and of those behind it.
+    """
+
+    name: str
+    messages: int
+    bounds: list[str]
+
+
+class ViewOpened(Reply):
+    """The queues that are in a view; those that do not exist are not."""
+
+    queues: list[ViewedQueue]
+
+
+class OpenView(Command):
+    """Freeze how some queues of one shard lie there now, under a name, to be read page by page with :class:`BrowseView`.
+
+    All are named in ``queues`` and live on the shard of the routing key, which is one of them. A view that is open is
+    answered for as it is. One that nobody reads for ``idle_ms`` is closed.
+    """
+
+    opcode: ClassVar[int] = 51
+    reply: ClassVar[type[Reply]] = ViewOpened
+    view: str
+    queues: list[str]
+    range_messages: int
+    """About how many messages a range of keys should have."""
+    idle_ms: int
+
+
+class ViewBrowsed(Reply):
+    """A page of a view. ``next`` is where to go on, nil at the end."""
+
+    messages: list[MessageView]
+    next: tuple[str, bytes] | None
+
+
+class BrowseView(Command):
+    """A page of the routing key's queue as it was when the view was opened: key by key, in line order within a key."""
+
+    opcode: ClassVar[int] = 52
+    reply: ClassVar[type[Reply]] = ViewBrowsed
+    view: str
+    limit: int
+    start: tuple[str, bytes] | None = None
+    """``next`` of the page before."""
+    from_key: str = ""
+    to_key: str | None = None
+    """Fairness keys from ``from_key`` up to, not including, ``to_key``; nil: to the last."""
+    fairness_keys: list[str] | None = None
+    """Only these keys."""
+    states: list[str] | None = None
+    """Only messages in these states."""
+
+
 # --- producing --------------------------------------------------------------------------------------------------------
 
 
@@ -306,6 +364,8 @@ class Enqueue(Command):
     """How long the message may wait; 0: as the queue says."""
     dedup_id: TextColumn = ""
     """A second message with the same one, within the dedup window, is not stored; empty: none."""
+    dedup_window_ms: int = 0
+    """How long these dedup ids are remembered; 0: as the broker says."""
 
 
 # --- consuming --------------------------------------------------------------------------------------------------------
@@ -435,6 +495,65 @@ class Extend(Command):
     reply: ClassVar[type[Reply]] = Extended
     fences: Fences
     duration_ms: int
+
+
+# --- reservations -----------------------------------------------------------------------------------------------------
+
+
+class Reserved(Reply):
+    """What a reservation holds of a queue: ``(part, messages)``, and when it ends unless it is renewed."""
+
+    parts: list[tuple[int, int]]
+    expires_ms: int
+
+
+class Reserve(Command):
+    """Lease up to ``count`` messages to a name instead of to this client: what is ready now, at most ``wait_ms`` from now.
+
+    A reservation is durable and outlives its client. It is taken in parts, each in one delivery; a part that was taken
+    before is answered for as it is. When it expires its messages are given back, uncounted.
+    """
+
+    opcode: ClassVar[int] = 42
+    reply: ClassVar[type[Reply]] = Reserved
+    reservation: str
+    part: int
+    count: int
+    timeout_ms: int
+    wait_ms: int = 0
+
+
+class FetchReserved(Command):
+    """The messages of a part of a reservation, as often as they are asked for."""
+
+    opcode: ClassVar[int] = 43
+    reply: ClassVar[type[Reply]] = Delivered
+    reservation: str
+    part: int
+
+
+class RenewReservation(Command):
+    """Let a reservation end ``timeout_ms`` from now. One that is over has no parts."""
+
+    opcode: ClassVar[int] = 44
+    reply: ClassVar[type[Reply]] = Reserved
+    reservation: str
+    timeout_ms: int
+
+
+class ReservationEnded(Reply):
+    """How many messages were settled; 0 if the reservation was over."""
+
+    count: int
+
+
+class EndReservation(Command):
+    """Settle all that a reservation holds of a queue: ``verb`` 1 acks it, 5 gives it back."""
+
+    opcode: ClassVar[int] = 45
+    reply: ClassVar[type[Reply]] = ReservationEnded
+    reservation: str
+    verb: int = 1
 
 
 class Redriven(Reply):
@@ -680,9 +799,9 @@ class Appointed(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    Hello, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, UpdateQueue, PurgeQueue, Pause, Browse, Cancel, Enqueue, Receive,
-    Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Redrive, GetClusterStatus, SetConfig, GetConfig,
-    ListConfig, Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, TransferMessages, MessagesTransferred, Appoint,
-    Appointed,
+    Hello, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, UpdateQueue, PurgeQueue, Pause, Browse, Cancel, Enqueue,
+    Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Redrive, OpenView, BrowseView,
+    Reserve, FetchReserved, RenewReservation, EndReservation, GetClusterStatus, SetConfig, GetConfig, ListConfig, Register,
+    Pulse, Leave, PutConfig, Tokens, Grants, Park, TransferMessages, MessagesTransferred, Appoint, Appointed,
 )  # fmt: skip
 BY_OPCODE: dict[int, type[Command]] = {command.opcode: command for command in COMMANDS}

@@ -111,7 +111,8 @@ def check_fields(struct: type[Struct], text: str) -> None:
 def replies() -> set[type[Struct]]:
     nested = {
         commands.QueueOptions, commands.QueueInfo, commands.KeyStats, commands.ThrottleStats, commands.LeaseBatch,
-        commands.MessageView, commands.WorkerStatus, commands.TokenWant, commands.Grant, commands.Transfer, Fault,
+        commands.MessageView, commands.ViewedQueue, commands.WorkerStatus, commands.TokenWant, commands.Grant,
+        commands.Transfer, Fault,
     }  # fmt: skip
     return {command.reply for command in COMMANDS} | nested
 
