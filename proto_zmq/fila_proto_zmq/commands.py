@@ -221,7 +221,7 @@ class MessageView(Struct):
     leased_ms: int
     lease_expires_ms: int
     consumer: str
-    """The holder of its lease, as hex digits of its identity."""
+    """The holder of its lease: a client's identity in hex digits, or a reservation's name."""
     record: bytes
 
 
@@ -292,14 +292,17 @@ class OpenView(Command):
 
 
 class ViewBrowsed(Reply):
-    """A page of a view. ``next`` is where to go on, nil at the end."""
+    """A page of a view, perhaps an empty one. ``next`` is where to go on, nil at the end."""
 
     messages: list[MessageView]
     next: tuple[str, bytes] | None
 
 
 class BrowseView(Command):
-    """A page of the routing key's queue as it was when the view was opened: key by key, in line order within a key."""
+    """A page of the routing key's queue as it was when the view was opened.
+
+    Key by key; of each key the messages with the same throttle keys together, in line order, and then the delayed ones likewise.
+    """
 
     opcode: ClassVar[int] = 52
     reply: ClassVar[type[Reply]] = ViewBrowsed

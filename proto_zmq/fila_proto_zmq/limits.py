@@ -46,6 +46,15 @@ LEASE_MS_MAX: Final = 12 * 3600 * 1000
 
 LEASE_MS_MIN: Final = 1
 
+RESERVATION_MS_MIN: Final = 1000
+"""Below it a reader could not renew what it reserved in time."""
+
+RESERVATION_BYTES_MAX: Final = 200
+"""A reservation's name: a query's id and a batch's number, with room to spare."""
+
+RESERVATION_PARTS_MAX: Final = 2**31
+"""One for each delivery."""
+
 PRIORITY_MIN: Final = -(2**31)
 PRIORITY_MAX: Final = 2**31 - 1
 WEIGHT_MAX: Final = 1_000_000
@@ -61,6 +70,9 @@ THROTTLE_KEYS_MAX: Final = 16
 THROTTLE_KEY_BYTES_MAX: Final = 256
 
 DEDUP_ID_BYTES_MAX: Final = 256
+
+DEDUP_WINDOW_MS_MAX: Final = 7 * 24 * 3600 * 1000
+"""A week: a job that failed on a Friday may be run again on Monday. Every id of the window is on disk."""
 
 TTL_MS_MAX: Final = DELAY_MS_MAX
 
@@ -84,6 +96,15 @@ LUA_MEMORY_LIMIT_BYTES_MAX: Final = 256 * 1024 * 1024
 
 BROWSE_MESSAGES_MAX: Final = 1000
 """Messages on one page."""
+
+VIEW_BYTES_MAX: Final = 200
+"""A view's name."""
+
+VIEW_IDLE_MS_MIN: Final = 1000
+"""Below it a view could be closed between two pages."""
+
+VIEW_IDLE_MS_MAX: Final = 3600 * 1000
+"""What a view that everybody forgot may hold on to the disk for."""
 
 SHARDS_MAX: Final = 4096
 """A message id carries its shard in 12 bits."""

@@ -13,15 +13,32 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fila_proto_zmq.commands import Enqueue, Enqueued, Extend, Extended, Unsubscribe, Verb
+from fila_proto_zmq.commands import (
+    Delivered,
+    EndReservation,
+    Enqueue,
+    Enqueued,
+    Extend,
+    Extended,
+    FetchReserved,
+    RenewReservation,
+    ReservationEnded,
+    Reserve,
+    Reserved,
+    Unsubscribe,
+    Verb,
+)
 from fila_proto_zmq.ids import format_run, parse_id
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core import graveyard, lanes, ledger, reading
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import Got, ShardHarness, fences
+from tests.support.shard import Got, ShardHarness, fences, opened
 
 KEYS = st.sampled_from(["a", "b", "c"])
 CLIENTS = st.sampled_from([b"c1", b"c2"])
+RESERVATIONS = st.sampled_from(["r1", "r2"])
+DRIVER = b"driver"
+"""Who reserves: what it reserved does not depend on its life."""
 TIMEOUT_MS = 20_000
 MAX_ATTEMPTS = 4
 SETTINGS = ShardSettings(consumer_timeout_ms=15_000, buffer_bytes=400)
@@ -42,7 +59,7 @@ class Known:
 
 @dataclass
 class Held:
-    """A delivery that a client holds, and when its lease ends."""
+    """A delivery that a client holds, or a part of a reservation (``r1/0``), and when its lease ends."""
 
     got: Got
     client: bytes
@@ -54,6 +71,11 @@ class Model:
     known: dict[str, Known] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
     seen_ms: dict[bytes, int] = field(default_factory=dict)
+
+    @property
+    def delivered(self) -> list[Held]:
+        """What clients hold: it may be settled one by one."""
+        return [held for held in self.held if held.client in self.seen_ms]
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -103,10 +125,10 @@ class Lifecycle(RuleBasedStateMachine):
         self.touch(client)
         self.harness.ask(Unsubscribe(1), client=client)
 
-    @precondition(lambda self: self.model.held)
+    @precondition(lambda self: self.model.delivered)
     @rule(data=st.data(), verb=st.sampled_from(list(Verb)), after_ms=st.sampled_from([0, 0, 30_000]))
     def settle(self, data: st.DataObject, verb: Verb, after_ms: int) -> None:
-        chosen = data.draw(st.lists(st.sampled_from(self.model.held), min_size=1, max_size=6, unique_by=id))
+        chosen = data.draw(st.lists(st.sampled_from(self.model.delivered), min_size=1, max_size=6, unique_by=id))
         for held in chosen:
             self.model.held.remove(held)
             self.settle_one(held, verb, after_ms)
@@ -129,14 +151,51 @@ class Lifecycle(RuleBasedStateMachine):
             if known.state == "pending" and verb is Verb.RETRY and after_ms:
                 known.state, known.due_ms = "delayed", self.harness.now_ms + after_ms
 
-    @precondition(lambda self: self.model.held)
+    @precondition(lambda self: self.model.delivered)
     @rule(data=st.data(), duration_ms=st.sampled_from([1_000, 40_000]))
     def extend(self, data: st.DataObject, duration_ms: int) -> None:
-        held = data.draw(st.sampled_from(self.model.held))
+        held = data.draw(st.sampled_from(self.model.delivered))
         reply = self.harness.ask(Extend(fences([held.got]), duration_ms), client=b"other")
         assert isinstance(reply, Extended)
         assert reply.faults == []
         held.expires_ms = reply.expires_ms
+
+    @rule(name=RESERVATIONS, part=st.integers(0, 2), count=st.integers(1, 20))
+    def reserve(self, name: str, part: int, count: int) -> None:
+        holder = f"{name}/{part}".encode()
+        before = [held.got.id for held in self.model.held if held.client == holder]
+        reserved = self.harness.ask(Reserve(name, part, count, 25_000), client=DRIVER)
+        assert isinstance(reserved, Reserved)
+        fetched = self.fetch(name, part) if reserved.parts else []
+        assert sum(count for _, count in reserved.parts) == len(fetched)
+        if before:
+            assert [got.id for got in fetched] == before
+        else:
+            self.collect_pushes((holder, fetched))
+
+    def fetch(self, name: str, part: int) -> list[Got]:
+        delivered = self.harness.ask(FetchReserved(name, part), client=b"executor")
+        assert isinstance(delivered, Delivered)
+        return opened(delivered)
+
+    @rule(name=RESERVATIONS, timeout_ms=st.sampled_from([1_000, 40_000]))
+    def renew_reservation(self, name: str, timeout_ms: int) -> None:
+        reserved = self.harness.ask(RenewReservation(name, timeout_ms), client=DRIVER)
+        assert isinstance(reserved, Reserved)
+        mine = [held for held in self.model.held if held.client.startswith(name.encode())]
+        assert sum(count for _, count in reserved.parts) == len(mine)
+        for held in mine:
+            held.expires_ms = self.harness.now_ms + timeout_ms
+
+    @rule(name=RESERVATIONS, verb=st.sampled_from([Verb.ACK, Verb.RELEASE]))
+    def end_reservation(self, name: str, verb: Verb) -> None:
+        mine = [held for held in self.model.held if held.client.startswith(name.encode())]
+        for held in mine:
+            self.model.held.remove(held)
+            self.settle_one(held, verb, 0)
+        assert self.harness.ask(EndReservation(name, verb), client=DRIVER) == ReservationEnded(len(mine))
+        assert self.harness.ask(EndReservation(name, verb), client=DRIVER) == ReservationEnded(0)
+        self.collect_pushes()
 
     @rule(client=CLIENTS)
     def heartbeat(self, client: bytes) -> None:
@@ -173,10 +232,10 @@ class Lifecycle(RuleBasedStateMachine):
                     moved -= 1
         assert moved == 0
 
-    @precondition(lambda self: self.model.held)
+    @precondition(lambda self: self.model.delivered)
     @rule(data=st.data())
     def ack_a_whole_lease(self, data: st.DataObject) -> None:
-        lease = data.draw(st.sampled_from(self.model.held)).got.lease
+        lease = data.draw(st.sampled_from(self.model.delivered)).got.lease
         chosen = [held for held in self.model.held if held.got.lease == lease]
         for held in chosen:
             self.model.held.remove(held)
@@ -193,8 +252,12 @@ class Lifecycle(RuleBasedStateMachine):
             if known.state == "delayed" and known.due_ms <= now_ms:
                 known.state = "pending"
         for held in list(self.model.held):
-            lost = self.model.seen_ms[held.client] + SETTINGS.consumer_timeout_ms <= now_ms
-            if held.expires_ms <= now_ms or lost:
+            reserved = held.client not in self.model.seen_ms
+            lost = not reserved and self.model.seen_ms[held.client] + SETTINGS.consumer_timeout_ms <= now_ms
+            if held.expires_ms <= now_ms and reserved:
+                self.model.held.remove(held)
+                self.model.known[held.got.id].state = "pending"
+            elif held.expires_ms <= now_ms or lost:
                 self.model.held.remove(held)
                 known = self.model.known[held.got.id]
                 self.fail_attempt(known, "lease expired" if held.expires_ms <= now_ms else "consumer lost", dead=False)

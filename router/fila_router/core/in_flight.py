@@ -14,10 +14,12 @@ from typing import Final, TypeAlias
 
 from fila_proto_zmq.commands import (
     CancelReceive,
+    EndReservation,
     Extend,
     Goodbye,
     Heartbeat,
     Receive,
+    RenewReservation,
     Settle,
     Subscribe,
     Unsubscribe,
@@ -43,7 +45,18 @@ CALL_MS_MAX: Final = 60_000
 """No call may take this long; a client's timeout is seconds."""
 
 _RELIEVING: Final = frozenset(
-    command.opcode for command in (Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive)
+    command.opcode
+    for command in (
+        Settle,
+        Extend,
+        Subscribe,
+        Unsubscribe,
+        Heartbeat,
+        Goodbye,
+        CancelReceive,
+        RenewReservation,
+        EndReservation,
+    )
 )
 _RECEIVE: Final = Receive.opcode
 

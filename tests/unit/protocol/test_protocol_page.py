@@ -44,9 +44,11 @@ from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extensi
 from fila_router.core.in_flight import BYTES_MAX, CALLS_MAX
 from fila_router.core.membership import START_MS_MAX
 from fila_worker.core.dead_letters import REDRIVE_MAX
+from fila_worker.core.frozen import EXAMINED_MAX, KEYS_MAX
 from fila_worker.core.leases import FINISHED_MAX
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.throttling import REPEAT_MS
+from fila_worker.core.views import AT_REST_MS, NEEDED_MS, VIEWS_MAX
 from fila_worker.link import PULSE_MS
 from tests.unit.protocol.vectors import ENVELOPE, ID
 
@@ -187,6 +189,10 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
     assert f"{settings.max_payload_bytes:,} bytes by default" in flowing
     assert f"the last {limits.ERROR_TEXT_BYTES_MAX:,} bytes" in flowing
     assert f"beyond {CALLS_MAX:,} open requests, or {BYTES_MAX // 2**20} MiB of them" in flowing
+    assert f"A shard has at most {VIEWS_MAX}:" in flowing
+    assert (NEEDED_MS, AT_REST_MS) == (60_000, 5_000)  # "after a minute without use", "after 5 s"
+    assert EXAMINED_MAX == KEYS_MAX
+    assert f"looks at no more than {EXAMINED_MAX:,} messages and keys" in flowing
     assert f"Split batches at {limits.FRAME_BYTES_MAX // 2**20} MiB" in flowing
 
 

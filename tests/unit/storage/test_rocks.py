@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.storage.rocks import RocksStore, SharedMemory
+from fila_worker.storage.rocks import PINNED_BYTES_MAX, RocksStore, SharedMemory
 
 ALL = (b"", b"\xff" * 32)
 
@@ -111,6 +111,22 @@ def test_a_write_that_is_refused_is_a_storage_error(tmp_path: Path) -> None:
     store.commit(batch)
     with pytest.raises(StorageError):
         store.commit(batch)
+    store.close()
+
+
+def test_pins_do_not_keep_write_buffers_in_memory(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    families = store.families
+    pins = []
+    for number in range(8):
+        for part in range(500):
+            write(store, b"%d%03d" % (number, part), bytes(12 * 1024))
+        pins.append(store.pin([families.messages, families.delayed]))
+    reader = store._readers["messages"]
+    reader.flush(True)
+    held_bytes = reader.property_int_value("rocksdb.size-all-mem-tables") or 0
+    assert held_bytes < len(pins) * 2 * PINNED_BYTES_MAX, "all buffers, pinned ones included"
+    assert [sum(1 for _ in pin.scan(b"", families.messages)) for pin in pins] == [500 * number for number in range(1, 9)]
     store.close()
 
 

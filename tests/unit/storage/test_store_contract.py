@@ -208,3 +208,98 @@ def test_keys_and_values_are_any_bytes(store: Store, family: Family) -> None:
         batch.put(key, key[::-1], family)
     store.commit(batch)
     assert list(store.scan(*ALL, family)) == [(key, key[::-1]) for key in awkward]
+
+
+# --- pins -------------------------------------------------------------------------------------------------------------
+
+
+def change_everything(store: Store, family: Family) -> None:
+    batch = store.new_batch()
+    batch.put(b"a", b"changed", family)
+    batch.delete(b"b", family)
+    batch.put(b"bb", b"new", family)
+    batch.delete_range(b"c", b"z", family)
+    store.commit(batch)
+
+
+def test_a_pin_shows_the_moment_it_was_made_as_often_as_it_is_read(store: Store, family: Family) -> None:
+    put(store, family, a=b"1", b=b"2", c=b"3", d=b"4")
+    pin = store.pin([family])
+    change_everything(store, family)
+    for _ in range(2):
+        assert list(pin.scan(b"", family)) == [(b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4")]
+        change_everything(store, family)
+    assert list(pin.scan(b"bb", family)) == [(b"c", b"3"), (b"d", b"4")]
+    assert list(store.scan(*ALL, family)) == [(b"a", b"changed"), (b"bb", b"new")]
+
+
+def test_a_pin_holds_on_to_what_was_flushed_and_compacted_away(store: Store, family: Family) -> None:
+    large = {f"k{number:03}": bytes([number]) * 20_000 for number in range(50)}
+    put(store, family, **large)
+    pin = store.pin([family])
+    batch = store.new_batch()
+    batch.delete_range(*ALL, family)
+    store.commit(batch)
+    if isinstance(store, RocksStore):
+        store._db.flush(True)
+        reader = store._readers["messages"]
+        reader.flush(True)
+        reader.compact_range(None, None)
+    assert keys(store, family) == []
+    assert dict(pin.scan(b"", family)) == {key.encode(): value for key, value in large.items()}
+
+
+def test_families_of_a_pin_are_read_side_by_side(store: Store) -> None:
+    messages, delayed = store.families.messages, store.families.delayed
+    put(store, messages, a=b"1", c=b"3")
+    put(store, delayed, b=b"2", d=b"4")
+    pin = store.pin([messages, delayed])
+    assert list(zip(pin.scan(b"", messages), pin.scan(b"", delayed), strict=True)) == [
+        ((b"a", b"1"), (b"b", b"2")),
+        ((b"c", b"3"), (b"d", b"4")),
+    ]
+
+
+def test_a_scan_of_a_pin_may_be_left_and_another_begun(store: Store, family: Family) -> None:
+    put(store, family, a=b"1", b=b"2", c=b"3")
+    pin = store.pin([family])
+    assert next(pin.scan(b"b", family)) == (b"b", b"2")
+    assert next(pin.scan(b"a", family)) == (b"a", b"1")
+    assert list(pin.scan(b"x", family)) == []
+
+
+def test_pins_do_not_see_each_other(store: Store, family: Family) -> None:
+    pins = []
+    for number in range(4):
+        put(store, family, **{f"k{number}": b""})
+        pins.append(store.pin([family]))
+    assert [len(list(pin.scan(b"", family))) for pin in pins] == [1, 2, 3, 4]
+    pins[0].close()
+    assert [len(list(pin.scan(b"", family))) for pin in pins[1:]] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_store_can_be_opened_again_whatever_was_pinned(tmp_path: Path, closed: bool) -> None:
+    first = RocksStore(tmp_path)
+    put(first, first.families.messages, a=b"1")
+    pin = first.pin([first.families.messages])
+    scan = pin.scan(b"", first.families.messages)
+    assert next(scan) == (b"a", b"1")
+    if closed:
+        pin.close()
+    del scan
+    first.close()
+    second = RocksStore(tmp_path)
+    assert second.get(b"a", second.families.messages) == b"1"
+    second.close()
+
+
+def test_a_scan_outlives_the_bounds_it_was_asked_for_with(store: Store, family: Family) -> None:
+    put(store, family, **{f"b{number:03}": b"" for number in range(100)})
+    for _ in range(20):
+        scan = store.scan(bytes(bytearray(b"b")), bytes(bytearray(b"c")), family)  # nobody else holds these
+        rubbish, found = [], 0
+        for _ in scan:
+            rubbish += [bytes([number]) * 2 for number in range(found % 50)]  # where they were, something else is soon
+            found += 1
+        assert found == 100

@@ -2,11 +2,15 @@
 
 import pytest
 
-from fila_proto_zmq.commands import DeleteQueue, Enqueue, Enqueued, Verb
+from fila_proto_zmq.commands import CreateQueue, DeleteQueue, Enqueue, Enqueued, QueueOptions, Verb
+from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.ids import format_id, format_run
+from fila_proto_zmq.limits import DEDUP_WINDOW_MS_MAX
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core import schedule
 from fila_worker.core.effects import Call
-from fila_worker.core.keys import FIRST, LAST
+from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64
+from fila_worker.core.schedule import Kind
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
 
@@ -33,6 +37,10 @@ def records(shard: ShardHarness) -> int:
     return sum(1 for _ in shard.store.scan(FIRST, LAST, shard.store.families.dedup))
 
 
+def entries(shard: ShardHarness) -> int:
+    return sum(1 for _ in shard.store.scan(FIRST, LAST, shard.store.families.schedule))
+
+
 def test_the_second_gets_the_first_ones_id_and_nothing_is_stored(shard: ShardHarness) -> None:
     first = ids(send(shard, "a", "b"))
     again = send(shard, "a", "c", "b")
@@ -49,6 +57,13 @@ def test_within_one_batch_too(shard: ShardHarness) -> None:
     assert a == a_2 == a_3
     assert len({a, b, c}) == reply.count == 3
     assert shard.counts() == (3, 0, 0)
+
+
+def test_and_within_one_turn(shard: ShardHarness) -> None:
+    for _ in range(2):
+        shard.shard.apply(Call(b"c", 1, "q", shard.now_ms), Enqueue([seal_envelope(b"x")], dedup_id="a"))
+    shard.turn()
+    assert shard.counts() == (1, 0, 0)
 
 
 def test_messages_without_one_are_all_stored(shard: ShardHarness) -> None:
@@ -125,6 +140,57 @@ def test_a_window_may_be_set() -> None:
     assert ids(send(shard, "a")) != first
 
 
+@pytest.mark.parametrize("window_ms", [2_000, WINDOW_MS + 60_000, DEDUP_WINDOW_MS_MAX])
+def test_a_batch_may_bring_its_own_window(shard: ShardHarness, window_ms: int) -> None:
+    first = ids(send(shard, "a", "b", dedup_window_ms=window_ms))
+    shard.pass_time(window_ms - 1)
+    shard.restart()
+    assert ids(send(shard, "a", dedup_window_ms=1)) == first[:1], "who asks again has no say"
+    shard.pass_time(1)
+    assert ids(send(shard, "a")) != first[:1]
+    shard.pass_time(1_000)
+    assert records(shard) == 1
+
+
+@pytest.mark.parametrize("window_ms", [-1, DEDUP_WINDOW_MS_MAX + 1])
+def test_a_window_out_of_bounds_refuses_the_batch(shard: ShardHarness, window_ms: int) -> None:
+    with pytest.raises(InvalidArgumentError, match=rf"dedup window of {window_ms} ms: use 1 to 604800000"):
+        send(shard, "a", dedup_window_ms=window_ms)
+    assert (shard.counts(), records(shard)) == ((0, 0, 0), 0)
+
+
+def test_ids_that_came_together_are_forgotten_together(shard: ShardHarness) -> None:
+    send(shard, *map(str, range(1_200)))
+    assert (records(shard), entries(shard)) == (1_200, 3)
+    send(shard, *map(str, range(1_200)))
+    assert entries(shard) == 3, "ids that are known need no entry"
+
+
+def test_a_turn_forgets_a_bounded_number(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "NOTE_BYTES_MAX", 1_000)
+    for start in range(0, 10_000, 500):
+        send(shard, *map(str, range(start, start + 500)))
+    shard.now_ms += WINDOW_MS + 1_000
+    shard.turn()
+    assert records(shard) == 9_500
+    shard.restart()
+    shard.pass_time(0)
+    assert (records(shard), entries(shard)) == (0, 0)
+
+
+def test_an_entry_of_an_earlier_version_is_understood(shard: ShardHarness) -> None:
+    """It had one for each id."""
+    key, expires_ms = pack_u32(shard.shard.queues["q"].id) + b"old", shard.now_ms + 10_000
+    batch = shard.store.new_batch()
+    batch.put(key, pack_u64(expires_ms) + pack_u64(7) + pack_u64(8), shard.store.families.dedup)
+    batch.put(pack_u64(expires_ms) + bytes((Kind.FORGET_ONE,)) + key, b"", shard.store.families.schedule)
+    shard.store.commit(batch)
+    shard.restart()
+    assert send(shard, "old").known == [(0, 7, 8)]
+    shard.pass_time(10_000)
+    assert (records(shard), entries(shard)) == (0, 0)
+
+
 def test_queues_know_their_own_ids_only(shard: ShardHarness) -> None:
     shard.create("r")
     first = ids(send(shard, "a"))
@@ -138,10 +204,61 @@ def test_a_queue_that_is_made_anew_knows_none(shard: ShardHarness) -> None:
     assert records(shard) == 0
     shard.restart()
     shard.create()
+    shard.now_ms += 5_000
     second = ids(send(shard, "a"))
     assert second != first
     shard.pass_time(WINDOW_MS - 1)
-    assert ids(send(shard, "a")) == second
+    assert ids(send(shard, "a")) == second, "what the first queue left in the due index is not about the second"
+    shard.pass_time(1_001)
+    assert (records(shard), entries(shard)) == (0, 0)
+
+
+# --- some of a batch --------------------------------------------------------------------------------------------------
+
+
+def test_each_message_keeps_its_own_options(shard: ShardHarness) -> None:
+    send(shard, "a", "c")
+    reply = send(
+        shard, "a", "b", "c", "d", fairness_key=list("wxyz"), weight=[1, 2, 3, 4], priority=[0, 0, 0, -1],
+        throttle_keys=[["0"], ["1"], ["2"], ["3"]],
+    )  # fmt: skip
+    assert reply.count == 2
+    got = {each.payload: each for each in shard.receive(9)}
+    assert [(got[name].key, got[name].weight, got[name].throttle_keys) for name in (b"b", b"d")] == [
+        ("x", 2, ("1",)), ("z", 4, ("3",)),
+    ]  # fmt: skip
+    assert (got[b"d"].record.priority, got[b"a"].key) == (-1, "default")
+
+
+def test_a_hook_decides_for_each(shard: ShardHarness) -> None:
+    script = "function on_enqueue(msg) return {fairness_key = msg.headers.tenant} end"
+    shard.ask(CreateQueue(QueueOptions(on_enqueue=script)), "hooked")
+    send(shard, "a", queue="hooked")
+    envelopes = [seal_envelope(name.encode(), {"tenant": name}) for name in "abc"]
+    reply = shard.ask(Enqueue(envelopes, dedup_id=["a", "b", "c"]), "hooked")
+    assert isinstance(reply, Enqueued)
+    assert [index for index, _, _ in reply.known] == [0]
+    assert {each.payload: each.key for each in shard.receive(9, "hooked")} == {b"a": "default", b"b": "b", b"c": "c"}
+
+
+@pytest.mark.parametrize("weight", [0, [0, 0, 0, 0, 2_000_000]], ids=["usual", "one by one"])
+def test_results_are_those_of_the_request_in_its_order(weight: object) -> None:
+    shard = ShardHarness(settings=ShardSettings(max_payload_bytes=10))
+    shard.create()
+    first = ids(send(shard, "k", "l"))
+    large = seal_envelope(bytes(11))
+    small = seal_envelope(b"")
+    command = Enqueue([large, small, large, small, small], dedup_id=["a", "k", "l", "b", ""], weight=weight)  # type: ignore[arg-type]
+    reply = shard.ask(command)
+    assert isinstance(reply, Enqueued)
+    refused = [0, 2] if weight == 0 else [0, 2, 4]
+    assert [index for index, _ in reply.faults] == refused
+    assert [(index, format_id(high, low)) for index, high, low in reply.known] == [(1, first[0])]
+    assert reply.count == 5 - len(refused) - 1
+    again = shard.ask(Enqueue([small], dedup_id="b"))
+    assert isinstance(again, Enqueued)
+    assert again.known == [(0, reply.id_high, reply.id_low)]
+    assert shard.ask(Enqueue([small], dedup_id="a")).count == 1
 
 
 # --- refused ones -----------------------------------------------------------------------------------------------------

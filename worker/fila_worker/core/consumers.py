@@ -1,8 +1,8 @@
 """Consumers: the clients that receive, what they want and what they hold.
 
 A *consumer* is a client, known by its id, with leases or demands on this shard. A *demand* is what it wants from one queue:
-a :class:`Subscription` (until further notice, up to ``prefetch`` unsettled) or a :class:`Waiter` (one ``receive``). Credit is
-never sent around: it follows from what the demand holds.
+a :class:`Subscription` (until further notice, up to ``prefetch`` unsettled), a :class:`Waiter` (one ``receive``) or a
+:class:`Reserving` (messages for a name). Credit is never sent around: it follows from what the demand holds.
 """
 
 from collections import OrderedDict
@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from fila_worker.core.effects import Call
+from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
+from fila_proto_zmq.errors import FilaError
+from fila_worker.core.effects import Answer, Call
 
 if TYPE_CHECKING:
-    from fila_worker.core.leases import Lease
+    from fila_worker.core.leases import Lease, LeaseBook
     from fila_worker.core.queues import Queue
 
 
@@ -22,7 +24,7 @@ BANK_MS_MAX: Final = 100
 
 
 class Consumer:
-    """A client with something to lose."""
+    """A client with something to lose; or a reservation, which has nothing but leases."""
 
     __slots__ = ("client", "leases", "seen_ms", "subscriptions", "waiters")
 
@@ -65,6 +67,7 @@ class Waiter:
     """A receive that waits for its first messages."""
 
     __slots__ = ("call", "consumer", "count", "deadline_ms", "done", "queue", "queued")
+    opcode = Receive.opcode
 
     def __init__(self, call: Call, consumer: Consumer, queue: "Queue", count: int, wait_ms: int) -> None:
         self.call = call
@@ -85,6 +88,44 @@ class Waiter:
         self.done = True
         del self.consumer.waiters[self.call.request]
         self.queue.exit(self.consumer.client)
+
+    def answer_nothing(self) -> Answer:
+        """Its time is up."""
+        return Answer(self.call, self.opcode, Delivered(0, []))
+
+    def refuse(self, error: FilaError) -> Answer:
+        """It waits in vain."""
+        return Answer(self.call, self.opcode, error)
+
+
+class Reserving(Waiter):
+    """A part of a reservation that waits for its messages."""
+
+    __slots__ = ("_book", "holder", "part", "timeout_ms")
+    opcode = Reserve.opcode
+
+    def __init__(
+        self, call: Call, consumer: Consumer, queue: "Queue", command: Reserve, holder: bytes, book: "LeaseBook"
+    ) -> None:
+        super().__init__(call, consumer, queue, command.count, command.wait_ms)
+        self.holder = holder
+        self.part = command.part
+        self.timeout_ms = command.timeout_ms
+        self._book = book
+
+    @property
+    def credit(self) -> int:
+        """How many messages it would take: none if somebody else took this part meanwhile, for the same reservation."""
+        return 0 if self._book.part(self.holder, self.part) else super().credit
+
+    def answer_nothing(self) -> Answer:
+        """Its time is up; or somebody else took its part."""
+        return self.answer_with(self._book.part(self.holder, self.part))
+
+    def answer_with(self, lease: "Lease | None") -> Answer:
+        """The part is taken."""
+        parts, expires_ms = ([(self.part, lease.open)], lease.next_expiry()) if lease else ([], 0)
+        return Answer(self.call, self.opcode, Reserved(parts, expires_ms))
 
 
 Demand = Subscription | Waiter

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from fila_proto_zmq.commands import (
     CancelReceive,
-    Delivered,
     Done,
     Goodbye,
     Heartbeat,
@@ -16,7 +15,6 @@ from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX, WAIT_MS_MAX
 from fila_worker.core.attempts import CONSUMER_LOST, end_all
 from fila_worker.core.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
-from fila_worker.core.effects import answer
 from fila_worker.core.settlement import renew
 
 if TYPE_CHECKING:
@@ -35,12 +33,16 @@ def receive(shard: "State", call: "Call", command: Receive) -> None:
     consumer = shard.consumers.open(call.client, call.now_ms)
     if call.request in consumer.waiters:
         return  # a repeated frame: the first one's answer serves both
-    waiter = Waiter(call, consumer, queue, command.count, command.wait_ms)
-    consumer.waiters[call.request] = waiter
-    queue.enter(call.client)
-    queue.want(waiter)
+    line_up(shard, Waiter(call, consumer, queue, command.count, command.wait_ms))
+
+
+def line_up(shard: "State", waiter: Waiter) -> None:
+    """Let a new waiter wait in its queue's line."""
+    waiter.consumer.waiters[waiter.call.request] = waiter
+    waiter.queue.enter(waiter.consumer.client)
+    waiter.queue.want(waiter)
     shard.consumers.await_messages(waiter)
-    shard.offer(queue)
+    shard.offer(waiter.queue)
 
 
 def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done:
@@ -50,7 +52,7 @@ def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done
     if waiter is not None:
         waiter.finish()
         waiter.queue.forget_done()
-        shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
+        shard.effects.append(waiter.answer_nothing())
     return Done()
 
 
@@ -64,7 +66,7 @@ def answer_waiters(shard: "State", now_ms: int) -> None:
         waiter.finish()
         queues[waiter.queue.id] = waiter.queue
         shard.use(waiter.queue, now_ms)
-        shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
+        shard.effects.append(waiter.answer_nothing())
     for queue in queues.values():
         queue.forget_done()
 
@@ -150,7 +152,7 @@ def close_demands(shard: "State", queue: "Queue") -> None:
             close_subscription(subscription)
         for waiter in [each for each in consumer.waiters.values() if each.queue is queue]:
             waiter.finish()
-            shard.effects.append(answer(waiter.call, Receive, gone))
+            shard.effects.append(waiter.refuse(gone))
 
 
 def _drop(shard: "State", consumer: Consumer, error: str | None, now_ms: int) -> None:
@@ -161,7 +163,7 @@ def _drop(shard: "State", consumer: Consumer, error: str | None, now_ms: int) ->
         waiter.finish()
         waiter.queue.forget_done()
         shard.use(waiter.queue, now_ms)
-        shard.effects.append(answer(waiter.call, Receive, Delivered(0, [])))
+        shard.effects.append(waiter.answer_nothing())
     for lease in list(consumer.leases.values()):
         end_all(shard, lease, error, now_ms)
     shard.consumers.forget(consumer)

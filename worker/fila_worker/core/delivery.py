@@ -12,7 +12,7 @@ from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, MORTAL, extension_of
 from fila_worker.core import dead_letters
-from fila_worker.core.consumers import Demand, Subscription
+from fila_worker.core.consumers import Consumer, Demand, Reserving, Subscription
 from fila_worker.core.delays import too_old
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.fairness_key import MILLI
@@ -241,9 +241,26 @@ def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, n
             Push(demand.consumer.client, queue.name, Delivered(demand.id, _lease(shard, demand, parcel, now_ms)))
         )
         return
+    if isinstance(demand, Reserving):
+        _reserve(shard, demand, parcel, now_ms)
+        return
     batches = [_give_away(shard, queue, parcel, now_ms)] if queue.at_most_once else _lease(shard, demand, parcel, now_ms)
     demand.finish()
     shard.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
+
+
+def _reserve(shard: "State", demand: Reserving, parcel: Parcel, now_ms: int) -> None:
+    """Lease a parcel to a reservation, and say how much it is; whoever wants the messages asks for them by its name."""
+    demand.queue.in_flight += len(parcel)
+    holder = shard.leases.reservations.get(demand.holder) or Consumer(demand.holder, now_ms)
+    lease = Lease(shard.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
+    lease.sizes = list(map(len, parcel.records))
+    lease.mortal = any(record[1] & MORTAL for record in parcel.records)
+    lease.subscription_id = demand.part
+    shard.leases.add(lease)
+    shard.leases.save(lease, shard.batch)
+    demand.finish()
+    shard.effects.append(demand.answer_with(lease))
 
 
 def _lease(shard: "State", demand: Demand, parcel: Parcel, now_ms: int) -> list[LeaseBatch]:
@@ -304,10 +321,16 @@ def _give_away(shard: "State", queue: "Queue", parcel: Parcel, now_ms: int) -> L
 
 def _batch(parcel: Parcel, span: slice) -> LeaseBatch:
     """The columns of a run of a parcel, without its lease."""
-    keys = parcel.keys[span]
+    return lease_batch(parcel.members[span], parcel.keys[span], parcel.records[span], labelled=parcel.labelled)
+
+
+def lease_batch(
+    members: "list[tuple[bytes, Lane]]", keys: "list[FairnessKey]", records: list[bytes], *, labelled: bool
+) -> LeaseBatch:
+    """The columns of some messages; whoever asks fills in the lease. ``labelled``: some of them have throttle keys."""
     names, weights = _column([key.name for key in keys]), _column([key.weight for key in keys])
-    throttle_keys = [list(lane.throttle_keys) for _, lane in parcel.members[span]] if parcel.labelled else []
-    return LeaseBatch(0, 0, 0, names, weights, parcel.records[span], throttle_keys)
+    throttle_keys = [list(lane.throttle_keys) for _, lane in members] if labelled else []
+    return LeaseBatch(0, 0, 0, names, weights, records, throttle_keys)
 
 
 def _column(values: list[T]) -> T | list[T]:

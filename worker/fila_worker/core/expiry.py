@@ -8,15 +8,15 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fila_worker.core import dead_letters
+from fila_worker.core import dead_letters, dedup
 from fila_worker.core.delays import lift, parse_delayed, too_old
 from fila_worker.core.idleness import look_at
-from fila_worker.core.keys import lane_of, u64
+from fila_worker.core.keys import lane_of
 from fila_worker.core.lanes import held_bytes
 from fila_worker.core.schedule import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from fila_worker.core.lanes import Lane
     from fila_worker.core.schedule import Entry
@@ -42,7 +42,7 @@ def act_on_due(shard: "State", now_ms: int) -> None:
     _in_pieces(shard, by_kind[Kind.EXPIRE], partial(_expire, expired=expired), now_ms)
     still_delayed = [entry for entry in by_kind[Kind.RELEASE] if entry.subject not in expired]
     _in_pieces(shard, still_delayed, _release, now_ms)
-    _forget_dedup_ids(shard, by_kind[Kind.FORGET], now_ms)
+    dedup.forget(shard, by_kind[Kind.FORGET_ONE] + by_kind[Kind.FORGET], now_ms)
     for entry in by_kind[Kind.IDLE]:
         look_at(shard, int.from_bytes(entry.subject, "big"), entry.due_ms, now_ms)
 
@@ -117,11 +117,3 @@ def _expire_delayed(shard: "State", lane: "Lane", keys: list[bytes], now_ms: int
             if delayed.retrying:
                 shard.release_slot(lane.key)
     return sum(len(value or b"") for value in found)
-
-
-def _forget_dedup_ids(shard: "State", due: "Iterable[Entry]", now_ms: int) -> None:
-    dedup = shard.store.families.dedup
-    keys = [entry.subject for entry in due]
-    for key, value in zip(keys, shard.store.get_many(keys, dedup), strict=True):
-        if value is not None and u64(value) <= now_ms:
-            shard.batch.delete(key, dedup)

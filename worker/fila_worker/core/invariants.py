@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fila_worker.core.consumers import Subscription
 from fila_worker.core.delays import parse_delayed
+from fila_worker.core.holders import is_reservation
 from fila_worker.core.keys import FIRST, LAST, lane_of, pack_u64, u64
 from fila_worker.core.lanes import held_bytes
 from fila_worker.core.schedule import Kind
@@ -88,6 +89,9 @@ def _check_leases(shard: "Shard") -> None:
         _expect(f"lease {lease.id}: open", lease.open, len(list(lease.open_members())))
         if not lease.open or due.get(lease.id, lease.next_expiry() + 1) > lease.next_expiry():
             raise InvariantBroken(f"lease {lease.id}: finished but kept, or nobody will notice its expiry")
+    holders = {lease.consumer.client: lease.consumer for lease in shard.leases.leases.values()}
+    reservations = {holder: consumer for holder, consumer in holders.items() if is_reservation(holder)}
+    _expect("reservations", shard.leases.reservations, reservations)
     for consumer in shard.consumers.by_client.values():
         for subscription in consumer.subscriptions.values():
             held = sum(lease.open for lease in consumer.leases.values() if lease.subscription is subscription)

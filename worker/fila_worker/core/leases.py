@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from fila_worker.core.holders import is_reservation
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u64
 from fila_worker.core.lanes import Lane
 
@@ -40,7 +41,9 @@ class LeaseRecord(msgspec.Struct, array_like=True):
     """A lease at rest. ``keys`` is the concatenation of its members' message keys, blanked where they ended."""
 
     client: bytes
+    """Whose it is: see :mod:`core.holders`."""
     subscription: int
+    """Of a reservation: the number of its part."""
     queue: int
     leased_ms: int
     duration_ms: int
@@ -110,6 +113,11 @@ class Lease:
         self.subscription_id = subscription.id
         subscription.held += self.open
 
+    @property
+    def part(self) -> int:
+        """Its number in the reservation that it belongs to."""
+        return self.subscription_id
+
     def expiry_of(self, index: int) -> int:
         """When one member's lease ends, Unix ms."""
         return self.extended.get(index, self.expires_ms) if self.extended else self.expires_ms
@@ -159,6 +167,8 @@ class LeaseBook:
         self.leases: dict[int, Lease] = {}
         self.finished: OrderedDict[int, list[Member] | bool] = OrderedDict()
         self.due: list[tuple[int, int]] = []
+        self.reservations: dict[bytes, Consumer] = {}
+        """The holders among those of its leases that are reservations."""
 
     def __len__(self) -> int:
         return len(self.leases)
@@ -173,6 +183,8 @@ class LeaseBook:
         """Enter a lease, new or recovered."""
         self.leases[lease.id] = lease
         lease.consumer.leases[lease.id] = lease
+        if is_reservation(lease.consumer.client):
+            self.reservations[lease.consumer.client] = lease.consumer
         if len(self.due) > 2 * len(self.leases) + 1000:
             self.due = [(each.next_expiry(), each.id) for each in self.leases.values() if each is not lease]
             heapify(self.due)
@@ -208,8 +220,7 @@ class LeaseBook:
         self._finish(lease, batch)
 
     def _finish(self, lease: Lease, batch: "Batch") -> None:
-        del self.leases[lease.id]
-        del lease.consumer.leases[lease.id]
+        self._take_out(lease)
         self.finished[lease.id] = lease.members if lease.taken else SETTLED
         if len(self.finished) > FINISHED_MAX:
             forgotten, _ = self.finished.popitem(last=False)
@@ -219,9 +230,24 @@ class LeaseBook:
         """Forget a lease whose queue is deleted; settling it is refused from now on."""
         if lease.subscription is not None:
             lease.subscription.held -= lease.open
-        del self.leases[lease.id]
-        del lease.consumer.leases[lease.id]
+        self._take_out(lease)
         batch.delete(pack_u64(lease.id), self._family)
+
+    def _take_out(self, lease: Lease) -> None:
+        del self.leases[lease.id]
+        held = lease.consumer.leases
+        del held[lease.id]
+        if not held and is_reservation(lease.consumer.client):
+            del self.reservations[lease.consumer.client]
+
+    def reserved(self, holder: bytes) -> list[Lease]:
+        """What a reservation holds, in the order in which it was taken."""
+        found = self.reservations.get(holder)
+        return list(found.leases.values()) if found else []
+
+    def part(self, holder: bytes, part: int) -> Lease | None:
+        """One part of a reservation, if it has it."""
+        return next((lease for lease in self.reserved(holder) if lease.part == part), None)
 
     def reschedule(self, lease: Lease) -> None:
         """Make sure that an expiry that came closer is noticed in time."""

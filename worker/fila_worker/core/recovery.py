@@ -13,7 +13,9 @@ from fila_proto_zmq.errors import LuaCompilationError, StorageError
 from fila_proto_zmq.record import MORTAL
 from fila_worker.core.administration import recount_held
 from fila_worker.core.breaker import GuardedHooks
+from fila_worker.core.consumers import Consumer
 from fila_worker.core.graveyard import exhume, purge
+from fila_worker.core.holders import is_reservation
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.incoming import LAST_QUEUE_ID, bind_dead_letters
 from fila_worker.core.keys import FIRST, FIRST_PLACE, LAST, MESSAGE_KEY_BYTES, lane_of, u64
@@ -144,7 +146,7 @@ def _recover_leases(shard: Shard, now_ms: int) -> None:
             shard.leases.finished[u64(key)] = SETTLED
             continue
         record = decode_lease(data)
-        consumer = shard.consumers.open(record.client, now_ms)
+        consumer = _holder(shard, record.client, now_ms)
         found = _found(shard, record)
         members = list(_members(shard, record, found))
         queue = shard.queues_by_id[record.queue]
@@ -155,6 +157,13 @@ def _recover_leases(shard: Shard, now_ms: int) -> None:
             record.expires_ms, record.extended, record.subscription, record.at_most_once,
         )  # fmt: skip
         _restore(shard, lease, key)
+
+
+def _holder(shard: Shard, holder: bytes, now_ms: int) -> Consumer:
+    """Whose a lease is: a client, which now has to give a sign of life, or a reservation."""
+    if is_reservation(holder):
+        return shard.leases.reservations.get(holder) or Consumer(holder, now_ms)
+    return shard.consumers.open(holder, now_ms)
 
 
 def _found(shard: Shard, record: LeaseRecord) -> list[bytes | None]:

@@ -1,7 +1,7 @@
 """What comes due, in order of its time: one durable index for all that waits for the clock.
 
 An entry ``due · kind · subject`` says no more than "look at this then": a delayed message to release, a message that may be
-too old, a dedup id to forget, a queue that may be idle. What it points at knows best whether that is still so; a message that
+too old, dedup ids to forget, a queue that may be idle. What it points at knows best whether that is still so; a message that
 was cancelled, purged or delayed anew just leaves an entry that is dropped when its time comes. So nothing ever has to be
 searched in here, and a million delayed messages cost nothing while none is due.
 
@@ -11,7 +11,6 @@ may be due in one millisecond and is taken in many turns; a checkpoint of it is 
 """
 
 from enum import IntEnum
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_worker.core.keys import FIRST, LAST, after, pack_u64, u64
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 RELEASE_MAX: Final = 1000
 """Entries that may come due in one turn; the rest follow in the next, so that no turn is long."""
+
+NOTE_BYTES_MAX: Final = 64 * 1024
+"""Notes of entries that come due in one turn, more or less: what they list is work, too."""
 
 _CHECKPOINT: Final = b"due index"
 
@@ -41,10 +43,12 @@ class Kind(IntEnum):
     """The message key of a delayed message that comes to its place in line."""
     EXPIRE = 2
     """The message key of a message with a time to live."""
-    FORGET = 3
-    """The key of a dedup id whose window ends."""
+    FORGET_ONE = 3
+    """The key of a dedup id whose window ends: as earlier versions wrote it for each."""
     IDLE = 4
     """The id of a queue that may have been idle for too long."""
+    FORGET = 5
+    """A queue id and a number; the note lists dedup ids whose window ends."""
 
 
 class Entry(NamedTuple):
@@ -53,6 +57,7 @@ class Entry(NamedTuple):
     due_ms: int
     kind: int
     subject: bytes
+    note: bytes
 
 
 class Schedule:
@@ -74,10 +79,10 @@ class Schedule:
         self.checkpoint = self._store.get(_CHECKPOINT, self._store.families.state) or FIRST
         self._look_from(self.checkpoint)
 
-    def add(self, due_ms: int, kind: int, subject: bytes, batch: "Batch") -> None:
+    def add(self, due_ms: int, kind: int, subject: bytes, batch: "Batch", note: bytes = b"") -> None:
         """Look at ``subject`` at ``due_ms``."""
         key = pack_u64(due_ms) + bytes((kind,)) + subject
-        batch.put(key, b"", self._family)
+        batch.put(key, note, self._family)
         if self.next_due_ms is None or due_ms < self.next_due_ms:
             self.next_due_ms = due_ms
         if key < self.cursor:
@@ -88,16 +93,22 @@ class Schedule:
     def take_due(self, now_ms: int, batch: "Batch") -> list[Entry]:
         """Take out up to :data:`RELEASE_MAX` entries that are due, in order. Sees only what is committed."""
         end = pack_u64(now_ms + 1)
-        keys = [key for key, _ in islice(self._store.scan(self.cursor, end, self._family), RELEASE_MAX)]
-        for key in keys:
+        entries: list[Entry] = []
+        note_bytes = 0
+        for key, note in self._store.scan(self.cursor, end, self._family):
             batch.delete(key, self._family)
-        self._save(end if len(keys) < RELEASE_MAX else after(keys[-1]), batch)
+            entries.append(Entry(u64(key), key[8], key[9:], note))
+            note_bytes += len(note)
+            if len(entries) == RELEASE_MAX or note_bytes >= NOTE_BYTES_MAX:
+                end = after(key)
+                break
+        self._save(end, batch)
         self._look_from(self.checkpoint)
-        return [Entry(u64(key), key[8], key[9:]) for key in keys]
+        return entries
 
     def put_back(self, entry: Entry, batch: "Batch") -> None:
         """Let an entry that was taken out be taken again, in a later turn."""
-        self.add(entry.due_ms, entry.kind, entry.subject, batch)
+        self.add(entry.due_ms, entry.kind, entry.subject, batch, entry.note)
 
     def _save(self, checkpoint: bytes, batch: "Batch") -> None:
         self.checkpoint = checkpoint

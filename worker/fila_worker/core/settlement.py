@@ -15,6 +15,7 @@ from fila_proto_zmq.errors import FilaError, InvalidArgumentError, LeaseExpiredE
 from fila_proto_zmq.limits import DELAY_MS_MAX, ERROR_TEXT_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, METADATA_BYTES_MAX
 from fila_worker.core.attempts import Attempt, defer, expire, fail_attempts, give_back, invite
 from fila_worker.core.graveyard import bury
+from fila_worker.core.holders import is_reservation
 from fila_worker.core.leases import SETTLED, TAKEN, Lease
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def settle(shard: "State", call: "Call", command: Settle) -> Settled:
     faults: Faults = []
     for lease, indexes in _fenced(shard, queue, command.fences, call.now_ms, faults):
         if verb is Verb.ACK:
-            _ack(shard, queue, lease, indexes)
+            ack(shard, queue, lease, indexes)
         elif verb is Verb.RELEASE:
             give_back(shard, lease, indexes, SETTLED, call.now_ms)
         elif verb is Verb.DEFER:
@@ -77,7 +78,7 @@ def _fenced(
     """
     for lease_id, wanted in fences:
         lease = shard.leases.leases.get(lease_id)
-        if lease is None or lease.queue is not queue:
+        if lease is None or lease.queue is not queue or is_reservation(lease.consumer.client):
             _judge_finished(shard, lease_id, wanted, faults, repeatable=repeatable)
             continue
         if lease.next_expiry() <= now_ms:
@@ -125,7 +126,7 @@ def _refusal(lease_id: int, index: int, error: FilaError) -> tuple[int, int, Fau
 # --- acks -------------------------------------------------------------------------------------------------------------
 
 
-def _ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> None:
+def ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> None:
     """Be done with the messages: a whole batch is buried and purged later, single ones are removed at once."""
     queue.in_flight -= len(indexes)
     queue.acked += len(indexes)

@@ -22,25 +22,31 @@ from fila_proto_zmq.commands import (
     Appoint,
     Appointed,
     Browse,
+    BrowseView,
     Cancel,
     CancelReceive,
     Command,
     ConfigChange,
     CreateQueue,
     DeleteQueue,
+    EndReservation,
     Enqueue,
     Extend,
+    FetchReserved,
     GetQueueStats,
     Goodbye,
     Grants,
     Heartbeat,
     ListQueues,
     MessagesTransferred,
+    OpenView,
     Pause,
     PurgeQueue,
     Receive,
     Redrive,
+    RenewReservation,
     Reply,
+    Reserve,
     SetConfig,
     Settle,
     Subscribe,
@@ -63,8 +69,10 @@ from fila_worker.core import (
     expiry,
     graveyard,
     purging,
+    reservations,
     settlement,
     transfers,
+    views,
 )
 from fila_worker.core.config import put_config, set_config
 from fila_worker.core.effects import Call, Effect, Post, answer
@@ -164,6 +172,7 @@ class Shard(State):
         for call, command, error in self.namespaces.overdue(now_ms):
             self.effects.append(answer(call, command, error))
         appointments.give_up(self, now_ms)
+        self.views.close_idle(now_ms)
 
     def deliver(self, now_ms: int) -> None:
         """Lease messages to whoever wants them, ask for the tokens that were missing, answer the receives whose time is up."""
@@ -194,6 +203,7 @@ class Shard(State):
         times = (
             self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline(), self.throttling.next_due(),
             self.namespaces.next_due(), self.outbox.next_due(), appointments.next_due(self),
+            self.views.next_due(),
         )  # fmt: skip
         due = min((time for time in times if time is not None), default=None)
         return None if due is None else max(0, due - now_ms)
@@ -214,9 +224,15 @@ _VERBS: dict[type[Command], Verb] = {
     UpdateQueue: administration.update_queue,
     Pause: administration.pause,
     Browse: browsing.browse,
+    OpenView: views.open_view,
+    BrowseView: views.browse_view,
     Cancel: backlog.cancel,
     PurgeQueue: purging.purge,
     Settle: settlement.settle,
     Extend: settlement.extend,
     Redrive: dead_letters.redrive,
+    Reserve: reservations.reserve,
+    FetchReserved: reservations.fetch,
+    RenewReservation: reservations.renew_reservation,
+    EndReservation: reservations.end_reservation,
 }

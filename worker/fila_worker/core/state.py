@@ -30,6 +30,7 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Store
 from fila_worker.core.throttle import Throttle
 from fila_worker.core.throttling import Throttling
+from fila_worker.core.views import Views
 
 
 class State:
@@ -59,6 +60,7 @@ class State:
         self.runtime = RuntimeConfig(store.families)
         self.outbox = Outbox(index, store.families)
         self.bookmarks = Bookmarks()
+        self.views = Views()
         self.tickets = epoch << 32
         self.waiting_for_appointment: dict[int, tuple[Call, CreateQueue | UpdateQueue, str]] = {}
         """Commands that wait for another shard's word on a dead letter queue, by ticket."""

@@ -20,7 +20,7 @@ class Families(NamedTuple):
     delayed: Family
     """Message key → ``due u64 · retrying u8`` · record. The key is the message's place once it is due."""
     schedule: Family
-    """``due u64 · kind u8 · subject`` → nothing. What comes due; see :mod:`core.schedule`."""
+    """``due u64 · kind u8 · subject`` → a note, mostly empty. What comes due; see :mod:`core.schedule`."""
     leases: Family
     """``lease u64`` → :class:`core.leases.LeaseRecord`, one a delivery batch; or, once all of it was acked, the mark of
     :mod:`core.graveyard`; or empty: settled, and remembered for repeated settlements."""
@@ -56,6 +56,19 @@ class Batch(Protocol):
         """How many changes it holds."""
 
 
+class Pin(Protocol):
+    """Families as they were committed at one moment, whatever is committed later. It costs memory and disk until it is closed."""
+
+    def scan(self, begin: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
+        """Items from ``begin`` on, in key order, one scan of a family at a time.
+
+        It looks no further than it is asked for: behind the last item that is wanted there may be any number of tombstones.
+        """
+
+    def close(self) -> None:
+        """Let go of what is pinned."""
+
+
 class Store(Protocol):
     """Committed data. Any method may raise :class:`StorageError`; the process then ends, and recovery starts over."""
 
@@ -76,5 +89,8 @@ class Store(Protocol):
     def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
         """Items from ``begin`` up to, not including, ``end``, in key order, as of now."""
 
+    def pin(self, families: Sequence[Family]) -> Pin:
+        """Some families as of now, for a look at them that takes many turns."""
+
     def close(self) -> None:
-        """Flush and release the disk."""
+        """Flush and release the disk, and what is pinned of it."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sortedcontainers import SortedDict
 
-from fila_worker.core.store import Batch, Families, Family
+from fila_worker.core.store import Batch, Families, Family, Pin
 
 _Change = Callable[[], object]
 
@@ -33,6 +33,22 @@ class MemoryBatch:
     def delete_range(self, begin: bytes, end: bytes, family: Family, /) -> None:
         """Remove a range."""
         self.changes.append(lambda: [family.pop(key) for key in list(family.irange(begin, end, (True, False)))])
+
+
+class MemoryPin:
+    """Copies of some families."""
+
+    def __init__(self, families: Sequence[Family]) -> None:
+        self._copies = {id(family): SortedDict(family) for family in families}
+
+    def scan(self, begin: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
+        """Items from ``begin`` on."""
+        copy = self._copies[id(family)]
+        return ((key, copy[key]) for key in copy.irange(begin))
+
+    def close(self) -> None:
+        """Forget the copies."""
+        self._copies.clear()
 
 
 class MemoryStore:
@@ -65,6 +81,10 @@ class MemoryStore:
     def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
         """Items of a range as they are now, whatever is committed while they are read."""
         return iter([(key, family[key]) for key in family.irange(begin, end, (True, False))])
+
+    def pin(self, families: Sequence[Family]) -> Pin:
+        """Some families as of now."""
+        return MemoryPin(families)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -14,6 +14,7 @@ Tuned for a queue, whose data is written once, read once in order and deleted so
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
+from weakref import WeakSet
 
 from rocksdict import (
     BlockBasedOptions,
@@ -21,6 +22,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
@@ -28,7 +30,7 @@ from rocksdict import (
 )
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.store import Batch, Families, Family
+from fila_worker.core.store import Batch, Families, Family, Pin
 
 WRITE_BUFFERS_BYTES = 64 * 1024 * 1024
 """Memtables of all shards of this process together."""
@@ -41,6 +43,9 @@ FILES_BEFORE_COMPACTION = 12
 """Flushed memtables that may lie unsorted: what a queue holds briefly is gone before anybody rewrites it (a quarter of the
 CPU of an enqueue), at the cost of a few more files to look into for what stays."""
 
+MEMTABLE_BLOOM_RATIO = 0.02
+"""Of a memtable, for a Bloom filter of the ids that are looked up and mostly absent: 0.3 µs instead of 1 to 2."""
+
 
 class SharedMemory:
     """The memory that all databases of one process draw on."""
@@ -48,6 +53,36 @@ class SharedMemory:
     def __init__(self) -> None:
         self.cache = Cache(BLOCK_CACHE_BYTES)
         self.write_buffers = WriteBufferManager(WRITE_BUFFERS_BYTES, False)
+
+
+PINNED_BYTES_MAX = 2 * 1024 * 1024
+"""Of a write buffer that a pin may keep in memory; what is larger is flushed first."""
+
+
+class RocksPin:
+    """An iterator over each of some families, made now: RocksDB keeps what an iterator may still come to.
+
+    A snapshot would pin all families at once, but rocksdict's scans of one show later changes too.
+    """
+
+    def __init__(self, readers: dict[int, Rdict]) -> None:
+        self._iterators: dict[int, RdictIter] = {family: reader.iter() for family, reader in readers.items()}
+
+    def scan(self, begin: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
+        """Items from ``begin`` on: 5 µs, then 0.5 µs each."""
+        iterator = self._iterators[id(family)]
+        iterator.seek(begin)
+        while iterator.valid():
+            yield iterator.key(), iterator.value()
+            iterator.next()
+        try:
+            iterator.status()
+        except Exception as cause:
+            raise StorageError(f"RocksDB refused a read: {cause}") from cause
+
+    def close(self) -> None:
+        """Drop the iterators."""
+        self._iterators.clear()
 
 
 class RocksStore:
@@ -67,6 +102,7 @@ class RocksStore:
         self._readers = {name: self._db.get_column_family(name) for name in Families._fields}
         self.families = Families(*(self._db.get_column_family_handle(name) for name in Families._fields))
         self._reader_of = dict(zip(map(id, self.families), self._readers.values(), strict=True))
+        self._pins: WeakSet[RocksPin] = WeakSet()
         self._write_options = WriteOptions()
         self._write_options.sync = fsync
 
@@ -96,10 +132,33 @@ class RocksStore:
         options = ReadOptions()
         options.set_iterate_lower_bound(begin)
         options.set_iterate_upper_bound(end)
-        return cast("Iterator[tuple[bytes, bytes]]", self._reader_of[id(family)].items(from_key=begin, read_opt=options))
+        items = cast("Iterator[tuple[bytes, bytes]]", self._reader_of[id(family)].items(from_key=begin, read_opt=options))
+        return _holding(items, begin, end, options)
+
+    def pin(self, families: Sequence[Family]) -> Pin:
+        """Some families as of now: up to some 100 ms.
+
+        An iterator keeps the write buffer that it finds, and what is written to it later: 64 MiB a pin, seen. So a large one is
+        flushed before, and the one that is found gets no further writes.
+        """
+        readers = {id(family): self._reader_of[id(family)] for family in families}
+        for reader in readers.values():
+            if (reader.property_int_value("rocksdb.cur-size-all-mem-tables") or 0) > PINNED_BYTES_MAX:
+                reader.flush(True)
+        pin = RocksPin(readers)
+        batch = self.new_batch()
+        for family in families:
+            batch.delete(b"", family)  # is no key: an empty buffer would not be replaced
+        self.commit(batch)
+        for reader in readers.values():
+            reader.flush(False)
+        self._pins.add(pin)
+        return pin
 
     def close(self) -> None:
         """Flush the log to disk and release the directory."""
+        for pin in self._pins:
+            pin.close()  # an iterator holds the lock too
         self._db.flush_wal(sync=True)
         self._reader_of.clear()
         for reader in self._readers.values():
@@ -107,6 +166,11 @@ class RocksStore:
         self._readers.clear()
         del self.families  # the lock is held as long as a handle lives
         self._db.close()
+
+
+def _holding(items: Iterator[tuple[bytes, bytes]], *_bounds: object) -> Iterator[tuple[bytes, bytes]]:
+    """Keep a scan's bounds alive as long as the scan: RocksDB only points to them, and would stop where their memory says later."""
+    yield from items
 
 
 def _cannot_open(path: Path, cause: Exception) -> str:
@@ -144,6 +208,9 @@ def _family_options(memory: SharedMemory, name: str) -> Options:
     if name != "messages":
         options.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
     options.set_compression_type(DBCompressionType.lz4() if name != "messages" else DBCompressionType.none())
+    if name == "dedup":
+        options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_RATIO)
+        options.set_memtable_whole_key_filtering(True)
     if name in {"messages", "delayed", "outbox"}:
         options.set_enable_blob_files(True)
         options.set_min_blob_size(BLOB_BYTES_MIN)

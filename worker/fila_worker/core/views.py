@@ -1,0 +1,151 @@
+"""Views: frozen looks at queues, open over many turns, for those who read a queue as a whole.
+
+What a view pins of the disk can't be reclaimed while it is open, and its copies of lanes and leases take memory. So there are few
+at a time, and one that nobody reads is closed: after the idle time that it was opened with, or sooner if there is no room for
+another. Nobody has to close a view: its readers are many tasks on many machines, none of which knows that it is the last, or
+whether it will be run again.
+Views do not outlive their worker.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewOpened
+from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
+from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
+from fila_worker.core import graveyard
+from fila_worker.core.browsing import STATES
+from fila_worker.core.frozen import FrozenQueue, freeze, holds_of, read_page
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.state import State
+    from fila_worker.core.store import Pin
+
+VIEWS_MAX: Final = 16
+"""Open at a time: their disk space, and a few MiB of memory each."""
+
+NEEDED_MS: Final = 60_000
+"""A view that was opened or read within this time is not closed for another one's sake..."""
+
+AT_REST_MS: Final = 5_000
+"""... unless all that was begun of it was read to its end, and nothing more for this long."""
+
+
+class View:
+    """A frozen look at some queues of a shard.
+
+    ``begun``: whether it was ever read; ``under_way``: how many reads were begun and have not come to their end.
+    """
+
+    def __init__(self, queues: dict[str, FrozenQueue], pin: "Pin", command: OpenView, now_ms: int) -> None:
+        self.queues = queues
+        self.pin = pin
+        self.idle_ms = command.idle_ms
+        self.used_ms = now_ms
+        self.begun = False
+        self.under_way = 0
+        self.opened = ViewOpened([queue.divided(command.range_messages) for queue in queues.values()])
+
+    @property
+    def needed_until_ms(self) -> int:
+        """When it may be closed for another one's sake, Unix ms."""
+        if self.begun and not self.under_way:
+            return self.used_ms + AT_REST_MS
+        return self.used_ms + NEEDED_MS
+
+    def count_page(self, *, first: bool, last: bool) -> None:
+        """A page of it was read, the first or last one of a read perhaps."""
+        self.begun = True
+        self.under_way = max(0, self.under_way + first - last)  # pages may be asked for again
+
+
+class Views:
+    """The open views of a shard, by name. Invariant: at most :data:`VIEWS_MAX`."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, View] = {}
+
+    def use(self, name: str, now_ms: int) -> View | None:
+        """An open view that somebody reads now."""
+        view = self.by_name.get(name)
+        if view is not None:
+            view.used_ms = now_ms
+        return view
+
+    def make_room(self, now_ms: int) -> None:
+        """See that there is room for one more: :class:`OverloadedError` if all that are open are being read."""
+        if len(self.by_name) < VIEWS_MAX:
+            return
+        name, view = min(self.by_name.items(), key=lambda item: item[1].needed_until_ms)
+        needed_ms = view.needed_until_ms - now_ms
+        if needed_ms > 0:
+            raise OverloadedError(
+                f"{VIEWS_MAX} views of this shard's queues are open and being read: try again in {needed_ms} ms",
+                retry_after=needed_ms / 1000,
+                details={"views": VIEWS_MAX, "refused": True},
+            )
+        self.close(name)
+
+    def close_idle(self, now_ms: int) -> None:
+        """Close the views that nobody has read for their idle time."""
+        for name in [name for name, view in self.by_name.items() if view.used_ms + view.idle_ms <= now_ms]:
+            self.close(name)
+
+    def close(self, name: str) -> None:
+        """Forget a view and let go of its disk space."""
+        self.by_name.pop(name).pin.close()
+
+    def next_due(self) -> int | None:
+        """When the first view may have to be closed, Unix ms."""
+        return min((view.used_ms + view.idle_ms for view in self.by_name.values()), default=None)
+
+
+def open_view(shard: "State", call: "Call", command: OpenView) -> ViewOpened:
+    """Freeze some queues; what is open under that name is answered for as it is."""
+    _check_opening(command)
+    view = shard.views.use(command.view, call.now_ms)
+    if view is not None:
+        return view.opened
+    queues = [shard.queues[name] for name in dict.fromkeys(command.queues) if name in shard.queues]
+    if not queues:
+        return ViewOpened([])
+    shard.views.make_room(call.now_ms)
+    graveyard.purge(shard)
+    shard.settle_writes()
+    holds = holds_of(queues, shard.leases.leases.values())
+    frozen = {queue.name: freeze(queue, holds) for queue in queues}
+    families = shard.store.families
+    view = View(frozen, shard.store.pin([families.messages, families.delayed]), command, call.now_ms)
+    shard.views.by_name[command.view] = view
+    return view.opened
+
+
+def _check_opening(command: OpenView) -> None:
+    if not 1 <= len(command.view.encode()) <= VIEW_BYTES_MAX:
+        raise InvalidArgumentError(f"view={command.view!r}: a view's name has 1 to {VIEW_BYTES_MAX} bytes")
+    if not VIEW_IDLE_MS_MIN <= command.idle_ms <= VIEW_IDLE_MS_MAX:
+        raise InvalidArgumentError(f"idle_ms={command.idle_ms}: use {VIEW_IDLE_MS_MIN} to {VIEW_IDLE_MS_MAX}")
+    if command.range_messages < 1:
+        raise InvalidArgumentError(f"range_messages={command.range_messages}: use 1 or more")
+
+
+def browse_view(shard: "State", call: "Call", command: BrowseView) -> ViewBrowsed:
+    """A page of a queue as it was when the view was opened."""
+    if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
+        raise InvalidArgumentError(f"a page of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
+    unknown = sorted(set(command.states or ()) - set(STATES))
+    if unknown:
+        raise InvalidArgumentError(f"state {unknown[0]!r}: use one of {', '.join(STATES)}")
+    view = shard.views.use(command.view, call.now_ms)
+    if view is None:
+        raise InvalidArgumentError(
+            f"no view {command.view!r} is open: nobody read it for longer than its idle time, its shard ran out of room, or "
+            f"its worker was restarted; open a new one (in Spark: load the DataFrame anew)",
+            details={"view": command.view},
+        )
+    queue = view.queues.get(call.queue)
+    if queue is None:
+        raise QueueNotFoundError(f"queue {call.queue!r} is not in view {command.view!r}: it did not exist, or was not named")
+    page = read_page(queue, command, view.pin, shard.store.families)
+    view.count_page(first=command.start is None, last=page.next is None)
+    return page
