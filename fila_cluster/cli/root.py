@@ -18,6 +18,7 @@ SUMMARIES = {
     "redrive": "Send dead letters back to where they came from.",
     "config": "Read and change the runtime config.",
     "hook": "Try out Lua hooks.",
+    "spark": "Move data in and out in bulk, with Apache Spark.",
     "router": "Run a router alone.",
     "worker": "Run a worker alone.",
 }

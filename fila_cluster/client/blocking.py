@@ -160,6 +160,9 @@ class Client(Administration):
     def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
         return self._pump.ask(lambda now: self._session.call(key, command, now, then))
 
+    def _wait(self, call: Call) -> None:
+        self._pump.wait(call)
+
     def _ask(self, request: requests.Request) -> Any:
         call = self._start(request.key, request.command)
         self._pump.wait(call)

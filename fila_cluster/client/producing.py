@@ -76,7 +76,7 @@ class Producer:
             rows.append(row)
             waiting.append(pending)
         for queue, (rows, waiting) in queues.items():
-            for start, end in _frame_bounds([len(row[0]) for row in rows]):
+            for start, end in frame_bounds([len(row[0]) for row in rows]):
                 self._send(queue, seal_rows(rows[start:end]), partial(_answered, waiting[start:end]))
 
     def fail_all(self, error: FilaError) -> None:
@@ -103,7 +103,7 @@ def _answered(waiting: Sequence[Pending[str]], call: Call) -> None:
             pending.finish(error=copy(result))  # each is raised in a place of its own
 
 
-def _frame_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+def frame_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Cut a run of messages, given their sizes in bytes, into frames ``[start, end)``."""
     start = size = 0
     for index, length in enumerate(sizes):

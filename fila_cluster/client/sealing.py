@@ -88,27 +88,29 @@ def _seal_columns(messages: Sequence[Message]) -> Enqueue:
     key, weight, throttle_keys, priority, cost, delay, moment, ttl, lease, dedup_id = columns
     return Enqueue(
         envelopes,
-        _convert(key, checks.fairness_key),
-        _convert(weight, checks.weight_units),
-        _convert(priority, checks.priority_units),
-        _convert(delay, checks.delay_ms),
-        _convert(moment, checks.due_ms),
-        _convert(lease, checks.lease_ms),
-        _convert_keys(throttle_keys),
-        _convert(cost, checks.cost_milli),
-        _convert(ttl, checks.ttl_ms),
-        _convert(dedup_id, checks.dedup_id),
+        convert(key, checks.fairness_key),
+        convert(weight, checks.weight_units),
+        convert(priority, checks.priority_units),
+        convert(delay, checks.delay_ms),
+        convert(moment, checks.due_ms),
+        convert(lease, checks.lease_ms),
+        convert_keys(throttle_keys),
+        convert(cost, checks.cost_milli),
+        convert(ttl, checks.ttl_ms),
+        convert(dedup_id, checks.dedup_id),
     )
 
 
-def _convert(values: Sequence[Any], convert: Callable[[Any], Any]) -> Any:
+def convert(values: Sequence[Any], check: Callable[[Any], Any]) -> Any:
+    """A column of hashable values (one at least) for the wire; a single value if they are all the same."""
     if values.count(values[0]) == len(values):  # a third of the cost of a set
-        return convert(values[0])
-    converted = {value: convert(value) for value in set(values)}
-    return [converted[value] for value in values]
+        return check(values[0])
+    checked = {value: check(value) for value in set(values)}
+    return [checked[value] for value in values]
 
 
-def _convert_keys(values: Sequence[Any]) -> KeysColumn:
+def convert_keys(values: Sequence[Any]) -> KeysColumn:
+    """A column of throttle keys; :class:`TypeError` if one of them is neither None nor a collection that can be read twice."""
     if values.count(None) == len(values):
         return []
     if not all(value is None or isinstance(value, _LISTS) for value in values):

@@ -1,6 +1,7 @@
 """Who may import whom, read from the sources, and what a client process really loads."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,7 @@ PACKAGES = {
     "fila_worker": ROOT / "worker/fila_worker",
     "fila_cluster": ROOT / "fila_cluster",
 }
+SPARK = PACKAGES["fila_cluster"] / "spark"
 CORES = [PACKAGES["fila_router"] / "core", PACKAGES["fila_worker"] / "core"]
 OUTWARD = {
     "asyncio", "concurrent", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "rocksdict", "secrets",
@@ -173,14 +175,42 @@ def test_every_folder_of_modules_is_a_package() -> None:
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 
 
-def test_everything_that_is_imported_is_declared(project: dict) -> None:
-    declared = {line.split(";")[0].split(">")[0].split("[")[0].strip() for line in project["project"]["dependencies"]}
+def declared_in(requirements: list[str]) -> set[str]:
+    return {re.split(r"[;<>=\[ ]", line)[0] for line in requirements}
+
+
+def used_by(files: list[Path]) -> set[str]:
+    """What is to be installed for these files, by the names that packages have in an index."""
     modules = {"zmq": "pyzmq", "pydantic_settings": "pydantic-settings", "pydantic_core": "pydantic"}
-    used = set()
-    for package in PACKAGES.values():
-        for file in sources(package):
-            used |= roots(imports_of(file, type_checking=False)) - sys.stdlib_module_names - PACKAGES.keys()
-    assert {modules.get(name, name) for name in used} - declared == set()
+    modules |= {"py4j": "pyspark", "markupsafe": "jinja2"}  # theirs, and brought along by them
+    used = set().union(*(roots(imports_of(file, type_checking=False)) for file in files))
+    return {modules.get(name, name) for name in used - sys.stdlib_module_names - PACKAGES.keys()}
+
+
+def test_everything_that_is_imported_is_declared(project: dict) -> None:
+    declared = declared_in(project["project"]["dependencies"])
+    files = [file for package in PACKAGES.values() for file in sources(package) if SPARK not in file.parents]
+    assert used_by(files) - declared == set()
+
+
+def test_what_spark_needs_is_declared_as_an_extra(project: dict) -> None:
+    declared = declared_in(project["project"]["dependencies"])
+    extra = declared_in(project["project"]["optional-dependencies"]["spark"])
+    assert used_by(sources(SPARK)) - declared == extra
+
+
+@each_source(*PACKAGES.values())
+def test_spark_is_imported_only_on_use(file: Path) -> None:
+    """At the top of a module by that package alone; the commands import it where they run."""
+    top = {name for node in ast.parse(file.read_text()).body for name in _imported_by(node)}
+    if SPARK not in file.parents:
+        assert {name for name in top if name.startswith("fila_cluster.spark") or name.partition(".")[0] == "pyspark"} == set()
+
+
+def _imported_by(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.ImportFrom):
+        return {node.module or ""}
+    return {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
 
 
 def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
@@ -194,4 +224,5 @@ def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> No
     assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
     ours = {f"{package}/{file.relative_to(folder)}" for package, folder in PACKAGES.items() for file in sources(folder)}
     assert {name for name in names if name.endswith(".py")} == ours
+    assert "fila_cluster/spark/report/page.html" in names
     assert [name for name in names if "__pycache__" in name or "/tests/" in name] == []

@@ -29,9 +29,9 @@ def environment(**changes: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.upper().startswith("FILA_")} | changes
 
 
-def eventually(condition: Callable[[], bool], what: str) -> None:
+def eventually(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait until ``condition`` holds; fail after a while."""
-    give_up_at = time.monotonic() + PATIENCE_S
+    give_up_at = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < give_up_at, f"never happened: {what}"
         time.sleep(0.02)

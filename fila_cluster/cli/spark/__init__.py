@@ -1,0 +1,20 @@
+"""``fila-cluster spark …``: the group; one module per command. Neither imports Spark before it runs."""
+
+import click
+
+from fila_cluster.cli.lazy import LazyGroup
+
+SUMMARIES = {
+    "load": "Put the rows of files into a queue.",
+    "drain": "Take messages out of queues into files.",
+    "report": "Show a queue's failures, waiting times and shares.",
+}
+
+
+@click.group(cls=LazyGroup, package=__name__, summaries=SUMMARIES)
+def command() -> None:
+    """Move data in and out of queues in bulk, with Apache Spark.
+
+    Needs `pip install 'fila-cluster[spark]'` and Java 17 or later. Spark runs on this machine's cores, unless --master names a
+    cluster, whose machines then need fila-cluster installed and reach the broker at the same endpoint.
+    """

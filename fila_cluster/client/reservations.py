@@ -1,0 +1,102 @@
+"""Reservations, for readers that work in batches: messages leased to a name, not to a client.
+
+Not part of the client's everyday surface: it serves readers such as Spark's stream, whose driver reserves and whose executors fetch.
+``docs/protocol.md`` says what the broker promises for each step. All of them may be repeated, so the client repeats them itself
+while its timeout lasts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fila_cluster.client.blocking import Client
+from fila_cluster.client.call import Call
+from fila_proto_zmq import commands
+from fila_proto_zmq.commands import Command, Verb
+from fila_proto_zmq.errors import QueueNotFoundError
+from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
+
+CALLS_MAX = 64
+"""Calls that are in flight at a time, when many queues are asked the same."""
+
+
+class Wanted(NamedTuple):
+    """A part that is asked for: of which queue, its number, how many messages at most."""
+
+    queue: str
+    part: int
+    messages: int
+
+
+class Reservations:
+    """What may be done with reservations, over a client's connection. Durations are seconds."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def reserve(self, name: str, wanted: Sequence[Wanted], timeout_s: float, *, wait_s: float = 0.0) -> list[int]:
+        """Take parts, at most one of a queue; how many messages each has. One whose queue is gone has none.
+
+        ``wait_s``: how long each may wait for its first message.
+        """
+        timeout_ms, wait_ms = _ms(timeout_s), _ms(wait_s)
+        calls = [
+            (part.queue, commands.Reserve(name, part.part, min(part.messages, DELIVERY_MESSAGES_MAX), timeout_ms, wait_ms))
+            for part in wanted
+        ]
+        replies: list[commands.Reserved | None] = self._ask_all(calls)
+        return [sum(count for _, count in reply.parts) if reply else 0 for reply in replies]
+
+    def fetch(self, name: str, queue: str, parts: Iterable[int]) -> Iterable[commands.LeaseBatch]:
+        """The messages of some parts, in order; the next part is on its way while one is looked at.
+
+        Raises :class:`LeaseExpiredError` if the reservation is over.
+        """
+        under_way: Call | None = None
+        for part in (*parts, None):
+            call = None if part is None else self._client._start(queue, commands.FetchReserved(name, part))
+            if under_way is not None:
+                yield from self._answer(under_way).batches
+            under_way = call
+
+    def renew(self, name: str, queues: Iterable[str], timeout_s: float) -> Mapping[str, list[tuple[int, int]]]:
+        """Let a reservation's leases start over; ``(part, messages)`` of what it still holds, by queue."""
+        names = list(queues)
+        command = commands.RenewReservation(name, _ms(timeout_s))
+        replies: list[commands.Reserved | None] = self._ask_all([(queue, command) for queue in names])
+        return {queue: reply.parts for queue, reply in zip(names, replies, strict=True) if reply and reply.parts}
+
+    def ack(self, name: str, queues: Iterable[str]) -> int:
+        """Be done with a reservation; how many messages it had. 0: it was over."""
+        return self._end(name, queues, Verb.ACK)
+
+    def give_back(self, name: str, queues: Iterable[str]) -> int:
+        """Put a reservation's messages in line again, uncounted; how many."""
+        return self._end(name, queues, Verb.RELEASE)
+
+    def _end(self, name: str, queues: Iterable[str], verb: Verb) -> int:
+        replies: list[commands.ReservationEnded | None] = self._ask_all(
+            [(queue, commands.EndReservation(name, verb)) for queue in queues]
+        )
+        return sum(reply.count for reply in replies if reply)
+
+    def _ask_all(self, calls: Sequence[tuple[str, Command]]) -> list[Any]:
+        """The answers in order; None where the queue is gone, and with it what was reserved of it."""
+        answers: list[Any] = []
+        for start in range(0, len(calls), CALLS_MAX):
+            started = [self._client._start(queue, command) for queue, command in calls[start : start + CALLS_MAX]]
+            answers += [self._answer_unless_gone(call) for call in started]
+        return answers
+
+    def _answer(self, call: Call) -> Any:
+        self._client._pump.wait(call)
+        return call.outcome()
+
+    def _answer_unless_gone(self, call: Call) -> Any:
+        try:
+            return self._answer(call)
+        except QueueNotFoundError:
+            return None
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,67 @@
+"""Views, for readers of whole queues: frozen looks at the queues of a shard, read page by page by anybody who knows their name.
+
+Not part of the client's everyday surface: it serves readers such as Spark's, whose driver opens views and whose executors read
+them. ``docs/protocol.md`` says what the broker promises. Both steps may be repeated, so the client repeats them itself while
+its timeout lasts.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fila_cluster.client.blocking import Client
+from fila_cluster.client.call import Call
+from fila_proto_zmq.commands import BrowseView, MessageView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
+from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
+
+
+class Stretch(NamedTuple):
+    """A part of a queue: fairness keys from ``from_key`` up to, not including, ``to_key`` (None: to the last)."""
+
+    queue: str
+    from_key: str = ""
+    to_key: str | None = None
+
+
+class ShardViews:
+    """What may be done with views, over a client's connection."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def open(self, view: str, queues: Sequence[str], range_messages: int, idle_s: float) -> list[ViewedQueue]:
+        """Freeze queues that share a shard, under a fresh name; those of them that exist. Nobody has to close it."""
+        command = OpenView(view, list(queues), range_messages, round(idle_s * 1000))
+        opened: ViewOpened = self._answer(self._client._start(queues[0], command))
+        return opened.queues
+
+    def pages(
+        self,
+        view: str,
+        stretch: Stretch,
+        *,
+        fairness_keys: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+    ) -> Iterator[list[MessageView]]:
+        """A part of a queue as it was, page by page; the next page is on its way while one is looked at."""
+        command = BrowseView(
+            view,
+            BROWSE_MESSAGES_MAX,
+            None,
+            stretch.from_key,
+            stretch.to_key,
+            None if fairness_keys is None else list(fairness_keys),
+            None if states is None else list(states),
+        )
+        under_way: Call | None = self._client._start(stretch.queue, command)
+        while under_way is not None:
+            page: ViewBrowsed = self._answer(under_way)
+            under_way = None
+            if page.next is not None:
+                command.start = page.next
+                under_way = self._client._start(stretch.queue, command)
+            if page.messages:
+                yield page.messages
+
+    def _answer(self, call: Call) -> Any:
+        self._client._wait(call)
+        return call.outcome()

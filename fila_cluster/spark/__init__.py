@@ -1,0 +1,11 @@
+"""Bulk work with Apache Spark: read, write and drain queues in parallel, all shards at once.
+
+``register(spark)`` makes ``format("fila")`` known to a session; :func:`enqueue_partition` is for ``foreachPartition``. Nothing
+else of this project imports this package, and it is imported only on use: it needs ``pip install 'fila-cluster[spark]'``.
+"""
+
+from fila_cluster.spark.data_source import FilaDataSource
+from fila_cluster.spark.registration import register
+from fila_cluster.spark.sink import enqueue_partition
+
+__all__ = ["FilaDataSource", "enqueue_partition", "register"]

@@ -1,0 +1,52 @@
+"""Acknowledging a batch as soon as Spark reports it complete.
+
+Spark tells a source of a batch's end only when it plans the next one; until then, and for a query's last batch perhaps for
+ever, its messages would stay leased. A listener of the session hears of each batch right after its commit. It runs in the
+driver's own Python process, not in the one where the source lives: the offset in the report is all it needs.
+"""
+
+import logging
+from typing import Final
+
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from fila_cluster.client import Client
+from fila_cluster.client.reservations import Reservations
+from fila_cluster.spark.offsets import Offset
+from fila_proto_zmq.errors import FilaError
+
+TIMEOUT_S: Final = 5.0
+"""Spark tells its listeners one after the other: none may keep the others waiting for long."""
+
+_log = logging.getLogger(__name__)
+
+
+class CompletionListener(StreamingQueryListener):
+    """Acknowledges the batches of all streams that read queues."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing to do yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A batch is complete, or nothing was to be done for a while."""
+        for source in event.progress.sources:
+            batch = Offset.parse(source.endOffset)
+            if batch is not None and batch.queues and source.endOffset != source.startOffset:
+                acknowledge(batch)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """A batch that was under way stays reserved for a restart, until its timeout."""
+
+
+def acknowledge(batch: Offset) -> None:
+    """Be done with a batch's messages; if the broker cannot be reached, say so: the next batch tries again."""
+    try:
+        with Client(batch.endpoint, timeout=TIMEOUT_S) as client:
+            Reservations(client).ack(batch.reservation, batch.queues)
+    except FilaError as error:
+        _log.warning("batch %s is complete and could not be acknowledged yet: %s", batch.reservation, error)

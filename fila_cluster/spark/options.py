@@ -1,0 +1,106 @@
+"""What ``.option(…)`` may say: read once, on the driver, and checked there, before any task starts.
+
+Spark hands options over as text under case-insensitive names. One that nobody knows is refused by name, since a typo in
+``dedup_window`` would otherwise be noticed by its duplicates. The environment (``FILA_ENDPOINT``) is the driver's: what it says
+travels to the executors with the options.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from fila_cluster.client import Client, checks
+from fila_cluster.client.options import endpoint_or_default
+from fila_cluster.durations import duration_s
+from fila_proto_zmq.errors import InvalidArgumentError
+
+EVERYWHERE: Final = ("endpoint", "api_key", "server_key", "queue", "timeout")
+READ: Final = (*EVERYWHERE, "fairness_key", "state", "pushdown")
+STREAM_READ: Final = (*EVERYWHERE, "max_rows_per_batch", "max_rows", "reservation_timeout")
+SPARKS_OWN: Final = ("path", "paths", "checkpointlocation")
+"""What Spark itself may put among a source's options."""
+
+TIMEOUT_S: Final = 5.0
+RETRY_FOR_S: Final = 120.0
+"""A worker that was killed is back within 10 s; a machine that was, within two minutes, or somebody should look."""
+DURATION_S_MAX: Final = 7 * 24 * 3600.0
+COUNT_MAX: Final = 2**31 - 1
+
+
+def text_of(options: Mapping[str, str], name: str) -> str | None:
+    """An option's text; None if it is not given, or empty."""
+    for key, value in options.items():
+        if key.lower() == name:
+            return str(value) or None
+    return None
+
+
+def seconds_of(options: Mapping[str, str], name: str, default_s: float) -> float:
+    """An option that is a duration above 0, in seconds."""
+    text = text_of(options, name)
+    if text is None:
+        return default_s
+    try:
+        value_s = duration_s(text)
+    except ValueError as wrong:
+        raise InvalidArgumentError(f"option {name}: {wrong}") from None
+    if not 0 < value_s <= DURATION_S_MAX:
+        raise InvalidArgumentError(f"option {name}: {text!r} is out of bounds, use more than 0 and at most 7 days")
+    return value_s
+
+
+def count_of(options: Mapping[str, str], name: str, default: int) -> int:
+    """An option that is a whole number above 0."""
+    text = text_of(options, name)
+    if text is None:
+        return default
+    if not text.isdecimal() or not 0 < int(text) <= COUNT_MAX:
+        raise InvalidArgumentError(f"option {name}: {text!r} will not do, use a whole number from 1 to {COUNT_MAX}")
+    return int(text)
+
+
+def queue_of(options: Mapping[str, str]) -> str | None:
+    """The option ``queue`` as it was given, be it a name or a pattern; None if it was not."""
+    return text_of(options, "queue")
+
+
+def one_queue_of(options: Mapping[str, str]) -> str | None:
+    """The option ``queue``, which must be one queue's name; None if it was not given."""
+    text = queue_of(options)
+    return None if text is None else checks.queue_name(text)
+
+
+def refuse_unknown(options: Mapping[str, str], known: Collection[str]) -> None:
+    """Raise :class:`InvalidArgumentError` for an option that is neither in ``known`` nor Spark's own."""
+    for name in options:
+        if name.lower() not in known and name.lower() not in SPARKS_OWN:
+            raise InvalidArgumentError(f"unknown option {name!r}: the options here are {', '.join(sorted(known))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach the broker. Goes to the executors with their tasks."""
+
+    endpoint: str
+    api_key: str | None = None
+    server_key: str | None = None
+    timeout_s: float = TIMEOUT_S
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        """Read it from options; the endpoint, if they leave it out, from the environment."""
+        api_key, server_key = text_of(options, "api_key"), text_of(options, "server_key")
+        _refuse_keys(api_key=api_key, server_key=server_key)
+        endpoint = endpoint_or_default(text_of(options, "endpoint"))
+        return cls(endpoint, api_key, server_key, seconds_of(options, "timeout", TIMEOUT_S))
+
+    def client(self, *, timeout_s: float | None = None) -> Client:
+        """A client of that broker; close it. ``timeout_s``: another one than the option says."""
+        return Client(self.endpoint, timeout=timeout_s or self.timeout_s)
+
+
+def _refuse_keys(**keys: str | None) -> None:
+    """A key that would go unused must not look as if it protected anything."""
+    for name, value in keys.items():
+        if value:
+            raise InvalidArgumentError(f"option {name}: this version has no authentication, leave it out")

@@ -1,0 +1,184 @@
+"""A queue into files: the streaming reader into Spark's file sink, until what was there is written.
+
+A batch is acknowledged only once its files are in the sink's log, and the sink leaves out a batch that is in its log already.
+So a drain that is killed anywhere goes on where it stopped when the same command runs again, with the same checkpoint, and each
+message is in the output once. Files that a killed attempt left behind are in no log; :mod:`.leftovers` removes them, for
+readers that know nothing of Spark's log.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fila_cluster import Client
+from fila_cluster.client.reservations import Reservations
+from fila_cluster.errors import FilaError, QueueNotFoundError
+from fila_cluster.spark.admission import SupportsTriggerAvailableNow
+from fila_cluster.spark.offsets import Offset
+from fila_cluster.spark.options import COUNT_MAX
+from fila_cluster.spark.pipelines.failure import PipelineError, told_plainly
+from fila_cluster.spark.pipelines.leftovers import remove_leftovers
+from fila_cluster.spark.pipelines.shapes import shaped
+from fila_cluster.spark.selection import Selection
+
+ROWS_PER_BATCH = 100_000
+"""A batch costs the file sink and the checkpoint half a second, whatever its size."""
+RESERVATION_TIMEOUT = "10m"
+"""How long a batch waits for a drain that was killed to run again. Later, its messages are anybody's, and those that were written
+but not yet acknowledged come a second time."""
+LOOK_EVERY_S = 1
+ACKNOWLEDGE_FOR_S = 60.0
+"""Longer than a worker that was killed takes to come back."""
+CHECKPOINT_NAME = "_checkpoint"
+"""In the output directory: readers leave names with an underscore alone."""
+
+RUNS_TO_THE_END = SupportsTriggerAvailableNow.__module__.startswith("pyspark")
+"""Before PySpark 4.2 a run that ends by itself is a single batch, so there have to be several."""
+_ENDINGS = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "text": ".txt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What to take, where to. ``queue`` may be a pattern; ``limit``: rows at most."""
+
+    queue: str
+    to: str
+    format: str = "parquet"
+    partition_by: tuple[str, ...] = ()
+    limit: int | None = None
+    rows_per_batch: int = ROWS_PER_BATCH
+    checkpoint: str | None = None
+
+    @property
+    def checkpoint_path(self) -> str:
+        """Where Spark remembers how far it is."""
+        return self.checkpoint or f"{self.to.rstrip('/')}/{CHECKPOINT_NAME}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What became of it. ``rows`` are those of this run; ``batches`` as Spark cut them."""
+
+    rows: int
+    batches: int
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """How fast it was."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+Look = Callable[[int], None]
+"""Told now and then: rows written so far."""
+
+
+def drain(spark: SparkSession, plan: Drain, client: Client, look: Look = lambda _: None) -> Drained:
+    """Run it; ``client`` is of the broker to drain. Raises :class:`PipelineError`."""
+    check_output(plan)
+    began = time.monotonic()
+    wanted = min(plan.limit or COUNT_MAX, waiting(client, plan.queue))
+    written: dict[int, int] = {}
+    with told_plainly():
+        while True:
+            rows_before = sum(written.values())
+            query = _start(spark, plan, client.endpoint, wanted - rows_before)
+            _follow(query, written, look)
+            _acknowledge_last(query)
+            if RUNS_TO_THE_END or not rows_before < sum(written.values()) < wanted:
+                break
+    remove_leftovers(plan.to)
+    batches = [rows for rows in written.values() if rows]
+    return Drained(sum(batches), len(batches), time.monotonic() - began)
+
+
+def waiting(client: Client, queue: str) -> int:
+    """Messages that could be taken from a queue, or from those that match; :class:`QueueNotFoundError` if there is none."""
+    meant = Selection.of(queue)
+    found = [info for info in client.list_queues(meant.prefix) if meant.is_drained(info.name)]
+    missing = [*(set(meant.names) - {info.name for info in found}), *([] if found else meant.patterns)]
+    if missing:
+        raise QueueNotFoundError(f"no queue {min(missing)!r}: fila-cluster queue list shows those that there are")
+    return sum(info.pending for info in found)
+
+
+def check_output(plan: Drain) -> None:
+    """Refuse a directory that has something else in it: whose rows would be whose?"""
+    folder = Path(plan.to)
+    if "://" in plan.to or not folder.exists():
+        return
+    if not folder.is_dir():
+        raise PipelineError(f"{plan.to} is a file: name a directory to write to")
+    others = [entry.name for entry in folder.iterdir() if entry.name not in {CHECKPOINT_NAME, "_spark_metadata"}]
+    if others and not (folder / "_spark_metadata").is_dir():
+        raise PipelineError(
+            f"{plan.to} has other things in it ({min(others)} …): name a new directory, or an earlier drain's"
+        )
+    mixed = next((file.name for file in folder.rglob("part-*") if not file.name.endswith(_ENDINGS[plan.format])), None)
+    if mixed is not None:
+        raise PipelineError(f"{plan.to} is not in {plan.format}, it has {mixed}: name another directory, or its --format")
+
+
+def _start(spark: SparkSession, plan: Drain, endpoint: str, rows_left: int) -> StreamingQuery:
+    rows = shaped(_stream(spark, plan, endpoint, rows_left), plan.format, plan.partition_by)
+    writer = rows.writeStream.format(plan.format).outputMode("append").trigger(availableNow=True)
+    if plan.partition_by:
+        writer = writer.partitionBy(*plan.partition_by)
+    if plan.format == "csv":
+        writer = writer.option("header", "true")
+    return writer.start(plan.to, checkpointLocation=plan.checkpoint_path)
+
+
+def _stream(spark: SparkSession, plan: Drain, endpoint: str, rows_left: int) -> DataFrame:
+    reader = spark.readStream.format("fila").options(endpoint=endpoint, queue=plan.queue)
+    rows_per_batch = min(plan.rows_per_batch, plan.limit or COUNT_MAX)
+    if not RUNS_TO_THE_END:
+        rows_per_batch = min(rows_per_batch, max(1, rows_left))
+    if plan.limit is not None:
+        reader = reader.option("max_rows", str(plan.limit))
+    return reader.options(max_rows_per_batch=str(rows_per_batch), reservation_timeout=RESERVATION_TIMEOUT).load()
+
+
+def _follow(query: StreamingQuery, written: dict[int, int], look: Look) -> None:
+    """Wait for the query's end, and enter its rows by batch."""
+    try:
+        while not query.awaitTermination(LOOK_EVERY_S):
+            _note(query, written)
+            look(sum(written.values()))
+    finally:
+        if query.isActive:  # interrupted
+            query.stop()
+    _note(query, written)
+    look(sum(written.values()))
+
+
+def _acknowledge_last(query: StreamingQuery) -> None:
+    """Be sure that the last batch is: Spark tells listeners of it when it likes, and this process may be gone by then."""
+    for source in query.lastProgress.sources if query.lastProgress else ():
+        batch = Offset.parse(source.endOffset)
+        if batch is not None and batch.queues:
+            _acknowledge(batch)
+
+
+def _acknowledge(batch: Offset) -> None:
+    give_up_at = time.monotonic() + ACKNOWLEDGE_FOR_S
+    while True:
+        try:
+            with Client(batch.endpoint) as client:
+                Reservations(client).ack(batch.reservation, batch.queues)
+                return
+        except FilaError as error:
+            if not error.retryable or time.monotonic() > give_up_at:
+                raise PipelineError(
+                    f"all is written, but the last batch could not be acknowledged: {error}; run the same command again"
+                ) from error
+        time.sleep(LOOK_EVERY_S)
+
+
+def _note(query: StreamingQuery, written: dict[int, int]) -> None:
+    for progress in query.recentProgress:  # the last hundred
+        written[progress.batchId] = max(progress.numInputRows, written.get(progress.batchId, 0))

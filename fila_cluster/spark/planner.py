@@ -1,0 +1,165 @@
+"""The driver's side of a stream: it reserves each batch, keeps it alive while Spark works on it, and ends it.
+
+One lives in the process in which Spark plans a query, as long as the query runs. A thread of it renews what is reserved, so
+that a batch may take as long as it likes; it dies with the driver, and then the reservation's timeout sees to the rest.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import Final
+
+from fila_cluster.client import Client, QueueInfo
+from fila_cluster.client.reservations import Reservations, Wanted
+from fila_cluster.spark.offsets import Offset
+from fila_cluster.spark.options import RETRY_FOR_S, Connection
+from fila_cluster.spark.selection import Selection
+from fila_proto_zmq.errors import FilaError, QueueNotFoundError
+
+POLL_S: Final = 0.2
+"""How long one question for messages waits for the first of them; Spark asks again at once."""
+
+LOOK_AGAIN_S: Final = 0.5
+"""How often to look which queues match a pattern and have messages."""
+
+LAG_S: Final = 1.0
+"""How old a report of the lag may be: with many fairness keys it is not free."""
+
+AGES_MAX: Final = 8
+"""Queues whose oldest message is looked for."""
+
+_log = logging.getLogger(__name__)
+
+
+class Planner:
+    """Reserves, renews and ends the batches of one query."""
+
+    def __init__(self, connection: Connection, selection: Selection, timeout_s: float) -> None:
+        self._selection = selection
+        self._timeout_s = timeout_s
+        self._endpoint = connection.endpoint
+        with connection.client() as client:
+            self._infos(client)  # so that a wrong endpoint or name is noticed soon
+        self._client = connection.client(timeout_s=RETRY_FOR_S)
+        self._reservations = Reservations(self._client)
+        self._held: dict[str, Offset] = {}
+        self._lock = Lock()
+        self._closed = Event()
+        self._ready: list[str] = []
+        self._looked_at = self._lag_at = -float("inf")
+        self._lag: dict[str, float] = {}
+        self._renewing = Thread(target=self._renew, name="fila-reservations", daemon=True)
+        self._renewing.start()
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def plan(self, start: Offset, rows_max: int, *, patient: bool) -> Offset | None:
+        """Reserve the batch behind ``start``, up to ``rows_max`` messages of what is ready now; None if nothing is.
+
+        ``patient``: nothing is ready yet, wait for a moment.
+        """
+        batch = start.following(self._endpoint)
+        counts: dict[str, list[int]] = {}
+        self._hold(batch)  # from the first message on
+        queues, left = self._queues(), rows_max
+        while queues and left > 0:
+            share = max(1, left // len(queues))
+            wanted = [Wanted(queue, len(counts.get(queue, ())), share) for queue in queues[:left]]
+            wait_s = POLL_S if patient and not counts and len(queues) == 1 else 0.0
+            got = self._reservations.reserve(batch.reservation, wanted, self._timeout_s, wait_s=wait_s)
+            queues = [queue for queue, count in zip(queues, got, strict=False) if count]
+            for part, count in zip(wanted, got, strict=True):
+                if count:
+                    counts.setdefault(part.queue, []).append(count)
+            left -= sum(got)
+        if not counts:
+            self._let_go(batch)
+            return None
+        batch = replace(batch, queues={queue: sum(parts) for queue, parts in counts.items()})
+        self._hold(batch)
+        return batch
+
+    def hold(self, batch: Offset) -> Mapping[str, list[tuple[int, int]]]:
+        """Keep a batch that was reserved by this process or another; what it still has, ``(part, messages)`` by queue."""
+        self._hold(batch)
+        parts = self._reservations.renew(batch.reservation, batch.queues, self._timeout_s)
+        lost = sum(batch.queues.values()) - sum(count for pieces in parts.values() for _, count in pieces)
+        if lost:
+            _log.warning(
+                "%d messages of batch %s are not reserved any more: nobody renewed them for %g s, or their queue was deleted. "
+                "Those that are still in their queues come again in later batches.",
+                lost, batch.reservation, self._timeout_s,
+            )  # fmt: skip
+        return parts
+
+    def complete(self, batch: Offset) -> None:
+        """Acknowledge a batch. Doing it again does no harm."""
+        self._let_go(batch)
+        if batch.queues:
+            self._reservations.ack(batch.reservation, batch.queues)
+
+    def close(self) -> None:
+        """Renew nothing any more."""
+        self._closed.set()
+        self._client.close()
+        self._renewing.join()
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    def pending(self) -> int:
+        """Messages that wait in the selected queues now."""
+        return sum(info.pending for info in self._infos())
+
+    def lag(self) -> dict[str, float]:
+        """How far behind the stream is: messages, and the age of the oldest one in seconds."""
+        if monotonic() - self._lag_at > LAG_S:
+            infos = self._infos()
+            self._lag = {name: sum(getattr(info, name) for info in infos) for name in ("pending", "delayed", "in_flight")}
+            busy = sorted((info for info in infos if info.pending), key=lambda info: -info.pending)[:AGES_MAX]
+            ages = [self._client.queue_stats(info.name).oldest_pending_age for info in busy]
+            self._lag["oldest_pending_s"] = round(max((age for age in ages if age is not None), default=0.0), 3)
+            self._lag_at = monotonic()
+        return self._lag
+
+    def _queues(self) -> list[str]:
+        """The queues to ask for messages: those named, and those that match and have some."""
+        if monotonic() - self._looked_at > LOOK_AGAIN_S:
+            infos = self._infos()
+            self._ready = [info.name for info in infos if info.pending or len(infos) == len(self._selection.names) == 1]
+            self._looked_at = monotonic()
+        return list(self._ready)
+
+    def _infos(self, client: Client | None = None) -> list[QueueInfo]:
+        queues = (client or self._client).list_queues(self._selection.prefix)
+        infos = [info for info in queues if self._selection.is_drained(info.name)]
+        missing = set(self._selection.names) - {info.name for info in infos}
+        if missing:
+            name = min(missing)
+            raise QueueNotFoundError(
+                f"no queue {name!r}: create it with `fila-cluster queue create {name}` or create_queue()"
+            )
+        return infos
+
+    # --- what is held -------------------------------------------------------------------------------------------------
+
+    def _hold(self, batch: Offset) -> None:
+        with self._lock:
+            self._held[batch.reservation] = batch
+
+    def _let_go(self, batch: Offset) -> None:
+        with self._lock:
+            self._held.pop(batch.reservation, None)
+
+    def _renew(self) -> None:
+        while not self._closed.wait(self._timeout_s / 3):
+            with self._lock:
+                held = list(self._held.values())
+            for batch in held:
+                try:
+                    self._reservations.renew(batch.reservation, batch.queues, self._timeout_s)
+                except FilaError as error:  # the broker is away: the next time will do, or the reservation is over
+                    if self._closed.is_set():
+                        return
+                    _log.warning("could not renew %s: %s", batch.reservation, error)

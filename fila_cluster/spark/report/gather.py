@@ -1,0 +1,52 @@
+"""All figures of one queue: from its dead letters and its backlog by Spark, from its counters by the client."""
+
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from fila_cluster import Client
+from fila_cluster.client.views import QueueStats
+from fila_cluster.errors import QueueNotFoundError
+from fila_cluster.spark.dead_lettered import DEAD_LETTER_SCHEMA
+from fila_cluster.spark.pipelines.failure import told_plainly
+from fila_cluster.spark.report.dead_letters import NONE, failures_of
+from fila_cluster.spark.report.dwell import waiting_in
+from fila_cluster.spark.report.figures import Report, Totals
+from fila_cluster.spark.report.shares import shares_of
+from fila_cluster.spark.schema import READ_SCHEMA
+
+DEAD_LETTERS = ".dlq"
+
+
+def source_queue(queue: str) -> str:
+    """The queue that is meant: a dead letter queue's name stands for its queue."""
+    return queue.removesuffix(DEAD_LETTERS)
+
+
+def gather(spark: SparkSession, queue: str, client: Client) -> Report:
+    """Count everything as of now. Raises :class:`PipelineError`, and what the client raises."""
+    queue = source_queue(queue)
+    stats = client.queue_stats(queue)
+    letters = queue + DEAD_LETTERS if _exists(client, queue + DEAD_LETTERS) else None
+    now = datetime.now(UTC)
+    with told_plainly():
+        failures = failures_of(_browsed(spark, letters, client.endpoint, DEAD_LETTER_SCHEMA)) if letters else NONE
+        waiting = waiting_in(_browsed(spark, queue, client.endpoint), now) if stats.pending else []
+    return Report(queue, letters, now.replace(microsecond=0), _totals(stats), failures, waiting, shares_of(stats))
+
+
+def _exists(client: Client, queue: str) -> bool:
+    try:
+        client.queue_stats(queue)
+    except QueueNotFoundError:
+        return False
+    return True
+
+
+def _browsed(spark: SparkSession, queue: str, endpoint: str, schema: StructType = READ_SCHEMA) -> DataFrame:
+    return spark.read.format("fila").schema(schema).options(endpoint=endpoint, queue=queue).load()
+
+
+def _totals(stats: QueueStats) -> Totals:
+    return Totals(*(getattr(stats, name) for name in Totals.__slots__))

@@ -1,0 +1,208 @@
+"""The pictures of a report: SVG to be put into a page, drawn by matplotlib.
+
+Colours are left to the page: what is drawn has marker colours, which become CSS variables in the SVG, so that one file is
+right on a white page, on a dark screen and in print. Names of tenants and errors are data: matplotlib escapes them, and they are
+never read as its markup (``$…$``).
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any, TypeAlias
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator, PercentFormatter
+
+from fila_cluster.spark.report.figures import Count, Dwell, Failures, Share
+
+SERIES = 6
+"""Colours for series; the last one is for what is left."""
+_WIDTH_IN = 9.0
+_ROW_IN = 0.3
+_MARKERS = {"ink": "#0a0001", "muted": "#0a0002", "grid": "#0a0003", "surface": "#0a0004"} | {
+    f"series-{number}": f"#0b000{number}" for number in range(1, SERIES + 1)
+}
+_STYLE: Any = {
+    "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.spines.left": False, "axes.edgecolor": _MARKERS["grid"], "axes.labelcolor": _MARKERS["muted"],
+    "text.color": _MARKERS["ink"], "xtick.color": _MARKERS["grid"], "ytick.color": _MARKERS["grid"],
+    "xtick.labelcolor": _MARKERS["muted"], "ytick.labelcolor": _MARKERS["ink"], "grid.color": _MARKERS["grid"],
+    "axes.grid": True, "axes.axisbelow": True, "text.parse_math": False, "legend.frameon": False,
+}  # fmt: skip
+_TICKS_S = (1, 5, 15, 60, 300, 900, 1_800, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
+_MAGNITUDES_S = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
+_BETWEEN_S = (0.002, 0.005, 0.02, 0.05, 0.2, 0.5, 2, 5, 20, 30, 120, 300, 1_200, 1_800, 2 * 3_600, 12 * 3_600, 2 * 86_400)
+_HEADER = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+_LABEL_LENGTH = 34
+_LEGEND_LENGTH = 80
+_Draw: TypeAlias = Callable[[list[int], list[int], str, str], Any]
+OTHERS = "all others"
+TOGETHER = "all tenants"
+
+
+def failures_over_time(failures: Failures) -> str:
+    """Dead letters by when they were given up, a bar for each step, stacked by reason."""
+    kinds = [reason.name or OTHERS for reason in failures.by_reason]
+    starts = [datetime.fromisoformat(count.name or "") for count in failures.by_time]
+    with mpl.rc_context(_STYLE):
+        axes = _axes(2.6)
+        axes.grid(visible=False, axis="x")
+        at, width = [start.timestamp() for start in starts], failures.bucket_s * 0.86
+        _stack(kinds, failures.by_time, lambda bottom, heights, colour, label: axes.bar(
+            at, heights, width, bottom, align="edge", color=colour, label=label, edgecolor=_MARKERS["surface"], linewidth=0.5
+        ))  # fmt: skip
+        tick_s = _tick_s(at[-1] - at[0])
+        axes.xaxis.set_major_locator(MultipleLocator(tick_s))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda second, _: _moment(second, tick_s)))
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.set_xlim(at[0] - failures.bucket_s, max(at[-1] + 2 * failures.bucket_s, at[0] + 8 * failures.bucket_s))
+        _legend(axes, kinds)
+        return _svg(axes, "over-time")
+
+
+def counts(entries: Sequence[Count], kinds: Sequence[str], name: str) -> str:
+    """Bars from the left, one for each entry, stacked by ``kinds``; what has no kind is in the last colour."""
+    with mpl.rc_context(_STYLE):
+        axes = _rows([entry.name or OTHERS for entry in entries])
+        places = range(len(entries))
+        _stack(kinds, entries, lambda left, widths, colour, label: axes.barh(
+            places, widths, 0.68, left, color=colour, label=label, edgecolor=_MARKERS["surface"], linewidth=0.5
+        ))  # fmt: skip
+        longest = max(entry.count for entry in entries)
+        for place, entry in zip(places, entries, strict=True):
+            axes.text(
+                entry.count + longest * 0.01, place, f"{entry.count:,}", va="center", color=_MARKERS["muted"], fontsize=9
+            )
+        axes.set_xlim(0, longest * 1.1)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        _legend(axes, kinds)
+        return _svg(axes, name)
+
+
+def dwell(entries: Sequence[Dwell], name: str) -> str:
+    """From the median to the 99th percentile of each tenant's times, on a scale of magnitudes."""
+    with mpl.rc_context(_STYLE):
+        axes = _rows([entry.fairness_key or TOGETHER for entry in entries])
+        places = range(len(entries))
+        least_s = 0.001
+        p50, p90, p99 = ([max(least_s, getattr(entry, name)) for entry in entries] for name in ("p50_s", "p90_s", "p99_s"))
+        axes.hlines(places, p50, p99, color=_MARKERS["grid"], linewidth=5, capstyle="round")
+        dots = {"p50": (p50, "series-1"), "p90": (p90, "series-3"), "p99": (p99, "series-2")}
+        for label, (values, colour) in dots.items():
+            axes.scatter(values, places, 46, _MARKERS[colour], label=label, zorder=3, edgecolors=_MARKERS["surface"])
+        axes.set_xscale("log")
+        low, high = min(p50), max(p99)
+        axes.set_xlim(low / 2, high * 2)
+        axes.xaxis.set_major_locator(FixedLocator(_duration_ticks_s(low / 2, high * 2)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
+        _legend(axes, list(dots))
+        return _svg(axes, name)
+
+
+def shares(entries: Sequence[Share]) -> str:
+    """A bar for what each tenant got, and a line across it for what it is entitled to."""
+    with mpl.rc_context(_STYLE):
+        axes = _rows([entry.fairness_key or OTHERS for entry in entries])
+        places = range(len(entries))
+        axes.barh(places, [entry.share for entry in entries], 0.6, color=_MARKERS["series-1"], label="delivered")
+        axes.scatter(
+            [entry.entitled for entry in entries], places, 190, _MARKERS["ink"], marker="|", linewidths=2.5, zorder=3,
+            label="entitled by weight",
+        )  # fmt: skip
+        axes.set_xlim(0, 1.08 * max(max(entry.share, entry.entitled) for entry in entries))
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+        _legend(axes, ["delivered", "entitled by weight"])
+        return _svg(axes, "shares")
+
+
+def duration(seconds: float) -> str:
+    """A duration for people, with two digits at least: 4.2 ms, 12 s, 3.5 h."""
+    units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+    length_s, unit = next(((length_s, unit) for length_s, unit in units if seconds >= length_s), (0.001, "ms"))
+    number = seconds / length_s
+    return f"{number:.1f}".removesuffix(".0") + f" {unit}" if number < 10 else f"{number:.0f} {unit}"
+
+
+# --- what they have in common -----------------------------------------------------------------------------------------
+
+
+def _axes(height_in: float) -> Axes:
+    figure = Figure((_WIDTH_IN, height_in), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0)
+    axes.tick_params(length=0)
+    return axes
+
+
+def _rows(names: Sequence[str]) -> Axes:
+    """Axes with a row for each name, the first one on top."""
+    axes = _axes(0.75 + _ROW_IN * len(names))
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(names)), [_label(name) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    return axes
+
+
+def _stack(kinds: Sequence[str], entries: Sequence[Count], draw: _Draw) -> None:
+    """One layer for each kind, and one for what has none."""
+    layers = [[entry.parts.get(kind, 0) for entry in entries] for kind in kinds]
+    layers.append([entry.count - sum(known) for entry, *known in zip(entries, *layers, strict=True)])
+    starts = [0] * len(entries)
+    for number, (layer, label) in enumerate(zip(layers, [*kinds, OTHERS], strict=True)):
+        if any(layer):
+            colour = f"series-{SERIES if label == OTHERS else number + 1}"
+            draw(starts, layer, _MARKERS[colour], _label(label))
+        starts = [start + more for start, more in zip(starts, layer, strict=True)]
+
+
+def _legend(axes: Axes, kinds: Sequence[str]) -> None:
+    """Above the plot, at the left; none where there is only one kind."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(handles) > 1 or len(kinds) > 1:
+        columns = 3 if sum(map(len, labels)) > _LEGEND_LENGTH else len(labels)
+        axes.figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9, handlelength=1.0)
+
+
+def _label(name: str) -> str:
+    """A name that fits, without characters that nobody can see."""
+    seen = "".join(letter if letter.isprintable() else "·" for letter in name) or "(empty)"
+    return seen if len(seen) <= _LABEL_LENGTH else f"{seen[: _LABEL_LENGTH - 1]}…"
+
+
+def _duration_ticks_s(low_s: float, high_s: float) -> list[float]:
+    """Durations that people know: magnitudes, and those between where there are few."""
+    ticks = [tick for tick in _MAGNITUDES_S if low_s <= tick <= high_s]
+    return ticks if len(ticks) > 2 else [tick for tick in (*_MAGNITUDES_S, *_BETWEEN_S) if low_s <= tick <= high_s]
+
+
+def _tick_s(span_s: float) -> int:
+    """A step between ticks that people count in."""
+    return next((step for step in _TICKS_S if span_s / step < 8), _TICKS_S[-1])
+
+
+def _moment(second: float, tick_s: int) -> str:
+    """As fine as the ticks are apart."""
+    form = "%H:%M:%S" if tick_s < 60 else "%H:%M" if tick_s < 86_400 else "%-d %b"
+    return f"{datetime.fromtimestamp(second, UTC):{form}}"
+
+
+def _svg(axes: Axes, name: str) -> str:
+    """The picture as an element for a page. ``name`` keeps the ids of several on one page apart."""
+    text, figure = StringIO(), axes.figure
+    assert isinstance(figure, Figure)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # letters that its font lacks: the browser's has them
+        with mpl.rc_context({"svg.hashsalt": name}):
+            figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    svg = _HEADER.sub("", text.getvalue(), count=1)
+    for variable, marker in _MARKERS.items():
+        svg = svg.replace(marker, f"var(--{variable})")
+    return svg

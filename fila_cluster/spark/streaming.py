@@ -1,0 +1,153 @@
+"""``readStream.format("fila")``: queues as a stream, acknowledged batch by batch.
+
+A micro-batch is a durable reservation. The driver makes it when Spark asks for the latest offset, and the offset is its name;
+executors fetch it, in parts; it is acknowledged when Spark says, in whichever way comes first, that the batch is complete:
+by asking for what comes behind it, by ``commit``, or to the listener (:mod:`fila_cluster.spark.listener`). A batch that is
+replayed after a crash has the same offset and so the same messages. Of a query that is gone, the reservation expires and its
+messages are given back.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from fila_cluster.client.reservations import Reservations
+from fila_cluster.spark import options as spark_options
+from fila_cluster.spark.admission import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, rows_of
+from fila_cluster.spark.offsets import Offset
+from fila_cluster.spark.options import RETRY_FOR_S, Connection
+from fila_cluster.spark.planner import Planner
+from fila_cluster.spark.selection import Selection
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+ROWS_PER_BATCH: Final = 10_000
+RESERVATION_TIMEOUT_S: Final = 60.0
+ROWS_PER_PARTITION: Final = 5_000
+"""Rows that are worth a task of their own."""
+
+
+@dataclass(frozen=True)
+class ReservedPart(InputPartition):
+    """What one task fetches: parts of a batch's reservation, by queue."""
+
+    connection: Connection
+    reservation: str
+    pieces: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Takes messages out of the queues that the option ``queue`` selects.
+
+    Options: ``max_rows_per_batch`` (10,000) and ``reservation_timeout`` (60 s), beside those of the connection; ``max_rows`` in
+    a run that ends by itself (``trigger(availableNow=True)``; all that wait).
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
+        self._connection = Connection.of(options)
+        self._selection = Selection.of(spark_options.queue_of(options))
+        self._rows = spark_options.count_of(options, "max_rows_per_batch", ROWS_PER_BATCH)
+        self._rows_of_run = spark_options.count_of(options, "max_rows", spark_options.COUNT_MAX)
+        self._timeout_s = spark_options.seconds_of(options, "reservation_timeout", RESERVATION_TIMEOUT_S)
+        self._made: Planner | None = None
+        self._left: int | None = None
+        """What a run that ends by itself may still take."""
+        self._last = Offset()
+        self._planned: tuple[Offset, Offset] | None = None
+        """Start and end of a batch that Spark has not asked for yet."""
+
+    @property
+    def _planner(self) -> Planner:
+        if self._made is None:  # not before it is needed: this object is pickled to the executors without it
+            self._made = Planner(self._connection, self._selection, self._timeout_s)
+        return self._made
+
+    # --- on the driver ------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Before the first batch."""
+        return Offset().kept()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What the options say."""
+        return ReadMaxRows(self._rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Take no more than waits now. Which messages these are is up to the broker: they come in fair order."""
+        self._left = min(self._planner.pending(), self._rows_of_run)
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Reserve the next batch; ``start`` again if nothing is ready. All up to ``start`` is complete."""
+        begin = self._last if start is None else Offset.of(start)  # PySpark before 4.2 does not say
+        if self._planned and self._planned[0] == begin:
+            return self._planned[1].kept()
+        if start is not None:
+            self._planner.complete(begin)
+        end = self._plan(begin, rows_of(limit, self._rows))
+        if end is None:
+            return begin.kept()
+        self._planned, self._last = (begin, end), end
+        return end.kept()
+
+    def _plan(self, begin: Offset, rows_max: int | None) -> Offset | None:
+        if rows_max is None:
+            rows_max = self._planner.pending()
+        if self._left is None:
+            return self._planner.plan(begin, rows_max, patient=True)
+        end = self._planner.plan(begin, min(rows_max, self._left), patient=False)
+        self._left -= min(self._left, sum(end.queues.values()) if end else self._left)
+        return end
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Divide a batch among tasks."""
+        batch = Offset.of(end)
+        self._planned = None
+        if start == end or not batch.queues:
+            return []
+        held = self._planner.hold(batch)
+        return [ReservedPart(self._connection, batch.reservation, pieces) for pieces in divide(held)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is complete."""
+        self._planner.complete(Offset.of(end))
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """How far behind the stream is; Spark shows it as the source's ``latestOffset``."""
+        return dict(self._planner.lag())
+
+    def stop(self) -> None:
+        """The query has ended. What it had reserved stays so until its timeout, for a restart."""
+        if self._made is not None:
+            self._made.close()
+
+    # --- on the executors ---------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
+        """Fetch what a task was given."""
+        from fila_cluster.spark.schema import record_batch  # noqa: PLC0415 - the driver does not need it
+
+        assert isinstance(partition, ReservedPart)
+        with partition.connection.client(timeout_s=RETRY_FOR_S) as client:
+            for queue, parts in partition.pieces:
+                for batch in Reservations(client).fetch(partition.reservation, queue, parts):
+                    yield record_batch(
+                        queue, "leased", batch.fairness_key, batch.weight, batch.throttle_keys, 0, batch.records
+                    )  # fmt: skip
+
+
+def divide(held: Mapping[str, list[tuple[int, int]]]) -> list[tuple[tuple[str, tuple[int, ...]], ...]]:
+    """Parts of queues to tasks of about the same size, at least :data:`ROWS_PER_PARTITION` rows where there are so many."""
+    parts = [(queue, part, count) for queue, pieces in sorted(held.items()) for part, count in pieces]
+    total = sum(count for _, _, count in parts)
+    tasks = max(1, min(len(parts), ceil(total / ROWS_PER_PARTITION)))
+    divided: list[dict[str, list[int]]] = [{} for _ in range(tasks)]
+    done = 0
+    for queue, part, count in parts:
+        divided[min(tasks - 1, done * tasks // max(1, total))].setdefault(queue, []).append(part)
+        done += count
+    return [tuple((queue, tuple(numbers)) for queue, numbers in pieces.items()) for pieces in divided if pieces]

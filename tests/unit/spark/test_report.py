@@ -1,0 +1,127 @@
+"""A report's shares and its page; what Spark counts is in tests/spark."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+import pytest
+
+from fila_cluster.client.views import KeyStats, QueueStats
+from fila_cluster.spark.report import plots
+from fila_cluster.spark.report.dead_letters import NONE
+from fila_cluster.spark.report.figures import TENANTS_SHOWN, Count, Dwell, Failures, Report, Share, Totals
+from fila_cluster.spark.report.page import page
+from fila_cluster.spark.report.shares import shares_of
+
+NASTY = ["<script>alert(1)</script>", "$x^2$ & more", "\x00\x1b[31m", "日本の顧客", "a" * 200, ""]
+EMPTY = Report("orders", "orders.dlq", datetime(2026, 11, 20, 9, tzinfo=UTC), Totals(*range(9)), NONE, [], [])
+
+
+def key(name: str, weight: int = 1, pending: int = 0, delivered: int = 0) -> KeyStats:
+    return KeyStats(name, weight, pending, 0, 0, 0.0, delivered, False)
+
+
+def stats(*keys: KeyStats, delivered: int = 0) -> QueueStats:
+    info = ("orders", 0, 0, 0, 0, 0, False, False, 0)
+    return QueueStats(*info, 0.0, 1000, 0, delivered, 0, 0, 0, 0, list(keys), [])
+
+
+@pytest.fixture
+def full() -> Report:
+    counts = [Count(name, 10 - number, {"failed": 5 - number}) for number, name in enumerate(NASTY[:5])]
+    failures = Failures(
+        77, 6, [Count("failed", 40, {})], counts, [*counts, Count(None, 9, {})],
+        [Count("2026-11-20T09:00:00+00:00", 5, {"failed": 5}), Count("2026-11-20T09:05:00+00:00", 3, {"other": 3})], 300,
+        [Dwell(None, 9, 0.0, 0.5, 60.0, 9000.0)],
+    )  # fmt: skip
+    waiting = [Dwell(None, 9, 0.0, 0.5, 7200.0, 9000.0), *(Dwell(name, 1, 1.0, 2.0, 3.0, 4.0) for name in NASTY)]
+    shares = [Share(name, 1, 10, 3, 0.1, 0.1) for name in NASTY] + [Share(None, 4, 40, 3, 0.4, 0.4)]
+    return replace(EMPTY, queue="<b>orders", failures=failures, waiting=waiting, shares=shares)
+
+
+# --- shares -----------------------------------------------------------------------------------------------------------
+
+
+def test_shares_are_set_against_weights():
+    heavy, light = shares_of(stats(key("light", 1, 5, 30), key("heavy", 3, 5, 70), key("gone"), delivered=100))
+    assert heavy == Share("heavy", 3, 70, 5, 0.7, 0.75)
+    assert light == Share("light", 1, 30, 5, 0.3, 0.25)
+
+
+def test_deliveries_of_tenants_that_are_gone_count_in_the_whole():
+    (only,) = shares_of(stats(key("a", delivered=50), delivered=200))
+    assert (only.share, only.entitled) == (0.25, 1.0)
+
+
+def test_many_tenants_end_in_a_row_for_the_others():
+    keys = [key(f"k{number:02}", delivered=100 - number) for number in range(TENANTS_SHOWN + 5)]
+    shares = shares_of(stats(*keys))
+    assert [share.fairness_key for share in shares] == [*(each.fairness_key for each in keys[:TENANTS_SHOWN]), None]
+    assert sum(share.share for share in shares) == pytest.approx(1)
+    assert sum(share.entitled for share in shares) == pytest.approx(1)
+
+
+def test_no_deliveries_no_shares():
+    assert shares_of(stats()) == []
+    assert shares_of(stats(key("a", pending=3))) == []
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_data(full):
+    text = page(full)
+    assert "<script" not in text
+    assert "<b>orders" not in text
+    assert "&lt;b&gt;orders" in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "$x^2$ &amp; more" in text
+
+
+def test_it_needs_nothing_else(full):
+    links = set(re.findall(r"(?:https?:)?//[\w.]+", page(full))) - {"http://www.w3.org", "http://purl.org"}
+    assert {link for link in links if "w3.org" not in link and "creativecommons" not in link} == set()
+    assert "src=" not in page(full)
+
+
+def test_its_colours_are_the_page_s(full):
+    """Or one of them is unreadable on a dark screen, or in print."""
+    drawn = "".join(re.findall(r"<svg.*?</svg>", page(full), re.DOTALL))
+    assert set(re.findall(r"#[0-9a-f]{6}\b", drawn)) <= {"#ffffff"}  # what matplotlib fills invisible backgrounds with
+    used = set(re.findall(r"var\((--[\w-]+)\)", page(full)))
+    assert used <= set(re.findall(r"(--[\w-]+):", page(full)))
+
+
+def test_ids_of_its_pictures_do_not_collide(full):
+    pictures = re.findall(r"<svg.*?</svg>", page(full), re.DOTALL)
+    assert len(pictures) == 6
+    clips = [set(re.findall(r'<clipPath id="([^"]+)"', picture)) for picture in pictures]
+    assert sum(map(len, clips)) == len(set().union(*clips))
+
+
+def test_its_pictures_are_well_formed(full):
+    for picture in re.findall(r"<svg.*?</svg>", page(full), re.DOTALL):
+        ElementTree.fromstring(picture)
+
+
+def test_numbers_are_in_tables_too(full):
+    text = page(full)
+    for part in ("77 dead letters in orders.dlq, of\n6 tenants:", "40 failed.", "2 h", "40.0%", "all others", "all tenants"):
+        assert part in text, part
+
+
+def test_an_empty_queue_has_a_page():
+    text = page(EMPTY)
+    for part in ("orders.dlq is empty.", "Nothing waits.", "Nothing was delivered yet."):
+        assert part in text, part
+    assert "no dead letter queue of its own" in page(replace(EMPTY, dead_letter_queue=None))
+    assert "<svg" not in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 ms"), (0.0042, "4.2 ms"), (0.5, "500 ms"), (1, "1 s"), (12.4, "12 s"), (90, "1.5 min"), (12_600, "3.5 h"), (1e6, "12 d")],
+)  # fmt: skip
+def test_durations_read_well(seconds, text):
+    assert plots.duration(seconds) == text
