@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from fila_cluster import Client
 from tests.support.cluster import Cluster, running
+
+settings.register_profile("timeless", deadline=None)
+settings.load_profile("timeless")  # what a busy machine makes slow is not wrong
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ Not part of the client's everyday surface: it serves readers such as Spark's str
 while its timeout lasts.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
 CALLS_MAX = 64
 """Calls that are in flight at a time, when many queues are asked the same."""
+
+PARTS_AHEAD = 2
+"""Parts that are on their way while one is looked at."""
 
 
 class Wanted(NamedTuple):
@@ -34,7 +38,7 @@ class Reservations:
         self._client = client
 
     def reserve(self, name: str, wanted: Sequence[Wanted], timeout_s: float, *, wait_s: float = 0.0) -> list[int]:
-        """Take parts, at most one of a queue; how many messages each has. One whose queue is gone has none.
+        """Take parts; how many messages each has. One whose queue is gone has none.
 
         ``wait_s``: how long each may wait for its first message.
         """
@@ -47,16 +51,17 @@ class Reservations:
         return [sum(count for _, count in reply.parts) if reply else 0 for reply in replies]
 
     def fetch(self, name: str, queue: str, parts: Iterable[int]) -> Iterable[commands.LeaseBatch]:
-        """The messages of some parts, in order; the next part is on its way while one is looked at.
+        """The messages of some parts, in order; the next two parts are on their way while one is looked at.
 
         Raises :class:`LeaseExpiredError` if the reservation is over.
         """
-        under_way: Call | None = None
-        for part in (*parts, None):
-            call = None if part is None else self._client._start(queue, commands.FetchReserved(name, part))
-            if under_way is not None:
-                yield from self._answer(under_way).batches
-            under_way = call
+        under_way: deque[Call] = deque()
+        for part in parts:
+            under_way.append(self._client._start(queue, commands.FetchReserved(name, part)))
+            if len(under_way) > PARTS_AHEAD:
+                yield from self._answer(under_way.popleft()).batches
+        while under_way:
+            yield from self._answer(under_way.popleft()).batches
 
     def renew(self, name: str, queues: Iterable[str], timeout_s: float) -> Mapping[str, list[tuple[int, int]]]:
         """Let a reservation's leases start over; ``(part, messages)`` of what it still holds, by queue."""

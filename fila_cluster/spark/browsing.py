@@ -19,9 +19,10 @@ from fila_cluster.client import Client
 from fila_cluster.client.shard_views import ShardViews, Stretch
 from fila_cluster.spark.options import Connection, queue_of
 from fila_cluster.spark.pushdown import Wanted, is_asked_for
+from fila_cluster.spark.queues import meant
 from fila_cluster.spark.selection import Selection
 from fila_proto_zmq.commands import MessageView, ViewedQueue
-from fila_proto_zmq.errors import OverloadedError, QueueNotFoundError
+from fila_proto_zmq.errors import OverloadedError
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -62,16 +63,8 @@ class BrowseReader(DataSourceReader):
             return list(interleaved([self._parts(client, queues) for queues in self._queues_by_shard(client)]))
 
     def _queues_by_shard(self, client: Client) -> list[list[str]]:
-        infos = [info for info in client.list_queues(self._selection.prefix) if info.name in self._selection]
-        missing = set(self._selection.names) - {info.name for info in infos}
-        if missing:
-            name = min(missing)
-            raise QueueNotFoundError(
-                f"no queue {name!r}: create it with `fila-cluster queue create {name}` or create_queue()",
-                details={"queue": name},
-            )
         shards: dict[int, list[str]] = {}
-        for info in infos:
+        for info in meant(client, self._selection, to_drain=False):
             if self._wanted.wants("queue", info.name):
                 shards.setdefault(info.shard, []).append(info.name)
         return list(shards.values())

@@ -5,7 +5,7 @@ that a batch may take as long as it likes; it dies with the driver, and then the
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -15,11 +15,16 @@ from fila_cluster.client import Client, QueueInfo
 from fila_cluster.client.reservations import Reservations, Wanted
 from fila_cluster.spark.offsets import Offset
 from fila_cluster.spark.options import RETRY_FOR_S, Connection
+from fila_cluster.spark.queues import meant
 from fila_cluster.spark.selection import Selection
-from fila_proto_zmq.errors import FilaError, QueueNotFoundError
+from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
 POLL_S: Final = 0.2
 """How long one question for messages waits for the first of them; Spark asks again at once."""
+
+PARTS_AT_ONCE: Final = 8
+"""Of each queue, that are asked for together: one after the other, the way to the broker and back would be half of the time."""
 
 LOOK_AGAIN_S: Final = 0.5
 """How often to look which queues match a pattern and have messages."""
@@ -66,14 +71,15 @@ class Planner:
         queues, left = self._queues(), rows_max
         while queues and left > 0:
             share = max(1, left // len(queues))
-            wanted = [Wanted(queue, len(counts.get(queue, ())), share) for queue in queues[:left]]
             wait_s = POLL_S if patient and not counts and len(queues) == 1 else 0.0
+            at_once = 1 if wait_s else PARTS_AT_ONCE
+            wanted = [part for queue in queues[:left] for part in _next_parts(queue, counts.get(queue, ()), share, at_once)]
             got = self._reservations.reserve(batch.reservation, wanted, self._timeout_s, wait_s=wait_s)
-            queues = [queue for queue, count in zip(queues, got, strict=False) if count]
             for part, count in zip(wanted, got, strict=True):
-                if count:
-                    counts.setdefault(part.queue, []).append(count)
+                counts.setdefault(part.queue, []).append(count)
             left -= sum(got)
+            queues = [queue for queue in queues[:left] if counts[queue][-1]]
+        counts = {queue: parts for queue, parts in counts.items() if any(parts)}
         if not counts:
             self._let_go(batch)
             return None
@@ -132,15 +138,7 @@ class Planner:
         return list(self._ready)
 
     def _infos(self, client: Client | None = None) -> list[QueueInfo]:
-        queues = (client or self._client).list_queues(self._selection.prefix)
-        infos = [info for info in queues if self._selection.is_drained(info.name)]
-        missing = set(self._selection.names) - {info.name for info in infos}
-        if missing:
-            name = min(missing)
-            raise QueueNotFoundError(
-                f"no queue {name!r}: create it with `fila-cluster queue create {name}` or create_queue()"
-            )
-        return infos
+        return meant(client or self._client, self._selection, to_drain=True)
 
     # --- what is held -------------------------------------------------------------------------------------------------
 
@@ -163,3 +161,12 @@ class Planner:
                     if self._closed.is_set():
                         return
                     _log.warning("could not renew %s: %s", batch.reservation, error)
+
+
+def _next_parts(queue: str, before: Sequence[int], rows: int, at_once: int) -> Iterator[Wanted]:
+    """The parts to ask for next, up to so many rows, behind those that were asked for before."""
+    for number in range(len(before), len(before) + at_once):
+        if rows <= 0:
+            return
+        yield Wanted(queue, number, min(rows, DELIVERY_MESSAGES_MAX))
+        rows -= DELIVERY_MESSAGES_MAX

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
 ROWS_PER_BATCH: Final = 10_000
 RESERVATION_TIMEOUT_S: Final = 60.0
-ROWS_PER_PARTITION: Final = 5_000
-"""Rows that are worth a task of their own."""
+ROWS_PER_PARTITION: Final = 20_000
+"""Rows that are worth a task of their own: a task costs as much as 1,000 to 2,000 rows."""
+
+TASKS_MIN: Final = 4
+ROWS_PER_PARTITION_MIN: Final = 2_500
+"""A batch that is small is divided all the same, so that a few processors share it."""
 
 
 @dataclass(frozen=True)
@@ -129,22 +133,24 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         """Fetch what a task was given."""
-        from fila_cluster.spark.schema import record_batch  # noqa: PLC0415 - the driver does not need it
+        from fila_cluster.spark.joining import joined  # noqa: PLC0415 - the driver needs neither
+        from fila_cluster.spark.schema import record_batch  # noqa: PLC0415
 
         assert isinstance(partition, ReservedPart)
         with partition.connection.client(timeout_s=RETRY_FOR_S) as client:
             for queue, parts in partition.pieces:
-                for batch in Reservations(client).fetch(partition.reservation, queue, parts):
+                for batch in joined(Reservations(client).fetch(partition.reservation, queue, parts)):
                     yield record_batch(
                         queue, "leased", batch.fairness_key, batch.weight, batch.throttle_keys, 0, batch.records
                     )  # fmt: skip
 
 
 def divide(held: Mapping[str, list[tuple[int, int]]]) -> list[tuple[tuple[str, tuple[int, ...]], ...]]:
-    """Parts of queues to tasks of about the same size, at least :data:`ROWS_PER_PARTITION` rows where there are so many."""
+    """Parts of queues to tasks of about the same size: few large ones, but some where there are rows for them."""
     parts = [(queue, part, count) for queue, pieces in sorted(held.items()) for part, count in pieces]
     total = sum(count for _, _, count in parts)
-    tasks = max(1, min(len(parts), ceil(total / ROWS_PER_PARTITION)))
+    wanted = max(ceil(total / ROWS_PER_PARTITION), min(TASKS_MIN, ceil(total / ROWS_PER_PARTITION_MIN)))
+    tasks = max(1, min(len(parts), wanted))
     divided: list[dict[str, list[int]]] = [{} for _ in range(tasks)]
     done = 0
     for queue, part, count in parts:

@@ -23,6 +23,7 @@ from fila_cluster.spark.options import COUNT_MAX
 from fila_cluster.spark.pipelines.failure import PipelineError, told_plainly
 from fila_cluster.spark.pipelines.leftovers import remove_leftovers
 from fila_cluster.spark.pipelines.shapes import shaped
+from fila_cluster.spark.queues import meant
 from fila_cluster.spark.selection import Selection
 
 ROWS_PER_BATCH = 100_000
@@ -98,11 +99,9 @@ def drain(spark: SparkSession, plan: Drain, client: Client, look: Look = lambda 
 
 def waiting(client: Client, queue: str) -> int:
     """Messages that could be taken from a queue, or from those that match; :class:`QueueNotFoundError` if there is none."""
-    meant = Selection.of(queue)
-    found = [info for info in client.list_queues(meant.prefix) if meant.is_drained(info.name)]
-    missing = [*(set(meant.names) - {info.name for info in found}), *([] if found else meant.patterns)]
-    if missing:
-        raise QueueNotFoundError(f"no queue {min(missing)!r}: fila-cluster queue list shows those that there are")
+    found = meant(client, Selection.of(queue), to_drain=True)
+    if not found:
+        raise QueueNotFoundError(f"no queue {queue!r}: fila-cluster queue list shows those that there are")
     return sum(info.pending for info in found)
 
 

@@ -2,12 +2,19 @@
 
 import pickle
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fila_cluster.spark.options import Connection
 from fila_cluster.spark.schema import READ_SCHEMA
-from fila_cluster.spark.streaming import ROWS_PER_PARTITION, ReservationReader, ReservedPart, divide
+from fila_cluster.spark.streaming import (
+    ROWS_PER_PARTITION,
+    ROWS_PER_PARTITION_MIN,
+    TASKS_MIN,
+    ReservationReader,
+    ReservedPart,
+    divide,
+)
 
 HELD = st.dictionaries(
     st.sampled_from(["a", "b", "c"]),
@@ -15,6 +22,7 @@ HELD = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(HELD)
 def test_every_part_goes_to_one_task_and_tasks_are_of_about_the_same_size(held: dict[str, list[tuple[int, int]]]) -> None:
     tasks = divide(held)
@@ -22,7 +30,8 @@ def test_every_part_goes_to_one_task_and_tasks_are_of_about_the_same_size(held: 
     assert sorted(dealt) == sorted((queue, part) for queue, pieces in held.items() for part, _ in pieces)
     sizes = [sum(held[queue][part][1] for queue, parts in pieces for part in parts) for pieces in tasks]
     total = sum(sizes)
-    assert len(tasks) <= max(1, -(-total // ROWS_PER_PARTITION))
+    assert len(tasks) <= max(TASKS_MIN, -(-total // ROWS_PER_PARTITION))
+    assert len(tasks) <= max(1, -(-total // ROWS_PER_PARTITION_MIN))
     assert all(size <= total / len(tasks) + 500 for size in sizes)
 
 

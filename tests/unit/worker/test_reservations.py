@@ -251,6 +251,25 @@ def test_dead_letters_may_be_reserved(harness: ShardHarness) -> None:
     assert reserve(harness, queue="q.dlq").parts == [(0, 1)]
 
 
+def test_what_was_reserved_is_kept_in_memory_until_it_is_fetched_and_then_read(harness: ShardHarness) -> None:
+    harness.enqueue(b"a", b"b")
+    reserve(harness)
+    assert len(harness.shard.kept) == 1
+    assert harness.shard.kept.size_bytes > 0
+    first = fetch(harness)
+    assert (len(harness.shard.kept), harness.shard.kept.size_bytes) == (0, 0)
+    assert fetch(harness) == first
+
+
+def test_what_is_kept_is_bounded(harness: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_worker.core.kept.KEPT_BYTES_MAX", 100)
+    harness.enqueue(*[b"x"] * 6)
+    for part in range(6):
+        reserve(harness, part=part, count=1)
+    assert 0 < harness.shard.kept.size_bytes <= 100
+    assert [got.payload for part in range(6) for got in fetch(harness, part=part)] == [b"x"] * 6
+
+
 @pytest.mark.parametrize(
     ("command", "text"),
     [

@@ -259,6 +259,7 @@ def _reserve(shard: "State", demand: Reserving, parcel: Parcel, now_ms: int) -> 
     lease.subscription_id = demand.part
     shard.leases.add(lease)
     shard.leases.save(lease, shard.batch)
+    shard.kept.keep(lease.id, parcel.records, sum(lease.sizes))
     demand.finish()
     shard.effects.append(demand.answer_with(lease))
 

@@ -70,7 +70,7 @@ def fetch(shard: "State", call: "Call", command: FetchReserved) -> Delivered:
         )
     members = [(key, lane) for _, key, lane in lease.open_members()]
     labelled = any(lane.throttle_keys for _, lane in members)
-    records = shard.read([key for key, _ in members])
+    records = shard.kept.take(lease.id) or shard.read([key for key, _ in members])
     batch = lease_batch(members, [lane.key for _, lane in members], records, labelled=labelled)
     batch.leased_ms, batch.expires_ms = lease.leased_ms, lease.expires_ms  # and no lease: it is ended by name, not by fences
     return Delivered(0, [batch])

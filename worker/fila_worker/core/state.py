@@ -17,6 +17,7 @@ from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.graveyard import Graveyard
 from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.kept import KeptRecords
 from fila_worker.core.keys import FIRST_PLACE, pack_u32
 from fila_worker.core.lanes import ENTRY_BYTES, SPILL_AT, Lane, held_bytes
 from fila_worker.core.leases import LeaseBook
@@ -52,6 +53,7 @@ class State:
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters)
         self.leases = LeaseBook(store.families.leases, epoch)
+        self.kept = KeptRecords()
         self.graveyard = Graveyard()
         self.consumers = Consumers(settings.consumer_timeout_ms)
         self.schedule = Schedule(store)
