@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -36,7 +37,8 @@ def client(shared_cluster: Cluster) -> Iterator[Client]:
 
 @pytest.fixture
 def queue(client: Client, request: pytest.FixtureRequest) -> str:
-    """A fresh queue of the shared cluster, named after the test."""
+    """A fresh queue of the shared cluster, named after the test; tests of the same name are told apart by their files."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:120]
+    name += f"-{crc32(request.node.nodeid.encode()):08x}"
     client.create_queue(name)
     return name

@@ -16,7 +16,12 @@ from tests.support.java import require_java, skip_without_java
 MASTER = "local[2,4]"
 """Two cores, and a task may fail three times before its job does."""
 
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Tests run for seconds: a JVM that optimises nothing for later is done a third sooner."""
+
 CONFIG = {
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",

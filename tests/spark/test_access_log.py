@@ -12,16 +12,15 @@ ACCESS_LOG = Path(__file__).parents[1] / "data" / "apache_access.log"
 
 
 def test_every_line_is_there_once_and_the_first_batch_is_fair(
-    spark: SparkSession, shared_cluster: Cluster, tmp_path: Path
+    spark: SparkSession, shared_cluster: Cluster, queue: str, tmp_path: Path
 ) -> None:
     lines = ACCESS_LOG.read_text(errors="replace").splitlines()
     tenants = Counter(line.split(" ", 1)[0] for line in lines)
     with shared_cluster.client() as client:
-        client.create_queue("access-log")
-        example.load(spark, ACCESS_LOG, shared_cluster.endpoint, "access-log")
-        assert client.queue_stats("access-log").pending == len(lines)
-        example.drain(spark, shared_cluster.endpoint, "access-log", len(tenants), tmp_path)
-        stats = client.queue_stats("access-log")
+        example.load(spark, ACCESS_LOG, shared_cluster.endpoint, queue)
+        assert client.queue_stats(queue).pending == len(lines)
+        example.drain(spark, shared_cluster.endpoint, queue, len(tenants), tmp_path)
+        stats = client.queue_stats(queue)
         assert (stats.depth, stats.acked) == (0, len(lines))
     rows, grouped = example.written(spark, tmp_path)
     assert Counter(row["line"] for row in rows) == Counter(lines)

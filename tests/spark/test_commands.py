@@ -22,6 +22,7 @@ from fila_cluster.spark.pipelines.messages import Mapped
 from fila_cluster.spark.pipelines.sources import source_of
 from fila_cluster.spark.report.gather import gather
 from fila_cluster.spark.report.page import page
+from tests.spark.conftest import QUICK_JVM
 from tests.support.cluster import Cluster, command, environment, eventually, running
 from tests.support.spark import messages, payloads
 
@@ -320,7 +321,9 @@ def start(shared_cluster: Cluster) -> Iterator[Callable[..., subprocess.Popen]]:
     def start(*arguments: object) -> subprocess.Popen:
         line = command("--endpoint", shared_cluster.endpoint, "--json", "spark", *arguments)
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(subprocess.Popen(line, env=environment(), text=True, start_new_session=True, **pipes))
+        started.append(
+            subprocess.Popen(line, env=environment(JDK_JAVA_OPTIONS=QUICK_JVM), text=True, start_new_session=True, **pipes)
+        )
         return started[-1]
 
     yield start

@@ -18,10 +18,10 @@ from fila_cluster import Client, Message
 from tests.support.cluster import environment, eventually, running
 from tests.support.java import require_java
 
-ROUNDS = 5
-"""In each an executor is killed, and then everything."""
-MESSAGES = 6_000
-STEP = MESSAGES // ROUNDS // 3
+EXECUTORS_KILLED = (1, 2, 1, 2)
+"""Round by round; after that, everything is killed. Ten kills in all."""
+MESSAGES = 4_000
+STEP = MESSAGES // 12
 ROOT = Path(__file__).parents[2]
 LOCAL = "local[2,4]"
 WITH_EXECUTORS = "local-cluster[1,2,1024]"
@@ -65,11 +65,11 @@ def kill(pid: int) -> None:
 
 
 def kill_executors(process: "subprocess.Popen[bytes]", master: str) -> None:
-    """Kill -9 what runs the tasks: the executor's JVM, or without one the Python processes."""
-    word = "CoarseGrainedExecutorBackend" if master == WITH_EXECUTORS else "pyspark.daemon"
+    """Kill -9 what runs the tasks: the executor's JVM, or without one the Python processes that tasks run in."""
+    word = "CoarseGrainedExecutorBackend" if master == WITH_EXECUTORS else "pyspark.worker"
     for each in descendants(process):
         try:
-            if any(word in argument for argument in each.cmdline()):
+            if any(argument.endswith(word) for argument in each.cmdline()):
                 kill(each.pid)
         except psutil.NoSuchProcess:
             continue
@@ -96,12 +96,14 @@ def test_a_stream_that_is_killed_ten_times_writes_every_message_once(tmp_path: P
     with running(tmp_path / "data", "--no-dashboard", workers=2) as cluster, cluster.client() as client:
         client.create_queue("q")
         sent = set(client.enqueue_many("q", [Message(b"%d" % i, fairness_key=f"k{i % 5}") for i in range(MESSAGES)]))
-        for number in range(ROUNDS):
+        for number, times in enumerate(EXECUTORS_KILLED):
             master = WITH_EXECUTORS if number == 2 else LOCAL
             with job(cluster.endpoint, tmp_path, master) as process:
+                for _ in range(times):
+                    await_progress(client, process, chance.randint(1, STEP))
+                    kill_executors(process, master)
                 await_progress(client, process, chance.randint(1, STEP))
-                kill_executors(process, master)
-                await_progress(client, process, chance.randint(1, STEP))
+                assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
         for _ in range(3):  # to the end; a last kill may have left something reserved for a batch that comes first
             with job(cluster.endpoint, tmp_path, LOCAL) as process:
                 assert process.wait(120) == 0, (tmp_path / "log").read_text()[-3000:]
