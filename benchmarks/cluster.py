@@ -17,16 +17,19 @@ class OneCluster:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        watched = [] if "--dashboard" in options else ["--no-dashboard"]
         self._command = [
-            sys.executable, "-m", "fila_cluster", "up", "--listen", self.endpoint, "--no-dashboard",
+            sys.executable, "-m", "fila_cluster", "up", "--listen", self.endpoint, *watched,
             "--data-dir", str(data_dir), "--workers", str(workers), *options,
         ]  # fmt: skip
+        self.ready_line = ""
         self._up: subprocess.Popen[str]
 
     def __enter__(self) -> Self:
         self._up = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         assert self._up.stdout is not None
-        if not self._up.stdout.readline().startswith("ready"):
+        self.ready_line = self._up.stdout.readline()
+        if not self.ready_line.startswith("ready"):
             raise SystemExit("the cluster did not start")
         return self
 
@@ -37,12 +40,11 @@ class OneCluster:
         self._up.communicate(timeout=20)
 
     def processes(self) -> dict[str, list[psutil.Process]]:
-        """The router's and the workers' processes."""
+        """The router's and the workers' processes, and who observes them if anybody does."""
+        modules = {"router": "fila_router", "worker": "fila_worker", "observer": "fila_cluster.observer"}
         children = psutil.Process(self._up.pid).children()
-        return {
-            "router": [child for child in children if "fila_router" in child.cmdline()],
-            "worker": [child for child in children if "fila_worker" in child.cmdline()],
-        }
+        found = {kind: [child for child in children if module in child.cmdline()] for kind, module in modules.items()}
+        return {kind: processes for kind, processes in found.items() if processes}
 
     def cpu_seconds(self) -> dict[str, float]:
         """User and system time so far, by kind."""

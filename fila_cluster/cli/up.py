@@ -37,7 +37,7 @@ def command(
     config: Path | None,
     insecure: bool,
 ) -> None:
-    """Run a cluster in the foreground: a router and its workers, restarted when they die.
+    """Run a cluster in the foreground: a router, its workers and the dashboard, restarted when they die.
 
     Prints one line that begins with "ready:" when it serves. SIGTERM or Ctrl-C stops it.
     """
@@ -49,8 +49,9 @@ def command(
     sys.exit(up(load(flags, config), meeting, insecure=insecure, announce=_announce))
 
 
-def _announce(listen: Address, workers: int) -> None:
+def _announce(listen: Address, dashboard: Address | None, workers: int) -> None:
+    watched = f"dashboard http://{dashboard.reachable} · " if dashboard else ""
     try:
-        print(f"ready: {listen.endpoint} · {workers} workers", flush=True)
+        print(f"ready: {listen.endpoint} · {watched}{workers} workers", flush=True)
     except BrokenPipeError:  # nobody reads it; that is no reason to stop serving
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

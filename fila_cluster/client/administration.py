@@ -7,11 +7,14 @@ How a question reaches the broker is :meth:`_ask`, which the clients have; what 
 from typing import Any, Literal, TypeVar, Unpack
 
 from fila_cluster.client import requests, views
+from fila_cluster.client.explaining import Explaining
+from fila_cluster.client.explanation import Explanation
 from fila_cluster.client.message_view import MessageView, State
 from fila_cluster.client.queue_options import QueueOptions
 from fila_cluster.client.requests import Request
 from fila_cluster.client.steps import Browsing, Purging, Redriving, Steps
 from fila_proto_zmq import commands
+from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
 
@@ -131,6 +134,22 @@ class Administration:
         The timeout counts for each thousand.
         """
         return self._walk(Redriving(dlq, count, fairness_key))
+
+    def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
+        """Why a message, a fairness key or, if neither is named, the queue still waits: first what has to change first.
+
+        That the queue's shard is down is an explanation, too, and comes at once. A message that is neither in the queue nor among its dead
+        letters is a :class:`MessageNotFoundError`. The timeout counts for each of at most three questions.
+        """
+        explaining = Explaining(queue, message_id, fairness_key)
+        while (request := explaining.next_request()) is not None:
+            try:
+                reply = self._ask(request)
+            except FilaError as error:
+                explaining.refused(error)
+            else:
+                explaining.answered(reply)
+        return explaining.result
 
     # --- the cluster --------------------------------------------------------------------------------------------------
 
@@ -276,6 +295,22 @@ class AsyncAdministration:
         The timeout counts for each thousand.
         """
         return await self._walk(Redriving(dlq, count, fairness_key))
+
+    async def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
+        """Why a message, a fairness key or, if neither is named, the queue still waits: first what has to change first.
+
+        That the queue's shard is down is an explanation, too, and comes at once. A message that is neither in the queue nor among its dead
+        letters is a :class:`MessageNotFoundError`. The timeout counts for each of at most three questions.
+        """
+        explaining = Explaining(queue, message_id, fairness_key)
+        while (request := explaining.next_request()) is not None:
+            try:
+                reply = await self._ask(request)
+            except FilaError as error:
+                explaining.refused(error)
+            else:
+                explaining.answered(reply)
+        return explaining.result
 
     # --- the cluster --------------------------------------------------------------------------------------------------
 

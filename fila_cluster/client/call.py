@@ -13,6 +13,7 @@ from fila_proto_zmq.commands import (
     CreateQueue,
     DeleteQueue,
     Enqueue,
+    Explain,
     PurgeQueue,
     Receive,
     Redrive,
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 _NOT_REPEATABLE = (Receive, Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel)
 """Done twice, these do or answer something else than done once; repetitions of the others do no harm."""
+
+_ABOUT_THE_STATE = (Explain,)
+"""That a shard is down answers these: they are not repeated until it is up."""
 
 
 def _is_repeatable(command: Command) -> bool:
@@ -116,6 +120,10 @@ class Call(Pending[Any]):
     def repeatable(self) -> bool:
         """Whether it may be sent again although it may have been done."""
         return _is_repeatable(self.command)
+
+    def is_answered_by(self, error: FilaError) -> bool:
+        """Whether that a shard is down is what the caller wants to know."""
+        return "shard" in error.details and isinstance(self.command, _ABOUT_THE_STATE)
 
     def finish(self, value: Any = None, error: FilaError | None = None) -> None:
         """Complete it: what follows comes first, and may refine the result; then who waits is woken."""

@@ -207,6 +207,8 @@ class Connection:
     def _may_repeat(self, call: Call, error: FilaError) -> bool:
         if not call.persistent or not isinstance(error, (ShardUnavailableError, OverloadedError)):
             return False
+        if call.is_answered_by(error):
+            return False
         refused_before_any_work = error.details.get("refused") is True
         return refused_before_any_work or (isinstance(error, ShardUnavailableError) and call.repeatable)
 

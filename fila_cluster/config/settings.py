@@ -3,6 +3,7 @@
 Sections and keys come with the features that read them; an unknown one is an error, never ignored.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +26,9 @@ ENV_DELIMITER = "__"
 
 CONSUMER_TIMEOUT_MS_MIN = 100
 """A third of it is a client's heartbeat interval; shorter ones are only noise."""
+
+METRICS_INTERVAL_MS_MIN = 100
+"""Numbers are gathered once a second; more often than ten times that there is nothing to tell."""
 
 PAYLOAD_BYTES_MAX = 1 << 30
 """A payload is held in memory several times on its way; what is larger belongs into an object store."""
@@ -76,6 +80,20 @@ class Lua(Section):
     circuit_breaker_cooldown_ms: Annotated[int, Field(ge=1, le=DELAY_MS_MAX)] = 10_000
 
 
+def _check_collector(endpoint: str | None) -> str | None:
+    if endpoint is not None and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", endpoint):
+        raise ValueError("not the address of a collector: write http://HOST:PORT, usually with port 4318")
+    return endpoint
+
+
+class Telemetry(Section):
+    """``[telemetry]``. Metrics go to an OpenTelemetry collector if there is an ``otlp_endpoint`` (OTLP over HTTP)."""
+
+    otlp_endpoint: Annotated[str | None, AfterValidator(_check_collector)] = None
+    service_name: Annotated[str, Field(min_length=1)] = "fila"
+    metrics_interval_ms: Annotated[int, Field(ge=METRICS_INTERVAL_MS_MIN, le=DELAY_MS_MAX)] = 10_000
+
+
 class Storage(Section):
     """``[storage]``. ``os`` survives kill -9 of everything, ``fsync`` a loss of power too."""
 
@@ -114,6 +132,7 @@ class Settings(BaseSettings):
     server: Server = Server()
     scheduler: Scheduler = Scheduler()
     lua: Lua = Lua()
+    telemetry: Telemetry = Telemetry()
     storage: Storage = Storage()
     limits: Limits = Limits()
     auth: Auth = Auth()

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from fila_cluster.config.address import Address
 from fila_cluster.config.settings import Settings
+from fila_cluster.observer.settings import ObserverSettings
 from fila_cluster.supervisor.failure import CannotStartError
 from fila_router.settings import RouterSettings
 from fila_worker.core.settings import ShardSettings
@@ -80,6 +82,19 @@ def _shard_settings(settings: Settings) -> ShardSettings:
         lua_memory_limit_bytes=lua.default_memory_limit_bytes,
         lua_breaker_threshold=lua.circuit_breaker_threshold,
         lua_breaker_cooldown_ms=lua.circuit_breaker_cooldown_ms,
+    )
+
+
+def observer_settings(settings: Settings, endpoint: str, dashboard: Address | None) -> ObserverSettings:
+    """What the observer is told: ``endpoint`` is the router's, ``dashboard`` where to serve HTTP, if anywhere."""
+    telemetry = settings.telemetry
+    return ObserverSettings(
+        endpoint=endpoint,
+        host=dashboard.host if dashboard else None,
+        port=dashboard.port if dashboard else 0,
+        otlp_endpoint=telemetry.otlp_endpoint,
+        service_name=telemetry.service_name,
+        metrics_interval_ms=telemetry.metrics_interval_ms,
     )
 
 

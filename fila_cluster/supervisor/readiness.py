@@ -1,7 +1,11 @@
-"""Whether the cluster serves, seen as a client sees it: through the router's front door."""
+"""Whether the cluster serves, seen as a client sees it: through the router's front door, and the dashboard's."""
+
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 
 import zmq
 
+from fila_cluster.config.address import Address
 from fila_cluster.supervisor.layout import Layout
 from fila_proto_zmq.codec import decode_body, encode_command
 from fila_proto_zmq.commands import ClusterStatus, GetClusterStatus
@@ -9,12 +13,17 @@ from fila_proto_zmq.frames import ERROR, unpack_header
 
 ASK_AGAIN_S = 0.02
 
+ANSWER_S_MAX = 0.5
+"""How long an observer on this machine may take to say what it knows: it is asked again."""
+
 
 class Readiness:
-    """A question that is asked until every shard has a worker that is up. Never blocks."""
+    """A question that is asked until every shard has a worker that is up, and the ``dashboard`` agrees. Hardly ever blocks."""
 
-    def __init__(self, endpoint: str, layout: Layout) -> None:
+    def __init__(self, endpoint: str, layout: Layout, dashboard: Address | None = None) -> None:
         self._layout = layout
+        self._dashboard = dashboard
+        self._complete = False
         self._asked_at = 0.0
         self._asked = 0
         self._context = zmq.Context()
@@ -30,7 +39,9 @@ class Readiness:
         while self._socket.poll(0, zmq.POLLIN):
             header, _, body = self._socket.recv_multipart()
             if not unpack_header(header).flags & ERROR and self._is_complete(decode_body(ClusterStatus, body)):
-                return True
+                self._complete = True
+        if self._complete:
+            return self._dashboard is None or _says_so(self._dashboard.reachable)
         if now >= self._asked_at + ASK_AGAIN_S and self._socket.poll(0, zmq.POLLOUT):
             self._asked_at = now
             self._asked += 1
@@ -45,3 +56,15 @@ class Readiness:
         up = [worker for worker in status.workers if worker.state == "up"]
         served = {shard for worker in up for shard in worker.shards}
         return len(up) == self._layout.workers and served == set(range(self._layout.shards))
+
+
+def _says_so(dashboard: Address) -> bool:
+    """Whether the observer answers there, and sees what was seen here."""
+    asking = HTTPConnection(dashboard.host.strip("[]"), dashboard.port, timeout=ANSWER_S_MAX)
+    try:
+        asking.request("GET", "/readyz")
+        return asking.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        asking.close()

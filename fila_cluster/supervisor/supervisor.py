@@ -22,12 +22,20 @@ ROUTER_STOP_S = 1.0
 
 
 class Supervisor:
-    """Watches one router and its workers."""
+    """Watches one router, its workers, and who observes them."""
 
-    def __init__(self, router: Child, workers: Sequence[Child], readiness: Readiness, announce: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        router: Child,
+        workers: Sequence[Child],
+        observers: Sequence[Child],
+        readiness: Readiness,
+        announce: Callable[[], None],
+    ) -> None:
         self._router = router
         self._workers = workers
-        self._children = [router, *workers]
+        self._observers = observers
+        self._children = [router, *workers, *observers]
         self._readiness: Readiness | None = readiness
         self._announce = announce
         self._wakeups = Wakeups()
@@ -88,10 +96,10 @@ class Supervisor:
         return True
 
     def _stop(self) -> None:
-        """Workers first, so that their last answers still find a way out."""
+        """The router last, so that the workers' last answers still find a way out."""
         if self._readiness is not None:
             self._readiness.close()
-        self._stop_together(self._workers, WORKERS_STOP_S)
+        self._stop_together([*self._workers, *self._observers], WORKERS_STOP_S)
         self._stop_together([self._router], ROUTER_STOP_S)
 
     def _stop_together(self, children: Sequence[Child], within_s: float) -> None:

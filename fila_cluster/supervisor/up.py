@@ -1,35 +1,37 @@
 """Start a whole cluster. All checks come before anything is made; then there is no way back but a stop."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from fila_cluster.config.address import Address, refuse_exposure
 from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor.child import Child
 from fila_cluster.supervisor.data_dir import DataDir
-from fila_cluster.supervisor.layout import Layout, lay_out, one_line, router_settings, worker_settings
+from fila_cluster.supervisor.layout import Layout, lay_out, observer_settings, one_line, router_settings, worker_settings
 from fila_cluster.supervisor.meeting import Meeting
 from fila_cluster.supervisor.ports import reserve
 from fila_cluster.supervisor.readiness import Readiness
 from fila_cluster.supervisor.supervisor import Supervisor
 
+Announce: TypeAlias = Callable[[Address, Address | None, int], None]
+"""Called once, when all of it serves: with the clients' address, the dashboard's if there is one, and the number of workers."""
 
-def up(settings: Settings, meeting: Meeting, *, insecure: bool, announce: Callable[[Address, int], None]) -> int:
-    """Run a cluster in the foreground; returns the exit code.
 
-    ``announce`` is called once, with the clients' address and the number of workers, when all of them serve. Raises
-    ``CannotStartError`` and ``InvalidConfigError``.
-    """
+def up(settings: Settings, meeting: Meeting, *, insecure: bool, announce: Announce) -> int:
+    """Run a cluster in the foreground; returns the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
     refuse_exposure(_addresses(settings, meeting), insecure=insecure)
     data_dir = DataDir(settings.server.data_dir)
     layout = lay_out(settings.server.workers, settings.server.shards, data_dir.shards)
     listen = reserve(settings.server.listen_addr, "--listen")
     meeting = meeting.reserve("--worker-listen")
+    dashboard = reserve(settings.dashboard.listen_addr, "--dashboard") if settings.dashboard.enabled else None
     data_dir.claim(layout.shards)
     supervisor = Supervisor(
         _router(settings, data_dir, layout, listen, meeting),
         [_worker(settings, data_dir, layout, meeting, index) for index in range(layout.workers)],
-        Readiness(listen.reachable.endpoint, layout),
-        lambda: announce(listen, layout.workers),
+        _observers(settings, data_dir, listen, dashboard),
+        Readiness(listen.reachable.endpoint, layout, dashboard),
+        lambda: announce(listen, dashboard, layout.workers),
     )
     return supervisor.run()
 
@@ -42,6 +44,14 @@ def _addresses(settings: Settings, meeting: Meeting) -> list[Address]:
 def _router(settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, meeting: Meeting) -> Child:
     told = router_settings(settings, listen.endpoint, meeting.endpoint, layout.shards)
     return Child("router", "fila_router", one_line(told), data_dir.path, data_dir.lock)
+
+
+def _observers(settings: Settings, data_dir: DataDir, listen: Address, dashboard: Address | None) -> list[Child]:
+    """One, if anybody wants to know what it sees."""
+    if dashboard is None and settings.telemetry.otlp_endpoint is None:
+        return []
+    told = observer_settings(settings, listen.reachable.endpoint, dashboard)
+    return [Child("observer", "fila_cluster.observer", one_line(told), data_dir.path, data_dir.lock)]
 
 
 def _worker(settings: Settings, data_dir: DataDir, layout: Layout, meeting: Meeting, index: int) -> Child:

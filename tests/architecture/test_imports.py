@@ -182,6 +182,7 @@ def declared_in(requirements: list[str]) -> set[str]:
 def used_by(files: list[Path]) -> set[str]:
     """What is to be installed for these files, by the names that packages have in an index."""
     modules = {"zmq": "pyzmq", "pydantic_settings": "pydantic-settings", "pydantic_core": "pydantic"}
+    modules |= {"prometheus_client": "prometheus-client", "opentelemetry": "opentelemetry-sdk"}
     modules |= {"py4j": "pyspark", "markupsafe": "jinja2"}  # theirs, and brought along by them
     used = set().union(*(roots(imports_of(file, type_checking=False)) for file in files))
     return {modules.get(name, name) for name in used - sys.stdlib_module_names - PACKAGES.keys()}

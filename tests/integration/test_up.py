@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -60,6 +63,23 @@ def test_it_says_when_it_serves_and_then_it_does(data_dir: Path):
         assert json.loads((data_dir / "fila.json").read_text()) == {"format": 1, "shards": 3}
         assert cluster.stop() == 0
         assert cluster.log == []
+
+
+def test_it_says_where_the_dashboard_is_once_it_answers(data_dir: Path):
+    with running(data_dir, "--dashboard", "127.0.0.1:0", workers=2) as cluster:
+        ready = re.fullmatch(r"ready: (\S+) · dashboard (http://127\.0\.0\.1:\d+) · 2 workers", cluster.ready_line)
+        assert ready is not None
+        assert ready[1] == cluster.endpoint
+        with urlopen(f"{ready[2]}/healthz", timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
+        assert len(cluster.children()) == 4
+        assert cluster.stop() == 0
+        assert cluster.log == []
+
+
+def test_without_a_dashboard_nobody_observes(data_dir: Path):
+    with running(data_dir) as cluster:
+        assert len(cluster.children()) == 2
 
 
 def test_the_first_start_makes_a_shard_for_every_worker_and_a_worker_for_every_core(data_dir: Path):
@@ -130,7 +150,7 @@ def test_a_data_directory_in_use_is_refused(data_dir: Path):
         assert cluster.all_up()
 
 
-@pytest.mark.parametrize("flag", ["--listen", "--worker-listen"])
+@pytest.mark.parametrize("flag", ["--listen", "--worker-listen", "--dashboard"])
 def test_a_port_in_use_is_refused_before_anything_is_made(data_dir: Path, flag: str):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -183,7 +203,7 @@ def test_a_child_that_cannot_start_is_not_tried_for_ever(data_dir: Path):
     data_dir.mkdir()
     (data_dir / "fila.json").write_text('{"format": 1, "shards": 1}')
     (data_dir / "shard-0000").write_text("no database")
-    line = refused("up", "--data-dir", data_dir, "--listen", "127.0.0.1:0")
+    line = refused("up", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--no-dashboard")
     assert "shard-0000" in line
 
 
@@ -240,6 +260,25 @@ def test_a_killed_router_comes_back(data_dir: Path):
         assert client.enqueue("orders", b"")
 
 
+def test_a_killed_observer_comes_back_and_nobody_else_notices(data_dir: Path):
+    with running(data_dir, "--dashboard", "127.0.0.1:0") as cluster, cluster.client() as client:
+        client.create_queue("orders")
+        others = {child.pid for child in cluster.children() if "fila_cluster.observer" not in child.cmdline()}
+        (observer,) = [child for child in cluster.children() if child.pid not in others]
+        observer.kill()
+        page = f"{cluster.ready_line.split(' ')[4]}/healthz"
+
+        def answers() -> bool:
+            with suppress(OSError), urlopen(page, timeout=PATIENCE_S) as answer:
+                return answer.status == 200
+            return False
+
+        assert client.enqueue("orders", b"")
+        eventually(lambda: any("observer" in line for line in cluster.log), "its end is noticed")
+        eventually(answers, "another observer answers")
+        assert others < {child.pid for child in cluster.children()}
+
+
 def test_a_child_that_keeps_dying_is_restarted_with_growing_pauses(data_dir: Path):
     with running(data_dir) as cluster:
         for _ in range(3):
@@ -274,7 +313,7 @@ def test_it_stops_in_order_and_keeps_everything(data_dir: Path, number: signal.S
 def test_it_stops_before_it_was_ready_too(data_dir: Path):
     data_dir.mkdir()
     with subprocess.Popen(
-        command("up", "--data-dir", data_dir, "--listen", "127.0.0.1:0"),
+        command("up", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--dashboard", "127.0.0.1:0"),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

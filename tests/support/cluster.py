@@ -50,6 +50,8 @@ class Cluster:
     ) -> None:
         self.data_dir = data_dir
         number = [] if workers is None else ["--workers", workers]
+        if not {"--dashboard", "--no-dashboard"} & set(flags):
+            flags = (*flags, "--no-dashboard")  # its usual port is one, tests are many
         self.supervisor = subprocess.Popen(
             command("up", "--data-dir", data_dir, "--listen", listen, *number, *flags),
             cwd=cwd,
@@ -91,7 +93,7 @@ class Cluster:
         return next(worker for worker in self.status().workers if shard in worker.shards)
 
     def children(self) -> list[psutil.Process]:
-        """Router and workers."""
+        """Router, workers, and the observer if there is one."""
         return psutil.Process(self.supervisor.pid).children()
 
     def router_pid(self) -> int:

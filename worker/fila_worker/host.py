@@ -16,10 +16,12 @@ from fila_proto_zmq.commands import (
     ConfigValues,
     Done,
     GetConfig,
+    GetMetrics,
     Grants,
     ListConfig,
     ListQueues,
     MessagesTransferred,
+    Metrics,
     Park,
     PutConfig,
     QueueList,
@@ -27,12 +29,15 @@ from fila_proto_zmq.commands import (
     Reply,
     SetConfig,
     TransferMessages,
+    WorkerMetrics,
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.frames import check_version, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.administration import list_queues
 from fila_worker.core.effects import Answer, Call, Effect, Post, answer
+from fila_worker.core.histogram import SPAN_NS, Histogram
+from fila_worker.core.metering import report
 from fila_worker.core.shard import Shard
 
 Frame: TypeAlias = list[Any]
@@ -47,7 +52,7 @@ CONFIG_OWNER: Final = 0
 BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
 ONE_WAY: Final = (Grants, Park, *BETWEEN_SHARDS)
 """What nobody answers."""
-OF_THE_CLUSTER: Final = (ListQueues, SetConfig, GetConfig, ListConfig, PutConfig)
+OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, SetConfig, GetConfig, ListConfig, PutConfig)
 """What the router asks, for itself or for a client, without the name of a queue."""
 
 SHARD_CACHE_MAX: Final = 100_000
@@ -57,13 +62,16 @@ SHARD_CACHE_MAX: Final = 100_000
 class Host:
     """Several shards behind one link to the router."""
 
-    def __init__(self, shards: Iterable[Shard], shards_total: int, now_ms: int = 0) -> None:
+    def __init__(self, shards: Iterable[Shard], shards_total: int, now_ms: int = 0, name: str = "") -> None:
         self.shards = {shard.index: shard for shard in shards}
         self._shards_total = shards_total
         self._shard_of_queue: dict[str, Shard] = {}
         self._effects: list[Effect] = []
         self._between: list[Command] = []
         """What shards of this host say to each other, for the next turn."""
+        self._name, self._started_ms, self._cpu_ms = name, now_ms, 0
+        self.turn_ns = Histogram(SPAN_NS)
+        """How long turns took, from the first frame read to the last one sent. Whoever has a clock observes it."""
         self._level(now_ms)
 
     def accept(self, frame: Frame, now_ms: int) -> None:
@@ -125,9 +133,15 @@ class Host:
             for shard in self.shards.values():
                 shard.put_config(command.version, command.changes, command.whole, call.now_ms)
             return Done()
+        if isinstance(command, GetMetrics):
+            return Metrics([self._metrics(call.now_ms)])
         assert isinstance(command, ListQueues)
         queues = [queue for shard in self.shards.values() for queue in list_queues(shard, call, command).queues]
         return QueueList(sorted(queues, key=lambda queue: queue.name))
+
+    def _metrics(self, now_ms: int) -> WorkerMetrics:
+        shards = [report(shard, now_ms) for shard in self.shards.values()]
+        return WorkerMetrics(self._name, self._started_ms, self._cpu_ms, self.turn_ns.wire(), shards)
 
     def _owner_of_the_config(self) -> Shard:
         owner = self.shards.get(CONFIG_OWNER)
@@ -183,8 +197,9 @@ class Host:
                 shard.put_config(reply.config_version, reply.config, True, now_ms)
             shard.park(reply.parks, now_ms)
 
-    def measured(self, free_disk_bytes: int) -> None:
-        """So much room is left on the disk."""
+    def measured(self, free_disk_bytes: int, cpu_ms: int = 0) -> None:
+        """So much room is left on the disk, and so much time was computed so far."""
+        self._cpu_ms = cpu_ms
         for shard in self.shards.values():
             shard.free_disk_bytes = free_disk_bytes
 

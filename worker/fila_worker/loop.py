@@ -25,7 +25,7 @@ IDLE_MS: Final = 1000
 """The longest sleep: the pulse's rhythm."""
 
 LOOK_MS: Final = 1000
-"""How often the room on the disk is measured."""
+"""How often the room on the disk, and the time spent, are measured."""
 
 LEAVE_MS: Final = 1000
 """How long a stopping worker waits for the router, which may be gone itself, to let it go."""
@@ -69,7 +69,7 @@ def open_host(settings: WorkerSettings, now_ms: int) -> Host:
     """Open and recover the shards that the settings name; :class:`StorageError` if one cannot be."""
     memory = SharedMemory()
     shards = [_open_shard(settings, index, memory, now_ms) for index in settings.shards]
-    return Host(shards, settings.shards_total, now_ms)
+    return Host(shards, settings.shards_total, now_ms, settings.name)
 
 
 def _open_shard(settings: WorkerSettings, index: int, memory: SharedMemory, now_ms: int) -> Shard:
@@ -105,7 +105,7 @@ def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal, data_dir: Pat
         now_ms = clock.now_ms()
         if now_ms >= look_again_ms:
             look_again_ms = now_ms + LOOK_MS
-            host.measured(shutil.disk_usage(data_dir).free)
+            host.measured(shutil.disk_usage(data_dir).free, time.process_time_ns() // 1_000_000)
             for line in host.notices():
                 print(line, file=sys.stderr, flush=True)
         due = host.next_due(now_ms)
@@ -116,10 +116,12 @@ def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal, data_dir: Pat
 
 
 def _turn(host: Host, link: Link, now_ms: int) -> None:
+    started_ns = time.perf_counter_ns()
     for frame in link.receive(now_ms):
         host.accept(frame, now_ms)
     link.send(host.turn(now_ms))
     link.pulse(now_ms)
+    host.turn_ns.observe(time.perf_counter_ns() - started_ns)
 
 
 def _leave(host: Host, link: Link, clock: Clock) -> None:

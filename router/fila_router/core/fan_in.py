@@ -1,20 +1,15 @@
 """Clients' questions to every worker: asked once each, answered with one joined reply.
 
-All or nothing: a list that silently lacks a shard would be a lie, so the first worker that fails or is lost fails the
-whole, and so does the clock.
+What becomes of an answer that is missing is for :mod:`joining` to say.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import QueueInfo, QueueList
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
 from fila_router.core.answers import error_frame, error_in, reply_frame, too_busy, unavailable
-
-FAN_IN_MS_MAX: Final = 4000
-"""Just below the usual timeout of a client, which so learns what happened."""
+from fila_router.core.joining import Joining
 
 FAN_INS_MAX: Final = 1000
 """Questions under way at once."""
@@ -33,12 +28,11 @@ class FanIn:
     deadline_ms: int
     waiting: set[bytes]
     """Identities of the workers that have not answered yet."""
-    queues: list[QueueInfo] = field(default_factory=list)
+    answers: Joining
 
     def joined(self) -> list[bytes]:
-        """The whole answer, sorted by name."""
-        whole = QueueList(sorted(self.queues, key=lambda queue: queue.name))
-        return reply_frame(self.client, self.header, self.key, whole)
+        """The whole answer."""
+        return reply_frame(self.client, self.header, self.key, self.answers.whole())
 
     def failed(self, error: FilaError) -> list[bytes]:
         """The answer that there is none."""
@@ -46,8 +40,10 @@ class FanIn:
 
     def overdue(self) -> list[bytes]:
         """The answer when somebody does not answer."""
+        if not self.answers.strict:
+            return self.joined()
         missing = ", ".join(sorted(identity.decode(errors="replace") for identity in self.waiting))
-        return self.failed(RequestTimeoutError(f"no answer from {missing} in {FAN_IN_MS_MAX / 1000:g} s: try again"))
+        return self.failed(RequestTimeoutError(f"no answer from {missing} in {self.answers.ms_max / 1000:g} s: try again"))
 
 
 class FanIns:
@@ -57,12 +53,12 @@ class FanIns:
         self._open: dict[int, FanIn] = {}
         self._asked = 0
 
-    def ask(self, client: bytes, header: bytes, key: bytes, asked: set[bytes], now_ms: int) -> int:
+    def ask(self, client: bytes, header: bytes, key: bytes, asked: set[bytes], answers: Joining, now_ms: int) -> int:
         """Note a question to the workers ``asked``; returns the request id to use."""
         if len(self._open) >= FAN_INS_MAX:
             raise too_busy(f"{FAN_INS_MAX} questions to all workers are open")
         self._asked += 1
-        self._open[self._asked] = FanIn(client, header, key, now_ms + FAN_IN_MS_MAX, asked)
+        self._open[self._asked] = FanIn(client, header, key, now_ms + answers.ms_max, asked, answers)
         return self._asked
 
     def join(self, identity: bytes, header: Header, body: bytes) -> Frames:
@@ -71,24 +67,29 @@ class FanIns:
         if fan_in is None or identity not in fan_in.waiting:
             return []
         try:
-            fan_in.queues.extend(_queues_of(header, body))
+            if header.flags & ERROR:
+                raise error_in(body)
+            fan_in.answers.add(body)
         except FilaError as error:
-            return [self._open.pop(header.request).failed(error)]
-        fan_in.waiting.remove(identity)
-        return [] if fan_in.waiting else [self._open.pop(header.request).joined()]
+            return self._miss(header.request, identity, error)
+        return self._check_off(header.request, identity)
 
     def lose(self, identity: bytes, shard: int) -> Frames:
         """Give up what waits for a lost worker, the holder of ``shard``."""
         waiting = [request for request, fan_in in self._open.items() if identity in fan_in.waiting]
-        return [self._open.pop(request).failed(unavailable(shard)) for request in waiting]
+        return [frame for request in waiting for frame in self._miss(request, identity, unavailable(shard))]
+
+    def _miss(self, request: int, identity: bytes, error: FilaError) -> Frames:
+        """A worker does not say what was asked."""
+        if self._open[request].answers.strict:
+            return [self._open.pop(request).failed(error)]
+        return self._check_off(request, identity)
+
+    def _check_off(self, request: int, identity: bytes) -> Frames:
+        self._open[request].waiting.remove(identity)
+        return [] if self._open[request].waiting else [self._open.pop(request).joined()]
 
     def give_up(self, now_ms: int) -> Frames:
         """Give up what has waited for too long."""
         overdue = [request for request, fan_in in self._open.items() if fan_in.deadline_ms <= now_ms]
         return [self._open.pop(request).overdue() for request in overdue]
-
-
-def _queues_of(header: Header, body: bytes) -> list[QueueInfo]:
-    if header.flags & ERROR:
-        raise error_in(body)
-    return decode_body(QueueList, body).queues

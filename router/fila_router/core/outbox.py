@@ -7,6 +7,7 @@ from fila_proto_zmq.commands import Command, Reply
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import pack_header
 from fila_router.core.answers import error_frame, reply_frame
+from fila_router.core.tally import Tally
 
 Frame: TypeAlias = list[Any]
 """Bytes; the body of what is passed on perhaps as a socket gave it out."""
@@ -15,7 +16,8 @@ Frame: TypeAlias = list[Any]
 class Outbox:
     """Frames for both sides, in order. ``notices`` are lines for the operator."""
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Tally | None = None) -> None:
+        self._tally = tally or Tally()
         self.to_clients: list[Frame] = []
         self.to_workers: list[Frame] = []
         self.notices: list[str] = []
@@ -32,6 +34,7 @@ class Outbox:
 
     def refuse(self, client: bytes, header: bytes, key: bytes, error: FilaError) -> None:
         """Answer the request of ``header`` with an error."""
+        self._tally.refuse(error.code)
         self.to_clients.append(error_frame(client, header, key, error))
 
     def tell(self, workers: list[bytes], command: Command, request: int = 0) -> None:

@@ -18,6 +18,7 @@ from fila_proto_zmq.commands import (
     Done,
     GetClusterStatus,
     GetConfig,
+    GetMetrics,
     Hello,
     Leave,
     ListConfig,
@@ -27,6 +28,7 @@ from fila_proto_zmq.commands import (
     PutConfig,
     Register,
     Reply,
+    RouterMetrics,
     SetConfig,
     Tokens,
     Welcome,
@@ -35,10 +37,12 @@ from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailable
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
 from fila_router.core.answers import no_common_version, overloaded, unavailable
 from fila_router.core.fan_in import FanIns
+from fila_router.core.joining import Measurements, QueueLists
 from fila_router.core.membership import Membership
 from fila_router.core.outbox import Outbox
 from fila_router.core.relay import RELAYED, addressee
 from fila_router.core.routing import RoutingTable
+from fila_router.core.tally import Tally
 from fila_router.core.token_bank import TokenBank
 from fila_router.core.worker import Worker
 
@@ -51,7 +55,9 @@ SWEEP_MS: Final = 10_000
 OF_WORKERS: Final = 80
 """Opcodes from here on pass between the router and its workers, and between those."""
 
-_OWN: Final = frozenset(command.opcode for command in (Hello, ListQueues, GetClusterStatus, SetConfig, GetConfig, ListConfig))
+_OWN: Final = frozenset(
+    command.opcode for command in (Hello, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
+)
 _FORWARDED: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _OWN)
 """First six bytes (magic, version, opcode, flags) of all headers that are forwarded: one look-up judges them all."""
 _ONE_WAY: Final = RELAYED | {Tokens.opcode, Park.opcode}
@@ -62,7 +68,8 @@ class Router:
     """Everything a router knows. Nothing is kept of a client but its open requests."""
 
     def __init__(self, shards_total: int, consumer_timeout_ms: int, max_payload_bytes: int, version: str) -> None:
-        self.outbox = Outbox()
+        self._tally = Tally()
+        self.outbox = Outbox(self._tally)
         self._consumer_timeout_ms = consumer_timeout_ms
         self._max_payload_bytes = max_payload_bytes
         self._version = version
@@ -76,13 +83,16 @@ class Router:
 
     def from_client(self, client: bytes, header: bytes, key: bytes, body: Body, now_ms: int) -> bytes | None:
         """The identity of the worker to forward this frame to; None if it was answered here."""
+        self._tally.from_clients += 1
         try:
             if header[:6] in _FORWARDED and len(header) == HEADER_BYTES:
                 shard = self._table.shard_of(key)
                 worker = self._table.owners[shard]
                 if worker is None or not worker.routable or not self._members.started:
                     raise unavailable(shard)
-                return _forward(worker, client, header, key, shard, len(body), now_ms)
+                identity = _forward(worker, client, header, key, shard, len(body), now_ms)
+                self._tally.to_workers += 1
+                return identity
             return self._serve_client(client, header, key, bytes(body), now_ms)
         except FilaError as error:
             self.outbox.refuse(client, header, key, error)
@@ -103,6 +113,8 @@ class Router:
         command = _own_command(unpack_header(header), body)
         if isinstance(command, ListQueues):
             self._ask_all(client, header, key, body, now_ms)
+        elif isinstance(command, GetMetrics):
+            self._ask_who_is_there(client, header, key, body, now_ms)
         elif isinstance(command, SetConfig):
             self._check_started()
             self._members.rendezvous.propose(client, header, key, command, now_ms)
@@ -116,7 +128,13 @@ class Router:
     def _own_reply(self, command: Command) -> Reply:
         if isinstance(command, Hello):
             return self._welcome(command)
+        return self._status()
+
+    def _status(self) -> ClusterStatus:
         return ClusterStatus(self._version, len(self._table.owners), self._table.status())
+
+    def _metrics(self) -> tuple[ClusterStatus, RouterMetrics]:
+        return self._status(), self._tally.metrics(self._table.workers.values())
 
     def _welcome(self, hello: Hello) -> Welcome:
         common = [version for version in VERSIONS if version in hello.versions]
@@ -128,7 +146,19 @@ class Router:
     def _ask_all(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
         self._check_started()
         asked = {self._table.live_owner(shard).identity for shard in range(len(self._table.owners))}
-        question = pack_header(header[3], self._fan_ins.ask(client, header, key, asked, now_ms))
+        self._put_question(header, asked, self._fan_ins.ask(client, header, key, set(asked), QueueLists(), now_ms), body)
+
+    def _ask_who_is_there(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
+        """Ask the workers that are up, whatever else is wrong: this is what shows it."""
+        asked = {worker.identity for worker in self._table.workers.values() if worker.routable}
+        answers = Measurements(self._metrics)
+        if asked:
+            self._put_question(header, asked, self._fan_ins.ask(client, header, key, set(asked), answers, now_ms), body)
+        else:
+            self.outbox.answer(client, header, key, answers.whole())
+
+    def _put_question(self, header: bytes, asked: set[bytes], request: int, body: bytes) -> None:
+        question = pack_header(header[3], request)
         self.outbox.to_workers.extend([identity, b"", question, b"", body] for identity in sorted(asked))
 
     def _keeper_of_config(self) -> tuple[int, Worker]:
@@ -149,6 +179,7 @@ class Router:
         """Whether to forward this frame to ``client``; if not, it was for the router, or from a ghost."""
         if header[:3] != _PREFIX or len(header) != HEADER_BYTES:
             return False
+        self._tally.from_workers += 1
         worker = self._table.workers.get(identity)
         if worker is None:
             if not client:
@@ -161,9 +192,9 @@ class Router:
         if not client:
             self._heed(worker, header, body, now_ms)
             return False
-        if header[5] & REPLY:
-            return worker.in_flight.close(client, header)
-        return self._owns(worker, key)
+        wanted = worker.in_flight.close(client, header) if header[5] & REPLY else self._owns(worker, key)
+        self._tally.to_clients += wanted
+        return wanted
 
     def unreachable(self, identity: bytes, now_ms: int) -> None:
         """Note that a worker's connection is gone."""
@@ -258,6 +289,7 @@ class Router:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due. Call a few times a second, after what has arrived was taken in."""
+        self._tally.started_ms = self._tally.started_ms or now_ms
         self._members.tick(now_ms)
         self.outbox.to_clients += self._fan_ins.give_up(now_ms)
         if now_ms - self._swept_ms >= SWEEP_MS:

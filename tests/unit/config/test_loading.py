@@ -47,6 +47,8 @@ def test_the_defaults_are_the_documented_ones():
     assert limits.max_payload_bytes == 16_777_216
     assert (limits.max_queue_messages, limits.max_queue_bytes, limits.max_key_messages) == (None, None, None)
     assert (limits.min_free_disk_bytes, limits.dedup_window_ms) == (1_073_741_824, 300_000)
+    telemetry = settings.telemetry
+    assert (telemetry.otlp_endpoint, telemetry.service_name, telemetry.metrics_interval_ms) == (None, "fila", 10_000)
     assert not settings.auth.enabled
     assert settings.dashboard.enabled
     assert settings.dashboard.listen_addr == Address("127.0.0.1", 8555)
@@ -187,3 +189,21 @@ def test_a_file_that_cannot_be_read_is_named(name: str):
 def test_a_file_that_is_no_text_is_named():
     Path("fila.toml").write_bytes(b"\xff\xfe")
     assert wrong().startswith("fila.toml is not valid TOML")
+
+
+@pytest.mark.parametrize("endpoint", ["http://collector:4318", "https://c.example/v1/metrics", "http://127.0.0.1:4318/"])
+def test_a_collector_is_named_by_its_url(endpoint: str):
+    assert load({"telemetry": {"otlp_endpoint": endpoint}}).telemetry.otlp_endpoint == endpoint
+
+
+@pytest.mark.parametrize("endpoint", ["collector:4318", "tcp://collector:4317", "http://", "http://a b"])
+def test_what_names_no_collector_is_refused(endpoint: str):
+    text = wrong(f"[telemetry]\notlp_endpoint = '{endpoint}'\n")
+    assert text == (
+        f"fila.toml: [telemetry] otlp_endpoint = '{endpoint}': not the address of a collector: "
+        "write http://HOST:PORT, usually with port 4318"
+    )
+
+
+def test_metrics_are_not_sent_more_often_than_makes_sense():
+    assert "metrics_interval_ms = 99" in wrong("[telemetry]\nmetrics_interval_ms = 99\n")

@@ -113,8 +113,10 @@ def check_fields(struct: type[Struct], text: str) -> None:
 def replies() -> set[type[Struct]]:
     nested = {
         commands.QueueOptions, commands.QueueInfo, commands.KeyStats, commands.ThrottleStats, commands.LeaseBatch,
-        commands.MessageView, commands.ViewedQueue, commands.WorkerStatus, commands.TokenWant, commands.Grant,
-        commands.Transfer, Fault,
+        commands.MessageView, commands.Reason, commands.ViewedQueue, commands.WorkerStatus, commands.TokenWant, commands.Grant,
+        commands.Transfer, commands.Histogram, commands.KeyMetrics, commands.HookMetrics, commands.QueueMetrics,
+        commands.ThrottleMetrics, commands.StoreMetrics, commands.ShardMetrics, commands.WorkerMetrics,
+        commands.RouterMetrics, Fault,
     }  # fmt: skip
     return {command.reply for command in COMMANDS} | nested
 

@@ -21,18 +21,24 @@ from fila_proto_zmq.commands import (
     EndReservation,
     Enqueue,
     Enqueued,
+    Explain,
+    Explained,
     Extend,
     Extended,
     Fault,
     FetchReserved,
     GetClusterStatus,
     GetConfig,
+    GetMetrics,
     GetQueueStats,
     Goodbye,
     Grant,
     Grants,
     Heartbeat,
     Hello,
+    Histogram,
+    HookMetrics,
+    KeyMetrics,
     KeyStats,
     LeaseBatch,
     Leave,
@@ -40,6 +46,7 @@ from fila_proto_zmq.commands import (
     ListQueues,
     MessagesTransferred,
     MessageView,
+    Metrics,
     OpenView,
     Park,
     Pause,
@@ -49,8 +56,10 @@ from fila_proto_zmq.commands import (
     PutConfig,
     QueueInfo,
     QueueList,
+    QueueMetrics,
     QueueOptions,
     QueueStats,
+    Reason,
     Receive,
     Redrive,
     Redriven,
@@ -60,11 +69,15 @@ from fila_proto_zmq.commands import (
     ReservationEnded,
     Reserve,
     Reserved,
+    RouterMetrics,
     SetConfig,
     Settle,
     Settled,
+    ShardMetrics,
+    StoreMetrics,
     Struct,
     Subscribe,
+    ThrottleMetrics,
     ThrottleStats,
     Tokens,
     TokenWant,
@@ -77,6 +90,7 @@ from fila_proto_zmq.commands import (
     ViewedQueue,
     ViewOpened,
     Welcome,
+    WorkerMetrics,
     WorkerStatus,
 )
 from fila_proto_zmq.record import Extension, Record
@@ -98,6 +112,25 @@ LEASE = 0x1_0000_0001
 ORDERS = QueueInfo("orders", 3, 2, 1, 1, False, False, 3)
 ACME = KeyStats("acme", 2, 3, 2, 1, 1999.0, 7, False)
 VIEW = MessageView("leased", "acme", 2, ["api"], 0, 5, 9, "0102", b"\1")
+
+TIMES = Histogram([10, 100], [1, 0, 2], 1234)
+QUEUE_METRICS = QueueMetrics(
+    ORDERS, 1500, 10, 7, 4, 1, 1, 1, 2, {"OVERLOADED": 2}, 5, 4, 9, 8, [KeyMetrics("acme", 2, 3, 7, 0.5)], 1, TIMES,
+    HookMetrics(4, 1, 2, True, TIMES),
+)  # fmt: skip
+SHARD_METRICS = ShardMetrics(
+    3, [QUEUE_METRICS], 0, [ThrottleMetrics("api", 10.5, 20.0, -1.0, 6, 7)], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
+    StoreMetrics(TIMES, TIMES, 1, 2, 3, False),
+)  # fmt: skip
+PLAIN_TIMES = [[10, 100], [1, 0, 2], 1234]
+PLAIN_QUEUE_METRICS = [
+    ["orders", 3, 2, 1, 1, False, False, 3], 1500, 10, 7, 4, 1, 1, 1, 2, {"OVERLOADED": 2}, 5, 4, 9, 8,
+    [["acme", 2, 3, 7, 0.5]], 1, PLAIN_TIMES, [4, 1, 2, True, PLAIN_TIMES],
+]  # fmt: skip
+PLAIN_SHARD_METRICS = [
+    3, [PLAIN_QUEUE_METRICS], 0, [["api", 10.5, 20.0, -1.0, 6, 7]], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
+    [PLAIN_TIMES, PLAIN_TIMES, 1, 2, 3, False],
+]  # fmt: skip
 
 BODIES = [
     Body(Hello([1], "py 0.1"), [[1], "py 0.1"], "929101a6707920302e31"),
@@ -135,6 +168,17 @@ BODIES = [
         Cancel(0x0192_CC09_1400_7003, 2**63 + 5), [0x0192_CC09_1400_7003, 2**63 + 5], "92cf0192cc0914007003cf8000000000000005"
     ),
     Body(Cancelled(False), [False], "91c2"),
+    Body(
+        Explain((0x0192_CC09_1400_7003, 2**63 + 5)),
+        [[0x0192_CC09_1400_7003, 2**63 + 5], None],
+        "9292cf0192cc0914007003cf8000000000000005c0",
+    ),
+    Body(Explain(None, "acme"), [None, "acme"], "92c0a461636d65"),
+    Body(
+        Explained("pending", [Reason("throttled", "soon", 9, {"tokens": 0.5})], 4, 1_000),
+        ["pending", [["throttled", "soon", 9, {"tokens": 0.5}]], 4, 1_000],
+        "94a770656e64696e679194a97468726f74746c6564a4736f6f6e0981a6746f6b656e73cb3fe000000000000004cd03e8",
+    ),
     Body(GetQueueStats(), [], "90"),
     Body(
         QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME], [ThrottleStats("api", 10.5, 20.0, -1.0)]),
@@ -274,6 +318,27 @@ BODIES = [
         ClusterStatus("0.1.0", 2, [WorkerStatus("worker-0", 42, "up", [0, 1], 123_456_789, 5)]),
         ["0.1.0", 2, [["worker-0", 42, "up", [0, 1], 123_456_789, 5]]],
         "93a5302e312e30029196a8776f726b65722d302aa27570920001ce075bcd1505",
+    ),
+    Body(GetMetrics(), [], "90"),
+    Body(
+        Metrics(
+            [WorkerMetrics("worker-0", 5, 6, TIMES, [SHARD_METRICS])],
+            ClusterStatus("0.1.0", 1, [WorkerStatus("worker-0", 42, "up", [3], 7, 1)]),
+            RouterMetrics(1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}),
+        ),
+        [
+            [["worker-0", 5, 6, [[10, 100], [1, 0, 2], 1234], [PLAIN_SHARD_METRICS]]],
+            ["0.1.0", 1, [["worker-0", 42, "up", [3], 7, 1]]],
+            [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}],
+        ],
+        (
+            "939195a8776f726b65722d30050693920a6493010002cd04d291990391dc001298a66f726465727303020101c2c203cd05dc0a07"
+            "040101010281aa4f5645524c4f4144454402050409089195a461636d65020307cb3fe00000000000000193920a6493010002cd04"
+            "d295040102c393920a6493010002cd04d2009196a3617069cb4025000000000000cb4034000000000000cbbff000000000000006"
+            "07060781ad4c454153455f4558504952454401cd10009693920a6493010002cd04d293920a6493010002cd04d2010203c293a530"
+            "2e312e30019196a8776f726b65722d302aa275709103070198010203040581aa4f5645524c4f414445440181a8776f726b65722d"
+            "300281a8776f726b65722d30cd0384"
+        ),
     ),
     Body(SetConfig("throttle.api", "10,20"), ["throttle.api", "10,20"], "92ac7468726f74746c652e617069a531302c3230"),
     Body(SetConfig("color", None), ["color", None], "92a5636f6c6f72c0"),

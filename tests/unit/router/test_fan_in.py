@@ -7,6 +7,7 @@ from fila_proto_zmq.commands import ListQueues, QueueInfo, QueueList
 from fila_proto_zmq.errors import InvalidFrameError, OverloadedError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_router.core import fan_in
+from fila_router.core.joining import LIST_MS_MAX
 from tests.unit.router.desk import CLIENT, Desk
 
 
@@ -100,7 +101,7 @@ def test_a_worker_that_does_not_answer_in_time_is_named(desk: Desk):
     desk.ask(ListQueues(), key=b"")
     asked = questions(desk)
     answer(desk, "worker-0", asked["worker-0"], "a")
-    desk.pass_ms(fan_in.FAN_IN_MS_MAX, "worker-0", "worker-1")
+    desk.pass_ms(LIST_MS_MAX, "worker-0", "worker-1")
     error = desk.error()
     assert isinstance(error, RequestTimeoutError)
     assert "worker-1" in error.message

@@ -6,10 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fila_cluster.config.settings import Limits, Lua, Settings
+from fila_cluster.config.address import Address
+from fila_cluster.config.settings import Limits, Lua, Settings, Telemetry
+from fila_cluster.observer.settings import ObserverSettings
 from fila_cluster.supervisor import layout
 from fila_cluster.supervisor.failure import CannotStartError
-from fila_cluster.supervisor.layout import Layout, lay_out, one_line, worker_settings
+from fila_cluster.supervisor.layout import Layout, lay_out, observer_settings, one_line, worker_settings
 from fila_worker.core.settings import ShardSettings
 from fila_worker.settings import WorkerSettings
 
@@ -96,3 +98,20 @@ def test_a_worker_s_defaults_are_those_of_the_shard_and_of_the_configuration():
     shard = told(Settings())
     named = {field.name: getattr(shard, field.name) for field in fields(shard)}
     assert named == {field.name: field.default for field in fields(ShardSettings)} | {"min_free_disk_bytes": 1024**3}
+
+
+# --- what an observer is told -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dashboard", [Address("127.0.0.1", 8555), None])
+def test_an_observer_knows_whom_to_ask_and_where_to_tell(dashboard: Address | None):
+    telemetry = Telemetry(otlp_endpoint="http://collector:4318", service_name="shop", metrics_interval_ms=500)
+    line = one_line(observer_settings(Settings(telemetry=telemetry), "tcp://127.0.0.1:5555", dashboard))
+    assert msgspec.json.decode(line, type=ObserverSettings) == ObserverSettings(
+        endpoint="tcp://127.0.0.1:5555",
+        host="127.0.0.1" if dashboard else None,
+        port=8555 if dashboard else 0,
+        otlp_endpoint="http://collector:4318",
+        service_name="shop",
+        metrics_interval_ms=500,
+    )

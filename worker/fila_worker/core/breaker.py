@@ -51,11 +51,13 @@ class Breaker:
 class GuardedHooks:
     """A queue's hooks behind its breaker. The answers are as many as the questions: a bypassed hook changes nothing."""
 
-    __slots__ = ("_failed", "breaker", "hooks", "last_failure")
+    __slots__ = ("_failed", "breaker", "bypassed", "hooks", "last_failure")
 
     def __init__(self, hooks: Hooks, breaker: Breaker) -> None:
         self.hooks = hooks
         self.breaker = breaker
+        self.bypassed = 0
+        """How many questions were not asked, because the breaker was open."""
         self.last_failure = ""
         """Why the last run that failed did; empty: none has."""
         self._failed = hooks.failed
@@ -70,6 +72,7 @@ class GuardedHooks:
             decisions += self.hooks.on_enqueue(headers[done:], payload_sizes[done:], self.breaker.failures_left)
             self._note(decisions[done:], now_ms)
             done = len(decisions)
+        self.bypassed += len(headers) - done
         return decisions + [NO_CHANGE] * (len(headers) - done)
 
     def on_failure(self, failures: Sequence[Failure], now_ms: int) -> list[FailureDecision | HookFailed]:
@@ -80,6 +83,7 @@ class GuardedHooks:
             decisions += self.hooks.on_failure(failures[done:], self.breaker.failures_left)
             self._note(decisions[done:], now_ms)
             done = len(decisions)
+        self.bypassed += len(failures) - done
         return decisions + [RETRY] * (len(failures) - done)
 
     def _note(self, outcomes: Sequence[object], now_ms: int) -> None:

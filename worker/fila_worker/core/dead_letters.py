@@ -96,6 +96,7 @@ def redrive(shard: "State", call: "Call", command: Redrive) -> Redriven:
         if moved >= left:
             break
         moved += _empty(shard, lane, left - moved, call.now_ms)
+    dead.meter.redriven += moved
     return Redriven(moved, dead.pending)
 
 

@@ -93,6 +93,7 @@ def deliver(shard: "State", now_ms: int) -> None:
 def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
     """Deliver up to ``count_max`` messages of one queue; returns how many."""
     served = left_of_round = share = 0
+    delivered = queue.delivered
     while queue.demands and len(queue.ring) and served < count_max and not queue.paused:
         if left_of_round == 0:
             left_of_round = len(queue.demands)
@@ -109,6 +110,8 @@ def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
             served += max(len(parcel), parcel.size_bytes // WEIGHT_BYTES)
         queue.want(demand)
     queue.served_ms, queue.served = now_ms, served or queue.served
+    if queue.delivered > delivered:
+        queue.pace.note(queue.delivered - delivered, now_ms)
     return served
 
 
@@ -236,6 +239,7 @@ def _pop_head(shard: "State", lane: "Lane", kept: bytes | None) -> None:
 def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, now_ms: int) -> None:
     """Lease a parcel to a demand and send it."""
     queue.delivered += len(parcel)
+    queue.meter.delivered(parcel.records[0], len(parcel), now_ms)
     if isinstance(demand, Subscription):
         shard.effects.append(
             Push(demand.consumer.client, queue.name, Delivered(demand.id, _lease(shard, demand, parcel, now_ms)))

@@ -70,6 +70,16 @@ class Ring:
         busy = len(self._busy) - self._gone
         return len(self.fresh) + len(self.again) + busy + len(self._owing) + (self.current is not None)
 
+    @property
+    def turns(self) -> int:
+        """How many turns there have been."""
+        return self._turns
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds of the busy keys have begun."""
+        return self._round
+
     # --- keys come and go ---------------------------------------------------------------------------------------------
 
     def join(self, key: FairnessKey) -> None:

@@ -8,6 +8,8 @@ a value too, never an exception: a message whose hook failed is enqueued, or ret
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from fila_worker.core.histogram import Histogram
+
 
 class EnqueueDecision(NamedTuple):
     """What ``on_enqueue`` chose for a message. None: left out, or invalid; the enqueue options hold."""
@@ -63,6 +65,8 @@ class Hooks(Protocol):
     has_on_failure: bool
     failed: int
     """Runs that failed, since the scripts were compiled."""
+    run_ns: Histogram
+    """How long runs took, each counted with the mean of its batch."""
 
     def on_enqueue(
         self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int

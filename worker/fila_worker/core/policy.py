@@ -43,7 +43,10 @@ def compile_hooks(shard: "State", name: str, options: "QueueOptions") -> Guarded
 def decide(queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
     """The enqueue that a queue's hook makes of what was asked for."""
     hooks = queue.hooks
-    if hooks is None or not hooks.hooks.has_on_enqueue or not hooks.breaker.allows(now_ms):
+    if hooks is None or not hooks.hooks.has_on_enqueue:
+        return command
+    if not hooks.breaker.allows(now_ms):
+        hooks.bypassed += len(command.envelopes)
         return command
     envelopes = command.envelopes
     lengths = [from_bytes(envelope[:4], "big") for envelope in envelopes]

@@ -9,6 +9,8 @@ import msgspec
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_worker.core.fairness import Ring
 from fila_worker.core.fairness_key import FairnessKey
+from fila_worker.core.metering import Meter
+from fila_worker.core.pace import Pace
 
 if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks
@@ -60,8 +62,9 @@ class Queue:
 
     __slots__ = (
         "acked", "appointed", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
-        "enqueued", "expired", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "nacked", "name", "options", "paused",
-        "paused_keys", "pending", "priorities", "ring", "saved_ms", "served", "served_ms", "size_bytes", "source", "strangers",
+        "enqueued", "expired", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
+        "paused", "paused_keys", "pending", "priorities", "ring", "saved_ms", "served", "served_ms", "size_bytes", "source",
+        "strangers",
         "subscribers",        "unanswered", "used_ms",
     )  # fmt: skip
 
@@ -85,6 +88,9 @@ class Queue:
         """Other queues' dead letters come here."""
         self.served = self.served_ms = 0
         """How many messages its consumers took the last time, and when they last asked."""
+        self.meter = Meter()
+        self.pace = Pace()
+        """How fast it delivers."""
         self.unanswered = 0
         """Throttles for which the bank was asked for its sake, and has said nothing yet."""
         self.priorities: set[int] | None = {0}

@@ -31,6 +31,8 @@ from fila_proto_zmq.commands import (
     DeleteQueue,
     EndReservation,
     Enqueue,
+    Enqueued,
+    Explain,
     Extend,
     FetchReserved,
     GetQueueStats,
@@ -67,7 +69,9 @@ from fila_worker.core import (
     delivery,
     enqueueing,
     expiry,
+    explaining,
     graveyard,
+    metering,
     purging,
     reservations,
     settlement,
@@ -98,8 +102,11 @@ class Shard(State):
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
             reply = verb(self, call, command)
         except FilaError as error:
+            metering.note_refusal(self, queue, command, error)
             self.effects.append(answer(call, command, error))
         else:
+            if type(reply) is Enqueued and reply.faults:
+                metering.note_faults(queue, reply)
             if reply is not None:
                 self.effects.append(answer(call, command, reply))
 
@@ -151,6 +158,7 @@ class Shard(State):
 
     def _go_on(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
+            metering.note_verdict(self, verdict)
             enqueueing.enqueue_held(self, *verdict)
 
     def parks(self) -> dict[str, int]:
@@ -170,6 +178,7 @@ class Shard(State):
         self.unpark(now_ms)
         self.throttling.let_go(now_ms)
         for call, command, error in self.namespaces.overdue(now_ms):
+            metering.note_refusal(self, self.queues.get(call.queue), command, error)
             self.effects.append(answer(call, command, error))
         appointments.give_up(self, now_ms)
         self.views.close_idle(now_ms)
@@ -227,6 +236,7 @@ _VERBS: dict[type[Command], Verb] = {
     OpenView: views.open_view,
     BrowseView: views.browse_view,
     Cancel: backlog.cancel,
+    Explain: explaining.explain,
     PurgeQueue: purging.purge,
     Settle: settlement.settle,
     Extend: settlement.extend,

@@ -50,6 +50,10 @@ class State:
         self.effects: list[Effect] = []
         self.notices: list[str] = []
         """Lines for the operator."""
+        self.refused: dict[str, int] = {}
+        """Requests that were refused, by the error's code."""
+        self.looked_at = 0
+        """How many queues those who watch have looked into so far: the next look begins behind them."""
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters)
         self.leases = LeaseBook(store.families.leases, epoch)

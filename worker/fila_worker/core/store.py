@@ -8,6 +8,8 @@ for tests (:mod:`fila_worker.storage.memory`), under the same contract tests.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from fila_proto_zmq.commands import StoreMetrics
+
 Family: TypeAlias = Any
 """An opaque handle of a column family, valid with the store that gave it."""
 
@@ -91,6 +93,9 @@ class Store(Protocol):
 
     def pin(self, families: Sequence[Family]) -> Pin:
         """Some families as of now, for a look at them that takes many turns."""
+
+    def metrics(self) -> StoreMetrics:
+        """What it counts of itself."""
 
     def close(self) -> None:
         """Flush and release the disk, and what is pinned of it."""

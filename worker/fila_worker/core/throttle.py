@@ -21,6 +21,15 @@ LANES_SURVEYED: Final = 64
 """Waiting lanes that are looked at to estimate how many tokens are of use."""
 
 
+class Traffic:
+    """What is counted of a throttle key: messages that got their tokens, and how often a lane had to wait for some."""
+
+    __slots__ = ("hits", "passes")
+
+    def __init__(self) -> None:
+        self.passes = self.hits = 0
+
+
 class Throttle:
     """The tokens of one set of throttle keys.
 
@@ -31,7 +40,7 @@ class Throttle:
 
     __slots__ = (
         "asking", "burst", "consumed", "dealt", "granted", "holders", "keys", "lanes", "limited", "news_due_ms", "parked_until_ms",
-        "returned", "told", "told_again", "waiting",
+        "returned", "told", "told_again", "traffic", "waiting",
     )  # fmt: skip
 
     def __init__(self, keys: tuple[str, ...]) -> None:
@@ -55,6 +64,8 @@ class Throttle:
         """How often it was repeated."""
         self.news_due_ms: int | None = None
         """When it is to be repeated."""
+        self.traffic: list[Traffic] = []
+        """What its keys count."""
         self.asking: list[Queue] = []
         """The queues for which the bank was asked, and has said nothing yet."""
 

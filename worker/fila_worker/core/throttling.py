@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Grants, TokenWant
-from fila_worker.core.throttle import Throttle
+from fila_worker.core.throttle import Throttle, Traffic
 
 if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit
@@ -76,6 +76,10 @@ class Throttling:
         """When to repeat what was told; an entry whose time is not its throttle's ``news_due_ms`` is stale."""
         self._changed: dict[Throttle, None] = {}
         self._entries = 0
+        self.traffic: dict[str, Traffic] = {}
+        """Of each throttle key that messages have, or that has a limit."""
+        self.passes = self.hits = 0
+        """Of all messages that needed tokens: how many got them, and how often a lane had to wait for some."""
 
     # --- lanes come and go --------------------------------------------------------------------------------------------
 
@@ -85,6 +89,7 @@ class Throttling:
         throttle = self.throttles.get(keys)
         if throttle is None:
             throttle = self.throttles[keys] = Throttle(keys)
+            throttle.traffic = [self.traffic.setdefault(key, Traffic()) for key in keys]
             for key in keys:
                 self.by_key.setdefault(key, set()).add(throttle)
                 self._park(throttle, self.parks.get(key, 0))
@@ -126,6 +131,7 @@ class Throttling:
             self.by_key[key].discard(throttle)
             if not self.by_key[key]:
                 del self.by_key[key]
+                self._forget_traffic(key)
 
     # --- spending -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +143,13 @@ class Throttling:
             if throttle.spend(lane, cost_milli * MICRO_PER_MILLI):
                 lane.tokens_ms = now_ms
                 self._changed[throttle] = None
+                self.passes += 1
+                for traffic in throttle.traffic:
+                    traffic.passes += 1
                 return True
+        self.hits += 1
+        for traffic in throttle.traffic:
+            traffic.hits += 1
         throttle.block(lane, cost_milli * MICRO_PER_MILLI)
         self._changed[throttle] = None
         return False
@@ -274,6 +286,7 @@ class Throttling:
         concerned: dict[Throttle, None] = {}
         for key in keys:
             self.levels.pop(key, None)
+            self._forget_traffic(key)
             concerned |= dict.fromkeys(self.by_key.get(key, ()))
         for throttle in concerned:
             self._follow(throttle)
@@ -328,6 +341,11 @@ class Throttling:
     def used_by(self, lanes: "Iterable[Lane]") -> list[str]:
         """The throttle keys with a limit that these lanes draw on, by name."""
         return sorted({key for lane in lanes if lane.throttle for key in lane.throttle_keys} & self.limits.keys())
+
+    def _forget_traffic(self, key: str) -> None:
+        """A key may be of no interest any more."""
+        if key not in self.limits and key not in self.by_key:
+            self.traffic.pop(key, None)
 
 
 def _is_live(lane: "Lane", now_ms: int) -> bool:

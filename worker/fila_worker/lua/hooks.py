@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from time import perf_counter_ns
 from typing import Any, Final
 
 from fila_proto_zmq.errors import LuaCompilationError
+from fila_worker.core.histogram import RUN_NS, Histogram
 from fila_worker.core.hooks import NO_CHANGE, RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.lua.decisions import Decisions, delay_ms, judge
 from fila_worker.lua.headers import NAMES_MAX, Shape, array_of, batch_of, common_names, decode, flat_items, shape_of
@@ -34,6 +36,7 @@ class LuaHooks:
         self.has_on_enqueue = "on_enqueue" in scripts
         self.has_on_failure = "on_failure" in scripts
         self.failed = 0
+        self.run_ns = Histogram(RUN_NS)
         self._scripts = scripts
         self._make_state = make_state
         self._watched = not straight
@@ -53,6 +56,7 @@ class LuaHooks:
 
     def on_failure(self, failures: Sequence[Failure], failures_max: int) -> list[FailureDecision | HookFailed]:
         """Run the script for each failed attempt."""
+        started_ns = perf_counter_ns()
         outcomes: list[FailureDecision | HookFailed] = []
         packed = [failure.headers for failure in failures]
         while len(outcomes) < len(failures) and (left := failures_max - _streak(outcomes)) > 0:
@@ -60,6 +64,7 @@ class LuaHooks:
             headers = decode(batch_of(packed, done))
             outcomes += self._decide_failures(failures[done : done + len(headers)], headers, left) if headers else (RETRY,)
         self._distrust()
+        self._note_time(perf_counter_ns() - started_ns, len(outcomes))
         return outcomes
 
     @property
@@ -87,12 +92,19 @@ class LuaHooks:
 
     def _run(self, failures_max: int, headers: Sequence[bytes], payload_sizes: Sequence[int]) -> list[Outcome]:
         """Run the script for each message."""
+        started_ns = perf_counter_ns()
         outcomes: list[Outcome] = []
         while len(outcomes) < len(headers) and (left := failures_max - _streak(outcomes)) > 0:
             done = len(outcomes)
             outcomes += self._decide(batch_of(headers, done), payload_sizes[done:], left)
         self._distrust()
+        self._note_time(perf_counter_ns() - started_ns, len(outcomes))
         return outcomes
+
+    def _note_time(self, took_ns: int, runs: int) -> None:
+        """So many runs took that long together."""
+        if runs:
+            self.run_ns.observe(took_ns // runs, runs)
 
     def _distrust(self) -> None:
         """Recall nothing any more once a script has written what outlives its run."""

@@ -13,6 +13,7 @@ Tuned for a queue, whose data is written once, read once in order and deleted so
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from typing import cast
 from weakref import WeakSet
 
@@ -29,7 +30,9 @@ from rocksdict import (
     WriteOptions,
 )
 
+from fila_proto_zmq.commands import StoreMetrics
 from fila_proto_zmq.errors import StorageError
+from fila_worker.core.histogram import CHANGES, SPAN_NS, Histogram
 from fila_worker.core.store import Batch, Families, Family, Pin
 
 WRITE_BUFFERS_BYTES = 64 * 1024 * 1024
@@ -105,6 +108,7 @@ class RocksStore:
         self._pins: WeakSet[RocksPin] = WeakSet()
         self._write_options = WriteOptions()
         self._write_options.sync = fsync
+        self._commit_ns, self._commit_changes = Histogram(SPAN_NS), Histogram(CHANGES)
 
     def new_batch(self) -> Batch:
         """An empty batch: RocksDB's own, whose methods are the port's."""
@@ -113,10 +117,14 @@ class RocksStore:
     def commit(self, batch: Batch) -> None:
         """One write to the log and the memtables."""
         assert isinstance(batch, WriteBatch)
+        started_ns = perf_counter_ns()
         try:
+            changes = len(batch)
             self._db.write(batch, self._write_options)
         except Exception as cause:
             raise StorageError(f"RocksDB refused a write: {cause}") from cause
+        self._commit_ns.observe(perf_counter_ns() - started_ns)
+        self._commit_changes.observe(changes)
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """One value, or None."""
@@ -154,6 +162,21 @@ class RocksStore:
             reader.flush(False)
         self._pins.add(pin)
         return pin
+
+    def metrics(self) -> StoreMetrics:
+        """Commits, and RocksDB's own figures: 60 µs."""
+        return StoreMetrics(
+            self._commit_ns.wire(),
+            self._commit_changes.wire(),
+            self._property("cur-size-all-mem-tables"),
+            self._property("total-sst-files-size") + self._property("total-blob-file-size"),
+            self._property("estimate-pending-compaction-bytes"),
+            stalled=any(map(self._property, ("is-write-stopped", "actual-delayed-write-rate"))),
+        )
+
+    def _property(self, name: str) -> int:
+        """The sum over all families."""
+        return sum(reader.property_int_value(f"rocksdb.{name}") or 0 for reader in self._readers.values())
 
     def close(self) -> None:
         """Flush the log to disk and release the directory."""

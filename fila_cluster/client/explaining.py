@@ -1,0 +1,74 @@
+"""One ``why``, in steps: what one shard can't say is asked elsewhere.
+
+A message that became a dead letter of another shard is looked for there; and if the queue's shard has no live worker, that is the
+answer, not an error: whoever asks why something waits wants to hear it, and at once.
+"""
+
+from typing import Any
+
+from fila_cluster.client import checks
+from fila_cluster.client.explanation import Explanation, Reason, explanation
+from fila_cluster.client.requests import Request
+from fila_proto_zmq import commands
+from fila_proto_zmq.commands import ClusterStatus, Explain, GetClusterStatus
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, MessageNotFoundError, ShardUnavailableError
+from fila_proto_zmq.ids import parse_id
+from fila_proto_zmq.reasons import ReasonCode
+
+UNKNOWN = "unknown"
+"""The state of what lies on a shard that is down."""
+
+
+class Explaining:
+    """The next request, what its answer or its error means, and the ``result`` when there is no next one."""
+
+    def __init__(self, queue: Any, message_id: Any, fairness_key: Any) -> None:
+        self.result: Explanation
+        name = checks.queue_name(queue)
+        if message_id is not None and fairness_key is not None:
+            raise InvalidArgumentError(
+                f"message_id={message_id!r} and fairness_key={fairness_key!r}: pass one of them, or neither"
+            )
+        wanted = None if message_id is None else parse_id(message_id)
+        self._next: Request | None = Request(name, Explain(wanted, checks.only_fairness_key(fairness_key)))
+        self._asked = self._next
+        self._not_found: MessageNotFoundError | None = None
+        self._down: ShardUnavailableError | None = None
+
+    def next_request(self) -> Request | None:
+        """What to ask next; None when it is done."""
+        request, self._next = self._next, None
+        return request
+
+    def answered(self, reply: commands.Explained | ClusterStatus) -> None:
+        """Take in the answer to it."""
+        self.result = self._outage(reply.workers) if isinstance(reply, ClusterStatus) else explanation(reply)
+
+    def refused(self, error: FilaError) -> None:
+        """Take in the error that it met; raises it if that is no answer."""
+        if self._down is not None:
+            self.result = self._outage([])
+        elif isinstance(error, ShardUnavailableError) and "shard" in error.details:
+            self._down = error
+            self._next = Request("", GetClusterStatus())
+        elif isinstance(error, MessageNotFoundError) and self._not_found is not None:
+            raise self._not_found
+        elif isinstance(error, MessageNotFoundError) and "dead_letters" in error.details:
+            self._not_found = error
+            self._asked = self._next = Request(error.details["dead_letters"], self._asked.command)
+        else:
+            raise error
+
+    def _outage(self, workers: list[commands.WorkerStatus]) -> Explanation:
+        assert self._down is not None
+        shard = self._down.details["shard"]
+        owner = next((worker for worker in workers if shard in worker.shards), None)
+        which = f": worker {owner.name!r} (pid {owner.pid}) is {owner.state}" if owner else ""
+        text = f"shard {shard} of queue {self._asked.key!r} had no live worker{which}; it comes back by itself, its messages are on disk"
+        details = {
+            "queue": self._asked.key,
+            "shard": shard,
+            "worker": owner.name if owner else None,
+            "worker_state": owner.state if owner else None,
+        }
+        return Explanation(UNKNOWN, [Reason(ReasonCode.SHARD_DOWN.value, text, None, details)], None, None)

@@ -1,0 +1,44 @@
+"""What the dashboard's address answers, as an ASGI application that others can be mounted into."""
+
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from fila_cluster.observer.prometheus import CONTENT_TYPE, exposition
+from fila_cluster.observer.samples import families
+from fila_cluster.observer.watch import Watch
+
+_FRESH: Final = {"Cache-Control": "no-store"}
+
+_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>fila-cluster</title>
+<h1>fila-cluster</h1>
+<ul>
+<li><a href="metrics">/metrics</a>: all counters, for Prometheus</li>
+<li><a href="readyz">/readyz</a>: whether every shard serves</li>
+<li><a href="healthz">/healthz</a>: whether this process lives</li>
+</ul></html>
+"""
+
+
+def application(watch: Watch) -> Starlette:
+    """The pages, over what a watch sees."""
+
+    async def index(_: Request) -> Response:
+        return HTMLResponse(_PAGE)
+
+    def metrics(_: Request) -> Response:  # in a thread: with thousands of queues it takes a second, and nobody shall wait
+        return Response(exposition(families(watch.latest)), headers=_FRESH | {"Content-Type": CONTENT_TYPE})
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n", headers=_FRESH)
+
+    async def readyz(_: Request) -> Response:
+        reasons = watch.obstacles()
+        answer = {"ready": not reasons, "reasons": reasons}
+        return JSONResponse(answer, status_code=503 if reasons else 200, headers=_FRESH)
+
+    pages = {"/": index, "/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+    return Starlette(routes=[Route(path, page) for path, page in pages.items()])

@@ -1,0 +1,44 @@
+"""The numbers of one moment under their names, before anybody decides how they travel."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fila_cluster.observer.catalogue import SCOPES, UP, Metric
+from fila_proto_zmq.commands import Histogram, Metrics
+
+Number: TypeAlias = float | Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A number of one source; unscaled. ``since_ms``: since when it counts, Unix ms (0: not known)."""
+
+    labels: tuple[str, ...]
+    number: Number
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All samples of a metric."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    samples: Sequence[Sample]
+
+
+def families(metrics: Metrics | None) -> list[Family]:
+    """Everything that is known; ``None``: only that nothing is."""
+    up = Family(UP, (), [Sample((), float(metrics is not None), 0)])
+    if metrics is None:
+        return [up]
+    told = [up]
+    for scope in SCOPES:
+        sources = list(scope.sources(metrics))
+        for metric in scope.metrics:
+            numbers = ((source, metric.read(source.counts)) for source in sources)
+            samples = [Sample(each.labels, number, each.since_ms) for each, number in numbers if number is not None]
+            if samples:
+                told.append(Family(metric, scope.labels, samples))
+    return told

@@ -1,0 +1,111 @@
+"""The running observer: a client that watches, a server that answers, an export if one is wanted; until it is told to stop.
+
+None of the parts ends by itself. If one does, something is wrong with it, and the whole process ends, to be started anew: an observer
+that looks alive and shows what was true an hour ago would be worse than none.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+
+from fila_cluster import AsyncClient
+from fila_cluster.client.measuring import ask_metrics
+from fila_cluster.observer.app import application
+from fila_cluster.observer.settings import ObserverSettings
+from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
+
+STOP_S_MAX: Final = 1
+"""How long answers under way may take when it stops."""
+
+Part = Coroutine[Any, Any, None]
+
+
+class CannotListenError(Exception):
+    """The address is not to be had; the text says what to do."""
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals alone: who runs it has others to care for, too."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+
+async def serve(settings: ObserverSettings, stdin: int) -> None:
+    """Watch and tell until a signal comes, or ``stdin`` ends. Raises :class:`CannotListenError`."""
+    stop = _stop_event(stdin)
+    listener = None if settings.host is None else listen(settings.host, settings.port)
+    async with AsyncClient(settings.endpoint, timeout=ANSWER_S_MAX) as client:
+        watch = Watch(lambda: ask_metrics(client))
+        parts: list[Part] = [watch.run()]
+        if listener is not None:
+            parts.append(_answer(application(watch), listener))
+        if settings.otlp_endpoint is not None:
+            parts.append(_export(settings, settings.otlp_endpoint, watch))
+        await _run_until(stop, parts)
+
+
+async def _run_until(stop: asyncio.Event, parts: Sequence[Part]) -> None:
+    """Run all parts; an error of one of them ends all, and is raised."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopping, *tasks):
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+def _stop_event(stdin: int) -> asyncio.Event:
+    """Set by SIGTERM, SIGINT and the end of the parent."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def ended() -> None:
+        loop.remove_reader(stdin)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_reader(stdin, ended)  # it says nothing more but that it ends
+    return stop
+
+
+async def _export(settings: ObserverSettings, endpoint: str, watch: Watch) -> None:
+    from fila_cluster.observer.otlp import OtlpExport  # noqa: PLC0415  # 0.3 s and 20 MiB that most do without
+
+    await OtlpExport(watch, endpoint, settings.service_name, settings.metrics_interval_ms).run()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on the address; raises :class:`CannotListenError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=100)
+    except OSError as error:
+        reason = f"{os.strerror(error.errno) if error.errno else error}; stop the other process or choose another --dashboard"
+        raise CannotListenError(f"cannot listen on {host}:{port}: {reason}") from None
+
+
+async def _answer(pages: Starlette, listener: socket.socket) -> None:
+    """Serve until cancelled; what is under way is finished."""
+    config = uvicorn.Config(
+        pages, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=STOP_S_MAX
+    )
+    server = _Server(config)
+    answering = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(answering)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await answering
+        raise

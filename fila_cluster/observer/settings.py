@@ -1,0 +1,15 @@
+"""What an observer has to be told at its start. Its parent writes this as one line of JSON to its standard input."""
+
+import msgspec
+
+
+class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``host`` None: no HTTP; ``otlp_endpoint`` None: no export."""
+
+    endpoint: str
+    """Of the router."""
+    host: str | None
+    port: int
+    otlp_endpoint: str | None
+    service_name: str
+    metrics_interval_ms: int

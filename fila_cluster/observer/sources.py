@@ -1,0 +1,124 @@
+"""Who has numbers in an answer of the cluster: the router, workers, shards, queues, keys, each with its labels."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics, ShardMetrics
+
+
+class Source(NamedTuple):
+    """Something that has numbers: its labels' values, and since when its counters count, Unix ms (0: not known)."""
+
+    labels: tuple[str, ...]
+    counts: Any
+    since_ms: int = 0
+
+
+Sources: TypeAlias = Iterable[Source]
+
+
+def router(metrics: Metrics) -> Iterator[Source]:
+    """The router."""
+    if metrics.router is not None:
+        yield Source((), metrics.router, metrics.router.started_ms)
+
+
+def router_frames(metrics: Metrics) -> Iterator[Source]:
+    """Frames of the router, by direction."""
+    for source in router(metrics):
+        for direction in ("from_clients", "to_clients", "from_workers", "to_workers"):
+            yield Source((direction,), getattr(source.counts, direction), source.since_ms)
+
+
+def router_refusals(metrics: Metrics) -> Iterator[Source]:
+    """Requests that the router refused, by code."""
+    for source in router(metrics):
+        for code, count in source.counts.refused.items():
+            yield Source((code,), count, source.since_ms)
+
+
+def in_flight(metrics: Metrics) -> Iterator[Source]:
+    """What waits at each worker: requests, and their bytes."""
+    for source in router(metrics):
+        for worker, requests in source.counts.in_flight.items():
+            yield Source((worker,), (requests, source.counts.in_flight_bytes[worker]))
+
+
+def known_workers(metrics: Metrics) -> Iterator[Source]:
+    """Every worker that the router knows, up or down."""
+    for worker in metrics.status.workers if metrics.status else ():
+        yield Source((worker.name,), worker)
+
+
+def known_shards(metrics: Metrics) -> Iterator[Source]:
+    """Every shard, and whether somebody serves it."""
+    if metrics.status is not None:
+        served = {shard for worker in metrics.status.workers if worker.state == "up" for shard in worker.shards}
+        for shard in range(metrics.status.shards):
+            yield Source((str(shard),), shard in served)
+
+
+def workers(metrics: Metrics) -> Iterator[Source]:
+    """The workers that answered."""
+    for worker in metrics.workers:
+        yield Source((worker.name,), worker, worker.started_ms)
+
+
+def shards(metrics: Metrics) -> Iterator[Source]:
+    """Their shards."""
+    for worker in metrics.workers:
+        for shard in worker.shards:
+            yield Source((str(shard.shard),), shard, worker.started_ms)
+
+
+def shard_refusals(metrics: Metrics) -> Iterator[Source]:
+    """Requests that shards refused, by code."""
+    for labels, shard, since_ms in shards(metrics):
+        for code, count in shard.refused.items():
+            yield Source((*labels, code), count, since_ms)
+
+
+def throttle_keys(metrics: Metrics) -> Iterator[Source]:
+    """The throttle keys that shards show."""
+    for labels, shard, since_ms in shards(metrics):
+        for throttle in shard.throttles:
+            yield Source((*labels, throttle.key), throttle, since_ms)
+
+
+def queues(metrics: Metrics) -> Iterator[Source]:
+    """The queues that shards show."""
+    for _, shard, since_ms in shards(metrics):
+        assert isinstance(shard, ShardMetrics)
+        for queue in shard.queues:
+            yield Source((queue.info.name,), queue, since_ms)
+
+
+def rejections(metrics: Metrics) -> Iterator[Source]:
+    """Messages that queues did not take, by code."""
+    for labels, queue, since_ms in queues(metrics):
+        for code, count in queue.rejected.items():
+            yield Source((*labels, code), count, since_ms)
+
+
+def hooks(metrics: Metrics) -> Iterator[Source]:
+    """The queues that have hooks."""
+    for labels, queue, since_ms in queues(metrics):
+        if queue.hooks is not None:
+            yield Source(labels, queue.hooks, since_ms)
+
+
+def keys(metrics: Metrics) -> Iterator[Source]:
+    """The keys that queues show."""
+    for labels, queue, _ in queues(metrics):
+        for key in queue.keys:
+            yield Source((*labels, key.fairness_key), key)
+
+
+def keys_and_others(metrics: Metrics) -> Iterator[Source]:
+    """What was delivered of each of them, and of all others."""
+    for labels, queue, since_ms in queues(metrics):
+        assert isinstance(queue, QueueMetrics)
+        for key in queue.keys:
+            yield Source((*labels, key.fairness_key), key.delivered, since_ms)
+        if queue.known_keys > len(queue.keys) or queue.other_delivered:
+            yield Source((*labels, OTHER_KEYS), queue.other_delivered, since_ms)

@@ -1,0 +1,98 @@
+"""The observer as a process: how it starts, refuses to, and ends. There is no cluster; it says so."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.request import urlopen
+
+import msgspec
+import pytest
+
+from fila_cluster.observer.settings import ObserverSettings
+
+PATIENCE_S = 20
+
+
+def told(port: int, otlp_endpoint: str | None = None) -> bytes:
+    settings = ObserverSettings(
+        endpoint="tcp://127.0.0.1:1",
+        host="127.0.0.1",
+        port=port,
+        otlp_endpoint=otlp_endpoint,
+        service_name="fila",
+        metrics_interval_ms=100,
+    )
+    return msgspec.json.encode(settings) + b"\n"
+
+
+@contextmanager
+def observer(line: bytes) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "fila_cluster.observer"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(line)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def page(port: int, path: str) -> str:
+    """What it answers, as soon as it does."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            assert time.monotonic() < give_up_at, "it never answered"
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "its parent's end"])
+def test_it_serves_without_a_cluster_and_stops_when_told(end: str):
+    port = free_port()
+    with observer(told(port, otlp_endpoint="http://127.0.0.1:1")) as process:
+        assert page(port, "/healthz") == "ok\n"
+        assert "\nfila_up 0.0\n" in page(port, "/metrics")
+        assert process.stdin is not None
+        if end.startswith("SIG"):
+            process.send_signal(signal.Signals[end])
+        else:
+            process.stdin.close()
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_an_address_in_use_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with observer(told(port)) as process:
+            assert process.wait(PATIENCE_S) == 1
+            assert process.stderr is not None
+            (line,) = process.stderr.read().decode().splitlines()
+    assert line == (
+        f"fila observer: cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "stop the other process or choose another --dashboard"
+    )
+
+
+def test_settings_that_are_none_are_one_line():
+    with observer(b'{"endpoint": 1}\n') as process:
+        assert process.wait(PATIENCE_S) == 1
+        assert process.stderr is not None
+        (line,) = process.stderr.read().decode().splitlines()
+    assert line.startswith("fila observer: ")

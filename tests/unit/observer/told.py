@@ -1,0 +1,46 @@
+"""What a small cluster might answer."""
+
+from fila_proto_zmq.commands import (
+    ClusterStatus,
+    Histogram,
+    HookMetrics,
+    KeyMetrics,
+    Metrics,
+    QueueInfo,
+    QueueMetrics,
+    RouterMetrics,
+    ShardMetrics,
+    StoreMetrics,
+    ThrottleMetrics,
+    WorkerMetrics,
+    WorkerStatus,
+)
+
+STARTED_MS = 1_700_000_000_500
+
+
+def queue(name: str = "orders", **changes: object) -> QueueMetrics:
+    told = QueueMetrics(
+        QueueInfo(name, 3, 2, 1, 4, True, False, 0), 1500, 10, 7, 4, 1, 2, 3, 5, {"OVERLOADED": 6}, 20, 4, 90, 80,
+        [KeyMetrics("acme", 2, 3, 6, 0.5)], 1, Histogram([10, 1000], [1, 2, 4], 9000),
+        HookMetrics(8, 1, 2, True, Histogram([1000, 5000], [8, 0, 0], 4000)),
+    )  # fmt: skip
+    for field, value in changes.items():
+        setattr(told, field, value)
+    return told
+
+
+def shard(index: int = 0, *queues: QueueMetrics) -> ShardMetrics:
+    store = StoreMetrics(Histogram([50_000], [1, 2], 1_000_000), Histogram([1, 2], [0, 0, 3], 30), 11, 12, 13, stalled=True)
+    throttles = [ThrottleMetrics("api", 10.5, 20.0, 1.5, 6, 7)]
+    return ShardMetrics(index, list(queues), 0, throttles, 60, 70, {"LEASE_EXPIRED": 9}, 4096, store)
+
+
+def cluster(*queues: QueueMetrics) -> Metrics:
+    """Two shards, whose second one is down."""
+    worker = WorkerMetrics("worker-0", STARTED_MS, 1250, Histogram([50_000], [5, 5], 2_000_000), [shard(0, *queues)])
+    status = ClusterStatus(
+        "1.2.3", 2, [WorkerStatus("worker-0", 42, "up", [0], 777, 3), WorkerStatus("worker-1", 43, "down", [1], 888, 4)]
+    )
+    router = RouterMetrics(STARTED_MS, 1, 2, 3, 4, {"OVERLOADED": 5}, {"worker-0": 6}, {"worker-0": 600})
+    return Metrics([worker], status, router)

@@ -1,0 +1,330 @@
+"""What a shard counts for those who watch it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fila_proto_zmq.commands import (
+    OTHER_KEYS,
+    Enqueue,
+    Enqueued,
+    GetMetrics,
+    Grant,
+    Grants,
+    HookMetrics,
+    Metrics,
+    QueueMetrics,
+    Redrive,
+    ShardMetrics,
+)
+from fila_proto_zmq.errors import FilaError, QueueNotFoundError
+from fila_proto_zmq.frames import pack_header
+from fila_proto_zmq.record import seal_envelope
+from fila_worker.core import metering, spotlight
+from fila_worker.core.histogram import Histogram
+from fila_worker.core.metering import report
+from fila_worker.core.settings import ShardSettings
+from fila_worker.core.spotlight import KEYS_SHOWN
+from fila_worker.host import Host
+from tests.support.cluster_of_shards import ClusterOfShards
+from tests.support.shard import SHARDS, ShardHarness
+
+
+def metrics_of(shard: ShardHarness, queue: str = "q") -> QueueMetrics:
+    return next(each for each in report_of(shard).queues if each.info.name == queue)
+
+
+def report_of(shard: ShardHarness) -> ShardMetrics:
+    return report(shard.shard, shard.now_ms)
+
+
+def refused(shard: ShardHarness, command: Enqueue, queue: str = "q") -> str:
+    with pytest.raises(FilaError) as caught:
+        shard.ask(command, queue)
+    return caught.value.code
+
+
+# --- histograms -------------------------------------------------------------------------------------------------------
+
+
+def test_a_histogram_counts_up_to_and_with_its_bounds():
+    histogram = Histogram((10, 100))
+    for value in (0, 10, 11, 100, 101):
+        histogram.observe(value)
+    histogram.observe(50, times=3)
+    assert (histogram.counts, histogram.total) == ([2, 5, 1], 372)
+    told = histogram.wire()
+    histogram.observe(1)
+    assert (told.bounds, told.counts, told.total) == ([10, 100], [2, 5, 1], 372)
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_are_those_of_the_queue_s_statistics(shard: ShardHarness):
+    shard.enqueue(*[b"x"] * 6, key="a")
+    shard.enqueue(*[b"x"] * 3, key="b", weight=2)
+    shard.enqueue(b"later", delay_ms=60_000)
+    got = shard.receive(5)
+    shard.ack(got[:2])
+    shard.nack(got[2:3])
+    shard.pass_time(1500)
+    told, stats = metrics_of(shard), shard.stats()
+    assert told.info == stats.info
+    assert told.oldest_pending_ms == stats.oldest_pending_ms == 1500
+    for name in ("enqueued", "delivered", "acked", "nacked", "expired", "dead_lettered"):
+        assert getattr(told, name) == getattr(stats, name), name
+    assert {(key.fairness_key, key.weight, key.pending, key.delivered) for key in told.keys} == {
+        (key.fairness_key, key.weight, key.pending, key.delivered) for key in stats.keys
+    }
+    assert told.known_keys == 3
+    assert told.active_keys == 2  # the third has only what is delayed
+    assert told.turns > 0
+
+
+def test_leases_that_run_out_and_dead_letters_that_go_back_are_counted():
+    shard = ShardHarness()
+    shard.create("q", max_attempts=1, visibility_timeout_ms=1000)
+    shard.enqueue(b"x", b"y")
+    shard.receive(2)
+    shard.pass_time(1001)
+    assert (metrics_of(shard).expired, metrics_of(shard).dead_lettered) == (2, 2)
+    shard.ask(Redrive(1), "q.dlq")
+    assert metrics_of(shard, "q.dlq").redriven == 1
+    assert metrics_of(shard).redriven == 0
+
+
+def test_the_oldest_message_is_found_on_disk_too():
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=0))
+    shard.create("q")
+    shard.enqueue(b"x", b"y")
+    shard.pass_time(700)
+    assert metrics_of(shard).oldest_pending_ms == 700
+    shard.restart()
+    assert metrics_of(shard).oldest_pending_ms == 700
+    shard.ack(shard.receive(2))
+    assert metrics_of(shard).oldest_pending_ms == 0
+
+
+# --- dwell ------------------------------------------------------------------------------------------------------------
+
+
+def test_dwell_is_observed_once_a_delivery_for_all_its_messages(shard: ShardHarness):
+    assert metrics_of(shard).dwell_ms is None
+    shard.enqueue(*[b"x"] * 4)
+    shard.pass_time(30)
+    shard.receive(3)
+    shard.pass_time(70)
+    shard.receive(3)
+    dwell = metrics_of(shard).dwell_ms
+    assert dwell is not None
+    assert dwell.total == 3 * 30 + 100
+    assert {bound: count for bound, count in zip(dwell.bounds, dwell.counts, strict=False) if count} == {50: 3, 100: 1}
+
+
+def test_a_second_attempt_says_nothing_of_dwell(shard: ShardHarness):
+    shard.enqueue(b"x")
+    shard.nack(shard.receive())
+    shard.pass_time(5000)
+    shard.receive()
+    dwell = metrics_of(shard).dwell_ms
+    assert dwell is not None
+    assert (sum(dwell.counts), dwell.total) == (1, 0)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_refused_messages_are_counted_by_code_whether_all_of_a_batch_or_some():
+    shard = ShardHarness(settings=ShardSettings(max_payload_bytes=3))
+    shard.create("q")
+    good, long = seal_envelope(b"abc"), seal_envelope(b"abcd")
+    reply = shard.ask(Enqueue([good, long, long]))
+    assert isinstance(reply, Enqueued)
+    assert len(reply.faults) == 2
+    assert metrics_of(shard).rejected == {"PAYLOAD_TOO_LARGE": 2}
+    shard.shard.free_disk_bytes, shard.shard.settings = 0, ShardSettings(min_free_disk_bytes=1)
+    assert refused(shard, Enqueue([good] * 5)) == "OVERLOADED"
+    assert metrics_of(shard).rejected == {"PAYLOAD_TOO_LARGE": 2, "OVERLOADED": 5}
+    assert report_of(shard).refused == {"OVERLOADED": 1}
+
+
+def test_requests_for_unknown_queues_are_the_shard_s(shard: ShardHarness):
+    with pytest.raises(QueueNotFoundError):
+        shard.stats("nowhere")
+    assert refused(shard, Enqueue([seal_envelope(b"")]), "nowhere") == "QUEUE_NOT_FOUND"
+    assert report_of(shard).refused == {"QUEUE_NOT_FOUND": 2}
+    assert metrics_of(shard).rejected == {}
+
+
+def test_what_a_namespace_may_not_take_in_is_rejected_message_by_message():
+    shard = ShardHarness()
+    shard.create("ns/q")
+    shard.shard.put_config(1, {"namespace:ns:max_enqueues_per_minute": "600"}, False, shard.now_ms)
+    shard.send(Enqueue([seal_envelope(b"")] * 5), "ns/q")
+    grant = Grant(["\0ns"], 2_000_000, wait_ms=700)
+    shard.shard.granted(Grants(shard.index, shard.shard.throttling.session, [grant]), shard.now_ms)
+    told = metrics_of(shard, "ns/q")
+    assert (told.enqueued, told.rejected) == (2, {"RATE_LIMITED": 3})
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_busiest_keys_are_shown_and_the_others_together(shard: ShardHarness):
+    for index in range(30):
+        shard.enqueue(*[b"x"] * (index + 1), key=f"k{index:02}")
+    told = metrics_of(shard)
+    assert sorted(key.fairness_key for key in told.keys) == [f"k{index:02}" for index in range(30 - KEYS_SHOWN, 30)]
+    assert told.known_keys == 30
+    shard.receive(300)
+    told = metrics_of(shard)
+    assert told.other_delivered + sum(key.delivered for key in told.keys) == told.delivered == 300
+
+
+def test_a_key_with_the_others_name_is_one_of_them(shard: ShardHarness):
+    shard.enqueue(b"x", b"y", key=OTHER_KEYS)
+    shard.receive()
+    told = metrics_of(shard)
+    assert told.keys == []
+    assert told.other_delivered == 1
+
+
+def test_fair_shares_are_by_weight_among_the_keys_that_could_deliver(shard: ShardHarness):
+    shard.enqueue(*[b"x"] * 9, key="a", weight=3)
+    shard.enqueue(*[b"x"] * 9, key="b")
+    shard.enqueue(b"x", key="idle")
+    shard.ack([got for got in shard.receive(8) if got.key == "idle"])
+    assert {key.fairness_key: key.fair_share for key in metrics_of(shard).keys} == {"a": 0.75, "b": 0.25, "idle": 0}
+
+
+def test_many_keys_are_looked_at_piece_by_piece(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(metering, "KEYS_LOOKED_AT_MAX", 20)
+    shard.create("other")
+    for index in range(100):
+        shard.enqueue(b"x", key=f"k{index:02}")
+    shard.enqueue(*[b"x"] * 5, key="the last, and the busiest")
+    looks = 0
+    while "the last, and the busiest" not in {key.fairness_key for key in metrics_of(shard).keys}:
+        looks += 1
+        assert looks <= 12
+    told = metrics_of(shard)
+    assert len(told.keys) == KEYS_SHOWN
+    assert told.known_keys == 101
+    share = next(key.fair_share for key in told.keys)
+    assert share == pytest.approx(1 / 101)
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 6), st.booleans()), min_size=1, max_size=30))
+def test_what_is_counted_by_key_never_goes_back(steps: list[tuple[int, int, bool]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spotlight, "KEYS_SHOWN", 3)
+        patch.setattr(metering, "KEYS_LOOKED_AT_MAX", 4)
+        shard = ShardHarness(checked=False)
+        shard.create("q")
+        shown: dict[str, int] = {}
+        others = 0
+        for key, count, told in steps:
+            shard.enqueue(*[b"x"] * count, key=f"k{key}")
+            shard.ack(shard.receive(count))
+            if not told:
+                continue
+            now = metrics_of(shard)
+            assert now.other_delivered >= others
+            others = now.other_delivered
+            for each in now.keys:
+                assert each.delivered >= shown.get(each.fairness_key, 0)
+            shown = {each.fairness_key: each.delivered for each in now.keys}
+            assert others + sum(shown.values()) <= now.delivered
+
+
+def test_with_few_keys_each_has_all_it_was_delivered_whenever_somebody_asks(shard: ShardHarness):
+    for index in range(KEYS_SHOWN):
+        shard.enqueue(*[b"x"] * 3, key=f"k{index}")
+        shard.ack(shard.receive(3))
+        told = metrics_of(shard)
+        assert {key.delivered for key in told.keys} == {3}
+        assert told.other_delivered == 0
+
+
+# --- queues, hooks, throttles, stores ---------------------------------------------------------------------------------
+
+
+def test_of_many_queues_the_busiest_are_shown(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(metering, "QUEUES_SHOWN_MAX", 2)
+    shard = ShardHarness()
+    for name in "abc":
+        shard.create(name, dead_letter="discard")  # type: ignore[arg-type]
+    shard.enqueue(b"x", queue="c")
+    shard.enqueue(b"x", b"y", queue="a")
+    told = report_of(shard)
+    assert [queue.info.name for queue in told.queues] == ["a", "c"]
+    assert told.queues_left_out == 1
+
+
+def test_hooks_are_timed_and_their_failures_and_bypasses_counted():
+    shard = ShardHarness()
+    script = "n = 0 function on_enqueue(msg) n = n + 1 if msg.headers.bad then error('no') end return {} end"
+    shard.create("q", on_enqueue=script)  # type: ignore[arg-type]
+    good, bad = seal_envelope(b""), seal_envelope(b"", {"bad": "1"})
+    shard.ask(Enqueue([good, good]))
+    told = _hooks_of(shard)
+    assert (told.runs, told.failed, told.bypassed, told.breaker_open) == (2, 0, 0, False)
+    assert told.run_ns.total > 0
+    shard.ask(Enqueue([bad] * 5))
+    told = _hooks_of(shard)
+    assert (told.runs, told.failed, told.bypassed, told.breaker_open) == (5, 3, 2, True)
+    shard.ask(Enqueue([good] * 4))
+    assert _hooks_of(shard).bypassed == 6
+    shard.pass_time(10_001)
+    assert not _hooks_of(shard).breaker_open
+
+
+def _hooks_of(shard: ShardHarness) -> HookMetrics:
+    hooks = metrics_of(shard).hooks
+    assert hooks is not None
+    return hooks
+
+
+def test_throttles_count_who_passed_and_who_waited_by_key_and_in_all():
+    cluster = ClusterOfShards(1)
+    cluster.create(0)
+    cluster.limit("t", 10, 5)
+    cluster.enqueue(0, 20, "t")
+    cluster.enqueue(0, 4, "free")
+    cluster.consume(0)
+    cluster.run(1000)
+    told = report(cluster.shards[0].shard, cluster.now_ms)
+    (throttle,) = told.throttles
+    delivered = metrics_of(cluster.shards[0]).delivered
+    assert (throttle.key, throttle.rate, throttle.burst) == ("t", 10, 5)
+    assert throttle.passes == told.throttle_passes == delivered - 4
+    assert 0 < throttle.hits == told.throttle_hits
+    assert throttle.tokens <= 5
+
+
+def test_a_store_counts_commits_and_their_changes(shard: ShardHarness):
+    before = report_of(shard).store.commit_changes
+    shard.enqueue(b"x", b"y")
+    after = report_of(shard).store.commit_changes
+    assert sum(after.counts) == sum(before.counts) + 1
+    assert after.total >= before.total + 2
+
+
+# --- the host ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_host_answers_for_all_its_shards():
+    shards = [ShardHarness(index=index) for index in (1, 3)]
+    host = Host([each.shard for each in shards], SHARDS, 5, "worker-7")
+    host.measured(0, cpu_ms=77)
+    host.turn_ns.observe(1000)
+    host.accept([b"", pack_header(GetMetrics.opcode, 9), b"", b"\x90"], 10)
+    (answer,) = host.turn(10)
+    assert answer.client == b""
+    reply = answer.reply  # type: ignore[union-attr]
+    assert isinstance(reply, Metrics)
+    (worker,) = reply.workers
+    assert (worker.name, worker.started_ms, worker.cpu_ms, worker.turn_ns.total) == ("worker-7", 5, 77, 1000)
+    assert [shard.shard for shard in worker.shards] == [1, 3]
+    assert (reply.status, reply.router) == (None, None)

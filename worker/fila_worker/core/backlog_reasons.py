@@ -1,0 +1,198 @@
+"""Why a fairness key, or a queue, delivers nothing; or what keeps its messages waiting although it does.
+
+A queue's keys may be held up by different things. They are looked at, up to a bound, and told in groups: so many keys, held up by the
+same, with one of them as the example.
+"""
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from fila_proto_zmq.commands import Explained
+from fila_proto_zmq.reasons import ReasonCode
+from fila_worker.core import hindrances
+from fila_worker.core.backlog import DELAYED, LEASED, PENDING
+from fila_worker.core.caps import DELAYED_MAX, cap, delayed_of, held_of
+from fila_worker.core.delays import parse_delayed
+from fila_worker.core.estimates import delivery_ms, rivals_of
+from fila_worker.core.keys import FIRST_PLACE
+from fila_worker.core.places import LANES_MAX, Place
+from fila_worker.core.reading import head
+from fila_worker.core.shortages import tokens
+from fila_worker.core.throttle import TOKEN
+from fila_worker.core.wording import counted, reason, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fila_proto_zmq.commands import Reason
+    from fila_worker.core.fairness_key import FairnessKey
+    from fila_worker.core.lanes import Lane
+    from fila_worker.core.queues import Queue
+    from fila_worker.core.state import State
+
+EMPTY: Final = "empty"
+"""The state of a key or a queue that has no messages."""
+
+KEYS_MAX: Final = 2000
+"""Keys of a queue that are looked at for what holds them up: some milliseconds."""
+
+
+# --- a fairness key ----------------------------------------------------------------------------------------------------
+
+
+def explain_key(shard: "State", queue: "Queue", name: str, now_ms: int) -> Explained:
+    """Why a fairness key's messages wait. A key that has none may be unknown: keys come and go with their messages."""
+    key = queue.keys.get(name)
+    lanes = list(key.lanes.values()) if key else []
+    about = f"fairness key {name!r}"
+    paused, more = hindrances.pauses(queue, name), _for_producers(shard, queue, name, now_ms)
+    if key is None or not any(lane.stored or lane.delayed for lane in lanes):
+        return Explained(EMPTY, [*paused, *more, _empty(about)])
+    if key.pending:
+        reasons = _of_pending_key(shard, key, more, now_ms)
+        return Explained(PENDING, reasons, None, _next_ms(shard, key, now_ms))
+    if any(lane.delayed for lane in lanes):
+        return Explained(DELAYED, [_delayed(shard, lanes, about, now_ms), *paused, *more])
+    return Explained(LEASED, [_leased(shard, queue, key, about, now_ms), *paused, *more])
+
+
+def _of_pending_key(shard: "State", key: "FairnessKey", more: "list[Reason]", now_ms: int) -> "list[Reason]":
+    capped, (short, some) = cap(shard, key, now_ms), _shortages(shard, key, now_ms)
+    own = [each for each in (capped, short) if each is not None]
+    ways = hindrances.in_the_way(shard, key.queue, key.name, own, now_ms)
+    rivals = rivals_of(key, 0)
+    turns = [hindrances.turns(key, rivals, now_ms)] if rivals.keys and key.deliverable else []
+    if ways:
+        return [*ways, *turns, *some, *more]
+    return [*more, *(turns or [hindrances.busy(key.queue, key.pending, now_ms)]), *some]
+
+
+def _shortages(shard: "State", key: "FairnessKey", now_ms: int) -> "tuple[Reason | None, list[Reason]]":
+    """What all of a key's lanes lack, the one that will have it first; else what some of them lack."""
+    lanes = list(islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX))
+    if key.queue.options.max_in_flight_per_key == 1:
+        lanes = [min(lanes, key=lambda lane: head(shard, lane)[0][8:])]
+    lacks = [lack for lane in lanes if (lack := tokens(shard, lane, now_ms)) is not None]
+    lacks.sort(key=lambda lack: (not lack.until_ms, lack.until_ms))
+    if len(lacks) == len(lanes):
+        return lacks[0], []
+    return None, list({lack.details["throttle_key"]: lack for lack in reversed(lacks)}.values())
+
+
+def _next_ms(shard: "State", key: "FairnessKey", now_ms: int) -> int:
+    """When the next of a key's messages will be delivered."""
+    lanes = islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX)
+    place, rivals = Place(0, 0, True), rivals_of(key, 0)
+    times = [delivery_ms(shard, lane, FIRST_PLACE, place, rivals, lane.need // 1000 or 1000, now_ms) for lane in lanes]
+    return min((time for time in times if time), default=0)
+
+
+# --- a queue -----------------------------------------------------------------------------------------------------------
+
+
+def explain_queue(shard: "State", queue: "Queue", now_ms: int) -> Explained:
+    """Why a queue's messages wait, and why it refuses new ones, if it does."""
+    about = f"queue {queue.name!r}"
+    paused, more = hindrances.pauses(queue), _for_producers(shard, queue, "", now_ms)
+    if queue.pending:
+        return Explained(PENDING, _of_pending_queue(shard, queue, more, now_ms))
+    if queue.delayed:
+        lanes = (lane for key in queue.keys.values() for lane in key.lanes.values())
+        return Explained(DELAYED, [_delayed(shard, lanes, about, now_ms), *paused, *more])
+    if queue.in_flight:
+        return Explained(LEASED, [_leased(shard, queue, None, about, now_ms), *paused, *more])
+    return Explained(EMPTY, [*paused, *more, _empty(about)])
+
+
+def _of_pending_queue(shard: "State", queue: "Queue", more: "list[Reason]", now_ms: int) -> "list[Reason]":
+    groups, free = _groups(shard, queue, now_ms)
+    ways = hindrances.in_the_way(shard, queue, None, [] if free else groups, now_ms)
+    if ways:
+        return [*ways, *(groups if free else []), *more]
+    return [*more, hindrances.busy(queue, queue.pending, now_ms), *groups]
+
+
+def _groups(shard: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason], bool]":
+    """What holds up keys, the most messages first, and whether any key is held up by nothing."""
+    found: dict[tuple[str, str], list[FairnessKey]] = {}
+    free = len(queue.keys) > KEYS_MAX
+    for key in islice(queue.keys.values(), KEYS_MAX):
+        if key.active or key.pending:
+            what = _holdup(shard, key, now_ms)
+            free |= what is None
+            if what is not None:
+                found.setdefault(what, []).append(key)
+    reasons = [_group(shard, code, keys, now_ms) for (code, _), keys in found.items()]
+    return sorted(reasons, key=lambda each: -each.details["messages"]), free
+
+
+def _holdup(shard: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] | None:
+    """What holds up a key, by code and, for tokens, throttle key; None if nothing does."""
+    if key.paused:
+        return ReasonCode.KEY_PAUSED.value, ""
+    if not key.open:
+        return (
+            ReasonCode.ORDERED_BEHIND if key.queue.options.max_in_flight_per_key == 1 else ReasonCode.IN_FLIGHT_CAP
+        ).value, ""
+    lack = None
+    for lane in islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX):
+        lacks = tokens(shard, lane, now_ms, lane.need or TOKEN)
+        if lacks is None and not key.stuck:
+            return None
+        lack = lacks or lack
+    return (lack.code, lack.details["throttle_key"]) if lack else None
+
+
+def _group(shard: "State", code: str, keys: "list[FairnessKey]", now_ms: int) -> "Reason":
+    """So many keys are held up by the same."""
+    example, messages = keys[0], sum(key.pending for key in keys)
+    if code == ReasonCode.KEY_PAUSED:
+        told = hindrances.pauses(example.queue, example.name)[-1]
+    else:
+        held = cap(shard, example, now_ms) if code in {ReasonCode.ORDERED_BEHIND, ReasonCode.IN_FLIGHT_CAP} else None
+        told = (
+            held or _shortages(shard, example, now_ms)[0] or reason(ReasonCode(code), f"fairness key {example.name!r} waits")
+        )
+    those = f"{counted(len(keys), 'fairness key')} with {counted(messages, 'message')}"
+    first = "" if len(keys) == 1 else f"{example.name!r} for one: "
+    details = told.details | {"keys": len(keys), "messages": messages, "fairness_key": example.name}
+    return reason(ReasonCode(told.code), f"{those}: {first}{told.text}", told.until_ms, **details)
+
+
+# --- both --------------------------------------------------------------------------------------------------------------
+
+
+def _for_producers(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
+    return [*hindrances.refusals(shard, queue, key_name, now_ms), *hindrances.breaker(queue, now_ms)]
+
+
+def _empty(about: str) -> "Reason":
+    return reason(ReasonCode.EMPTY, f"{about} has no messages: nothing waits")
+
+
+def _delayed(shard: "State", lanes: "Iterable[Lane]", about: str, now_ms: int) -> "Reason":
+    """Nothing is in line; the first of what is looked at comes then."""
+    count, due = 0, []
+    for lane in lanes:
+        count += lane.delayed
+        due += (
+            [parse_delayed(value).due_ms for _, value in islice(delayed_of(shard, lane), DELAYED_MAX)] if lane.delayed else []
+        )
+    first_ms = min(due)
+    text = (
+        f"all that waits in {about} is delayed: {counted(count, 'message')}, the first for another {span(first_ms - now_ms)}"
+    )
+    return reason(ReasonCode.DELAYED, text, first_ms, messages=count, remaining_ms=max(0, first_ms - now_ms))
+
+
+def _leased(shard: "State", queue: "Queue", key: "FairnessKey | None", about: str, now_ms: int) -> "Reason":
+    held = list(held_of(shard, queue, key))
+    first_ms = min(each.expires_ms for each in held)
+    oldest_ms = min(each.lease.leased_ms for each in held)
+    consumers = len({each.lease.consumer.client for each in held})
+    text = (
+        f"nothing waits in {about}: {counted(len(held), 'message')} leased by {counted(consumers, 'consumer')}, the oldest for "
+        f"{span(now_ms - oldest_ms)}; the first lease ends in {span(first_ms - now_ms)}"
+    )
+    details: dict[str, Any] = {"messages": len(held), "consumers": consumers, "leased_ms": oldest_ms, "expires_ms": first_ms}
+    return reason(ReasonCode.LEASED, text, first_ms, **details)
