@@ -12,7 +12,7 @@ from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, MORTAL, extension_of
 from fila_worker.core import dead_letters
-from fila_worker.core.consumers import Consumer, Demand, Reserving, Subscription
+from fila_worker.core.consumers import Demand, Reserving, Subscription
 from fila_worker.core.delays import too_old
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.fairness_key import MILLI
@@ -256,7 +256,7 @@ def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, n
 def _reserve(shard: "State", demand: Reserving, parcel: Parcel, now_ms: int) -> None:
     """Lease a parcel to a reservation, and say how much it is; whoever wants the messages asks for them by its name."""
     demand.queue.in_flight += len(parcel)
-    holder = shard.leases.reservations.get(demand.holder) or Consumer(demand.holder, now_ms)
+    holder = shard.leases.holder(demand.holder, now_ms)
     lease = Lease(shard.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
     lease.sizes = list(map(len, parcel.records))
     lease.mortal = any(record[1] & MORTAL for record in parcel.records)

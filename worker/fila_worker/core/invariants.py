@@ -16,6 +16,7 @@ from fila_worker.core.schedule import Kind
 if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
+    from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.shard import Shard
     from fila_worker.core.throttle import Throttle
@@ -89,8 +90,10 @@ def _check_leases(shard: "Shard") -> None:
         _expect(f"lease {lease.id}: open", lease.open, len(list(lease.open_members())))
         if not lease.open or due.get(lease.id, lease.next_expiry() + 1) > lease.next_expiry():
             raise InvariantBroken(f"lease {lease.id}: finished but kept, or nobody will notice its expiry")
-    holders = {lease.consumer.client: lease.consumer for lease in shard.leases.leases.values()}
-    reservations = {holder: consumer for holder, consumer in holders.items() if is_reservation(holder)}
+    reservations: dict[bytes, dict[int, Lease]] = {}
+    for lease in shard.leases.leases.values():
+        if is_reservation(lease.consumer.client):
+            reservations.setdefault(lease.consumer.client, {})[lease.part] = lease
     _expect("reservations", shard.leases.reservations, reservations)
     for consumer in shard.consumers.by_client.values():
         for subscription in consumer.subscriptions.values():

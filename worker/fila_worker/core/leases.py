@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from fila_worker.core.consumers import Consumer
 from fila_worker.core.holders import is_reservation
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u64
 from fila_worker.core.lanes import Lane
 
 if TYPE_CHECKING:
-    from fila_worker.core.consumers import Consumer, Subscription
+    from fila_worker.core.consumers import Subscription
     from fila_worker.core.queues import Queue
     from fila_worker.core.store import Batch, Family
 
@@ -167,8 +168,8 @@ class LeaseBook:
         self.leases: dict[int, Lease] = {}
         self.finished: OrderedDict[int, list[Member] | bool] = OrderedDict()
         self.due: list[tuple[int, int]] = []
-        self.reservations: dict[bytes, Consumer] = {}
-        """The holders among those of its leases that are reservations."""
+        self.reservations: dict[bytes, dict[int, Lease]] = {}
+        """What each reservation holds, by part, in the order in which it was taken."""
 
     def __len__(self) -> int:
         return len(self.leases)
@@ -184,7 +185,7 @@ class LeaseBook:
         self.leases[lease.id] = lease
         lease.consumer.leases[lease.id] = lease
         if is_reservation(lease.consumer.client):
-            self.reservations[lease.consumer.client] = lease.consumer
+            self.reservations.setdefault(lease.consumer.client, {})[lease.part] = lease
         if len(self.due) > 2 * len(self.leases) + 1000:
             self.due = [(each.next_expiry(), each.id) for each in self.leases.values() if each is not lease]
             heapify(self.due)
@@ -235,19 +236,25 @@ class LeaseBook:
 
     def _take_out(self, lease: Lease) -> None:
         del self.leases[lease.id]
-        held = lease.consumer.leases
-        del held[lease.id]
-        if not held and is_reservation(lease.consumer.client):
-            del self.reservations[lease.consumer.client]
+        del lease.consumer.leases[lease.id]
+        parts = self.reservations.get(lease.consumer.client)
+        if parts is not None:
+            del parts[lease.part]
+            if not parts:
+                del self.reservations[lease.consumer.client]
+
+    def holder(self, reservation: bytes, now_ms: int) -> Consumer:
+        """Who holds a reservation's leases; new with its first one."""
+        parts = self.reservations.get(reservation)
+        return next(iter(parts.values())).consumer if parts else Consumer(reservation, now_ms)
 
     def reserved(self, holder: bytes) -> list[Lease]:
         """What a reservation holds, in the order in which it was taken."""
-        found = self.reservations.get(holder)
-        return list(found.leases.values()) if found else []
+        return list(self.reservations.get(holder, {}).values())
 
     def part(self, holder: bytes, part: int) -> Lease | None:
         """One part of a reservation, if it has it."""
-        return next((lease for lease in self.reserved(holder) if lease.part == part), None)
+        return self.reservations.get(holder, {}).get(part)
 
     def reschedule(self, lease: Lease) -> None:
         """Make sure that an expiry that came closer is noticed in time."""

@@ -162,7 +162,7 @@ def _recover_leases(shard: Shard, now_ms: int) -> None:
 def _holder(shard: Shard, holder: bytes, now_ms: int) -> Consumer:
     """Whose a lease is: a client, which now has to give a sign of life, or a reservation."""
     if is_reservation(holder):
-        return shard.leases.reservations.get(holder) or Consumer(holder, now_ms)
+        return shard.leases.holder(holder, now_ms)
     return shard.consumers.open(holder, now_ms)
 
 
