@@ -160,13 +160,13 @@ class Client(Administration):
     def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
         return self._pump.ask(lambda now: self._session.call(key, command, now, then))
 
-    def _wait(self, call: Call) -> None:
-        self._pump.wait(call)
-
-    def _ask(self, request: requests.Request) -> Any:
-        call = self._start(request.key, request.command)
+    def _outcome(self, call: Call) -> Any:
+        """Wait for the answer to a call; it, or the error that it was, raised."""
         self._pump.wait(call)
         return call.outcome()
+
+    def _ask(self, request: requests.Request) -> Any:
+        return self._outcome(self._start(request.key, request.command))
 
     def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[Delivery]:
         receiving = self._pump.ask(lambda now: self._session.receive(queues, wait_ms, now))
@@ -195,9 +195,7 @@ class Client(Administration):
 
     def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
         """What ``delivery.extend`` does."""
-        call = self._pump.ask(lambda now: self._session.extend(delivery, duration_ms, now))
-        self._pump.wait(call)
-        call.outcome()
+        self._outcome(self._pump.ask(lambda now: self._session.extend(delivery, duration_ms, now)))
 
     def forgotten(self, lease: Lease) -> None:
         """A delivery was garbage-collected unsettled."""

@@ -59,9 +59,9 @@ class Reservations:
         for part in parts:
             under_way.append(self._client._start(queue, commands.FetchReserved(name, part)))
             if len(under_way) > PARTS_AHEAD:
-                yield from self._answer(under_way.popleft()).batches
+                yield from self._client._outcome(under_way.popleft()).batches
         while under_way:
-            yield from self._answer(under_way.popleft()).batches
+            yield from self._client._outcome(under_way.popleft()).batches
 
     def renew(self, name: str, queues: Iterable[str], timeout_s: float) -> Mapping[str, list[tuple[int, int]]]:
         """Let a reservation's leases start over; ``(part, messages)`` of what it still holds, by queue."""
@@ -92,13 +92,9 @@ class Reservations:
             answers += [self._answer_unless_gone(call) for call in started]
         return answers
 
-    def _answer(self, call: Call) -> Any:
-        self._client._pump.wait(call)
-        return call.outcome()
-
     def _answer_unless_gone(self, call: Call) -> Any:
         try:
-            return self._answer(call)
+            return self._client._outcome(call)
         except QueueNotFoundError:
             return None
 

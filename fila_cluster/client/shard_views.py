@@ -6,7 +6,7 @@ its timeout lasts.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fila_cluster.client.blocking import Client
 from fila_cluster.client.call import Call
@@ -31,7 +31,7 @@ class ShardViews:
     def open(self, view: str, queues: Sequence[str], range_messages: int, idle_s: float) -> list[ViewedQueue]:
         """Freeze queues that share a shard, under a fresh name; those of them that exist. Nobody has to close it."""
         command = OpenView(view, list(queues), range_messages, round(idle_s * 1000))
-        opened: ViewOpened = self._answer(self._client._start(queues[0], command))
+        opened: ViewOpened = self._client._outcome(self._client._start(queues[0], command))
         return opened.queues
 
     def pages(
@@ -54,14 +54,10 @@ class ShardViews:
         )
         under_way: Call | None = self._client._start(stretch.queue, command)
         while under_way is not None:
-            page: ViewBrowsed = self._answer(under_way)
+            page: ViewBrowsed = self._client._outcome(under_way)
             under_way = None
             if page.next is not None:
                 command.start = page.next
                 under_way = self._client._start(stretch.queue, command)
             if page.messages:
                 yield page.messages
-
-    def _answer(self, call: Call) -> Any:
-        self._client._wait(call)
-        return call.outcome()

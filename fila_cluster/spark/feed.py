@@ -62,7 +62,6 @@ class Feed:
     def _settle_oldest(self) -> None:
         frame, call = self._in_flight.popleft()
         while True:
-            self._client._wait(call)
             refused, error = self._judge(frame, call)
             if error is None:
                 return
@@ -73,7 +72,7 @@ class Feed:
     def _judge(self, frame: Frame, call: Call) -> tuple[Frame, FilaError | None]:
         """What of a frame has to be sent again, and why; no error if nothing has to."""
         try:
-            enqueued: Enqueued = call.outcome()
+            enqueued: Enqueued = self._client._outcome(call)
         except FilaError as error:
             if error.retryable:
                 return frame, error

@@ -46,9 +46,10 @@ class Broker:
         self.in_flight_most = max(self.in_flight_most, len(self.waiting))
         return call
 
-    def _wait(self, wanted):
+    def _outcome(self, wanted):
         while not wanted.done:
             self._answer(*self.waiting.popleft())
+        return wanted.outcome()
 
     def _answer(self, call, payloads):
         answer = self.script.popleft() if self.script else {}
