@@ -33,11 +33,11 @@ bench: .venv/.tested
 	@test -n "$(PYTHON)" || { echo "fila-cluster needs Python 3.11 or later: install it, or name it with make PYTHON=…" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable ".[dashboard]"
 	@touch $@
 
 .venv/.tested: .venv/.installed
-	$(BIN)/python -m pip install --quiet --editable ".[spark]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark]" --group dev
 	@touch $@
 
 clean:

@@ -1,0 +1,26 @@
+"""The first words of a client."""
+
+from typing import ClassVar
+
+from fila_proto_zmq.commands.structs import Command, Reply
+
+
+class Welcome(Reply):
+    """The version chosen, and what a client needs to know of the broker."""
+
+    version: int
+    server_version: str
+    shards: int
+    consumer_timeout_ms: int
+    """A client that is silent for longer loses its leases: send a heartbeat at least three times in this span."""
+    max_payload_bytes: int = 0
+    """The largest payload that this broker accepts; 0: it does not say. Far larger frames cost a client its connection."""
+
+
+class Hello(Command):
+    """First frame of a client. Sent in any version's header; answered by the router."""
+
+    opcode: ClassVar[int] = 1
+    reply: ClassVar[type[Reply]] = Welcome
+    versions: list[int]
+    client: str = ""

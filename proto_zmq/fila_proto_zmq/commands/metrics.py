@@ -1,0 +1,153 @@
+"""All that is counted, of one moment."""
+
+from typing import ClassVar
+
+from fila_proto_zmq.commands.cluster import ClusterStatus
+from fila_proto_zmq.commands.queues import QueueInfo
+from fila_proto_zmq.commands.structs import Command, Reply, Struct
+
+
+class Histogram(Struct):
+    """Observations by size: ``counts[i]`` were at most ``bounds[i]`` and more than the bound before it; the last one has no bound."""
+
+    bounds: list[int]
+    counts: list[int]
+    total: int
+    """The sum of all observed values."""
+
+
+class KeyMetrics(Struct):
+    """One of the fairness keys of a queue that have, and had, the most messages."""
+
+    fairness_key: str
+    weight: int
+    pending: int
+    delivered: int
+    """Since the key is among those shown."""
+    fair_share: float
+    """What part of the queue's deliveries its weight entitles it to, among the keys that could deliver now; 0: it could not."""
+
+
+OTHER_KEYS = "(other)"
+"""What monitors call all fairness keys that are not shown. A key of this very name is one of them."""
+
+
+class HookMetrics(Struct):
+    """The hooks of a queue, since they were compiled."""
+
+    runs: int
+    failed: int
+    bypassed: int
+    """Messages that went without, because the circuit breaker was open."""
+    breaker_open: bool
+    run_ns: Histogram
+
+
+class QueueMetrics(Struct):
+    """One queue; counters since its shard started."""
+
+    info: QueueInfo
+    oldest_pending_ms: int
+    """Age of the oldest message that is next in its line, as far as was looked; 0 if none is pending."""
+    enqueued: int
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+    dead_lettered: int
+    redriven: int
+    """Dead letters that went back from here."""
+    rejected: dict[str, int]
+    """Messages that were refused, by the error's code."""
+    known_keys: int
+    active_keys: int
+    """Fairness keys that could deliver now."""
+    turns: int
+    rounds: int
+    keys: list[KeyMetrics]
+    other_delivered: int
+    """What was delivered of keys while they were not shown."""
+    dwell_ms: Histogram | None = None
+    """From the enqueue to the first delivery; None: nothing was delivered."""
+    hooks: HookMetrics | None = None
+
+
+class ThrottleMetrics(Struct):
+    """One of a shard's busiest throttle keys that have a rate. ``tokens`` as far as the shard knows."""
+
+    key: str
+    rate: float
+    burst: float
+    tokens: float
+    passes: int
+    """How often a message got its tokens."""
+    hits: int
+    """How often a lane of messages had to wait for some."""
+
+
+class StoreMetrics(Struct):
+    """A shard's database."""
+
+    commit_ns: Histogram
+    commit_changes: Histogram
+    memtable_bytes: int
+    disk_bytes: int
+    compaction_bytes: int
+    """What is left to compact, as an estimate."""
+    stalled: bool
+    """Writes are slowed down or stopped until compaction has caught up."""
+
+
+class ShardMetrics(Struct):
+    """One shard, with the busiest of its queues; counters since it started."""
+
+    shard: int
+    queues: list[QueueMetrics]
+    queues_left_out: int
+    throttles: list[ThrottleMetrics]
+    throttle_passes: int
+    throttle_hits: int
+    refused: dict[str, int]
+    """Requests that were refused, by the error's code."""
+    buffered_bytes: int
+    store: StoreMetrics
+
+
+class WorkerMetrics(Struct):
+    """One worker process."""
+
+    name: str
+    started_ms: int
+    cpu_ms: int
+    turn_ns: Histogram
+    shards: list[ShardMetrics]
+
+
+class RouterMetrics(Struct):
+    """The router, since it started. ``in_flight`` and ``in_flight_bytes``: requests that wait for an answer, by worker."""
+
+    started_ms: int
+    from_clients: int
+    to_clients: int
+    from_workers: int
+    to_workers: int
+    refused: dict[str, int]
+    """Requests that the router refused itself, by the error's code."""
+    in_flight: dict[str, int]
+    in_flight_bytes: dict[str, int]
+
+
+class Metrics(Reply):
+    """What the processes of a cluster count. From a worker: only itself."""
+
+    workers: list[WorkerMetrics]
+    """Those that are up and answered in time."""
+    status: ClusterStatus | None = None
+    router: RouterMetrics | None = None
+
+
+class GetMetrics(Command):
+    """Ask for all counters. The router asks every worker that is up, and goes without those that do not answer."""
+
+    opcode: ClassVar[int] = 61
+    reply: ClassVar[type[Reply]] = Metrics
