@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from fila_cluster.cli.session import Session
-from fila_cluster.cli.tables import counted, flagged, ranged, sized, table
+from fila_cluster.cli.tables import flagged, table
+from fila_cluster.figures import counted, ranged, sized
 
 if TYPE_CHECKING:
     from rich.table import Table

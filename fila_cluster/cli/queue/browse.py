@@ -7,7 +7,8 @@ import click
 
 from fila_cluster.cli.jsonl import view_fields
 from fila_cluster.cli.session import Session
-from fila_cluster.cli.tables import aged, counted, table
+from fila_cluster.cli.tables import table
+from fila_cluster.figures import aged, counted
 
 if TYPE_CHECKING:
     from rich.table import Table

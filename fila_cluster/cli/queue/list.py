@@ -3,7 +3,8 @@
 import click
 
 from fila_cluster.cli.session import Session
-from fila_cluster.cli.tables import counted, flagged, table
+from fila_cluster.cli.tables import flagged, table
+from fila_cluster.figures import counted
 
 
 @click.command()

@@ -10,7 +10,8 @@ import click
 
 from fila_cluster.cli.session import Session
 from fila_cluster.cli.spark.running import plainly, spark, spark_flags
-from fila_cluster.cli.tables import aged, counted, table
+from fila_cluster.cli.tables import table
+from fila_cluster.figures import aged, counted
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.cli.tables import aged, counted, ranged, sized
+from fila_cluster.figures import aged, counted, ranged, sized
 
 
 def test_counts():
