@@ -3,7 +3,7 @@
 Reading order: :mod:`message`, :mod:`delivery`, :mod:`message_view`, :mod:`explanation` (what users hold) · :mod:`requests`,
 :mod:`steps`, :mod:`explaining` (questions) · :mod:`call`, :mod:`connection`, :mod:`producing`, :mod:`settling`, :mod:`receiving`,
 :mod:`consuming`, :mod:`session` (the protocol, sans-I/O) · :mod:`link` (the socket) · :mod:`pump`, :mod:`reactor` (threads, event
-loop) · :mod:`blocking`, :mod:`asynchronous` (the API).
+loop) · :mod:`blocking`, :mod:`asynchronous` (the API) · :mod:`tracer` (where tracing hooks in).
 """
 
 from fila_cluster.client.asynchronous import AsyncClient

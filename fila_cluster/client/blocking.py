@@ -2,14 +2,14 @@
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from fila_cluster.client import checks, requests
+from fila_cluster.client import checks, requests, tracer
 from fila_cluster.client.administration import Administration
 from fila_cluster.client.call import Call
 from fila_cluster.client.consumers import Consumer
@@ -21,7 +21,7 @@ from fila_cluster.client.producing import FRAMES_IN_FLIGHT, Bulk
 from fila_cluster.client.pump import Pump
 from fila_cluster.client.sealing import seal_row
 from fila_cluster.client.session import Session
-from fila_cluster.client.settling import ACK, Settlement, settlement
+from fila_cluster.client.settling import ACK, Settlement, Settling, settlement
 from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
@@ -73,25 +73,37 @@ class Client(Administration):
         ``dedup_id`` it may be enqueued again without harm, and the client does so itself while the timeout lasts.
         """
         options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
-        row = seal_row(payload, headers, *options)
-        pending = self._session.enqueue(checks.queue_name(queue), row)
-        self._pump.complete(pending)
-        return pending.outcome()
+        name = checks.queue_name(queue)
+        trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
+        try:
+            row = seal_row(payload, headers if trace is None else trace.carried(headers), *options)
+            pending = self._session.enqueue(name, row)
+            self._pump.complete(pending)
+            message_id = pending.outcome()
+        except BaseException as error:
+            if trace is not None:
+                trace.failed(error)
+            raise
+        if trace is not None:
+            trace.accepted(message_id, options)
+        return message_id
 
     def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
         """Enqueue messages, of any number, in frames of up to a thousand; their ids in order, once all are durable.
 
         :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
         """
-        name, in_flight = checks.queue_name(queue), deque[Call]()
-        bulk = Bulk(queue, messages)
-        for command, then in bulk.frames():
-            in_flight.append(self._start(name, command, then))
-            if len(in_flight) == FRAMES_IN_FLIGHT:
-                self._pump.wait(in_flight.popleft())
-        for call in in_flight:
-            self._pump.wait(call)
-        return bulk.ids()
+        name = checks.queue_name(queue)
+        trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
+        try:
+            ids = self._enqueue_many(name, messages if trace is None else trace.carrying(messages))
+        except BaseException as error:
+            if trace is not None:
+                trace.failed(error)
+            raise
+        if trace is not None:
+            trace.all_accepted(len(ids))
+        return ids
 
     # --- consuming ----------------------------------------------------------------------------------------------------
 
@@ -138,6 +150,8 @@ class Client(Administration):
     def close(self) -> None:
         """Give back everything unsettled, end all calls and iterators, and disconnect. Takes a second at most."""
         self._pump.close(FilaError("this client is closed: open another one"))
+        if (installed := tracer.installed) is not None:
+            installed.closed(self)
 
     def __enter__(self) -> Self:
         return self
@@ -168,6 +182,17 @@ class Client(Administration):
     def _ask(self, request: requests.Request) -> Any:
         return self._outcome(self._start(request.key, request.command))
 
+    def _enqueue_many(self, name: str, messages: Iterable[Message]) -> list[str]:
+        in_flight = deque[Call]()
+        bulk = Bulk(name, messages)
+        for command, then in bulk.frames():
+            in_flight.append(self._start(name, command, then))
+            if len(in_flight) == FRAMES_IN_FLIGHT:
+                self._pump.wait(in_flight.popleft())
+        for call in in_flight:
+            self._pump.wait(call)
+        return bulk.ids()
+
     def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[Delivery]:
         receiving = self._pump.ask(lambda now: self._session.receive(queues, wait_ms, now))
         try:
@@ -176,22 +201,33 @@ class Client(Administration):
             with suppress(FilaError):  # closed meanwhile
                 self._pump.ask(lambda now: self._session.give_up(receiving, now))
             raise
-        return receiving.outcome()
+        deliveries = receiving.outcome()
+        if (installed := tracer.installed) is not None:
+            installed.handed_over(deliveries)
+        return deliveries
 
     def _settle_many(self, deliveries: Iterable[Delivery], how: Settlement) -> None:
-        settling = self._session.settle(requests.as_deliveries(deliveries), how)
-        self._pump.complete(settling)
+        settling = self._settle(requests.as_deliveries(deliveries), how)
         failure = requests.failure_of(settling)
         if failure is not None:
             raise failure
 
     def settle_one(self, delivery: Delivery, how: Settlement) -> None:
         """What a delivery's verbs do."""
-        settling = self._session.settle((delivery,), how)
-        if not settling.done:
-            self._pump.complete(settling)
+        settling = self._settle((delivery,), how)
         if settling.errors:
             raise settling.errors.pop(0)
+
+    def _settle(self, deliveries: Sequence[Delivery], how: Settlement) -> Settling:
+        trace = None if (installed := tracer.installed) is None else installed.settling(deliveries, how)
+        settling = self._session.settle(deliveries, how)
+        try:
+            if not settling.done:
+                self._pump.complete(settling)
+        finally:
+            if trace is not None:
+                trace.ended(settling)
+        return settling
 
     def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
         """What ``delivery.extend`` does."""

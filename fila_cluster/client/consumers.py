@@ -8,6 +8,7 @@ caller holds stays leased.
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
+from fila_cluster.client import tracer
 from fila_cluster.client.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.subscription import Subscription
 
@@ -38,6 +39,8 @@ class Consumer:
                 continue
             if delivery._lease.at_most_once:
                 self._client._hand_over(delivery)
+            if (installed := tracer.installed) is not None:
+                installed.handed_over((delivery,))
             return delivery
 
     def _stop(self) -> None:
@@ -82,6 +85,8 @@ class AsyncConsumer:
         delivery = ready.popleft()
         if delivery._lease.at_most_once:
             self._client._hand_over(delivery)
+        if (installed := tracer.installed) is not None:
+            installed.handed_over((delivery,))
         return cast(AsyncDelivery, delivery)
 
     def _stop(self) -> None:

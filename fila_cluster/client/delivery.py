@@ -14,6 +14,7 @@ from fila_cluster.client import checks
 from fila_cluster.client.lease import Lease
 from fila_cluster.client.settling import ACK, Settlement, settlement
 from fila_cluster.client.stored import StoredMessage, utc
+from fila_cluster.client.tracer import DeliveryTrace
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, LeaseExpiredError
 from fila_proto_zmq.limits import DELAY_MS_MAX, LEASE_MS_MAX
@@ -42,6 +43,7 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     _payload: bytes | None = None
     _headers: dict[str, str] | None = None
     _extension: Extension | None = None
+    _trace: DeliveryTrace | None = None
 
     # --- what it says -------------------------------------------------------------------------------------------------
 
@@ -151,6 +153,8 @@ def _unextendable(delivery: Delivery) -> FilaError:
 
 def _report(delivery: Delivery) -> None:
     delivery._lease.owner.forgotten(delivery._lease)
+    if delivery._trace is not None:
+        delivery._trace.abandoned()
     warnings.warn(
         f"{delivery!r} was never settled: it stays leased until its lease expires, and counts an attempt then; "
         "ack, nack, retry, fail or defer each delivery",

@@ -47,6 +47,12 @@ def test_rate_limits_of_a_provider(shared_cluster: Cluster) -> None:
     assert "132 calls, 50 a second and 10 at once; 1 was refused" in output
 
 
+def test_one_trace_through_two_queues(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/tracing.py", endpoint=shared_cluster.endpoint)
+    assert "13 spans, 1 trace" in output
+    assert [line.split()[-1] for line in output.splitlines() if "deliver" in line] == ["ack", "nack", "ack"]
+
+
 @pytest.mark.parametrize(
     ("benchmark", "options", "measured"),
     [
@@ -67,6 +73,7 @@ def test_benchmarks_of_time_run(benchmark: str, options: list[object], measured:
         ("backlog.py", ["--messages", 50_000]),
         ("router_hop.py", [200]),
         ("hooks.py", [500]),
+        ("tracing_cost.py", ["--messages", 1000, "--rounds", 1]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,5 +1,6 @@
 """A real cluster for tests: ``fila-cluster up`` on a free port and a data directory of its own."""
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import psutil
 
@@ -38,7 +40,7 @@ def eventually(condition: Callable[[], bool], what: str, patience_s: float = PAT
 
 
 class Cluster:
-    """A running ``fila-cluster up``."""
+    """A running ``fila-cluster up``. ``logged``: the least level of the events in its log."""
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Cluster:
         workers: int | None = 1,
         listen: str = "127.0.0.1:0",
         cwd: Path | None = None,
+        logged: str = "warning",
     ) -> None:
         self.data_dir = data_dir
         number = [] if workers is None else ["--workers", workers]
@@ -55,14 +58,14 @@ class Cluster:
         self.supervisor = subprocess.Popen(
             command("up", "--data-dir", data_dir, "--listen", listen, *number, *flags),
             cwd=cwd,
-            env=environment(),
+            env=environment(FILA_TELEMETRY__LOG_LEVEL=logged),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         self.log: list[str] = []
-        """Lines of standard error so far."""
+        """Lines of standard error so far: events as JSON, by level ``logged``, and what is wrong with the start."""
         self._reader = Thread(target=self._read_log, daemon=True)
         self._reader.start()
         self.ready_line = self._read_ready()
@@ -78,6 +81,11 @@ class Cluster:
         assert self.supervisor.stderr
         for line in self.supervisor.stderr:
             self.log.append(line.rstrip())
+
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        """What was logged so far, of certain names only if some are given."""
+        events = [json.loads(line) for line in list(self.log)]
+        return [event for event in events if not names or event["event"] in names]
 
     def client(self, timeout: float = 10.0) -> Client:
         """A client of it; close it."""
@@ -151,9 +159,10 @@ def running(
     workers: int | None = 1,
     listen: str = "127.0.0.1:0",
     cwd: Path | None = None,
+    logged: str = "warning",
 ) -> Iterator[Cluster]:
     """A cluster that is gone afterwards. ``flags`` are those of ``fila-cluster up``; ``workers`` None: its own choice."""
-    cluster = Cluster(data_dir, *flags, workers=workers, listen=listen, cwd=cwd)
+    cluster = Cluster(data_dir, *flags, workers=workers, listen=listen, cwd=cwd, logged=logged)
     try:
         yield cluster
     finally:

@@ -17,3 +17,38 @@ os.kill(os.getpid(), signal.SIGKILL)
 def hold_and_die(endpoint: str, queue: str) -> None:
     """Receive a message of ``queue`` and be killed with it in hand."""
     subprocess.run([sys.executable, "-c", HOLD, endpoint, queue], check=False, timeout=20)
+
+
+TRACED = """
+import sys
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from fila_cluster import Client
+from fila_cluster.tracing import instrument, processing
+
+role, endpoint, queue, collector = sys.argv[1:]
+provider = TracerProvider(resource=Resource.create({"service.name": role}))
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=collector + "/v1/traces")))
+trace.set_tracer_provider(provider)
+instrument()
+tracer = trace.get_tracer("application")
+with Client(endpoint) as client:
+    if role == "producer":
+        with tracer.start_as_current_span("checkout"):
+            print(client.enqueue(queue, b"invoice", {"kind": "invoice"}, fairness_key="acme"))
+    else:
+        (delivery,) = client.receive(queue, wait=10)
+        with processing(delivery), tracer.start_as_current_span("print"):
+            print(delivery.id)
+        delivery.ack()
+provider.shutdown()
+"""
+
+
+def traced(role: str, endpoint: str, queue: str, collector: str) -> str:
+    """Enqueue a message (``producer``) or receive and ack one (``consumer``), exporting spans; what the process prints."""
+    command = [sys.executable, "-W", "error", "-c", TRACED, role, endpoint, queue, collector]
+    return subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout.strip()
