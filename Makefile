@@ -2,8 +2,8 @@
 # make test   installs what the tests need, runs them (ARGS="-k fairness" passes options on)
 # make lint   ruff, mypy --strict, import-linter
 # make bench  runs the benchmarks
-# Needs Python 3.11 or later and a network for the first installation; nothing outside this directory is touched. The tests of
-# the Spark integration need Java 17 or later, too: where it is missing, they are skipped, and make says how to get it.
+# Needs Python 3.11 or later and a network for the first installation; nothing outside this directory is touched. Some tests need
+# Java 17 or later (Spark), Chromium (the dashboard), tmux or Prometheus: where one is missing, they are skipped, and make says how to get it.
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -16,7 +16,7 @@ up: .venv/.installed
 	@$(BIN)/fila-cluster up $(ARGS)
 
 test: .venv/.tested
-	@$(BIN)/python -m tests.support.java || true
+	@$(BIN)/python -m tests.support.machine
 	$(BIN)/pytest $(ARGS)
 
 lint: .venv/.tested

@@ -8,6 +8,11 @@ def counted(number: int) -> str:
     return f"{number:,}"
 
 
+def paced(per_second: float) -> str:
+    """A rate for people."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
+
+
 def sized(number_bytes: int) -> str:
     """A size for people."""
     size = float(number_bytes)
@@ -24,6 +29,16 @@ def aged(seconds: float) -> str:
         if seconds >= 2 * length_s:
             return f"{seconds / length_s:.0f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def lasted(nanoseconds: float) -> str:
+    """How long something took, for people."""
+    return f"{nanoseconds / 1e3:.0f} µs" if nanoseconds < 1e6 else f"{nanoseconds / 1e6:,.1f} ms"
+
+
+def shared(part: float) -> str:
+    """A part of one, in per cent."""
+    return f"{100 * part:.1f} %" if 0 < part < 0.0995 else f"{100 * part:.0f} %"
 
 
 def ranged(numbers: Iterable[int]) -> str:

@@ -17,6 +17,7 @@ SUMMARIES = {
     "consume": "Take messages out of a queue.",
     "redrive": "Send dead letters back to where they came from.",
     "why": "Say why a queue, a message or a fairness key waits.",
+    "top": "Watch the cluster live: queues, keys, workers.",
     "config": "Read and change the runtime config.",
     "hook": "Try out Lua hooks.",
     "spark": "Move data in and out in bulk, with Apache Spark.",

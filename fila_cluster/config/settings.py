@@ -87,11 +87,16 @@ def _check_collector(endpoint: str | None) -> str | None:
 
 
 class Telemetry(Section):
-    """``[telemetry]``. Metrics go to an OpenTelemetry collector if there is an ``otlp_endpoint`` (OTLP over HTTP)."""
+    """``[telemetry]``. Metrics go to an OpenTelemetry collector if there is an ``otlp_endpoint`` (OTLP over HTTP).
+
+    Logs go to standard error; ``log_format`` ``auto`` is for people if that is a terminal, else JSON.
+    """
 
     otlp_endpoint: Annotated[str | None, AfterValidator(_check_collector)] = None
     service_name: Annotated[str, Field(min_length=1)] = "fila"
     metrics_interval_ms: Annotated[int, Field(ge=METRICS_INTERVAL_MS_MIN, le=DELAY_MS_MAX)] = 10_000
+    log_format: Literal["auto", "json", "console"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Storage(Section):

@@ -2,12 +2,16 @@
 
 import os
 import sys
+import time
 
 import msgspec
 
 from fila_cluster.client.loop import run
+from fila_cluster.observer.libraries import listen_to_libraries
 from fila_cluster.observer.serving import CannotListenError, serve
 from fila_cluster.observer.settings import ObserverSettings
+from fila_proto_zmq.events import ProcessFailed, ProcessStopped
+from fila_router.journal import Journal
 
 STDIN = 0
 
@@ -16,10 +20,24 @@ def main() -> int:
     """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
         settings = msgspec.json.decode(_first_line(STDIN), type=ObserverSettings)
-        run(serve(settings, STDIN))
+        return _observe(settings)
     except (CannotListenError, msgspec.MsgspecError) as error:
         print(f"fila observer: {error}", file=sys.stderr)
         return 1
+
+
+def _observe(settings: ObserverSettings) -> int:
+    began = time.monotonic()
+    journal = Journal("observer", settings.log)
+    listen_to_libraries(journal)
+    try:
+        run(serve(settings, STDIN, journal))
+    except CannotListenError:
+        raise
+    except Exception as error:  # a bug: whoever reads the log is told, and the next life is another try
+        journal.tell([ProcessFailed.of(error)])
+        return 1
+    journal.tell([ProcessStopped(round(1000 * (time.monotonic() - began)))])
     return 0
 
 

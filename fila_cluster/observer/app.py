@@ -15,6 +15,7 @@ _FRESH: Final = {"Cache-Control": "no-store"}
 
 _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>fila-cluster</title>
 <h1>fila-cluster</h1>
+<p>The dashboard is not installed: <code>pip install 'fila-cluster[dashboard]'</code>, and start again.</p>
 <ul>
 <li><a href="metrics">/metrics</a>: all counters, for Prometheus</li>
 <li><a href="readyz">/readyz</a>: whether every shard serves</li>
@@ -23,8 +24,8 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>fi
 """
 
 
-def application(watch: Watch) -> Starlette:
-    """The pages, over what a watch sees."""
+def application(watch: Watch, *, with_index: bool = True) -> Starlette:
+    """The pages, over what a watch sees; without one at ``/`` if a dashboard takes that place."""
 
     async def index(_: Request) -> Response:
         return HTMLResponse(_PAGE)
@@ -40,5 +41,5 @@ def application(watch: Watch) -> Starlette:
         answer = {"ready": not reasons, "reasons": reasons}
         return JSONResponse(answer, status_code=503 if reasons else 200, headers=_FRESH)
 
-    pages = {"/": index, "/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+    pages = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz} | ({"/": index} if with_index else {})
     return Starlette(routes=[Route(path, page) for path, page in pages.items()])

@@ -54,6 +54,8 @@ SCOPES: Final = (
             Metric(
                 "fila.router.start_time_seconds", GAUGE, "When the router started, Unix time.", lambda it: it.started_ms, MS
             ),
+            Metric("fila.router.rss_bytes", GAUGE, "Resident memory.", lambda it: it.rss_bytes),
+            Metric("fila.router.cpu_seconds", COUNTER, "CPU time, user and system.", lambda it: it.cpu_ms, MS),
         ),
     ),
     Scope(
@@ -203,6 +205,7 @@ SCOPES: Final = (
                 lambda it: it.dwell_ms,
                 MS,
             ),
+            Metric("fila.messages.settle_seconds", HISTOGRAM, "From the lease to the ack.", lambda it: it.settle_ms, MS),
             Metric("fila.scheduler.drr.turns", COUNTER, "Turns of fairness keys.", lambda it: it.turns),
             Metric("fila.scheduler.drr.rounds", COUNTER, "Rounds of the busy keys.", lambda it: it.rounds),
             Metric("fila.scheduler.active_keys", GAUGE, "Fairness keys that could deliver now.", lambda it: it.active_keys),

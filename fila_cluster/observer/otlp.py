@@ -6,7 +6,6 @@ filled directly, and only its exporter is used.
 
 import asyncio
 import logging
-import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -32,8 +31,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from fila_cluster.observer.catalogue import COUNTER, HISTOGRAM
 from fila_cluster.observer.prometheus import scaled
 from fila_cluster.observer.samples import Family, Sample, families
+from fila_cluster.observer.settings import without_password
 from fila_cluster.observer.watch import Watch
 from fila_proto_zmq.commands import Histogram
+from fila_proto_zmq.events import ExportFailing, ExportRecovered
+from fila_router.journal import Journal
 
 METRICS_PATH: Final = "/v1/metrics"
 
@@ -46,11 +48,12 @@ _UNITS: Final = {"seconds": "s", "bytes": "By", "us": "us", "ratio": "1"}
 class OtlpExport:
     """Exports what a watch has, at intervals."""
 
-    def __init__(self, watch: Watch, endpoint: str, service_name: str, interval_ms: int) -> None:
+    def __init__(self, watch: Watch, endpoint: str, service_name: str, interval_ms: int, journal: Journal) -> None:
         self._watch = watch
         self._resource = Resource.create({"service.name": service_name})
         self._interval_s = interval_ms / 1000
-        self._endpoint = endpoint
+        self._shown = without_password(endpoint)
+        self._journal = journal
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what has to be said is said below, once
         self._exporter = OTLPMetricExporter(endpoint=metrics_endpoint(endpoint), timeout=EXPORT_S_MAX)
         self._failing = False
@@ -70,8 +73,7 @@ class OtlpExport:
         failed = self._exporter.export(data, timeout_millis=EXPORT_S_MAX * 1000) is not MetricExportResult.SUCCESS
         if failed != self._failing:
             self._failing = failed
-            words = "cannot export metrics to" if failed else "exports metrics again to"
-            print(f"fila observer: {words} {self._endpoint}", file=sys.stderr, flush=True)
+            self._journal.tell([(ExportFailing if failed else ExportRecovered)(self._shown)])
 
 
 def metrics_endpoint(endpoint: str) -> str:

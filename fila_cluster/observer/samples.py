@@ -10,7 +10,7 @@ from fila_proto_zmq.commands import Histogram, Metrics
 Number: TypeAlias = float | Histogram
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sample:
     """A number of one source; unscaled. ``since_ms``: since when it counts, Unix ms (0: not known)."""
 

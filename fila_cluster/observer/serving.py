@@ -6,6 +6,7 @@ that looks alive and shows what was true an hour ago would be worse than none.
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import signal
 import socket
@@ -13,13 +14,16 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from fila_cluster import AsyncClient
 from fila_cluster.client.measuring import ask_metrics
 from fila_cluster.observer.app import application
-from fila_cluster.observer.settings import ObserverSettings
+from fila_cluster.observer.guard import Guard, is_loopback
+from fila_cluster.observer.settings import ObserverSettings, without_password
 from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
+from fila_proto_zmq.events import ObserverServing, ProcessStopping
+from fila_router.journal import Journal
 
 STOP_S_MAX: Final = 1
 """How long answers under way may take when it stops."""
@@ -40,7 +44,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(settings: ObserverSettings, stdin: int) -> None:
+async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> None:
     """Watch and tell until a signal comes, or ``stdin`` ends. Raises :class:`CannotListenError`."""
     stop = _stop_event(stdin)
     listener = None if settings.host is None else listen(settings.host, settings.port)
@@ -48,17 +52,21 @@ async def serve(settings: ObserverSettings, stdin: int) -> None:
         watch = Watch(lambda: ask_metrics(client))
         parts: list[Part] = [watch.run()]
         if listener is not None:
-            parts.append(_answer(application(watch), listener))
+            parts.append(_show(settings, watch, listener))
         if settings.otlp_endpoint is not None:
-            parts.append(_export(settings, settings.otlp_endpoint, watch))
-        await _run_until(stop, parts)
+            parts.append(_export(settings, settings.otlp_endpoint, watch, journal))
+        address = None if listener is None else f"{settings.host}:{settings.port}"
+        journal.tell([ObserverServing(address, settings.otlp_endpoint and without_password(settings.otlp_endpoint))])
+        await _run_until(stop, parts, journal)
 
 
-async def _run_until(stop: asyncio.Event, parts: Sequence[Part]) -> None:
+async def _run_until(stop: asyncio.Event, parts: Sequence[Part], journal: Journal) -> None:
     """Run all parts; an error of one of them ends all, and is raised."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    if stop.is_set():
+        journal.tell([ProcessStopping()])
     for task in (stopping, *tasks):
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -80,10 +88,10 @@ def _stop_event(stdin: int) -> asyncio.Event:
     return stop
 
 
-async def _export(settings: ObserverSettings, endpoint: str, watch: Watch) -> None:
+async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, journal: Journal) -> None:
     from fila_cluster.observer.otlp import OtlpExport  # noqa: PLC0415  # 0.3 s and 20 MiB that most do without
 
-    await OtlpExport(watch, endpoint, settings.service_name, settings.metrics_interval_ms).run()
+    await OtlpExport(watch, endpoint, settings.service_name, settings.metrics_interval_ms, journal).run()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -96,10 +104,23 @@ def listen(host: str, port: int) -> socket.socket:
         raise CannotListenError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
-async def _answer(pages: Starlette, listener: socket.socket) -> None:
+async def _show(settings: ObserverSettings, watch: Watch, listener: socket.socket) -> None:
+    """Serve the dashboard if it is installed, else a page that says how to get it; both beside ``/metrics``."""
+    assert settings.host is not None
+    loopback_only = is_loopback(settings.host)
+    if importlib.util.find_spec("nicegui") is None:
+        await _answer(Guard(application(watch), loopback_only=loopback_only), listener)
+        return
+    from fila_cluster.dashboard.serving import dashboard  # noqa: PLC0415  # most of a second, and 60 MiB
+
+    async with dashboard(watch, settings.endpoint) as pages:
+        await _answer(Guard(pages, loopback_only=loopback_only), listener)
+
+
+async def _answer(pages: ASGIApp, listener: socket.socket) -> None:
     """Serve until cancelled; what is under way is finished."""
     config = uvicorn.Config(
-        pages, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=STOP_S_MAX
+        pages, log_level="warning", access_log=False, log_config=None, timeout_graceful_shutdown=STOP_S_MAX
     )
     server = _Server(config)
     answering = asyncio.ensure_future(server.serve(sockets=[listener]))

@@ -1,6 +1,10 @@
 """What an observer has to be told at its start. Its parent writes this as one line of JSON to its standard input."""
 
+import re
+
 import msgspec
+
+from fila_proto_zmq.events import LogSettings
 
 
 class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -13,3 +17,9 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     otlp_endpoint: str | None
     service_name: str
     metrics_interval_ms: int
+    log: LogSettings = LogSettings()
+
+
+def without_password(endpoint: str) -> str:
+    """A collector's address as it may be told to anybody."""
+    return re.sub("//.*@", "//", endpoint)

@@ -4,6 +4,7 @@ Old numbers are worse than none: when nobody answers, there is nothing to show.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -28,6 +29,8 @@ class Watch:
 
     def __init__(self, ask: Ask) -> None:
         self.latest: Metrics | None = None
+        self.heard_s = 0.0
+        """When that was, Unix seconds."""
         self.why_not = "the cluster was not asked yet"
         self._ask = ask
 
@@ -41,6 +44,7 @@ class Watch:
         """Ask once."""
         try:
             self.latest = await self._ask()
+            self.heard_s = time.time()
         except FilaError as error:
             self.latest, self.why_not = None, str(error)
 

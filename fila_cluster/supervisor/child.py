@@ -54,13 +54,17 @@ class Child:
         if self._running is not None and self._running.stdin is not None:
             self._running.stdin.close()
 
+    def lived_s(self, now: float) -> float:
+        """How long its current or last life is at ``now``, monotonic seconds."""
+        return now - self._started_at
+
     def exit_code(self) -> int | None:
         """How it ended (negative: by that signal), None while it runs or waits for its restart."""
         return None if self._running is None or self.restart_at is not None else self._running.poll()
 
     def schedule_restart(self, now: float) -> float:
         """After its end: returns the seconds until its next start."""
-        delay_s = self._backoff.delay_s(now - self._started_at)
+        delay_s = self._backoff.delay_s(self.lived_s(now))
         self.restart_at = now + delay_s
         return delay_s
 

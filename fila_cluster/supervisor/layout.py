@@ -10,6 +10,7 @@ from fila_cluster.config.address import Address
 from fila_cluster.config.settings import Settings
 from fila_cluster.observer.settings import ObserverSettings
 from fila_cluster.supervisor.failure import CannotStartError
+from fila_proto_zmq.events import LogSettings
 from fila_router.settings import RouterSettings
 from fila_worker.core.settings import ShardSettings
 from fila_worker.settings import WorkerSettings
@@ -54,7 +55,13 @@ def router_settings(settings: Settings, listen: str, worker_listen: str, shards:
         shards_total=shards,
         consumer_timeout_ms=settings.scheduler.consumer_timeout_ms,
         max_payload_bytes=settings.limits.max_payload_bytes,
+        log=log_settings(settings),
     )
+
+
+def log_settings(settings: Settings) -> LogSettings:
+    """How everybody writes the log."""
+    return LogSettings(settings.telemetry.log_format, settings.telemetry.log_level)
 
 
 def worker_settings(
@@ -69,6 +76,7 @@ def worker_settings(
         shards_total=shards_total,
         durability=settings.storage.durability,
         shard=_shard_settings(settings),
+        log=log_settings(settings),
     )
 
 
@@ -95,6 +103,7 @@ def observer_settings(settings: Settings, endpoint: str, dashboard: Address | No
         otlp_endpoint=telemetry.otlp_endpoint,
         service_name=telemetry.service_name,
         metrics_interval_ms=telemetry.metrics_interval_ms,
+        log=log_settings(settings),
     )
 
 

@@ -1,19 +1,20 @@
 """The supervisor's loop: start all, restart what dies, say when it serves, stop in order.
 
 A child that cannot even start the first time will not learn it by repetition: then the whole gives up, and the child's own
-line on standard error has said why. Later deaths are restarted for ever, with growing pauses.
+line on standard error has said why. Later deaths are restarted for ever, with growing pauses. What happens is told to the journal.
 """
 
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from fila_cluster.supervisor.child import Child, describe_exit
 from fila_cluster.supervisor.failure import CannotStartError
 from fila_cluster.supervisor.readiness import ASK_AGAIN_S, Readiness
 from fila_cluster.supervisor.wakeups import Wakeups
+from fila_proto_zmq.events import ChildDied, ChildKilled, ChildStarted, ChildUnstartable, ClusterStopped, ClusterStopping
+from fila_router.journal import Journal
 
 WORKERS_STOP_S = 7.0
 """How long workers may take to commit and flush before they are killed."""
@@ -31,6 +32,7 @@ class Supervisor:
         observers: Sequence[Child],
         readiness: Readiness,
         announce: Callable[[], None],
+        journal: Journal,
     ) -> None:
         self._router = router
         self._workers = workers
@@ -38,6 +40,7 @@ class Supervisor:
         self._children = [router, *workers, *observers]
         self._readiness: Readiness | None = readiness
         self._announce = announce
+        self._journal = journal
         self._wakeups = Wakeups()
 
     def run(self) -> int:
@@ -71,16 +74,21 @@ class Supervisor:
     def _start_all(self) -> None:
         try:
             for child in self._children:
-                child.start(time.monotonic())
+                self._start(child, time.monotonic())
         except OSError as error:
             self._stop()
             raise CannotStartError(f"cannot run {sys.executable}: {error.strerror}") from None
 
+    def _start(self, child: Child, now: float) -> None:
+        child.start(now)
+        self._journal.tell([ChildStarted(child.name, child.pid, child.starts)])
+
     def _restart(self, child: Child, now: float) -> None:
         try:
-            child.start(now)
+            self._start(child, now)
         except OSError as error:  # no memory, no process ids: both may pass
-            _log(f"cannot restart {child.name}: {error.strerror}; trying again in {child.schedule_restart(now):g} s")
+            restart_ms = round(1000 * child.schedule_restart(now))
+            self._journal.tell([ChildUnstartable(child.name, str(error.strerror), restart_ms)])
 
     def _look_after(self, child: Child, now: float) -> bool:
         """Restart a child when it is due; False if there is no hope for it."""
@@ -91,16 +99,19 @@ class Supervisor:
             return True
         if code > 0 and child.starts == 1 and self._readiness is not None:
             return False
-        pid, delay_s = child.pid, child.schedule_restart(now)
-        _log(f"{child.name} (pid {pid}) {describe_exit(code)}; restarting it in {delay_s:g} s")
+        lived_ms, restart_ms = round(1000 * child.lived_s(now)), round(1000 * child.schedule_restart(now))
+        self._journal.tell([ChildDied(child.name, child.pid, describe_exit(code), lived_ms, restart_ms)])
         return True
 
     def _stop(self) -> None:
         """The router last, so that the workers' last answers still find a way out."""
+        began = time.monotonic()
+        self._journal.tell([ClusterStopping()])
         if self._readiness is not None:
             self._readiness.close()
         self._stop_together([*self._workers, *self._observers], WORKERS_STOP_S)
         self._stop_together([self._router], ROUTER_STOP_S)
+        self._journal.tell([ClusterStopped(round(1000 * (time.monotonic() - began)))])
 
     def _stop_together(self, children: Sequence[Child], within_s: float) -> None:
         for child in children:
@@ -113,10 +124,5 @@ class Supervisor:
             self._wakeups.sleep(remaining_s)
         for child in children:
             if child.is_running():
-                _log(f"{child.name} (pid {child.pid}) did not stop within {within_s:g} s; killing it")
+                self._journal.tell([ChildKilled(child.name, child.pid, round(1000 * within_s))])
                 child.send(signal.SIGKILL)
-
-
-def _log(line: str) -> None:
-    with suppress(OSError):  # nobody reads it; that is no reason to stop serving
-        print(f"fila-cluster: {line}", file=sys.stderr, flush=True)

@@ -1,17 +1,29 @@
 """Start a whole cluster. All checks come before anything is made; then there is no way back but a stop."""
 
+import time
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TypeAlias
 
 from fila_cluster.config.address import Address, refuse_exposure
 from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor.child import Child
 from fila_cluster.supervisor.data_dir import DataDir
-from fila_cluster.supervisor.layout import Layout, lay_out, observer_settings, one_line, router_settings, worker_settings
+from fila_cluster.supervisor.layout import (
+    Layout,
+    lay_out,
+    log_settings,
+    observer_settings,
+    one_line,
+    router_settings,
+    worker_settings,
+)
 from fila_cluster.supervisor.meeting import Meeting
 from fila_cluster.supervisor.ports import reserve
 from fila_cluster.supervisor.readiness import Readiness
 from fila_cluster.supervisor.supervisor import Supervisor
+from fila_proto_zmq.events import ClusterReady, ClusterStarting, DataDirCreated
+from fila_router.journal import Journal
 
 Announce: TypeAlias = Callable[[Address, Address | None, int], None]
 """Called once, when all of it serves: with the clients' address, the dashboard's if there is one, and the number of workers."""
@@ -19,21 +31,41 @@ Announce: TypeAlias = Callable[[Address, Address | None, int], None]
 
 def up(settings: Settings, meeting: Meeting, *, insecure: bool, announce: Announce) -> int:
     """Run a cluster in the foreground; returns the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
+    began = time.monotonic()
     refuse_exposure(_addresses(settings, meeting), insecure=insecure)
     data_dir = DataDir(settings.server.data_dir)
     layout = lay_out(settings.server.workers, settings.server.shards, data_dir.shards)
     listen = reserve(settings.server.listen_addr, "--listen")
     meeting = meeting.reserve("--worker-listen")
     dashboard = reserve(settings.dashboard.listen_addr, "--dashboard") if settings.dashboard.enabled else None
+    is_new = data_dir.shards is None
     data_dir.claim(layout.shards)
+    journal = _open_journal(settings, data_dir, layout, is_new=is_new)
+
+    def ready() -> None:
+        announce(listen, dashboard, layout.workers)
+        where = f"http://{dashboard.reachable}" if dashboard else None
+        took_ms = round(1000 * (time.monotonic() - began))
+        journal.tell([ClusterReady(listen.endpoint, where, layout.workers, took_ms)])
+
     supervisor = Supervisor(
         _router(settings, data_dir, layout, listen, meeting),
         [_worker(settings, data_dir, layout, meeting, index) for index in range(layout.workers)],
         _observers(settings, data_dir, listen, dashboard),
         Readiness(listen.reachable.endpoint, layout, dashboard),
-        lambda: announce(listen, dashboard, layout.workers),
+        ready,
+        journal,
     )
     return supervisor.run()
+
+
+def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_new: bool) -> Journal:
+    """The journal, begun once there is something to tell: who can't start says so in a plain line."""
+    journal = Journal("supervisor", log_settings(settings))
+    if is_new:
+        journal.tell([DataDirCreated(str(data_dir.path), layout.shards)])
+    journal.tell([ClusterStarting(version("fila-cluster"), str(data_dir.path), layout.workers, layout.shards)])
+    return journal
 
 
 def _addresses(settings: Settings, meeting: Meeting) -> list[Address]:

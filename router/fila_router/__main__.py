@@ -4,12 +4,15 @@ import gc
 import os
 import resource
 import sys
+import time
 from importlib.metadata import version
 
 import msgspec
 import zmq
 
+from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
 from fila_router.core.router import Router
+from fila_router.journal import Journal
 from fila_router.loop import Loop
 from fila_router.settings import RouterSettings
 from fila_router.sockets import CannotListenError, open_back, open_front
@@ -22,21 +25,31 @@ def main() -> int:
     """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
         settings = msgspec.json.decode(_first_line(STDIN), type=RouterSettings)
-        serve(settings)
+        return serve(settings)
     except (CannotListenError, msgspec.MsgspecError) as error:
         print(f"fila router: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
-def serve(settings: RouterSettings) -> None:
-    """Listen as ``settings`` say and forward frames until told to stop."""
+def serve(settings: RouterSettings) -> int:
+    """Listen as ``settings`` say and forward frames until told to stop; returns the exit code."""
     stop = StopRequests(STDIN)
     _allow_many_connections()
-    core = Router(settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, version("fila-cluster"))
+    ours = version("fila-cluster")
+    journal = Journal("router", settings.log)
+    core = Router(settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, ours)
     with zmq.Context() as context, open_front(context, settings) as front, open_back(context, settings) as back:
+        journal.tell([RouterListening(ours, settings.listen, settings.worker_listen, settings.shards_total)])
+        loop = Loop(core, front, back, stop, journal)
+        listening_at = time.monotonic()
         gc.freeze()
-        Loop(core, front, back, stop).run()
+        try:
+            loop.run()
+        except Exception as error:  # a bug: whoever reads the log is told, and the next life is another try
+            journal.tell([ProcessFailed.of(error)])
+            return 1
+    journal.tell([ProcessStopped(round(1000 * (time.monotonic() - listening_at)))])
+    return 0
 
 
 def _first_line(fd: int) -> bytes:

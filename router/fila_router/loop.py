@@ -5,13 +5,15 @@ and the body uncopied, costs half of ``recv_multipart``, and a ready socket is d
 frames. The core's own share is less than a microsecond of about 16.
 """
 
-import sys
 import time
 from typing import Final
 
+import psutil
 import zmq
 
+from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
+from fila_router.journal import Journal
 from fila_router.sockets import Socket
 from fila_router.stop import StopRequests
 
@@ -19,6 +21,9 @@ BURST_FRAMES: Final = 500
 """Frames taken from one side before the other gets its turn: a few milliseconds."""
 
 TICK_MS: Final = 250
+
+LOOK_MS: Final = 1000
+"""How often memory and time spent are measured."""
 
 _OFFSET_NS: Final = time.time_ns() - time.monotonic_ns()
 
@@ -31,11 +36,14 @@ _UNFINISHED: Final = zmq.RCVMORE
 class Loop:
     """The running router."""
 
-    def __init__(self, core: Router, front: Socket, back: Socket, stop: StopRequests) -> None:
+    def __init__(self, core: Router, front: Socket, back: Socket, stop: StopRequests, journal: Journal) -> None:
         self._core = core
         self._front = front
         self._back = back
         self._stop = stop
+        self._journal = journal
+        self._process = psutil.Process()
+        self._look_again_ms = 0
         self._poller = zmq.Poller()
         for source in (front, back, *stop.fds):
             self._poller.register(source, zmq.POLLIN)
@@ -55,11 +63,18 @@ class Loop:
                 self._drain_clients(now_ms)
             if now_ms >= tick_ms:
                 self._core.tick(now_ms)
+                self._look(now_ms)
                 tick_ms = now_ms + TICK_MS
             self._send_answers(now_ms)
             stopping = any(fd in ready and self._stop.is_final(fd) for fd in self._stop.fds)
+        self._journal.tell([ProcessStopping()])
         self._drain_workers(_now_ms())
         self._send_answers(_now_ms())
+
+    def _look(self, now_ms: int) -> None:
+        if now_ms >= self._look_again_ms:
+            self._look_again_ms = now_ms + LOOK_MS
+            self._core.measured(self._process.memory_info().rss, time.process_time_ns() // 1_000_000)
 
     def _sleep_ms(self, tick_ms: int) -> int:
         now_ms = _now_ms()
@@ -114,8 +129,8 @@ class Loop:
 
     def _send_answers(self, now_ms: int) -> None:
         outbox = self._core.outbox
-        while outbox.to_workers or outbox.to_clients or outbox.notices:
-            to_workers, to_clients, notices = outbox.take()
+        while outbox.to_workers or outbox.to_clients or outbox.notes:
+            to_workers, to_clients, notes = outbox.take()
             for identity, *parts in to_workers:
                 if _reaches(self._back, identity):
                     self._back.send_multipart(parts)
@@ -124,8 +139,7 @@ class Loop:
             for client, *parts in to_clients:
                 if _reaches(self._front, client):
                     self._front.send_multipart(parts)
-            for notice in notices:
-                print(f"fila router: {notice}", file=sys.stderr, flush=True)
+            self._journal.tell(notes)
 
 
 def _reaches(socket: Socket, address: bytes) -> bool:

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from fila_proto_zmq.events import LogSettings
+
 
 class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``shards_total`` is fixed at the birth of a cluster."""
@@ -13,3 +15,4 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards_total: int
     consumer_timeout_ms: int
     max_payload_bytes: int
+    log: LogSettings = LogSettings()

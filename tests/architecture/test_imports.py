@@ -18,6 +18,7 @@ PACKAGES = {
     "fila_cluster": ROOT / "fila_cluster",
 }
 SPARK = PACKAGES["fila_cluster"] / "spark"
+DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
 CORES = [PACKAGES["fila_router"] / "core", PACKAGES["fila_worker"] / "core"]
 OUTWARD = {
     "asyncio", "concurrent", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "rocksdict", "secrets",
@@ -110,7 +111,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 # --- what is loaded ---------------------------------------------------------------------------------------------------
 
 NOT_FOR_CLIENTS = {
-    "click", "rich", "rocksdict", "lupa", "pyspark", "pydantic", "pydantic_settings", "psutil", "sortedcontainers",
+    "click", "rich", "textual", "rocksdict", "lupa", "pyspark", "pydantic", "pydantic_settings", "psutil", "sortedcontainers",
     "fila_worker", "fila_router", "fila_cluster.cli", "fila_cluster.supervisor", "fila_cluster.config",
 }  # fmt: skip
 
@@ -190,22 +191,24 @@ def used_by(files: list[Path]) -> set[str]:
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [file for package in PACKAGES.values() for file in sources(package) if SPARK not in file.parents]
+    files = [file for package in PACKAGES.values() for file in sources(package) if not {SPARK, DASHBOARD} & {*file.parents}]
     assert used_by(files) - declared == set()
 
 
-def test_what_spark_needs_is_declared_as_an_extra(project: dict) -> None:
+@pytest.mark.parametrize(("extra", "folder"), [("spark", SPARK), ("dashboard", DASHBOARD)])
+def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, folder: Path) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    extra = declared_in(project["project"]["optional-dependencies"]["spark"])
-    assert used_by(sources(SPARK)) - declared == extra
+    assert used_by(sources(folder)) - declared == declared_in(project["project"]["optional-dependencies"][extra])
 
 
+@pytest.mark.parametrize(("folder", "library"), [(SPARK, "pyspark"), (DASHBOARD, "nicegui")])
 @each_source(*PACKAGES.values())
-def test_spark_is_imported_only_on_use(file: Path) -> None:
-    """At the top of a module by that package alone; the commands import it where they run."""
+def test_what_an_extra_brings_is_imported_only_on_use(file: Path, folder: Path, library: str) -> None:
+    """At the top of a module by its own package alone; others import it where they run."""
     top = {name for node in ast.parse(file.read_text()).body for name in _imported_by(node)}
-    if SPARK not in file.parents:
-        assert {name for name in top if name.startswith("fila_cluster.spark") or name.partition(".")[0] == "pyspark"} == set()
+    package = f"fila_cluster.{folder.name}"
+    if folder not in file.parents:
+        assert {name for name in top if name.startswith(package) or name.partition(".")[0] == library} == set()
 
 
 def _imported_by(node: ast.stmt) -> set[str]:

@@ -5,9 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -19,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fila_cluster import Client, Delivery, Message, QueueStats
 from fila_proto_zmq.names import shard_of
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.collector import Collector
 
 PAGE_BYTES_MAX = 64 * 1024
 """What few queues may fill, whatever their keys."""
@@ -115,7 +114,11 @@ def test_the_numbers_are_those_of_the_queues_statistics(data_dir: Path):
         assert dwell == 12
         assert told["fila_storage_commit_duration_seconds_count", "0"] > 0
         assert told["fila_worker_turn_duration_seconds_sum", "worker-0"] > 0
+        assert told["fila_messages_settle_seconds_count", name_on(0)] == 6
         assert told["fila_router_frames_total", "from_clients"] > 10
+        eventually(lambda: scrape(cluster)["fila_router_cpu_seconds_total",] > 0, "the router has been at work")
+        resident = psutil.Process(cluster.router_pid()).memory_info().rss
+        assert scrape(cluster)["fila_router_rss_bytes",] == pytest.approx(resident, rel=0.2)
         client.ack(leased)
 
 
@@ -168,35 +171,16 @@ def test_a_router_that_is_away_leaves_no_old_number(data_dir: Path):
 # --- OpenTelemetry ----------------------------------------------------------------------------------------------------
 
 
-class Collector:
-    """Takes exports as a collector does."""
+class MetricsCollector(Collector):
+    """Takes metrics."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.exports: list[ExportMetricsServiceRequest] = []
-        collector = self
 
-        class Taking(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.path == "/v1/metrics":
-                    collector.exports.append(ExportMetricsServiceRequest.FromString(body))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Taking)
-        self.thread = Thread(target=self.server.serve_forever)
-
-    def __enter__(self) -> "Collector":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+    def take(self, path: str, body: bytes) -> None:
+        if path == "/v1/metrics":
+            self.exports.append(ExportMetricsServiceRequest.FromString(body))
 
     def enqueued(self, queue: str) -> float | None:
         """The counter of a queue in the last export."""
@@ -209,8 +193,8 @@ class Collector:
 
 
 def test_a_collector_gets_the_numbers_without_a_dashboard_too(data_dir: Path, tmp_path: Path):
-    with Collector() as collector:
-        endpoint = f"http://127.0.0.1:{collector.server.server_port}"
+    with MetricsCollector() as collector:
+        endpoint = collector.endpoint
         (tmp_path / "fila.toml").write_text(
             f'[telemetry]\notlp_endpoint = "{endpoint}"\nservice_name = "shop"\nmetrics_interval_ms = 200\n'
         )
@@ -225,10 +209,11 @@ def test_a_collector_gets_the_numbers_without_a_dashboard_too(data_dir: Path, tm
 
 
 def test_a_collector_that_is_away_is_worth_one_line(data_dir: Path, tmp_path: Path):
-    with Collector() as collector:
-        gone = f"http://127.0.0.1:{collector.server.server_port}"
+    with MetricsCollector() as collector:
+        gone = collector.endpoint
     (tmp_path / "fila.toml").write_text(f'[telemetry]\notlp_endpoint = "{gone}"\nmetrics_interval_ms = 100\n')
     with running(data_dir, cwd=tmp_path) as cluster:
-        eventually(lambda: f"fila observer: cannot export metrics to {gone}" in cluster.log, "it is said")
+        eventually(lambda: bool(cluster.events("export.failing")), "it is said")
         assert cluster.stop() == 0
-        assert [line for line in cluster.log if "export" in line] == [f"fila observer: cannot export metrics to {gone}"]
+        (event,) = cluster.events()
+        assert (event["event"], event["otlp_endpoint"]) == ("export.failing", gone)

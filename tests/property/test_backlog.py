@@ -200,6 +200,18 @@ class BacklogMachine(RuleBasedStateMachine):
         for known in letters:
             self.model.begin(known)
 
+    @precondition(lambda self: self.harness.shard.queues[NAMED].appointed and self.model.known)
+    @rule(queue=st.sampled_from([OWN, NAMED]), data=st.data())
+    def redrive_picked(self, queue: str, data: st.DataObject) -> None:
+        known = self.model.known
+        letters = sorted(identity for identity in known if known[identity].queue == queue and known[identity].state != "gone")
+        picked = data.draw(st.lists(st.sampled_from([*letters, *letters, *sorted(known)[:5]]), max_size=9))
+        there = set(picked) & set(letters)
+        redriven = self.ask(Redrive(0, None, [parse_id(identity) for identity in picked]), queue)
+        assert (redriven.count, redriven.looked_at) == (len(there), len(picked))
+        for identity in there:
+            self.model.begin(known[identity])
+
     @rule(given=st.dictionaries(st.sampled_from(sorted(OPTIONS)), st.integers(0, 2), min_size=1))
     def update(self, given: dict[str, int]) -> None:
         for name, index in given.items():

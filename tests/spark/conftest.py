@@ -4,14 +4,13 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from fila_cluster.spark import register
 from tests.support.cluster import environment
-from tests.support.java import require_java, skip_without_java
+from tests.support.machine import JAVA, require
 
 MASTER = "local[2,4]"
 """Two cores, and a task may fail three times before its job does."""
@@ -32,14 +31,10 @@ CONFIG = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of this directory need Java, those too that only start programs."""
-    skip_without_java(item for item in items if Path(__file__).parent in item.path.parents)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _java() -> None:
-    require_java()
+    """All tests of this directory need it, those too that only start programs."""
+    require(JAVA)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from tests.support.cluster import environment, eventually, running
-from tests.support.java import require_java
+from tests.support.machine import JAVA, require
 
 EXECUTORS_KILLED = (1, 2, 1, 2)
 """Round by round; after that, everything is killed. Ten kills in all."""
@@ -91,7 +91,7 @@ def check_every_message_was_written_once(directory: Path, sent: set[str]) -> Non
 
 @pytest.mark.timeout(600)
 def test_a_stream_that_is_killed_ten_times_writes_every_message_once(tmp_path: Path) -> None:
-    require_java()
+    require(JAVA)
     chance = random.Random(4)
     with running(tmp_path / "data", "--no-dashboard", workers=2) as cluster, cluster.client() as client:
         client.create_queue("q")

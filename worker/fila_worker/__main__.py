@@ -14,11 +14,10 @@ def main() -> int:
     try:
         with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the loop polls it later
             settings = msgspec.json.decode(stdin.readline(), type=WorkerSettings)
-        run(settings, follow_stdin=True)
+        return run(settings, follow_stdin=True)
     except (FilaError, msgspec.MsgspecError, OSError) as error:
         print(f"fila worker: {error}", file=sys.stderr, flush=True)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

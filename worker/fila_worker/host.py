@@ -32,6 +32,7 @@ from fila_proto_zmq.commands import (
     WorkerMetrics,
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError, ShardUnavailableError
+from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import check_version, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.administration import list_queues
@@ -69,6 +70,8 @@ class Host:
         self._effects: list[Effect] = []
         self._between: list[Command] = []
         """What shards of this host say to each other, for the next turn."""
+        self.notes: list[Event] = []
+        """What happened on the shards, for the operator; whoever tells it takes it out."""
         self._name, self._started_ms, self._cpu_ms = name, now_ms, 0
         self.turn_ns = Histogram(SPAN_NS)
         """How long turns took, from the first frame read to the last one sent. Whoever has a clock observes it."""
@@ -202,6 +205,7 @@ class Host:
         self._cpu_ms = cpu_ms
         for shard in self.shards.values():
             shard.free_disk_bytes = free_disk_bytes
+            shard.look_at_storage()
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -216,6 +220,9 @@ class Host:
             shard.advance(now_ms)
             shard.deliver(now_ms)
             effects.extend(effect for effect in shard.commit() if not self._stays(effect))
+            if shard.notes:
+                self.notes += shard.notes
+                shard.notes.clear()
         return effects
 
     def _stays(self, effect: Effect) -> bool:
@@ -229,13 +236,6 @@ class Host:
             self._between.append(command)
             return True
         return False
-
-    def notices(self) -> list[str]:
-        """Lines for the operator, once."""
-        lines = [line for shard in self.shards.values() for line in shard.notices]
-        for shard in self.shards.values():
-            shard.notices.clear()
-        return lines
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until a turn has something to do without a frame; None: never."""

@@ -14,6 +14,7 @@ import fila_worker
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
 from fila_proto_zmq.commands import Command, Fault, Leave, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.events import WorkerAdmitted
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_worker.core.effects import Effect
 from fila_worker.host import Frame, Host
@@ -113,6 +114,7 @@ class Link:
         elif header.opcode == Register.opcode:
             self._admitted = True
             self._host.registered(decode_body(Registered, frame[3]), now_ms)
+            self._host.notes.append(WorkerAdmitted(self._settings.router, list(self._host.shards)))
         elif header.opcode == Leave.opcode:
             self.left = True
         return True

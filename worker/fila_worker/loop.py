@@ -13,9 +13,12 @@ from typing import Final
 
 import zmq
 
+from fila_proto_zmq.errors import StorageError
+from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping, ShardOpened, StorageFailed
 from fila_worker.core.recovery import recover
 from fila_worker.core.shard import Shard
 from fila_worker.host import Host
+from fila_worker.journal import Journal
 from fila_worker.link import Link
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import WorkerSettings
@@ -65,37 +68,62 @@ class StopSignal:
             self._woken.recv(64)
 
 
-def open_host(settings: WorkerSettings, now_ms: int) -> Host:
+def open_host(settings: WorkerSettings, journal: Journal, now_ms: int) -> Host:
     """Open and recover the shards that the settings name; :class:`StorageError` if one cannot be."""
     memory = SharedMemory()
-    shards = [_open_shard(settings, index, memory, now_ms) for index in settings.shards]
+    shards = [_open_shard(settings, index, memory, journal, now_ms) for index in settings.shards]
     return Host(shards, settings.shards_total, now_ms, settings.name)
 
 
-def _open_shard(settings: WorkerSettings, index: int, memory: SharedMemory, now_ms: int) -> Shard:
+def _open_shard(settings: WorkerSettings, index: int, memory: SharedMemory, journal: Journal, now_ms: int) -> Shard:
+    began = time.monotonic()
     path = Path(settings.data_dir) / f"shard-{index:04d}"
     store = RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
-    return recover(store, settings.shard, compile_hooks, index=index, shards=settings.shards_total, now_ms=now_ms)
+    shard = recover(store, settings.shard, compile_hooks, index=index, shards=settings.shards_total, now_ms=now_ms)
+    journal.tell([_opened(shard, round(1000 * (time.monotonic() - began)))])
+    return shard
 
 
-def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> None:
-    """Serve until told to stop, then commit, flush and return.
+def _opened(shard: Shard, recovery_ms: int) -> ShardOpened:
+    queues = shard.queues.values()
+    return ShardOpened(
+        shard.index, shard.epoch, len(queues), sum(len(queue.keys) for queue in queues), sum(queue.pending for queue in queues),
+        sum(queue.in_flight for queue in queues), sum(queue.delayed for queue in queues), recovery_ms,
+    )  # fmt: skip
 
-    A storage error leaves through here: the process must end, because its memory is ahead of its disk.
+
+def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> int:
+    """Serve until told to stop, then commit, flush and return 0; 1 if it had to end, and has said why in the log.
+
+    What keeps it from starting is raised: :class:`StorageError`.
     """
     stop = StopSignal(follow_stdin=follow_stdin)
     clock = Clock()
-    host = open_host(settings, clock.now_ms())
+    began_ms = clock.now_ms()
+    journal = Journal(settings.name, settings.log)
+    host = open_host(settings, journal, began_ms)
     link = Link(settings, host)
     _spare_the_collector()
+    try:
+        _live(settings, host, link, clock, stop, journal)
+    except Exception as error:  # the process must end: its memory is ahead of its disk
+        failed = ProcessFailed.of(error)
+        journal.tell([StorageFailed(failed.reason) if isinstance(error, StorageError) else failed])
+        return 1
+    journal.tell([ProcessStopped(clock.now_ms() - began_ms)])
+    return 0
+
+
+def _live(settings: WorkerSettings, host: Host, link: Link, clock: Clock, stop: StopSignal, journal: Journal) -> None:
     link.register(clock.now_ms())
-    _serve(host, link, clock, stop, Path(settings.data_dir))
-    _leave(host, link, clock)
+    _serve(host, link, clock, stop, Path(settings.data_dir), journal)
+    journal.tell([ProcessStopping()])
+    _leave(host, link, clock, journal)
     link.close()
     host.close()
 
 
-def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal, data_dir: Path) -> None:
+def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal, data_dir: Path, journal: Journal) -> None:
     poller = zmq.Poller()
     poller.register(link.socket, zmq.POLLIN)
     for descriptor in stop.descriptors:
@@ -106,31 +134,32 @@ def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal, data_dir: Pat
         if now_ms >= look_again_ms:
             look_again_ms = now_ms + LOOK_MS
             host.measured(shutil.disk_usage(data_dir).free, time.process_time_ns() // 1_000_000)
-            for line in host.notices():
-                print(line, file=sys.stderr, flush=True)
         due = host.next_due(now_ms)
         for source, _ in poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)):
             if isinstance(source, int):
                 stop.read(source)
-        _turn(host, link, clock.now_ms())
+        _turn(host, link, clock.now_ms(), journal)
 
 
-def _turn(host: Host, link: Link, now_ms: int) -> None:
+def _turn(host: Host, link: Link, now_ms: int, journal: Journal) -> None:
     started_ns = time.perf_counter_ns()
     for frame in link.receive(now_ms):
         host.accept(frame, now_ms)
     link.send(host.turn(now_ms))
     link.pulse(now_ms)
+    if host.notes:
+        notes, host.notes = host.notes, []
+        journal.tell(notes)
     host.turn_ns.observe(time.perf_counter_ns() - started_ns)
 
 
-def _leave(host: Host, link: Link, clock: Clock) -> None:
+def _leave(host: Host, link: Link, clock: Clock, journal: Journal) -> None:
     """Answer all that the router had sent when it learnt that this worker leaves."""
     link.leave()
     give_up_ms = clock.now_ms() + LEAVE_MS
     while not link.left and clock.now_ms() < give_up_ms:
         link.socket.poll(LEAVE_MS)
-        _turn(host, link, clock.now_ms())
+        _turn(host, link, clock.now_ms(), journal)
 
 
 def _spare_the_collector() -> None:

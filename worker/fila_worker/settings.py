@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from fila_proto_zmq.events import LogSettings
 from fila_worker.core.settings import ShardSettings
 
 
@@ -17,3 +18,4 @@ class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     shards_total: int
     durability: Literal["os", "fsync"] = "os"
     shard: ShardSettings = ShardSettings()
+    log: LogSettings = LogSettings()

@@ -34,6 +34,7 @@ from fila_proto_zmq.commands.consuming import (
     Subscribe,
     Unsubscribe,
 )
+from fila_proto_zmq.commands.describing import ConsumerView, DescribeQueue, HookState, QueueDescription
 from fila_proto_zmq.commands.explaining import Explain, Explained, Reason
 from fila_proto_zmq.commands.metrics import (
     OTHER_KEYS,
@@ -96,7 +97,7 @@ from fila_proto_zmq.commands.workers import (
 
 COMMANDS: tuple[type[Command], ...] = (
     Hello, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, UpdateQueue, PurgeQueue, Pause, Browse, Cancel, Explain, Enqueue,
-    Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Redrive, OpenView, BrowseView,
+    DescribeQueue, Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Redrive, OpenView, BrowseView,
     Reserve, FetchReserved, RenewReservation, EndReservation, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig,
     Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, TransferMessages, MessagesTransferred, Appoint, Appointed,
 )  # fmt: skip
@@ -121,9 +122,11 @@ __all__ = [
     "Command",
     "ConfigChange",
     "ConfigValues",
+    "ConsumerView",
     "CreateQueue",
     "DeleteQueue",
     "Delivered",
+    "DescribeQueue",
     "Done",
     "EndReservation",
     "Enqueue",
@@ -146,6 +149,7 @@ __all__ = [
     "Hello",
     "Histogram",
     "HookMetrics",
+    "HookState",
     "IntColumn",
     "KeyMetrics",
     "KeyStats",
@@ -164,6 +168,7 @@ __all__ = [
     "PurgeQueue",
     "Purged",
     "PutConfig",
+    "QueueDescription",
     "QueueInfo",
     "QueueList",
     "QueueMetrics",

@@ -74,6 +74,8 @@ class Redriven(Reply):
 
     count: int
     remaining: int
+    looked_at: int = 0
+    """How many of the ``ids`` were dealt with, from the first one: ask again with the others."""
 
 
 class Redrive(Command):
@@ -83,3 +85,5 @@ class Redrive(Command):
     reply: ClassVar[type[Reply]] = Redriven
     count: int
     fairness_key: str | None = None
+    ids: list[tuple[int, int]] | None = None
+    """Only these, each as ``(high, low)``; those that are not pending there are passed over. Then ``count`` is 0 and no key is named."""

@@ -70,6 +70,8 @@ class QueueMetrics(Struct):
     dwell_ms: Histogram | None = None
     """From the enqueue to the first delivery; None: nothing was delivered."""
     hooks: HookMetrics | None = None
+    settle_ms: Histogram | None = None
+    """From the lease to the ack; None: nothing was acked."""
 
 
 class ThrottleMetrics(Struct):
@@ -135,6 +137,8 @@ class RouterMetrics(Struct):
     """Requests that the router refused itself, by the error's code."""
     in_flight: dict[str, int]
     in_flight_bytes: dict[str, int]
+    rss_bytes: int = 0
+    cpu_ms: int = 0
 
 
 class Metrics(Reply):

@@ -9,6 +9,7 @@ from typing import Final
 from fila_proto_zmq.codec import encode_reply
 from fila_proto_zmq.commands import Done, Park, Pulse, Register, Registered
 from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused, WorkerReturned
 from fila_router.core.answers import interrupted
 from fila_router.core.fan_in import FanIns
 from fila_router.core.outbox import Outbox
@@ -49,7 +50,7 @@ class Membership:
         try:
             superseded = self._table.register(identity, offer, now_ms)
         except FilaError as error:
-            self._outbox.notices.append(f"refused worker {identity!r}: {error}")
+            self._outbox.notes.append(WorkerRefused(identity.decode(errors="replace"), error.code, str(error)))
             raise
         for worker, shards in superseded:
             self._abandon(worker, shards)
@@ -60,10 +61,14 @@ class Membership:
         self.park(worker, offer.parks, now_ms)
         self.started |= any(shard == OWNER for shard, _ in offer.shards)
         self.rendezvous.settle()
+        self._outbox.notes.append(WorkerJoined(worker.name, worker.pid, worker.version, self._table.shards_of(worker)))
         return Registered(self.rendezvous.version, config, self._parks.unknown_to(offer.parks, now_ms))
 
-    def heard(self, worker: Worker, now_ms: int) -> None:
-        """Note a frame of a worker. If it was lost it is back, and is brought up to date before anything else."""
+    def heard(self, worker: Worker, now_ms: int, *, registers: bool = False) -> None:
+        """Note a frame of a worker. If it was lost it is back, and is brought up to date before anything else.
+
+        ``registers``: the frame is a registration, by its next life perhaps; then that is the news.
+        """
         was_routable = worker.routable
         worker.seen(now_ms)
         if worker.routable and not was_routable:
@@ -71,7 +76,10 @@ class Membership:
             parks = self._parks.unknown_to({}, now_ms)
             if parks:
                 self._outbox.tell([worker.identity], Park(parks))
-            self._bank.resume(self._table.shards_of(worker), now_ms)
+            shards = self._table.shards_of(worker)
+            self._bank.resume(shards, now_ms)
+            if not registers:
+                self._outbox.notes.append(WorkerReturned(worker.name, worker.pid, shards))
 
     def park(self, source: Worker, parks: dict[str, int], now_ms: int) -> None:
         """Tell the others what one worker knows of parked throttle keys."""
@@ -85,7 +93,9 @@ class Membership:
     def leave(self, worker: Worker, now_ms: int) -> None:
         """Give a worker nothing new; it answers what it has."""
         worker.leave()
-        self._bank.suspend(self._table.shards_of(worker), now_ms)
+        shards = self._table.shards_of(worker)
+        self._bank.suspend(shards, now_ms)
+        self._outbox.notes.append(WorkerLeft(worker.name, worker.pid, shards))
         self.rendezvous.settle()
 
     def lose(self, worker: Worker, why: str, now_ms: int) -> None:
@@ -93,9 +103,7 @@ class Membership:
         shards = self._table.shards_of(worker)
         if worker.routable:
             worker.routable = False
-            self._outbox.notices.append(
-                f"lost {worker.name} (pid {worker.pid}): {why}; until it is back, shards {shards} are down"
-            )
+            self._outbox.notes.append(WorkerLost(worker.name, worker.pid, shards, why))
         self._bank.suspend(shards, now_ms)
         self._abandon(worker, frozenset(shards))
         self.rendezvous.settle()

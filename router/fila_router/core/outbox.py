@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import Command, Reply
 from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import pack_header
 from fila_router.core.answers import error_frame, reply_frame
 from fila_router.core.tally import Tally
@@ -14,18 +15,18 @@ Frame: TypeAlias = list[Any]
 
 
 class Outbox:
-    """Frames for both sides, in order. ``notices`` are lines for the operator."""
+    """Frames for both sides, in order. ``notes``: what happened, for the operator."""
 
     def __init__(self, tally: Tally | None = None) -> None:
         self._tally = tally or Tally()
         self.to_clients: list[Frame] = []
         self.to_workers: list[Frame] = []
-        self.notices: list[str] = []
+        self.notes: list[Event] = []
 
-    def take(self) -> tuple[list[Frame], list[Frame], list[str]]:
+    def take(self) -> tuple[list[Frame], list[Frame], list[Event]]:
         """All that there is: for workers, for clients, for the operator."""
-        taken = self.to_workers, self.to_clients, self.notices
-        self.to_workers, self.to_clients, self.notices = [], [], []
+        taken = self.to_workers, self.to_clients, self.notes
+        self.to_workers, self.to_clients, self.notes = [], [], []
         return taken
 
     def answer(self, client: bytes, header: bytes, key: bytes, reply: Reply) -> None:
@@ -34,7 +35,7 @@ class Outbox:
 
     def refuse(self, client: bytes, header: bytes, key: bytes, error: FilaError) -> None:
         """Answer the request of ``header`` with an error."""
-        self._tally.refuse(error.code)
+        self._tally.refuse(error.code, client)
         self.to_clients.append(error_frame(client, header, key, error))
 
     def tell(self, workers: list[bytes], command: Command, request: int = 0) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 from fila_proto_zmq.codec import decode_body, encode_error
 from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
+from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
 from fila_proto_zmq.runtime_config import bucket_limit, buckets_of
 from fila_router.core.answers import error_in, interrupted, too_busy
@@ -98,7 +99,7 @@ class Rendezvous:
         if header.flags & ERROR:
             worker.config_told = -1  # so it gets the whole next time
             error = error_in(body)
-            self._outbox.notices.append(f"{worker.name} did not take version {header.request} of the runtime config: {error}")
+            self._outbox.notes.append(ConfigNotTaken(worker.name, header.request, error.code))
             self._refuse([number for number, change in self._open.items() if change.made], error)
         else:
             worker.config_has = max(worker.config_has, min(header.request, worker.config_told))

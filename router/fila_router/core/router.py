@@ -34,12 +34,14 @@ from fila_proto_zmq.commands import (
     Welcome,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError
+from fila_proto_zmq.events import ClientConnected
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
 from fila_router.core.answers import no_common_version, overloaded, unavailable
 from fila_router.core.fan_in import FanIns
 from fila_router.core.joining import Measurements, QueueLists
 from fila_router.core.membership import Membership
 from fila_router.core.outbox import Outbox
+from fila_router.core.refusals import Refusals
 from fila_router.core.relay import RELAYED, addressee
 from fila_router.core.routing import RoutingTable
 from fila_router.core.tally import Tally
@@ -69,6 +71,7 @@ class Router:
 
     def __init__(self, shards_total: int, consumer_timeout_ms: int, max_payload_bytes: int, version: str) -> None:
         self._tally = Tally()
+        self._refusals = Refusals(self._tally)
         self.outbox = Outbox(self._tally)
         self._consumer_timeout_ms = consumer_timeout_ms
         self._max_payload_bytes = max_payload_bytes
@@ -122,12 +125,14 @@ class Router:
             shard, worker = self._keeper_of_config()
             return _forward(worker, client, header, key, shard, len(body), now_ms)
         else:
-            self.outbox.answer(client, header, key, self._own_reply(command))
+            self.outbox.answer(client, header, key, self._own_reply(client, command))
         return None
 
-    def _own_reply(self, command: Command) -> Reply:
+    def _own_reply(self, client: bytes, command: Command) -> Reply:
         if isinstance(command, Hello):
-            return self._welcome(command)
+            welcome = self._welcome(command)
+            self.outbox.notes.append(ClientConnected(client.hex()))
+            return welcome
         return self._status()
 
     def _status(self) -> ClusterStatus:
@@ -188,7 +193,7 @@ class Router:
         if worker.routable:
             worker.seen_ms = now_ms
         else:
-            self._members.heard(worker, now_ms)
+            self._members.heard(worker, now_ms, registers=header[3] == Register.opcode)
         if not client:
             self._heed(worker, header, body, now_ms)
             return False
@@ -272,6 +277,10 @@ class Router:
             raise InvalidFrameError(f"opcode {command.opcode} is not for the router of this worker")
         return Done()
 
+    def measured(self, rss_bytes: int, cpu_ms: int) -> None:
+        """So much memory is resident, and so much time was computed so far."""
+        self._tally.rss_bytes, self._tally.cpu_ms = rss_bytes, cpu_ms
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> int | None:
@@ -292,6 +301,7 @@ class Router:
         self._tally.started_ms = self._tally.started_ms or now_ms
         self._members.tick(now_ms)
         self.outbox.to_clients += self._fan_ins.give_up(now_ms)
+        self.outbox.notes += self._refusals.news(now_ms)
         if now_ms - self._swept_ms >= SWEEP_MS:
             self._swept_ms = now_ms
             self._bank.sweep(now_ms)

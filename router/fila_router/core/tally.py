@@ -1,4 +1,4 @@
-"""What a router counts of itself: integers only, read by whoever asks for metrics."""
+"""What a router counts of itself, and what was measured of it: integers only, read by whoever asks for metrics."""
 
 from collections.abc import Iterable
 
@@ -9,16 +9,30 @@ from fila_router.core.worker import Worker
 class Tally:
     """Frames by where they came from and went to, and refusals."""
 
-    __slots__ = ("from_clients", "from_workers", "refused", "started_ms", "to_clients", "to_workers")
+    __slots__ = (
+        "cpu_ms",
+        "from_clients",
+        "from_workers",
+        "refused",
+        "refused_last",
+        "rss_bytes",
+        "started_ms",
+        "to_clients",
+        "to_workers",
+    )
 
     def __init__(self) -> None:
         self.started_ms = 0
+        self.rss_bytes = self.cpu_ms = 0
         self.from_clients = self.to_clients = self.from_workers = self.to_workers = 0
         self.refused: dict[str, int] = {}
         """Requests that were answered with an error here, by its code."""
+        self.refused_last: dict[str, bytes] = {}
+        """Who was the last of them."""
 
-    def refuse(self, code: str) -> None:
+    def refuse(self, code: str, client: bytes) -> None:
         """A request was refused."""
+        self.refused_last[code] = client
         self.refused[code] = self.refused.get(code, 0) + 1
 
     def metrics(self, workers: Iterable[Worker]) -> RouterMetrics:
@@ -27,5 +41,5 @@ class Tally:
         open_bytes = {worker.name: worker.in_flight.bytes for worker in workers}
         return RouterMetrics(
             self.started_ms, self.from_clients, self.to_clients, self.from_workers, self.to_workers, dict(self.refused),
-            open_requests, open_bytes,
+            open_requests, open_bytes, self.rss_bytes, self.cpu_ms,
         )  # fmt: skip

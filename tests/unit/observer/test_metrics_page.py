@@ -32,6 +32,7 @@ def test_names_are_as_both_worlds_want_them():
         assert re.fullmatch(r"fila[a-z_]+", metric.prometheus_name)
         assert metric.prometheus_name.endswith("_total") == (metric.kind == COUNTER)
         assert metric.meaning.endswith(".")
+        assert not {"\n", "\\"} & set(metric.meaning)
 
 
 def test_the_names_that_were_promised_are_there():

@@ -45,6 +45,7 @@ def test_the_cluster_s_numbers():
         3,
         4,
     ]
+    assert (told["fila_router_rss_bytes",], told["fila_router_cpu_seconds_total",]) == (555, 2.5)
     assert told["fila_router_refused_total", "OVERLOADED"] == 5
     assert (told["fila_router_in_flight", "worker-0"], told["fila_router_in_flight_bytes", "worker-0"]) == (6, 600)
     assert told["fila_shard_refused_total", "LEASE_EXPIRED", "0"] == 9
@@ -76,13 +77,15 @@ def test_histograms_are_cumulative_in_the_metric_s_unit():
     assert buckets == [1, 3, 7]
     assert told["fila_messages_dwell_seconds_count", "orders"] == 7
     assert told["fila_messages_dwell_seconds_sum", "orders"] == 9
+    assert told["fila_messages_settle_seconds_bucket", "0.01", "orders"] == 3
+    assert told["fila_messages_settle_seconds_sum", "orders"] == 0.5
     assert told["fila_lua_execution_duration_us_bucket", "5.0", "orders"] == 8
     assert told["fila_worker_turn_duration_seconds_bucket", "5e-05", "worker-0"] == 5
 
 
 def test_a_queue_where_nothing_happened_has_no_histogram_and_no_hooks():
-    told = read(cluster(queue(dwell_ms=None, hooks=None, keys=[], known_keys=0, other_delivered=0)))
-    assert not [name for name, *_ in told if "dwell" in name or "lua" in name or "fila_key" in name]
+    told = read(cluster(queue(dwell_ms=None, settle_ms=None, hooks=None, keys=[], known_keys=0, other_delivered=0)))
+    assert not [name for name, *_ in told if "dwell" in name or "settle" in name or "lua" in name or "fila_key" in name]
 
 
 def test_labels_may_be_any_text():

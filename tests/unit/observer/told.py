@@ -23,7 +23,7 @@ def queue(name: str = "orders", **changes: object) -> QueueMetrics:
     told = QueueMetrics(
         QueueInfo(name, 3, 2, 1, 4, True, False, 0), 1500, 10, 7, 4, 1, 2, 3, 5, {"OVERLOADED": 6}, 20, 4, 90, 80,
         [KeyMetrics("acme", 2, 3, 6, 0.5)], 1, Histogram([10, 1000], [1, 2, 4], 9000),
-        HookMetrics(8, 1, 2, True, Histogram([1000, 5000], [8, 0, 0], 4000)),
+        HookMetrics(8, 1, 2, True, Histogram([1000, 5000], [8, 0, 0], 4000)), Histogram([10, 1000], [3, 1, 0], 500),
     )  # fmt: skip
     for field, value in changes.items():
         setattr(told, field, value)
@@ -42,5 +42,5 @@ def cluster(*queues: QueueMetrics) -> Metrics:
     status = ClusterStatus(
         "1.2.3", 2, [WorkerStatus("worker-0", 42, "up", [0], 777, 3), WorkerStatus("worker-1", 43, "down", [1], 888, 4)]
     )
-    router = RouterMetrics(STARTED_MS, 1, 2, 3, 4, {"OVERLOADED": 5}, {"worker-0": 6}, {"worker-0": 600})
+    router = RouterMetrics(STARTED_MS, 1, 2, 3, 4, {"OVERLOADED": 5}, {"worker-0": 6}, {"worker-0": 600}, 555, 2500)
     return Metrics([worker], status, router)

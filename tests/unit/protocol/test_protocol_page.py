@@ -8,6 +8,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 import pytest
 
+from fila_cluster.client.redriving import IDS_MAX
 from fila_proto_zmq import commands, limits
 from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.commands import (
@@ -43,9 +44,10 @@ from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extension, Record, pack_record
 from fila_router.core.in_flight import BYTES_MAX, CALLS_MAX
 from fila_router.core.membership import START_MS_MAX
-from fila_worker.core.dead_letters import REDRIVE_MAX
+from fila_worker.core.describing import CONSUMERS_SHOWN_MAX
 from fila_worker.core.frozen import EXAMINED_MAX, KEYS_MAX
 from fila_worker.core.leases import FINISHED_MAX
+from fila_worker.core.redriving import REDRIVE_MAX
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.throttling import REPEAT_MS
 from fila_worker.core.views import AT_REST_MS, NEEDED_MS, VIEWS_MAX
@@ -76,7 +78,7 @@ def kind_of(annotation: Any) -> str:
         return "Fences"
     if get_origin(annotation) in (Union, types.UnionType):
         inner = kind_of(get_args(annotation)[0])
-        return inner if inner == "[" else inner + "?"
+        return inner if inner.endswith("[") else inner + "?"
     if get_origin(annotation) is tuple:
         return "["
     if get_origin(annotation) is list:
@@ -116,7 +118,7 @@ def replies() -> set[type[Struct]]:
         commands.MessageView, commands.Reason, commands.ViewedQueue, commands.WorkerStatus, commands.TokenWant, commands.Grant,
         commands.Transfer, commands.Histogram, commands.KeyMetrics, commands.HookMetrics, commands.QueueMetrics,
         commands.ThrottleMetrics, commands.StoreMetrics, commands.ShardMetrics, commands.WorkerMetrics,
-        commands.RouterMetrics, Fault,
+        commands.RouterMetrics, commands.ConsumerView, commands.HookState, Fault,
     }  # fmt: skip
     return {command.reply for command in COMMANDS} | nested
 
@@ -194,6 +196,9 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
     assert f"A shard has at most {VIEWS_MAX}:" in flowing
     assert (NEEDED_MS, AT_REST_MS) == (60_000, 5_000)  # "after a minute without use", "after 5 s"
     assert EXAMINED_MAX == KEYS_MAX
+    assert f"up to {CONSUMERS_SHOWN_MAX} of those who read it" in flowing
+    assert f"With `ids`, at most {REDRIVE_MAX:,}" in flowing
+    assert IDS_MAX == REDRIVE_MAX
     assert f"looks at no more than {EXAMINED_MAX:,} messages and keys" in flowing
     assert f"Split batches at {limits.FRAME_BYTES_MAX // 2**20} MiB" in flowing
 

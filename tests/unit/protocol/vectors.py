@@ -14,9 +14,11 @@ from fila_proto_zmq.commands import (
     ClusterStatus,
     ConfigChange,
     ConfigValues,
+    ConsumerView,
     CreateQueue,
     DeleteQueue,
     Delivered,
+    DescribeQueue,
     Done,
     EndReservation,
     Enqueue,
@@ -38,6 +40,7 @@ from fila_proto_zmq.commands import (
     Hello,
     Histogram,
     HookMetrics,
+    HookState,
     KeyMetrics,
     KeyStats,
     LeaseBatch,
@@ -54,6 +57,7 @@ from fila_proto_zmq.commands import (
     Purged,
     PurgeQueue,
     PutConfig,
+    QueueDescription,
     QueueInfo,
     QueueList,
     QueueMetrics,
@@ -116,7 +120,7 @@ VIEW = MessageView("leased", "acme", 2, ["api"], 0, 5, 9, "0102", b"\1")
 TIMES = Histogram([10, 100], [1, 0, 2], 1234)
 QUEUE_METRICS = QueueMetrics(
     ORDERS, 1500, 10, 7, 4, 1, 1, 1, 2, {"OVERLOADED": 2}, 5, 4, 9, 8, [KeyMetrics("acme", 2, 3, 7, 0.5)], 1, TIMES,
-    HookMetrics(4, 1, 2, True, TIMES),
+    HookMetrics(4, 1, 2, True, TIMES), TIMES,
 )  # fmt: skip
 SHARD_METRICS = ShardMetrics(
     3, [QUEUE_METRICS], 0, [ThrottleMetrics("api", 10.5, 20.0, -1.0, 6, 7)], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
@@ -125,7 +129,7 @@ SHARD_METRICS = ShardMetrics(
 PLAIN_TIMES = [[10, 100], [1, 0, 2], 1234]
 PLAIN_QUEUE_METRICS = [
     ["orders", 3, 2, 1, 1, False, False, 3], 1500, 10, 7, 4, 1, 1, 1, 2, {"OVERLOADED": 2}, 5, 4, 9, 8,
-    [["acme", 2, 3, 7, 0.5]], 1, PLAIN_TIMES, [4, 1, 2, True, PLAIN_TIMES],
+    [["acme", 2, 3, 7, 0.5]], 1, PLAIN_TIMES, [4, 1, 2, True, PLAIN_TIMES], PLAIN_TIMES,
 ]  # fmt: skip
 PLAIN_SHARD_METRICS = [
     3, [PLAIN_QUEUE_METRICS], 0, [["api", 10.5, 20.0, -1.0, 6, 7]], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
@@ -198,6 +202,33 @@ BODIES = [
         (
             "9b98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c29194a36170"
             "69cb4025000000000000cb4034000000000000cbbff0000000000000"
+        ),
+    ),
+    Body(DescribeQueue(), [], "90"),
+    Body(
+        QueueDescription(
+            ORDERS,
+            QueueOptions(max_attempts=3),
+            1_730_000_000_000,
+            4096,
+            False,
+            [ConsumerView("0102", "push", 100, 98, 2, 1_730_000_000_500, 1_730_000_030_000)],
+            7,
+            HookState(4, 2, 1, 2, 3, 1_730_000_010_000, "boom"),
+        ),
+        [
+            ["orders", 3, 2, 1, 1, False, False, 3],
+            [None, 3, *[None] * 9],
+            1_730_000_000_000,
+            4096,
+            False,
+            [["0102", "push", 100, 98, 2, 1_730_000_000_500, 1_730_000_030_000]],
+            7,
+            [4, 2, 1, 2, 3, 1_730_000_010_000, "boom"],
+        ],
+        (
+            "9898a66f726465727303020101c2c2039bc003c0c0c0c0c0c0c0c0c0cf00000192cc091400cd1000c29197a430313032a47075736864"
+            "6202cf00000192cc0915f4cf00000192cc09893007970402010203cf00000192cc093b10a4626f6f6d"
         ),
     ),
     Body(ListQueues("or", True), ["or", True], "92a26f72c3"),
@@ -287,8 +318,13 @@ BODIES = [
     ),
     Body(Extend([(LEASE, [0])], 45_000), [[[LEASE, [0]]], 45_000], "929192cf00000001000000019100cdafc8"),
     Body(Extended(1_730_000_045_000), [1_730_000_045_000, []], "92cf00000192cc09c3c890"),
-    Body(Redrive(0, "acme"), [0, "acme"], "9200a461636d65"),
-    Body(Redriven(2, 1), [2, 1], "920201"),
+    Body(Redrive(0, "acme"), [0, "acme", None], "9300a461636d65c0"),
+    Body(
+        Redrive(0, None, [(0x0192_CC09_1400_7003, 2**63 + 5)]),
+        [0, None, [[0x0192_CC09_1400_7003, 2**63 + 5]]],
+        "9300c09192cf0192cc0914007003cf8000000000000005",
+    ),
+    Body(Redriven(2, 1, 3), [2, 1, 3], "93020103"),
     Body(Reserve("q/7", 2, 500, 60_000, 1_000), ["q/7", 2, 500, 60_000, 1_000], "95a3712f3702cd01f4cdea60cd03e8"),
     Body(
         Reserved([(0, 500), (2, 7)], 1_730_000_060_000),
@@ -324,20 +360,20 @@ BODIES = [
         Metrics(
             [WorkerMetrics("worker-0", 5, 6, TIMES, [SHARD_METRICS])],
             ClusterStatus("0.1.0", 1, [WorkerStatus("worker-0", 42, "up", [3], 7, 1)]),
-            RouterMetrics(1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}),
+            RouterMetrics(1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8),
         ),
         [
             [["worker-0", 5, 6, [[10, 100], [1, 0, 2], 1234], [PLAIN_SHARD_METRICS]]],
             ["0.1.0", 1, [["worker-0", 42, "up", [3], 7, 1]]],
-            [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}],
+            [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8],
         ],
         (
-            "939195a8776f726b65722d30050693920a6493010002cd04d291990391dc001298a66f726465727303020101c2c203cd05dc0a07"
+            "939195a8776f726b65722d30050693920a6493010002cd04d291990391dc001398a66f726465727303020101c2c203cd05dc0a07"
             "040101010281aa4f5645524c4f4144454402050409089195a461636d65020307cb3fe00000000000000193920a6493010002cd04"
-            "d295040102c393920a6493010002cd04d2009196a3617069cb4025000000000000cb4034000000000000cbbff000000000000006"
-            "07060781ad4c454153455f4558504952454401cd10009693920a6493010002cd04d293920a6493010002cd04d2010203c293a530"
-            "2e312e30019196a8776f726b65722d302aa275709103070198010203040581aa4f5645524c4f414445440181a8776f726b65722d"
-            "300281a8776f726b65722d30cd0384"
+            "d295040102c393920a6493010002cd04d293920a6493010002cd04d2009196a3617069cb4025000000000000cb40340000000000"
+            "00cbbff00000000000000607060781ad4c454153455f4558504952454401cd10009693920a6493010002cd04d293920a64930100"
+            "02cd04d2010203c293a5302e312e30019196a8776f726b65722d302aa27570910307019a010203040581aa4f5645524c4f414445"
+            "440181a8776f726b65722d300281a8776f726b65722d30cd03840708"
         ),
     ),
     Body(SetConfig("throttle.api", "10,20"), ["throttle.api", "10,20"], "92ac7468726f74746c652e617069a531302c3230"),

@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 from fila_proto_zmq.codec import decode_body, decode_command, encode_body, encode_error, encode_reply, from_fault
 from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Enqueue, Fault, Leave, Pulse, Register, Reply
 from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_router.core.membership import START_MS_MAX
 from fila_router.core.router import Router
 
 CLIENT = b"\1client"
+PID = 42
 QUEUE = b"orders"
 KNOCK = pack_header(Pulse.opcode, 0, REPLY)
 
@@ -86,6 +88,10 @@ class Desk:
             if not unpack_header(header).flags
         ]
 
+    def notes(self, kind: type[Event] = Event) -> list[Event]:
+        """What the router noted for the operator, of one kind only if that is wanted."""
+        return [note for note in self.router.outbox.notes if isinstance(note, kind)]
+
     def confirm(self, worker: str, command: Command, request: int, reply: Reply | FilaError | None = None) -> None:
         """A worker's answer to a question of the router's own."""
         if isinstance(reply, FilaError):
@@ -98,7 +104,7 @@ class Desk:
         self, worker: str = "worker-0", *, epoch: int = 1, shards: tuple[int, ...] = (0,), **known: Any
     ) -> Reply | FilaError:
         """``known``: what it brings of config and parks."""
-        return self.say(worker, Register(worker, 42, "9.9", [(shard, epoch) for shard in shards], **known))
+        return self.say(worker, Register(worker, PID, "9.9", [(shard, epoch) for shard in shards], **known))
 
     def unreachable(self, worker: str) -> None:
         self.router.unreachable(worker.encode(), self.now_ms)

@@ -151,6 +151,13 @@ def test_refusals_are_counted_by_code(desk: Desk):
     assert router_metrics(desk).refused == {"SHARD_UNAVAILABLE": 2, "INVALID_FRAME": 1}
 
 
+def test_it_tells_what_was_measured_of_it_last(desk: Desk):
+    desk.router.measured(rss_bytes=10, cpu_ms=20)
+    desk.router.measured(rss_bytes=5, cpu_ms=30)
+    metrics = router_metrics(desk)
+    assert (metrics.rss_bytes, metrics.cpu_ms) == (5, 30)
+
+
 def test_it_says_since_when_it_counts():
     desk = Desk(started=False)
     desk.now_ms = 500

@@ -24,6 +24,7 @@ from fila_proto_zmq.errors import (
     ShardUnavailableError,
     StorageError,
 )
+from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_router.core import rendezvous
 from fila_router.core.membership import START_MS_MAX
@@ -190,7 +191,7 @@ def test_a_worker_that_cannot_take_a_change_is_told_to_client_and_operator_and_g
     desk.confirm("worker-1", PutConfig(1, {}), 1, StorageError("disk full"))
     error = desk.error()
     assert isinstance(error, StorageError)
-    assert desk.router.outbox.notices == ["worker-1 did not take version 1 of the runtime config: disk full"]
+    assert desk.router.outbox.notes[-1] == ConfigNotTaken("worker-1", 1, "STORAGE")
     told = dict(change(desk, 2, b="2"))
     assert told["worker-0"] == PutConfig(2, {"b": "2"})
     assert told["worker-1"] == PutConfig(2, {"a": "1", "b": "2"}, whole=True)

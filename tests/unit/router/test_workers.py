@@ -4,8 +4,9 @@ import pytest
 
 from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, ListQueues, Registered
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
+from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused
 from fila_proto_zmq.frames import REPLY, pack_header
-from tests.unit.router.desk import CLIENT, QUEUE, Desk
+from tests.unit.router.desk import CLIENT, PID, QUEUE, Desk
 
 
 def states(desk: Desk) -> dict[str, str]:
@@ -40,7 +41,9 @@ def test_a_refused_registration_is_told_to_both_sides():
     desk = Desk()
     desk.register(epoch=2)
     assert isinstance(desk.register("ghost", epoch=1), InvalidArgumentError)
-    assert "epoch 1 is outdated" in desk.router.outbox.notices[-1]
+    (refused,) = desk.notes(WorkerRefused)
+    assert (refused.worker, refused.error) == ("ghost", "INVALID_ARGUMENT")
+    assert "epoch 1 is outdated" in refused.reason
     assert desk.enqueue() == b"worker-0"
 
 
@@ -49,7 +52,7 @@ def test_a_worker_that_pulses_stays():
     desk.register()
     desk.pass_ms(60_000, "worker-0")
     assert states(desk) == {"worker-0": "up"}
-    assert desk.router.outbox.notices == []
+    assert desk.notes() == [WorkerJoined("worker-0", PID, "9.9", [0])]
 
 
 def test_any_frame_is_a_sign_of_life():
@@ -70,7 +73,7 @@ def test_silence_loses_a_worker_and_answers_for_it():
     desk.pass_ms(500)
     assert_interrupted(desk, 1)
     assert states(desk) == {"worker-0": "down"}
-    assert "silent for 3.2 s" in desk.router.outbox.notices[0]
+    assert desk.notes(WorkerLost) == [WorkerLost("worker-0", PID, [0], "silent for 3.2 s")]
     assert desk.enqueue() is None
     assert desk.error().details["refused"] is True
 
@@ -199,7 +202,8 @@ def test_what_a_leaving_worker_leaves_behind_is_answered_for_it():
     desk.leave()
     desk.pass_ms(3500)
     assert_interrupted(desk, 1)
-    assert desk.router.outbox.notices == []  # it went as it should
+    assert desk.notes(WorkerLost) == []  # it went as it should
+    assert desk.notes(WorkerLeft) == [WorkerLeft("worker-0", PID, [0])]
 
 
 def test_the_last_answer_to_a_worker_that_left_is_no_news():
@@ -208,7 +212,7 @@ def test_the_last_answer_to_a_worker_that_left_is_no_news():
     desk.leave()
     desk.unreachable("worker-0")
     desk.unreachable("stranger")
-    assert desk.router.outbox.notices == []
+    assert desk.notes(WorkerLost) == []
 
 
 @pytest.mark.parametrize("command", [Enqueue([]), ListQueues()])

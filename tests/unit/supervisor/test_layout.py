@@ -11,7 +11,16 @@ from fila_cluster.config.settings import Limits, Lua, Settings, Telemetry
 from fila_cluster.observer.settings import ObserverSettings
 from fila_cluster.supervisor import layout
 from fila_cluster.supervisor.failure import CannotStartError
-from fila_cluster.supervisor.layout import Layout, lay_out, observer_settings, one_line, worker_settings
+from fila_cluster.supervisor.layout import (
+    Layout,
+    lay_out,
+    log_settings,
+    observer_settings,
+    one_line,
+    router_settings,
+    worker_settings,
+)
+from fila_proto_zmq.events import LogSettings
 from fila_worker.core.settings import ShardSettings
 from fila_worker.settings import WorkerSettings
 
@@ -115,3 +124,17 @@ def test_an_observer_knows_whom_to_ask_and_where_to_tell(dashboard: Address | No
         service_name="shop",
         metrics_interval_ms=500,
     )
+
+
+# --- what everybody is told -------------------------------------------------------------------------------------------
+
+
+def test_all_processes_write_the_same_kind_of_log():
+    settings = Settings(telemetry=Telemetry(log_format="console", log_level="debug"))
+    everybody = [
+        router_settings(settings, "tcp://127.0.0.1:5555", "ipc://router", 1),
+        worker_settings(settings, "worker-0", "ipc://router", Path("data"), [0], 1),
+        observer_settings(settings, "tcp://127.0.0.1:5555", None),
+    ]
+    assert [told.log for told in everybody] == [LogSettings("console", "debug")] * 3
+    assert log_settings(Settings()) == LogSettings()

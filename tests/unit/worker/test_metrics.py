@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import (
     OTHER_KEYS,
+    EndReservation,
     Enqueue,
     Enqueued,
     GetMetrics,
@@ -15,6 +16,7 @@ from fila_proto_zmq.commands import (
     Metrics,
     QueueMetrics,
     Redrive,
+    Reserve,
     ShardMetrics,
 )
 from fila_proto_zmq.errors import FilaError, QueueNotFoundError
@@ -130,6 +132,52 @@ def test_a_second_attempt_says_nothing_of_dwell(shard: ShardHarness):
     dwell = metrics_of(shard).dwell_ms
     assert dwell is not None
     assert (sum(dwell.counts), dwell.total) == (1, 0)
+
+
+# --- from the lease to the ack ----------------------------------------------------------------------------------------
+
+
+def settled(shard: ShardHarness) -> dict[int, int]:
+    """How many messages were acked after a time up to a bound, ms."""
+    settle = metrics_of(shard).settle_ms
+    assert settle is not None
+    return {bound: count for bound, count in zip(settle.bounds, settle.counts, strict=False) if count}
+
+
+def test_the_time_until_the_ack_is_observed_for_all_that_are_acked_together(shard: ShardHarness):
+    shard.enqueue(*[b"x"] * 10)
+    first, second = shard.receive(6), shard.receive(4)
+    assert metrics_of(shard).settle_ms is None
+    shard.pass_time(40)
+    shard.ack(first)
+    assert settled(shard) == {50: 6}
+    shard.pass_time(300)
+    shard.ack(second[:1])
+    shard.ack(second[1:] + first)
+    assert settled(shard) == {50: 6, 500: 4}
+    settle = metrics_of(shard).settle_ms
+    assert settle is not None
+    assert settle.total == 6 * 40 + 4 * 340
+
+
+def test_it_counts_from_the_lease_that_was_acked(shard: ShardHarness):
+    shard.enqueue(b"x")
+    held = shard.receive()
+    shard.pass_time(900)
+    shard.nack(held)
+    assert metrics_of(shard).settle_ms is None
+    held = shard.receive()
+    shard.pass_time(5)
+    shard.ack(held)
+    assert settled(shard) == {5: 1}
+
+
+def test_what_is_reserved_counts_when_its_reservation_is_acked(shard: ShardHarness):
+    shard.enqueue(*[b"x"] * 3)
+    shard.ask(Reserve("r", 0, 3, 60_000))
+    shard.pass_time(2000)
+    shard.ask(EndReservation("r"))
+    assert settled(shard) == {2500: 3}
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from fila_proto_zmq.commands import QueueOptions, Redrive, Redriven, UpdateQueue, Verb
+from fila_proto_zmq.commands import Browse, QueueOptions, Redrive, Redriven, UpdateQueue, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError, QueueNotFoundError
+from fila_proto_zmq.ids import format_id, high_half, low_half, parse_id
 from fila_proto_zmq.record import pack_record, unpack_record
-from fila_worker.core import dead_letters
+from fila_worker.core import redriving
 from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision
 from fila_worker.core.settings import ShardSettings
 from tests.support.carrier import name_on
@@ -64,7 +65,7 @@ def test_a_count_bounds_what_goes_back(shard: ShardHarness) -> None:
 
 
 def test_one_command_moves_a_bounded_number(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "REDRIVE_MAX", 4)
+    monkeypatch.setattr(redriving, "REDRIVE_MAX", 4)
     bury(shard, *[b""] * 10)
     assert [shard.redrive() for _ in range(3)] == [Redriven(4, 6), Redriven(4, 2), Redriven(2, 0)]
     assert shard.counts() == (10, 0, 0)
@@ -135,6 +136,124 @@ def orphan(shard: ShardHarness, payload: bytes) -> None:
             batch.put(key, pack_record(record), messages)
             shard.store.commit(batch)
     shard.restart()
+
+
+# --- picked ones ------------------------------------------------------------------------------------------------------
+
+
+def pick(shard: ShardHarness, *ids: str, queue: str = "q.dlq") -> Redriven:
+    reply = shard.ask(Redrive(0, None, [parse_id(each) for each in ids]), queue)
+    assert isinstance(reply, Redriven)
+    return reply
+
+
+def test_picked_ones_go_back_and_the_others_stay(shard: ShardHarness) -> None:
+    a = bury(shard, b"a0", b"a1", b"a2", key="a")
+    b = bury(shard, b"b0", b"b1", key="b", priority=3)
+    assert pick(shard, b[1], a[1], a[0]) == Redriven(3, 2, 3)
+    assert sorted(each.payload for each in shard.receive(9)) == [b"a0", b"a1", b"b1"]
+    assert sorted(each.payload for each in shard.receive(9, "q.dlq")) == [b"a2", b"b0"]
+
+
+def test_a_picked_one_begins_anew_in_its_old_place(shard: ShardHarness) -> None:
+    ids = bury(shard, b"0", b"1", b"2")
+    shard.enqueue(b"new")
+    pick(shard, ids[1])
+    assert [(each.payload, each.attempts, each.error) for each in shard.receive(9)] == [(b"1", 0, ""), (b"new", 0, "")]
+
+
+def test_what_is_unknown_leased_delayed_or_gone_is_passed_over(shard: ShardHarness) -> None:
+    (leased,) = bury(shard, b"leased")
+    shard.receive(1, "q.dlq")
+    (delayed,) = bury(shard, b"delayed")
+    shard.settle(Verb.RETRY, shard.receive(1, "q.dlq"), "q.dlq", after_ms=60_000)
+    (acked,) = bury(shard, b"acked")
+    shard.ack(shard.receive(1, "q.dlq"), "q.dlq")
+    (pending,) = bury(shard, b"pending", key="z")
+    (elsewhere,) = shard.enqueue(b"in another queue")
+    unknown = format_id(high_half(shard.now_ms, shard.index), low_half(2**40))
+    ids = [unknown, leased, delayed, acked, elsewhere, pending]
+    assert pick(shard, *ids) == Redriven(1, 0, 6)
+    assert pick(shard, *ids) == Redriven(0, 0, 6)
+    assert sorted(each.payload for each in shard.receive(9)) == [b"in another queue", b"pending"]
+
+
+def test_a_message_that_is_picked_twice_goes_once(shard: ShardHarness) -> None:
+    ids = bury(shard, b"0", b"1")
+    assert pick(shard, ids[0], ids[0]) == Redriven(1, 1, 2)
+
+
+def test_no_number_is_too_strange_to_be_picked(shard: ShardHarness) -> None:
+    bury(shard, b"0")
+    strange = [(-1, 0), (2**64 - 1, 2**64 - 1), (0, -(2**63))]
+    assert shard.ask(Redrive(0, None, strange), "q.dlq") == Redriven(0, 1, 3)
+    assert shard.ask(Redrive(0, None, []), "q.dlq") == Redriven(0, 1, 0)
+
+
+@pytest.mark.parametrize("browsed", [False, True])
+@pytest.mark.parametrize("buffer_bytes", [1, 200, 2**20])
+def test_picked_ones_are_found_wherever_they_lie(buffer_bytes: int, browsed: bool) -> None:
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=buffer_bytes))
+    shard.create()
+    ids = bury(shard, *[b"%d" % number for number in range(60)])
+    if browsed:
+        shard.ask(Browse(100), "q.dlq")
+    picked = ids[5:50:3]
+    assert pick(shard, *reversed(picked)) == Redriven(len(picked), 60 - len(picked), len(picked))
+    assert [each.id for each in shard.receive(60)] == picked
+    shard.restart()
+    assert [each.id for each in shard.receive(60, "q.dlq")] == [each for each in ids if each not in picked]
+
+
+def test_what_was_browsed_is_found_at_once(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = bury(shard, b"0", b"1")
+    shard.ask(Browse(100), "q.dlq")
+    monkeypatch.setattr(redriving, "locate", None)
+    assert pick(shard, *ids) == Redriven(2, 0, 2)
+
+
+def test_one_command_looks_at_a_bounded_number_of_places(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [bury(shard, b"x", key=key)[0] for key in "abcde"]
+    monkeypatch.setattr(redriving, "EFFORT_MAX", 8)  # five lanes have to be looked at for each
+    assert pick(shard, *ids) == Redriven(2, 3, 2)
+    assert pick(shard, *ids[2:]) == Redriven(2, 1, 2)
+    monkeypatch.setattr(redriving, "EFFORT_MAX", 1)
+    assert pick(shard, *ids[4:]) == Redriven(1, 0, 1)
+
+
+def test_a_picked_one_whose_queue_is_gone_stays() -> None:
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=1))
+    shard.create()
+    ids = bury(shard, b"0", b"orphan", b"2")
+    orphan(shard, b"orphan")
+    assert pick(shard, *ids) == Redriven(2, 1, 3)
+    assert pick(shard, *ids) == Redriven(0, 1, 3)
+    assert [each.payload for each in shard.receive(9, "q.dlq")] == [b"orphan"]
+
+
+def test_of_a_queue_that_was_named_for_dead_letters_only_those_go() -> None:
+    shard = ShardHarness()
+    shard.create(NAMED)
+    shard.create("q", dead_letter=NAMED)
+    (own,) = shard.enqueue(b"own", queue=NAMED)
+    (letter,) = bury(shard, b"letter")
+    assert pick(shard, own, letter, queue=NAMED) == Redriven(1, 1, 2)
+    assert [each.payload for each in shard.receive(9, NAMED)] == [b"own"]
+
+
+def test_ids_a_count_and_a_key_do_not_go_together(shard: ShardHarness) -> None:
+    (letter,) = bury(shard, b"x")
+    for command in (Redrive(1, None, [parse_id(letter)]), Redrive(0, "default", [parse_id(letter)])):
+        with pytest.raises(InvalidArgumentError, match="ask for one of them"):
+            shard.ask(command, "q.dlq")
+    with pytest.raises(InvalidArgumentError, match="name at most 1000"):
+        shard.ask(Redrive(0, None, [parse_id(letter)] * 1001), "q.dlq")
+    with pytest.raises(NotADeadLetterQueueError):
+        pick(shard, letter, queue="q")
+    assert shard.counts("q.dlq") == (1, 0, 0)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_only_a_dead_letter_queue_can_be_redriven(shard: ShardHarness) -> None:

@@ -19,7 +19,8 @@ from fila_proto_zmq.commands import (
     ThrottleStats,
     UpdateQueue,
 )
-from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, QueueExistsError
+from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, LuaCompilationError, QueueExistsError
+from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.ids import enqueued_ms
 from fila_proto_zmq.names import check_new_queue_name
 from fila_proto_zmq.record import record_id
@@ -33,6 +34,7 @@ from fila_worker.core.reading import head
 from fila_worker.core.removal import remove
 
 if TYPE_CHECKING:
+    from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.effects import Call
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.state import State
@@ -47,12 +49,21 @@ def create_queue(shard: "State", call: "Call", command: CreateQueue) -> Done | N
     if not appointed(shard, name, command.options.dead_letter):
         ask_for_appointment(shard, call, command, command.options.dead_letter)
         return None
-    hooks = compile_hooks(shard, name, command.options)
-    queue = add_queue(shard, name, command.options)
+    hooks = _compiled(shard, name, command.options)
+    queue = add_queue(shard, name, command.options, call.now_ms)
     queue.hooks = hooks
     settle_dead_letters(shard, queue)
     _start_idling(shard, queue, call.now_ms)
+    shard.notes.append(QueueCreated(name, shard.index))
     return Done()
+
+
+def _compiled(shard: "State", name: str, options: QueueOptions) -> "GuardedHooks | None":
+    try:
+        return compile_hooks(shard, name, options)
+    except LuaCompilationError:
+        shard.notes.append(HookRefused(name, shard.index))
+        raise
 
 
 def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> Done | None:
@@ -69,7 +80,7 @@ def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> Done | N
     if "dead_letter" in given and not appointed(shard, queue.name, options.dead_letter):
         ask_for_appointment(shard, call, command, options.dead_letter)
         return None
-    hooks = compile_hooks(shard, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
+    hooks = _compiled(shard, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
     if queue.hooks is not None and hooks is not queue.hooks:
         queue.hooks.hooks.close()
     queue.options, queue.hooks = options, hooks
@@ -79,6 +90,7 @@ def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> Done | N
         recount_held(shard, queue)
     if "idle_expiry_ms" in given:
         _start_idling(shard, queue, call.now_ms)
+    shard.notes.append(QueueUpdated(queue.name, shard.index, sorted(given)))
     return Done()
 
 
@@ -118,6 +130,8 @@ def pause(shard: "State", call: "Call", command: Pause) -> Done:
             shard.stir(key)
     shard.save_queue(queue)
     shard.offer(queue)
+    kind = QueuePaused if command.paused else QueueResumed
+    shard.notes.append(kind(queue.name, shard.index, command.fairness_key))
     return Done()
 
 

@@ -51,15 +51,40 @@ def find(shard: "State", queue: "Queue", high: int, low: int) -> Found:
     """The message with this id; :class:`MessageNotFoundError` if it is not in the queue."""
     purge_dead(shard)  # or acked ones would still be found
     shard.settle_writes()
-    if 0 <= min(high, low) <= max(high, low) < 2**64:
-        wanted = _ID.pack(high, low)
-        for found in _candidates(shard, queue, high, low, wanted):
-            if found.record[ID_AT] == wanted:
-                return found
+    found = locate(shard, queue, high, low)
+    if found is not None:
+        return found
     raise MessageNotFoundError(
         f"no message {format_id(high, low)} in queue {queue.name!r}: it was settled, dead-lettered or removed, or never here",
         details={"queue": queue.name},
     )
+
+
+def locate(shard: "State", queue: "Queue", high: int, low: int) -> Found | None:
+    """Like :func:`find`, of what is committed; None if it is not there. What is acked and not removed yet counts as leased."""
+    if not 0 <= min(high, low) <= max(high, low) < 2**64:
+        return None
+    wanted = _ID.pack(high, low)
+    return next((found for found in _candidates(shard, queue, high, low, wanted) if found.record[ID_AT] == wanted), None)
+
+
+def effort(shard: "State", queue: "Queue", high: int) -> int:
+    """At how many places :func:`locate` may have to look."""
+    stranger = shard_of_id(high) != shard.index
+    if stranger and not queue.strangers:
+        return 1
+    return queue.depth if stranger or queue.priorities is None else queue.lanes * len(queue.priorities)
+
+
+def find_browsed(shard: "State", queue: "Queue", high: int, low: int) -> Found | None:
+    """A message that was browsed lately and is where it was then; of what is committed."""
+    place = shard.bookmarks.find(queue.id, (high, low))
+    key = queue.keys.get(place[0]) if place else None
+    if place is None or key is None:
+        return None
+    wanted = _ID.pack(high, low)
+    pairs = [(lane, lane.prefix + place[1]) for lane in key.lanes.values()]
+    return next((found for found in _look_up(shard, pairs) if found.record[ID_AT] == wanted), None)
 
 
 def _candidates(shard: "State", queue: "Queue", high: int, low: int, wanted: bytes) -> Iterator[Found]:

@@ -8,7 +8,7 @@ A batch may open the breaker in its middle: :class:`GuardedHooks` runs hooks pie
 the failure that opened it go without hooks. In the usual case that is one call per batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fila_worker.core.hooks import NO_CHANGE, RETRY, EnqueueDecision, Failure, FailureDecision, HookFailed, Hooks
 
@@ -51,9 +51,11 @@ class Breaker:
 class GuardedHooks:
     """A queue's hooks behind its breaker. The answers are as many as the questions: a bypassed hook changes nothing."""
 
-    __slots__ = ("_failed", "breaker", "bypassed", "hooks", "last_failure")
+    __slots__ = ("_changed", "_failed", "breaker", "bypassed", "hooks", "last_failure")
 
-    def __init__(self, hooks: Hooks, breaker: Breaker) -> None:
+    def __init__(self, hooks: Hooks, breaker: Breaker, changed: Callable[[bool], None] | None = None) -> None:
+        """``changed`` is told when the breaker opens (True) and when a success closes it; not when a trial fails."""
+        self._changed = changed
         self.hooks = hooks
         self.breaker = breaker
         self.bypassed = 0
@@ -87,10 +89,17 @@ class GuardedHooks:
         return decisions + [RETRY] * (len(failures) - done)
 
     def _note(self, outcomes: Sequence[object], now_ms: int) -> None:
+        was_bad = self.breaker.open_until_ms != 0
         if self._failed == self.hooks.failed:
             self.breaker.succeeded()
-            return
-        self._failed = self.hooks.failed
+        else:
+            self._failed = self.hooks.failed
+            self._note_each(outcomes, now_ms)
+        is_bad = self.breaker.open_until_ms != 0
+        if is_bad != was_bad and self._changed is not None:
+            self._changed(is_bad)
+
+    def _note_each(self, outcomes: Sequence[object], now_ms: int) -> None:
         for outcome in outcomes:
             if type(outcome) is HookFailed:
                 self.last_failure = outcome.text

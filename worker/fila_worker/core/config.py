@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ConfigChange, SetConfig
+from fila_proto_zmq.events import ConfigDeleted, ConfigSet
 
 if TYPE_CHECKING:
     from fila_worker.core.state import State
@@ -20,6 +21,7 @@ def set_config(shard: "State", command: SetConfig, now_ms: int) -> ConfigChange:
     existed = runtime_config.read(command.key, runtime.values) is not None
     if changes:
         put_config(shard, runtime.version + 1, changes, whole=False, now_ms=now_ms)
+        shard.notes.append((ConfigDeleted if command.value is None else ConfigSet)(command.key, runtime.version))
     return ConfigChange(runtime.version, changes, existed)
 
 

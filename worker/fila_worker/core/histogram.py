@@ -14,7 +14,7 @@ RUN_NS: Final = tuple(us * 1000 for us in (1, 2, 5, 10, 20, 50, 100, 250, 1000, 
 """Bounds for runs of a hook: 1 µs to 10 ms."""
 
 DWELL_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
-"""Bounds for the time that messages wait."""
+"""Bounds for the time that messages wait, and are worked on."""
 
 CHANGES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 """Bounds for the sizes of batches."""

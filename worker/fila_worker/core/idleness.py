@@ -34,4 +34,4 @@ def look_at(shard: "State", queue_id: int, due_ms: int, now_ms: int) -> None:
     if queue.used_ms + queue.options.idle_expiry_ms > now_ms:
         watch(shard, queue, now_ms)
     else:
-        remove(shard, queue)
+        remove(shard, queue, idle=True)

@@ -43,7 +43,7 @@ THROTTLES_LOOKED_AT_MAX: Final = 1000
 class Meter:
     """What is counted of a queue only for those who watch it."""
 
-    __slots__ = ("dwell_ms", "redriven", "rejected", "spotlight")
+    __slots__ = ("dwell_ms", "redriven", "rejected", "settle_ms", "spotlight")
 
     def __init__(self) -> None:
         self.redriven = 0
@@ -52,6 +52,8 @@ class Meter:
         """Messages that were refused, by the error's code."""
         self.dwell_ms: Histogram | None = None
         """How long messages waited for their first delivery: the first of each delivery batch speaks for the others."""
+        self.settle_ms: Histogram | None = None
+        """How long messages were leased until they were acked."""
         self.spotlight = Spotlight()
 
     def delivered(self, first: bytes, count: int, now_ms: int) -> None:
@@ -61,6 +63,12 @@ class Meter:
             if self.dwell_ms is None:
                 self.dwell_ms = Histogram(DWELL_MS)
             self.dwell_ms.observe(max(0, now_ms - enqueued_ms(high)), count)
+
+    def acked(self, leased_ms: int, count: int, now_ms: int) -> None:
+        """So many messages of one lease were acked."""
+        if self.settle_ms is None:
+            self.settle_ms = Histogram(DWELL_MS)
+        self.settle_ms.observe(max(0, now_ms - leased_ms), count)
 
     def reject(self, code: str, count: int = 1) -> None:
         """So many messages were refused."""
@@ -125,10 +133,11 @@ def _of_queue(shard: "State", queue: "Queue", now_ms: int) -> QueueMetrics:
     meter, ring, spotlight = queue.meter, queue.ring, queue.meter.spotlight
     oldest_ms = spotlight.oldest_ms if queue.pending else None
     dwell_ms = meter.dwell_ms.wire() if meter.dwell_ms else None
+    settle_ms = meter.settle_ms.wire() if meter.settle_ms else None
     return QueueMetrics(
         queue.info(shard.index), 0 if oldest_ms is None else max(0, now_ms - oldest_ms), queue.enqueued, queue.delivered,
         queue.acked, queue.nacked, queue.expired, queue.dead_lettered, meter.redriven, dict(meter.rejected), len(queue.keys),
-        len(ring), ring.turns, ring.rounds, spotlight.keys, spotlight.others, dwell_ms, _hooks(queue, now_ms),
+        len(ring), ring.turns, ring.rounds, spotlight.keys, spotlight.others, dwell_ms, _hooks(queue, now_ms), settle_ms,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.events import BreakerClosed, BreakerOpened
 from fila_worker.core.breaker import Breaker, GuardedHooks
 from fila_worker.core.hooks import NO_CHANGE, EnqueueDecision, HookFailed
 
@@ -37,7 +38,13 @@ def compile_hooks(shard: "State", name: str, options: "QueueOptions") -> Guarded
         memory_limit_bytes=options.lua_memory_limit_bytes or settings.lua_memory_limit_bytes,
         get_config=shard.runtime.get,
     )
-    return GuardedHooks(hooks, Breaker(settings.lua_breaker_threshold, settings.lua_breaker_cooldown_ms))
+
+    def changed(is_open: bool) -> None:
+        cooldown_ms = settings.lua_breaker_cooldown_ms
+        opened = BreakerOpened(name, shard.index, hooks.failed, cooldown_ms)
+        shard.notes.append(opened if is_open else BreakerClosed(name, shard.index))
+
+    return GuardedHooks(hooks, Breaker(settings.lua_breaker_threshold, settings.lua_breaker_cooldown_ms), changed)
 
 
 def decide(queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:

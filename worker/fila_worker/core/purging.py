@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Purged, PurgeQueue
+from fila_proto_zmq.events import QueuePurged
 from fila_worker.core import graveyard
 from fila_worker.core.delays import DELAYED_HEAD_BYTES, parse_delayed
 from fila_worker.core.graveyard import RUN_MIN
@@ -40,6 +41,12 @@ IN_MEMORY: Final = 10
 def purge(shard: "State", call: "Call", command: PurgeQueue) -> Purged:
     """Remove the pending and delayed messages of a queue, or of one key, in a bounded step; leased ones stay."""
     queue = shard.queue(call.queue)
+    purged = _purge(shard, queue, command)
+    shard.notes.append(QueuePurged(queue.name, shard.index, command.fairness_key, purged.count, purged.remaining))
+    return purged
+
+
+def _purge(shard: "State", queue: "Queue", command: PurgeQueue) -> Purged:
     graveyard.purge(shard)
     lanes = _lanes(queue, command.fairness_key)
     if command.fairness_key is None and queue.lanes <= LANES_MAX:

@@ -47,6 +47,7 @@ class QueueRecord(msgspec.Struct, array_like=True):
     size_bytes: int = 0
     used_ms: int = 0
     strangers: bool = False
+    created_ms: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,7 +62,7 @@ class Queue:
     """
 
     __slots__ = (
-        "acked", "appointed", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
+        "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
         "enqueued", "expired", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
         "paused", "paused_keys", "pending", "priorities", "ring", "saved_ms", "served", "served_ms", "size_bytes", "source",
         "strangers",
@@ -99,6 +100,8 @@ class Queue:
         """Messages that another shard accepted are here, or have been."""
         self.size_bytes = 0
         """Of its records: pending, leased and delayed."""
+        self.created_ms = 0
+        """When; 0: not known. A dead letter queue is as old as its queue."""
         self.used_ms = self.saved_ms = 0
         """When somebody last had to do with it, and what of that is durable. Kept only with an idle expiry."""
         self.look_ms = 0
@@ -155,7 +158,7 @@ class Queue:
         dead_letters = self.dead_letters.id if self.dead_letters else 0
         record = QueueRecord(
             self.name, self.options, dead_letters, self.paused, sorted(self.paused_keys), self.appointed, priorities,
-            self.size_bytes, self.used_ms, self.strangers,
+            self.size_bytes, self.used_ms, self.strangers, self.created_ms,
         )  # fmt: skip
         return _encode(record)
 
@@ -163,7 +166,7 @@ class Queue:
         """Take up what was at rest, but the names and the options."""
         self.paused, self.paused_keys, self.appointed = record.paused, set(record.paused_keys), record.appointed
         self.priorities, self.strangers = set(record.priorities) or None, record.strangers
-        self.size_bytes, self.used_ms = record.size_bytes, record.used_ms
+        self.size_bytes, self.used_ms, self.created_ms = record.size_bytes, record.used_ms, record.created_ms
 
     def appetite(self) -> int:
         """How many messages its consumers would take: now, or when they have credit again."""

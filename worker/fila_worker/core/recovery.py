@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from fila_proto_zmq.errors import LuaCompilationError, StorageError
+from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import MORTAL
 from fila_worker.core.administration import recount_held
 from fila_worker.core.breaker import GuardedHooks
@@ -116,8 +117,8 @@ def _recompiled(shard: Shard, queue: Queue) -> GuardedHooks | None:
     """A queue's hooks; without them if they compile no more (a stricter version, another config): a queue must come back."""
     try:
         return compile_hooks(shard, queue.name, queue.options)
-    except LuaCompilationError as error:
-        shard.notices.append(f"queue {queue.name!r} is without its hooks: {error}")
+    except LuaCompilationError:
+        shard.notes.append(HookMissing(queue.name, shard.index))
         return None
 
 

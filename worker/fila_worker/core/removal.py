@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from fila_proto_zmq.events import QueueDeleted
 from fila_worker.core.consuming import close_demands
 from fila_worker.core.graveyard import purge
 from fila_worker.core.keys import pack_u32, pack_u64
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def remove(shard: "State", queue: "Queue") -> None:
-    """Remove a queue and its dead letter queue."""
+def remove(shard: "State", queue: "Queue", *, idle: bool = False) -> None:
+    """Remove a queue and its dead letter queue; ``idle``: because nobody uses it."""
     purge(shard)
-    for doomed in filter(None, (queue, queue.dead_letters)):
+    family = [each for each in (queue, queue.dead_letters) if each is not None]
+    shard.notes.append(QueueDeleted(queue.name, shard.index, sum(each.depth for each in family), idle))
+    for doomed in family:
         _remove(shard, doomed)
 
 

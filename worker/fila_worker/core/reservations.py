@@ -101,7 +101,7 @@ def end_reservation(shard: "State", call: "Call", command: EndReservation) -> Re
         indexes = [index for index, _, _ in lease.open_members()]
         count += len(indexes)
         if command.verb == Verb.ACK:
-            ack(shard, queue, lease, indexes)
+            ack(shard, queue, lease, indexes, call.now_ms)
         else:
             give_back(shard, lease, indexes, SETTLED, call.now_ms)
     return ReservationEnded(count)

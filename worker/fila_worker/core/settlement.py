@@ -36,7 +36,7 @@ def settle(shard: "State", call: "Call", command: Settle) -> Settled:
     faults: Faults = []
     for lease, indexes in _fenced(shard, queue, command.fences, call.now_ms, faults):
         if verb is Verb.ACK:
-            ack(shard, queue, lease, indexes)
+            ack(shard, queue, lease, indexes, call.now_ms)
         elif verb is Verb.RELEASE:
             give_back(shard, lease, indexes, SETTLED, call.now_ms)
         elif verb is Verb.DEFER:
@@ -126,10 +126,11 @@ def _refusal(lease_id: int, index: int, error: FilaError) -> tuple[int, int, Fau
 # --- acks -------------------------------------------------------------------------------------------------------------
 
 
-def ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int]) -> None:
+def ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms: int) -> None:
     """Be done with the messages: a whole batch is buried and purged later, single ones are removed at once."""
     queue.in_flight -= len(indexes)
     queue.acked += len(indexes)
+    queue.meter.acked(lease.leased_ms, len(indexes), now_ms)
     queue.size_bytes -= sum(lease.sizes) if len(indexes) == len(lease.sizes) else sum(lease.sizes[each] for each in indexes)
     shard.ledger.touch_queue(queue)
     if queue.options.max_in_flight_per_key is not None:

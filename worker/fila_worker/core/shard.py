@@ -29,6 +29,7 @@ from fila_proto_zmq.commands import (
     ConfigChange,
     CreateQueue,
     DeleteQueue,
+    DescribeQueue,
     EndReservation,
     Enqueue,
     Enqueued,
@@ -58,6 +59,7 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
+from fila_proto_zmq.events import StorageRecovered, StorageStalled
 from fila_worker.core import (
     administration,
     appointments,
@@ -65,14 +67,15 @@ from fila_worker.core import (
     backlog,
     browsing,
     consuming,
-    dead_letters,
     delivery,
+    describing,
     enqueueing,
     expiry,
     explaining,
     graveyard,
     metering,
     purging,
+    redriving,
     reservations,
     settlement,
     transfers,
@@ -165,6 +168,13 @@ class Shard(State):
         """The throttle keys that deliver nothing, with the times until when, Unix ms."""
         return dict(self.throttling.parks)
 
+    def look_at_storage(self) -> None:
+        """Note when the storage begins or ceases to be slow. Call it now and then."""
+        stalled = self.store.metrics().stalled
+        if stalled != self.stalled:
+            self.stalled = stalled
+            self.notes.append((StorageStalled if stalled else StorageRecovered)(self.index))
+
     # --- a turn -------------------------------------------------------------------------------------------------------
 
     def advance(self, now_ms: int) -> None:
@@ -222,6 +232,7 @@ _VERBS: dict[type[Command], Verb] = {
     CreateQueue: administration.create_queue,
     DeleteQueue: administration.delete_queue,
     GetQueueStats: administration.queue_stats,
+    DescribeQueue: describing.describe,
     ListQueues: administration.list_queues,
     Enqueue: enqueueing.enqueue,
     Receive: consuming.receive,
@@ -240,7 +251,7 @@ _VERBS: dict[type[Command], Verb] = {
     PurgeQueue: purging.purge,
     Settle: settlement.settle,
     Extend: settlement.extend,
-    Redrive: dead_letters.redrive,
+    Redrive: redriving.redrive,
     Reserve: reservations.reserve,
     FetchReserved: reservations.fetch,
     RenewReservation: reservations.renew_reservation,

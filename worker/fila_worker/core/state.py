@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fila_proto_zmq.commands import CreateQueue, Park, UpdateQueue
 from fila_proto_zmq.errors import QueueNotFoundError
+from fila_proto_zmq.events import Event
 from fila_worker.core.bookmarks import Bookmarks
 from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Call, Effect, Post
@@ -48,8 +49,8 @@ class State:
         self.epoch = epoch
         self.batch = store.new_batch()
         self.effects: list[Effect] = []
-        self.notices: list[str] = []
-        """Lines for the operator."""
+        self.notes: list[Event] = []
+        """What happened, for the operator; told once the turn is committed."""
         self.refused: dict[str, int] = {}
         """Requests that were refused, by the error's code."""
         self.looked_at = 0
@@ -74,6 +75,8 @@ class State:
         """Queues and those that may take their dead letters, while the command that waited for it is carried out."""
         self.free_disk_bytes: int | None = None
         """As measured by the owner of the shard; None: not measured."""
+        self.stalled = False
+        """Whether the storage was slow when it was last looked at."""
         self.queues: dict[str, Queue] = {}
         self.queues_by_id: dict[int, Queue] = {}
         self.last_queue_id = 0

@@ -1,0 +1,156 @@
+"""The program: one loop that looks, and keys that act.
+
+Everything runs in one event loop. What is asked of the broker for a key press runs beside the looking and ends in one line of text, an error
+just so; nothing that a broker answers ends the program.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import ClassVar, Final
+
+from textual import work
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from fila_cluster.client import AsyncClient
+from fila_cluster.top import acting
+from fila_cluster.top.acting import Target
+from fila_cluster.top.banner import banner
+from fila_cluster.top.board import Board
+from fila_cluster.top.dialogs import Page, Question
+from fila_cluster.top.formats import printable
+from fila_cluster.top.help import HELP
+from fila_cluster.top.lookout import Lookout
+from fila_proto_zmq.errors import FilaError
+
+INTERVALS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""What ``+`` and ``-`` choose from."""
+
+
+class Top(App[None]):
+    """The program. ``lookout`` looks, ``client`` acts; ``queue`` is the one whose keys are shown first, if any."""
+
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "pause", show=False),
+        Binding("r", "resume", show=False),
+        Binding("d", "redrive", show=False),
+        Binding("w", "why", show=False),
+        Binding("plus,equals_sign", "hasten(-1)", show=False),
+        Binding("minus", "hasten(1)", show=False),
+        Binding("question_mark,h", "help_page", show=False),
+        Binding("q,ctrl+c", "quit", show=False),
+    ]
+
+    def __init__(self, lookout: Lookout, client: AsyncClient, interval_s: float, queue: str | None = None) -> None:
+        super().__init__()
+        self.theme = "ansi-dark"  # the terminal's own colours, whether they are dark or light
+        self.lookout, self.client = lookout, client
+        self.interval_s = interval_s
+        self.board = Board(queue)
+        self._look_now = asyncio.Event()
+
+    def get_default_screen(self) -> Board:
+        """What is under all dialogs."""
+        return self.board
+
+    def on_mount(self) -> None:
+        """Start looking."""
+        self.run_worker(self._keep_looking())
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    async def _keep_looking(self) -> None:
+        while True:
+            self._look_now.clear()
+            await self.lookout.look(self.board.queue if self.board.view == "keys" else None)
+            self._show()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._look_now.wait(), self.interval_s)
+
+    def _show(self) -> None:
+        lookout = self.lookout
+        lines = banner(lookout.picture, lookout.why_not, self.client.endpoint, self.interval_s)
+        self.board.show(lines, lookout.picture, lookout.close)
+
+    def on_board_turned(self, _: Board.Turned) -> None:
+        """Another queue's keys may be wanted: don't let them wait for the next look."""
+        if self.board.view == "keys":
+            self._look_now.set()
+
+    def on_board_opened(self, _: Board.Opened) -> None:
+        """More of a key, or of a concern."""
+        if self.board.view == "keys":
+            self.action_why()
+        elif self.board.view == "attention" and (concern := self.board.grid.listing.chosen):
+            self.push_screen(Page(concern.code, f"{printable(concern.text)}\n\nwhat to do: {printable(concern.action)}"))
+
+    def action_hasten(self, step: int) -> None:
+        """Look more often (-1), or more rarely."""
+        beyond = [each for each in INTERVALS_S if (each < self.interval_s if step < 0 else each > self.interval_s)]
+        if beyond:
+            self.interval_s = beyond[-1] if step < 0 else beyond[0]
+            self._look_now.set()
+
+    def action_help_page(self) -> None:
+        """What the keys do."""
+        self.push_screen(Page("fila-cluster top", HELP))
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+
+    @work
+    async def action_pause(self) -> None:
+        """Pause what is chosen, if that is meant."""
+        if target := self._target():
+            question = f"Pause {target}? Nothing more of it is delivered until it is resumed."
+            if await self.push_screen_wait(Question(question)):
+                await self._answered(acting.pause(self.client, target))
+
+    @work
+    async def action_resume(self) -> None:
+        """Resume what is chosen."""
+        if target := self._target():
+            await self._answered(acting.resume(self.client, target))
+
+    @work
+    async def action_redrive(self) -> None:
+        """Send the dead letters of the queue back, if that is meant."""
+        if target := self._target():
+            await self._answered(self._redrive(acting.dead_letters_of(target.queue)))
+
+    async def _redrive(self, dead_letters: str) -> str:
+        count = await acting.redrivable(self.client, dead_letters)
+        if not count:
+            return f"{dead_letters} has nothing to send back"
+        question = f"Send {count:,} dead letters of {dead_letters} back to the queues they came from?"
+        if not await self.push_screen_wait(Question(question)):
+            return ""
+        self.board.say(f"sending back {count:,} dead letters of {dead_letters} …")
+        return await acting.redrive(self.client, dead_letters)
+
+    @work
+    async def action_why(self) -> None:
+        """Say why what is chosen waits."""
+        if target := self._target():
+            await self._answered(self._why(target))
+
+    async def _why(self, target: Target) -> str:
+        lines = (await acting.why(self.client, target)).split("\n")
+        self.push_screen(Page(f"why {target} waits", "\n".join(map(printable, lines))))
+        return ""
+
+    def _target(self) -> Target | None:
+        """What the keys act on; says so, if that is nothing."""
+        target = self.board.target()
+        if target is None:
+            self.board.say("choose a queue or a fairness key first", bad=True)
+        return target
+
+    async def _answered(self, asked: Awaitable[str]) -> None:
+        """Say what came of it; an error is a line, too."""
+        try:
+            self.board.say(await asked)
+        except FilaError as error:
+            self.board.say(str(error), bad=True)
+        self._look_now.set()

@@ -1,0 +1,115 @@
+"""What a cluster says of itself in its logs: the whole catalogue. ``docs/logs.md`` says what to do about each.
+
+An event is a value: cores note it among what a turn brings about, shells write it down. Names and fields are for people's searches
+and alerts, so they are as fixed as the wire. Events are about queues, workers and processes, never about single messages; no field
+ever holds a payload, a header, a script or the value of a config key.
+"""
+
+from fila_proto_zmq.events.cluster import (
+    ChildDied,
+    ChildKilled,
+    ChildStarted,
+    ChildUnstartable,
+    ClusterReady,
+    ClusterStarting,
+    ClusterStopped,
+    ClusterStopping,
+    DataDirCreated,
+)
+from fila_proto_zmq.events.event import FRAMES_MAX, TEXT_MAX, Event, Level, LogSettings, printable, where
+from fila_proto_zmq.events.observer import ExportFailing, ExportRecovered, LibraryFailed, LibraryWarned, ObserverServing
+from fila_proto_zmq.events.process import LinesLost, ProcessFailed, ProcessStopped, ProcessStopping
+from fila_proto_zmq.events.router import (
+    ClientConnected,
+    ClientRefused,
+    ConfigNotTaken,
+    RouterListening,
+    WorkerJoined,
+    WorkerLeft,
+    WorkerLost,
+    WorkerRefused,
+    WorkerReturned,
+)
+from fila_proto_zmq.events.worker import (
+    BreakerClosed,
+    BreakerOpened,
+    ClientLeft,
+    ConfigDeleted,
+    ConfigSet,
+    ConsumerLost,
+    HookMissing,
+    HookRefused,
+    QueueCreated,
+    QueueDeleted,
+    QueuePaused,
+    QueuePurged,
+    QueueRedriven,
+    QueueResumed,
+    QueueUpdated,
+    ShardOpened,
+    StorageFailed,
+    StorageRecovered,
+    StorageStalled,
+    WorkerAdmitted,
+)
+
+__all__ = [
+    "CATALOGUE",
+    "FRAMES_MAX",
+    "TEXT_MAX",
+    "BreakerClosed",
+    "BreakerOpened",
+    "ChildDied",
+    "ChildKilled",
+    "ChildStarted",
+    "ChildUnstartable",
+    "ClientConnected",
+    "ClientLeft",
+    "ClientRefused",
+    "ClusterReady",
+    "ClusterStarting",
+    "ClusterStopped",
+    "ClusterStopping",
+    "ConfigDeleted",
+    "ConfigNotTaken",
+    "ConfigSet",
+    "ConsumerLost",
+    "DataDirCreated",
+    "Event",
+    "ExportFailing",
+    "ExportRecovered",
+    "HookMissing",
+    "HookRefused",
+    "Level",
+    "LibraryFailed",
+    "LibraryWarned",
+    "LinesLost",
+    "LogSettings",
+    "ObserverServing",
+    "ProcessFailed",
+    "ProcessStopped",
+    "ProcessStopping",
+    "QueueCreated",
+    "QueueDeleted",
+    "QueuePaused",
+    "QueuePurged",
+    "QueueRedriven",
+    "QueueResumed",
+    "QueueUpdated",
+    "RouterListening",
+    "ShardOpened",
+    "StorageFailed",
+    "StorageRecovered",
+    "StorageStalled",
+    "WorkerAdmitted",
+    "WorkerJoined",
+    "WorkerLeft",
+    "WorkerLost",
+    "WorkerRefused",
+    "WorkerReturned",
+    "printable",
+    "where",
+]
+
+CATALOGUE: dict[str, type[Event]] = {each.event: each for each in Event.__subclasses__()}
+"""All events by name."""

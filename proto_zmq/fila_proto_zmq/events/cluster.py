@@ -1,0 +1,85 @@
+"""What the supervisor tells: the cluster as a whole, and the processes that it is made of."""
+
+from fila_proto_zmq.events.event import Event
+
+
+class ClusterStarting(Event):
+    """All checks are done; the parts are about to be started."""
+
+    event = "cluster.starting"
+    version: str
+    data_dir: str
+    workers: int
+    shards: int
+
+
+class DataDirCreated(Event):
+    """A cluster was born: a new data directory, with its number of shards."""
+
+    event = "data_dir.created"
+    data_dir: str
+    shards: int
+
+
+class ClusterReady(Event):
+    """Every shard serves."""
+
+    event = "cluster.ready"
+    endpoint: str
+    dashboard: str | None
+    workers: int
+    startup_ms: int
+
+
+class ClusterStopping(Event):
+    """The supervisor was told to stop, or gives up."""
+
+    event = "cluster.stopping"
+
+
+class ClusterStopped(Event):
+    """All parts have ended."""
+
+    event = "cluster.stopped"
+    stop_ms: int
+
+
+class ChildStarted(Event):
+    """A part of the cluster was started, for the ``starts``-th time."""
+
+    event = "child.started"
+    child: str
+    child_pid: int
+    starts: int
+
+
+class ChildDied(Event):
+    """A part of the cluster has ended without being told to, and will be started again."""
+
+    event = "child.died"
+    level = "warning"
+    child: str
+    child_pid: int
+    exit: str
+    lived_ms: int
+    restart_ms: int
+
+
+class ChildUnstartable(Event):
+    """The system did not let the supervisor start a part again; it tries on."""
+
+    event = "child.unstartable"
+    level = "error"
+    child: str
+    reason: str
+    restart_ms: int
+
+
+class ChildKilled(Event):
+    """A part did not stop in time and was killed."""
+
+    event = "child.killed"
+    level = "warning"
+    child: str
+    child_pid: int
+    waited_ms: int

@@ -1,0 +1,47 @@
+"""What an event is, how it is shown, and how much of it."""
+
+from traceback import extract_tb
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
+
+TEXT_MAX = 300
+"""Characters of a field that are written; names come from users, and some have no bound of their own."""
+
+FRAMES_MAX = 12
+"""Lines of code that are told of an error."""
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a process writes its log. ``auto``: for people if standard error is a terminal, else JSON."""
+
+    format: Literal["auto", "json", "console"] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Event(msgspec.Struct):
+    """Something that happened in a cluster's life."""
+
+    event: ClassVar[str]
+    level: ClassVar[Level] = "info"
+
+    def fields(self) -> dict[str, object]:
+        """What is known of it, long texts cut."""
+        return {name: _bounded(getattr(self, name)) for name in self.__struct_fields__}
+
+
+def _bounded(value: object) -> object:
+    return f"{value[:TEXT_MAX]}…" if isinstance(value, str) and len(value) > TEXT_MAX else value
+
+
+def printable(text: str) -> str:
+    """A text without anything that breaks a line or steers a terminal."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def where(error: BaseException) -> list[str]:
+    """The lines of code that an error came through, the last one first."""
+    frames = reversed(extract_tb(error.__traceback__)[-FRAMES_MAX:])
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

@@ -1,0 +1,90 @@
+"""What the router tells: of workers that come and go, and of clients that it refuses."""
+
+from fila_proto_zmq.events.event import Event
+
+
+class RouterListening(Event):
+    """The router takes connections of clients and workers."""
+
+    event = "router.listening"
+    version: str
+    endpoint: str
+    worker_endpoint: str
+    shards: int
+
+
+class WorkerJoined(Event):
+    """A worker has registered its shards, and they are served."""
+
+    event = "worker.joined"
+    worker: str
+    worker_pid: int
+    version: str
+    shards: list[int]
+
+
+class WorkerLost(Event):
+    """A worker is gone or silent; its shards are down."""
+
+    event = "worker.lost"
+    level = "warning"
+    worker: str
+    worker_pid: int
+    shards: list[int]
+    reason: str
+
+
+class WorkerReturned(Event):
+    """A worker that was lost is heard again, and serves its shards as before."""
+
+    event = "worker.returned"
+    worker: str
+    worker_pid: int
+    shards: list[int]
+
+
+class WorkerLeft(Event):
+    """A worker that stops has said so; its shards are down until somebody registers them."""
+
+    event = "worker.left"
+    worker: str
+    worker_pid: int
+    shards: list[int]
+
+
+class WorkerRefused(Event):
+    """A worker's registration was refused."""
+
+    event = "worker.refused"
+    level = "error"
+    worker: str
+    error: str
+    reason: str
+
+
+class ConfigNotTaken(Event):
+    """A worker could not take over a change of the runtime config."""
+
+    event = "config.not_taken"
+    level = "error"
+    worker: str
+    version: int
+    error: str
+
+
+class ClientConnected(Event):
+    """A client has introduced itself."""
+
+    event = "client.connected"
+    level = "debug"
+    client: str
+
+
+class ClientRefused(Event):
+    """Clients were refused for what they are or how they speak: ``refusals`` since this was last said, the last by ``client``."""
+
+    event = "client.refused"
+    level = "warning"
+    client: str
+    error: str
+    refusals: int

@@ -1,0 +1,189 @@
+"""What workers tell: of their shards, queues, hooks and consumers, and of the disk."""
+
+from fila_proto_zmq.events.event import Event
+
+
+class ShardOpened(Event):
+    """A shard is open, with what was found in it. Epoch 1: it is new."""
+
+    event = "shard.opened"
+    shard: int
+    epoch: int
+    queues: int
+    keys: int
+    pending: int
+    in_flight: int
+    delayed: int
+    recovery_ms: int
+
+
+class WorkerAdmitted(Event):
+    """The router has taken this worker's registration."""
+
+    event = "worker.admitted"
+    router: str
+    shards: list[int]
+
+
+class QueueCreated(Event):
+    """A queue was created, with its dead letter queue if it has one of its own."""
+
+    event = "queue.created"
+    queue: str
+    shard: int
+
+
+class QueueUpdated(Event):
+    """Some of a queue's options were changed."""
+
+    event = "queue.updated"
+    queue: str
+    shard: int
+    options: list[str]
+
+
+class QueueDeleted(Event):
+    """A queue was deleted with ``messages`` in it and its dead letter queue; ``idle``: by itself."""
+
+    event = "queue.deleted"
+    queue: str
+    shard: int
+    messages: int
+    idle: bool
+
+
+class QueuePaused(Event):
+    """A queue, or one of its keys, delivers nothing from now on."""
+
+    event = "queue.paused"
+    queue: str
+    shard: int
+    fairness_key: str | None
+
+
+class QueueResumed(Event):
+    """A queue, or one of its keys, delivers again."""
+
+    event = "queue.resumed"
+    queue: str
+    shard: int
+    fairness_key: str | None
+
+
+class QueuePurged(Event):
+    """Messages were removed from a queue, or one of its keys; large ones are purged in steps."""
+
+    event = "queue.purged"
+    queue: str
+    shard: int
+    fairness_key: str | None
+    messages: int
+    remaining: int
+
+
+class QueueRedriven(Event):
+    """Dead letters went back to the queues they came from; many go in steps."""
+
+    event = "queue.redriven"
+    queue: str
+    shard: int
+    fairness_key: str | None
+    messages: int
+    remaining: int
+
+
+class ConfigSet(Event):
+    """A key of the runtime config was set. Its value may be a secret, and is not told."""
+
+    event = "config.set"
+    key: str
+    version: int
+
+
+class ConfigDeleted(Event):
+    """A key of the runtime config was deleted."""
+
+    event = "config.deleted"
+    key: str
+    version: int
+
+
+class HookRefused(Event):
+    """A queue's new script does not compile; the queue is as it was, and whoever sent it knows why."""
+
+    event = "hook.refused"
+    level = "warning"
+    queue: str
+    shard: int
+
+
+class HookMissing(Event):
+    """A queue came back without its hooks, which compile no more."""
+
+    event = "hook.missing"
+    level = "error"
+    queue: str
+    shard: int
+
+
+class BreakerOpened(Event):
+    """A queue's hooks failed too often in a row and are bypassed."""
+
+    event = "breaker.opened"
+    level = "warning"
+    queue: str
+    shard: int
+    failed: int
+    cooldown_ms: int
+
+
+class BreakerClosed(Event):
+    """A queue's hooks work again."""
+
+    event = "breaker.closed"
+    queue: str
+    shard: int
+
+
+class ConsumerLost(Event):
+    """A consumer was silent for too long; what it held is delivered to others, as a failed attempt."""
+
+    event = "consumer.lost"
+    level = "warning"
+    client: str
+    shard: int
+    messages: int
+    silent_ms: int
+
+
+class ClientLeft(Event):
+    """A client has said goodbye to a shard; what it held went back, uncounted."""
+
+    event = "client.left"
+    level = "debug"
+    client: str
+    shard: int
+    messages: int
+
+
+class StorageStalled(Event):
+    """RocksDB slows writes down, because the disk does not keep up."""
+
+    event = "storage.stalled"
+    level = "warning"
+    shard: int
+
+
+class StorageRecovered(Event):
+    """RocksDB writes at full speed again."""
+
+    event = "storage.recovered"
+    shard: int
+
+
+class StorageFailed(Event):
+    """The disk refused a read or a write. The worker ends, and is started anew from what is durable."""
+
+    event = "storage.failed"
+    level = "critical"
+    reason: str

@@ -1,0 +1,71 @@
+"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus.
+
+Where something is missing, the tests that need it are skipped, with the reason; with ``FILA_REQUIRE_ALL=1`` in the environment they fail
+instead, so that a machine that is meant to run everything can't pass by skipping. ``python -m tests.support.machine`` says what is
+missing; with ``--packages`` it prints the Debian packages to install.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from fila_cluster.cli.spark.requirements import what_java_lacks
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something to be installed. ``lacks`` is one line that says how to get it, or None if it is there."""
+
+    what_for: str
+    package: str
+    lacks: Callable[[], str | None]
+
+
+def browser() -> str | None:
+    """The path of a browser."""
+    return next((found for name in BROWSERS if (found := shutil.which(name))), None)
+
+
+def _programs(package: str, *names: str) -> Callable[[], str | None]:
+    def lacks() -> str | None:
+        missing = [name for name in names if shutil.which(name) is None]
+        return f"there is no {' and no '.join(missing)}: install it (Debian: apt-get install {package})" if missing else None
+
+    return lacks
+
+
+def _no_browser() -> str | None:
+    return None if browser() else f"there is none of {', '.join(BROWSERS)}: install one (Debian: apt-get install chromium)"
+
+
+JAVA = Need("the Spark tests", "default-jre-headless", cache(what_java_lacks))
+BROWSER = Need("the dashboard's tests", "chromium", _no_browser)
+TMUX = Need("the tests in a real terminal", "tmux", _programs("tmux", "tmux"))
+PROMETHEUS = Need("the tests with a Prometheus server", "prometheus", _programs("prometheus", "prometheus", "promtool"))
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS)
+
+
+def require(need: Need) -> None:
+    """Skip the test or the fixture that asks if something is missing, or fail it if nothing may be."""
+    problem = need.lacks()
+    if problem is None:
+        return
+    if os.environ.get("FILA_REQUIRE_ALL", "0") not in {"", "0"}:
+        pytest.fail(f"FILA_REQUIRE_ALL is set: {problem}", pytrace=False)
+    pytest.skip(problem)
+
+
+if __name__ == "__main__":
+    missing = [need for need in NEEDS if need.lacks()]
+    if "--packages" in sys.argv:
+        print(*(need.package for need in missing))
+    else:
+        for need in missing:
+            print(f"{need.what_for} are skipped: {need.lacks()}", file=sys.stderr)

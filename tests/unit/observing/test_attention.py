@@ -1,0 +1,139 @@
+import pytest
+
+from fila_cluster.observing.attention import UNSERVED_MS, Concern, attention
+from fila_proto_zmq.commands import Metrics, QueueMetrics
+from tests.unit.observing.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
+
+
+def codes(now: Metrics, before: Metrics | None = None) -> list[str]:
+    return [concern.code for concern in attention(now, before)]
+
+
+def only(now: Metrics, before: Metrics | None = None) -> Concern:
+    (concern,) = attention(now, before)
+    return concern
+
+
+OLD = UNSERVED_MS
+
+
+def test_a_cluster_that_is_well_needs_nothing():
+    busy = of_queues(queue(pending=100, in_flight=10, oldest_ms=OLD, delivered=50), queue("orders.dlq"))
+    earlier = of_queues(queue(pending=90, oldest_ms=OLD, delivered=40), queue("orders.dlq"))
+    assert codes(busy, earlier) == []
+    assert codes(busy) == []
+
+
+def test_a_shard_without_its_worker():
+    concern = only(look(worker("worker-0", shard(0)), down=("worker-1",)))
+    assert (concern.severity, concern.code, concern.shard) == ("critical", "shard_down", 1)
+    assert "shard 1 waits for worker-1 (pid 41), which is down" in concern.text
+
+
+def test_a_stalled_store():
+    concern = only(look(worker("worker-0", shard(0, stalled=True))))
+    assert (concern.severity, concern.code, concern.shard) == ("critical", "storage_stalled", 0)
+    assert "3 MiB" in concern.text
+
+
+def test_a_worker_that_is_up_and_says_nothing():
+    metrics = look(worker("worker-0", shard(0)), worker("worker-1", shard(1)))
+    del metrics.workers[1]
+    assert (only(metrics).severity, only(metrics).code) == ("warning", "worker_silent")
+    assert "worker-1 (pid 41)" in only(metrics).text
+
+
+def test_a_restarted_worker():
+    before, now = worker("worker-0", shard(0)), worker("worker-0", shard(0), started_ms=STARTED_MS + 1)
+    assert only(look(now), look(before)).code == "worker_restarted"
+    assert codes(look(now)) == []
+
+
+def test_messages_that_nobody_takes():
+    concern = only(of_queues(queue(pending=1200, consumers=0, oldest_ms=12_000)))
+    assert (concern.severity, concern.code, concern.queue) == ("warning", "no_consumers", "orders")
+    assert "1,200 messages wait, the oldest for 12.0 s" in concern.text
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        queue(pending=1, consumers=0, oldest_ms=OLD - 1),
+        queue(pending=0, delayed=5, consumers=0),
+        queue(pending=1, consumers=1, oldest_ms=OLD),
+        queue(pending=5, consumers=0, oldest_ms=OLD, delivered=7),  # read now and then
+    ],
+)
+def test_messages_that_somebody_takes(fine: QueueMetrics):
+    assert codes(of_queues(fine), of_queues(queue())) == []
+
+
+def test_consumers_that_get_nothing():
+    before = of_queues(queue(pending=7, delivered=5))
+    concern = only(of_queues(queue(pending=7, in_flight=3, delivered=5, consumers=2, oldest_ms=OLD)), before)
+    assert (concern.severity, concern.code) == ("warning", "standing_still")
+    assert "2 consumers" in concern.text
+    assert "3 are in flight" in concern.text
+    assert "fila-cluster why orders" in concern.action
+
+
+def test_an_open_breaker():
+    concern = only(of_queues(queue(hooks=hooks(failed=9, breaker_open=True))))
+    assert (concern.severity, concern.code) == ("critical", "breaker_open")
+    assert "9 of 10 runs" in concern.text
+    assert codes(of_queues(queue(hooks=hooks(failed=9, breaker_open=False)))) == []
+
+
+def test_messages_that_are_refused():
+    before = of_queues(queue(rejected={"OVERLOADED": 3, "PAYLOAD_TOO_LARGE": 1}))
+    full = only(of_queues(queue(rejected={"OVERLOADED": 8, "PAYLOAD_TOO_LARGE": 1})), before)
+    assert (full.severity, full.code) == ("critical", "rejecting")
+    assert "5 OVERLOADED" in full.text
+    assert "PAYLOAD" not in full.text
+    large = only(of_queues(queue(rejected={"OVERLOADED": 3, "PAYLOAD_TOO_LARGE": 2})), before)
+    assert large.severity == "warning"
+    assert codes(before, before) == codes(before) == []
+
+
+def test_dead_letters_that_come_and_those_that_are_there():
+    before = of_queues(queue(dead_lettered=1), queue("orders.dlq", pending=1, consumers=0, oldest_ms=OLD))
+    now = of_queues(queue(dead_lettered=4), queue("orders.dlq", pending=4, consumers=0, oldest_ms=OLD))
+    growing, there = attention(now, before)
+    assert (growing.severity, growing.code, growing.queue) == ("warning", "dead_letters_growing", "orders")
+    assert "3 messages" in growing.text
+    assert (there.severity, there.code, there.queue) == ("info", "dead_letters", "orders.dlq")
+    assert "orders has 4 dead letters" in there.text
+    assert codes(now, now) == codes(now) == ["dead_letters"]
+
+
+def test_leases_that_run_out():
+    assert only(of_queues(queue(expired=3)), of_queues(queue(expired=1))).code == "leases_expiring"
+
+
+def test_a_paused_queue_is_worth_knowing_if_messages_wait():
+    assert only(of_queues(queue(pending=5, paused=True, consumers=0, oldest_ms=OLD))).code == "paused"
+    assert codes(of_queues(queue(paused=True))) == []
+
+
+def test_queues_that_are_not_shown():
+    assert only(of_queues(queue(), left_out=500)).code == "queues_left_out"
+
+
+def test_the_most_urgent_comes_first_then_the_deepest():
+    now = of_queues(
+        queue("some", pending=5, consumers=0, oldest_ms=OLD),
+        queue("idle", pending=1, paused=True),
+        queue("many", pending=9, consumers=0, oldest_ms=OLD),
+        queue("broken", hooks=hooks(failed=3, breaker_open=True)),
+    )
+    told = [(concern.severity, concern.queue) for concern in attention(now, None)]
+    assert told == [("critical", "broken"), ("warning", "many"), ("warning", "some"), ("info", "idle")]
+
+
+def test_every_concern_says_what_to_do():
+    now = look(
+        worker("worker-0", shard(0, queue(pending=5, paused=True), queue("x.dlq", pending=1), stalled=True, left_out=1)),
+        down=("worker-1",),
+    )
+    assert len(attention(now, None)) == 5
+    assert all(concern.action and concern.text for concern in attention(now, None))

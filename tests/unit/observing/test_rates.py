@@ -1,0 +1,68 @@
+from fila_cluster.observing.rates import Pace, Rates, per_second, rates
+from fila_proto_zmq.commands import Histogram
+from tests.unit.observing.looks import STARTED_MS, look, of_queues, queue, shard, worker
+
+
+def test_without_a_look_before_nothing_is_known():
+    assert rates(of_queues(queue()), None, 1.0) == Pace(None, {}, {})
+
+
+def test_looks_at_the_same_moment_tell_nothing():
+    assert rates(of_queues(queue()), of_queues(queue()), 0.0) == Pace(None, {}, {})
+
+
+def test_each_counter_has_its_rate():
+    before = queue(enqueued=10, delivered=20, acked=30, nacked=40, expired=50, dead_lettered=60, redriven=70)
+    now = queue(enqueued=12, delivered=24, acked=36, nacked=48, expired=60, dead_lettered=72, redriven=84)
+    pace = rates(of_queues(now), of_queues(before), 2.0)
+    assert pace.queues == {"orders": Rates(1, 2, 3, 4, 5, 6, 7)}
+    assert pace.total == Rates(1, 2, 3, 4, 5, 6, 7)
+
+
+def test_the_total_is_without_dead_letter_queues():
+    before = of_queues(queue("a"), queue("a.dlq"), queue("b"))
+    now = of_queues(queue("a", acked=4), queue("a.dlq", acked=8), queue("b", acked=2))
+    pace = rates(now, before, 2.0)
+    assert pace.queues["a.dlq"].acked == 4
+    assert pace.total == Rates(acked=3)
+
+
+def test_a_restarted_worker_has_no_rates_and_there_is_no_total():
+    before = look(worker("worker-0", shard(0, queue("a", acked=9)), cpu_ms=900), worker("worker-1", shard(1, queue("b"))))
+    restarted = worker("worker-0", shard(0, queue("a", acked=20)), started_ms=STARTED_MS + 1, cpu_ms=1000)
+    pace = rates(look(restarted, worker("worker-1", shard(1, queue("b", acked=5)))), before, 1.0)
+    assert pace.queues == {"b": Rates(acked=5)}
+    assert list(pace.workers) == ["worker-1"]
+    assert pace.total is None
+
+
+def test_a_worker_that_is_down_spoils_no_total():
+    before = look(worker("worker-0", shard(0, queue("a"))), worker("worker-1", shard(1, queue("b"))))
+    now = look(worker("worker-0", shard(0, queue("a", acked=2))), down=("worker-1",))
+    assert rates(now, before, 1.0).total == Rates(acked=2)
+
+
+def test_a_new_queue_has_counted_from_nothing():
+    assert rates(of_queues(queue("new", enqueued=6)), of_queues(), 2.0).queues == {"new": Rates(enqueued=3)}
+
+
+def test_a_queue_that_was_not_shown_before_has_no_rate():
+    assert rates(of_queues(queue("busy", enqueued=6)), of_queues(left_out=1), 2.0).queues == {}
+
+
+def test_a_queue_that_was_made_again_has_no_rate():
+    assert rates(of_queues(queue(enqueued=1)), of_queues(queue(enqueued=9)), 1.0).queues == {}
+
+
+def test_a_worker_s_load_is_what_it_did_between_the_looks():
+    before = look(worker("worker-0", shard(0, commits=3), shard(1, commits=1), cpu_ms=1000, turns=5))
+    now = look(worker("worker-0", shard(0, commits=4), shard(1, commits=8), cpu_ms=2000, turns=15))
+    load = rates(now, before, 4.0).workers["worker-0"]
+    assert load.cpu_share == 0.25
+    assert load.turn_ns == Histogram([100, 200], [0, 10, 0], 0)
+    assert load.commit_ns == Histogram([100, 200], [8, 0, 0], 0)
+
+
+def test_rates_by_name_are_of_what_both_looks_have():
+    assert per_second({"a": 9, "new": 5, "again": 1}, {"a": 5, "gone": 1, "again": 2}, 2.0) == {"a": 2.0}
+    assert per_second({"a": 9}, {"a": 5}, 0.0) == {}
