@@ -203,7 +203,9 @@ def test_a_child_that_cannot_start_is_not_tried_for_ever(data_dir: Path):
     data_dir.mkdir()
     (data_dir / "fila.json").write_text('{"format": 1, "shards": 1}')
     (data_dir / "shard-0000").write_text("no database")
-    line = refused("up", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--no-dashboard", FILA_TELEMETRY__LOG_LEVEL="error")
+    line = refused(
+        "up", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--no-dashboard", FILA_TELEMETRY__LOG_LEVEL="error"
+    )
     assert "shard-0000" in line
 
 

@@ -13,7 +13,9 @@ async def _pages(scope: Any, _: Any, send: Any) -> None:
     await send({"type": "reached", "method": scope.get("method")})
 
 
-def ask(headers: dict[str, str], *, kind: str = "http", method: str = "GET", loopback_only: bool = True) -> list[dict[str, Any]]:
+def ask(
+    headers: dict[str, str], *, kind: str = "http", method: str = "GET", loopback_only: bool = True
+) -> list[dict[str, Any]]:
     """What a request with these headers is answered."""
     sent: list[dict[str, Any]] = []
 

@@ -1,0 +1,54 @@
+"""Doing what a button says: ask first where it can't be undone, tell what became of it, and never show a traceback."""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from nicegui import ui
+
+from fila_cluster.errors import FilaError
+
+Result = TypeVar("Result")
+
+
+async def confirm(question: str, *, yes: str, danger: bool = True) -> bool:
+    """Ask; closing the question means no."""
+    with ui.dialog() as dialog, ui.card().classes("max-w-lg"):
+        ui.label(question).classes("whitespace-pre-line")
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
+            ui.button(yes, on_click=lambda: dialog.submit(True), color="negative" if danger else "primary").props(
+                "data-testid=confirm"
+            )
+    answer = await dialog
+    dialog.delete()
+    return bool(answer)
+
+
+async def attempt(call: Awaitable[Result]) -> Result | None:
+    """Await a call to the broker; an error is shown, and gives None."""
+    try:
+        return await call
+    except FilaError as error:
+        complain(str(error))
+        return None
+
+
+async def succeeds(call: Awaitable[object], done: str) -> bool:
+    """Await a call whose answer says nothing; tell that it is ``done``, or the error. Whether there was none."""
+    try:
+        await call
+    except FilaError as error:
+        complain(str(error))
+        return False
+    tell(done)
+    return True
+
+
+def tell(text: str) -> None:
+    """Say what was done."""
+    ui.notify(text, type="positive", position="bottom-right")
+
+
+def complain(text: str) -> None:
+    """Say what went wrong, for as long as it takes to read it."""
+    ui.notify(text, type="negative", position="bottom-right", multi_line=True, close_button="OK", timeout=15_000)

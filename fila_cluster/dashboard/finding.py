@@ -1,0 +1,67 @@
+"""One message by its id. The broker browses behind a message, not at it, so it is looked for: first where a link says, then page by page.
+
+What ``why`` knows of it narrows the search; a message that lies behind ten thousand others of its state is not found that way, and
+that is said, with what to do.
+"""
+
+from typing import Final, NamedTuple
+
+from fila_cluster import AsyncClient
+from fila_cluster.client.message_view import MessageView
+from fila_cluster.client.paging import browse_page
+from fila_cluster.errors import MessageNotFoundError
+
+READ_MAX: Final = 10_000
+PAGES_MAX: Final = 100
+PAGE: Final = 1000
+
+_BROWSABLE: Final = ("pending", "delayed", "leased")
+
+
+class Found(NamedTuple):
+    """The message, or why there is none to show; ``is_letter``: its dead letter queue has it."""
+
+    message: MessageView | None
+    why_not: str = ""
+    is_letter: bool = False
+
+
+async def find_message(
+    client: AsyncClient, queue: str, message_id: str, *, after: str | None = None, fairness_key: str | None = None
+) -> Found:
+    """Look for it, behind the message with the id ``after`` at first. Raises what the broker does not forgive."""
+    if (there := await _behind(client, queue, message_id, after)) is not None:
+        return Found(there)
+    try:
+        state = (await client.why(queue, message_id=message_id)).state
+    except MessageNotFoundError as error:
+        return Found(None, str(error))
+    if state == "dead_lettered" and not queue.endswith(".dlq"):
+        return Found(None, f"message {message_id} is a dead letter of queue {queue!r} now", is_letter=True)
+    return await _walk(client, queue, message_id, fairness_key, state if state in _BROWSABLE else None)
+
+
+async def _behind(client: AsyncClient, queue: str, message_id: str, after: str | None) -> MessageView | None:
+    try:
+        messages = (await browse_page(client, queue, 1, after=after)).messages
+    except MessageNotFoundError:
+        return None
+    return messages[0] if messages and messages[0].id == message_id else None
+
+
+async def _walk(client: AsyncClient, queue: str, message_id: str, fairness_key: str | None, state: str | None) -> Found:
+    after, read = None, 0
+    for _ in range(PAGES_MAX):
+        page = await browse_page(client, queue, PAGE, after=after, fairness_key=fairness_key, state=state)
+        for message in page.messages:
+            if message.id == message_id:
+                return Found(message)
+        read += len(page.messages)
+        if not page.more or not page.messages:
+            return Found(None, f"message {message_id} moved on while it was looked for: look again")
+        if read >= READ_MAX:
+            break
+        after = page.messages[-1].id
+    return Found(
+        None, f"message {message_id} is there, but behind the first {read:,}: name its fairness key, or ask why it waits"
+    )

@@ -1,0 +1,80 @@
+"""What a queue's hooks are: two scripts and their limits, as applied and as edited, and the way from one to the other."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from fila_cluster.client.queue_options import QueueOptions
+from fila_proto_zmq import commands
+
+HOOKS: Final = ("on_enqueue", "on_failure")
+
+TEMPLATES: Final = {
+    "on_enqueue": "function on_enqueue(msg)\n  return { fairness_key = msg.headers.tenant }\nend\n",
+    "on_failure": 'function on_failure(msg)\n  return { action = "retry", delay_ms = 1000 * msg.attempts }\nend\n',
+}
+"""To start from."""
+
+WITHOUT: Final = {"on_enqueue": "messages go as producers ask", "on_failure": "a nack is a retry at once"}
+"""What holds where there is no such script."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookPolicy:
+    """An empty script is none; None is the broker's default. Lines end with LF, as in an editor."""
+
+    on_enqueue: str = ""
+    on_failure: str = ""
+    timeout_ms: int | None = None
+    memory_limit_bytes: int | None = None
+
+    def script(self, hook: str) -> str | None:
+        """The text of a hook, None if there is none."""
+        text: str = getattr(self, hook)
+        return text if text.strip() else None
+
+
+def policy_of(options: commands.QueueOptions) -> HookPolicy:
+    """The part of a queue's options that is about hooks."""
+    return HookPolicy(
+        _lines(options.on_enqueue), _lines(options.on_failure), options.lua_timeout_ms, options.lua_memory_limit_bytes
+    )
+
+
+def changes(applied: HookPolicy, wanted: HookPolicy) -> QueueOptions:
+    """What ``update_queue`` must be told to get from one to the other; empty if they are the same."""
+    told = QueueOptions()
+    if applied.script("on_enqueue") != wanted.script("on_enqueue"):
+        told["on_enqueue"] = wanted.script("on_enqueue")
+    if applied.script("on_failure") != wanted.script("on_failure"):
+        told["on_failure"] = wanted.script("on_failure")
+    if applied.timeout_ms != wanted.timeout_ms:
+        told["lua_timeout"] = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
+    if applied.memory_limit_bytes != wanted.memory_limit_bytes:
+        told["lua_memory_limit"] = wanted.memory_limit_bytes
+    return told
+
+
+def _lines(script: str | None) -> str:
+    return (script or "").replace("\r\n", "\n").replace("\r", "\n")
+
+
+class Shelf:
+    """What queues had before the last change that was made here, to undo it once. It holds while nobody changes them otherwise."""
+
+    def __init__(self, kept_max: int = 100) -> None:
+        self._kept: dict[str, tuple[HookPolicy, HookPolicy]] = {}
+        self._kept_max = kept_max
+
+    def keep(self, queue: str, before: HookPolicy, after: HookPolicy) -> None:
+        """Remember a change; undoing the change that is remembered forgets it."""
+        undone = self._kept.pop(queue, None)
+        if undone == (after, before):
+            return
+        self._kept[queue] = (before, after)
+        while len(self._kept) > self._kept_max:
+            del self._kept[next(iter(self._kept))]
+
+    def before(self, queue: str, now: HookPolicy) -> HookPolicy | None:
+        """What to go back to; None: nothing, or somebody else has changed it since."""
+        before, after = self._kept.get(queue, (None, None))
+        return before if after == now else None

@@ -1,0 +1,34 @@
+"""Where each page is. A queue's name may have a slash, so it goes into the query, not into the path."""
+
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
+
+
+class Place(NamedTuple):
+    """A page in the navigation."""
+
+    path: str
+    title: str
+    icon: str
+
+
+PLACES: Final = (
+    Place("/", "Overview", "dashboard"),
+    Place("/queues", "Queues", "view_list"),
+    Place("/messages", "Messages", "mail"),
+    Place("/letters", "Dead letters", "report"),
+    Place("/hooks", "Hooks", "code"),
+    Place("/config", "Config", "tune"),
+    Place("/why", "Why", "help"),
+)
+
+
+def link(path: str, **query: str | None) -> str:
+    """A page's address with what is not None of ``query``."""
+    told = {name: text for name, text in query.items() if text is not None}
+    return f"{path}?{urlencode(told)}" if told else path
+
+
+def queue_page(name: str) -> str:
+    """One queue."""
+    return link("/queue", name=name)

@@ -1,0 +1,50 @@
+"""Keeping a page up to date without keeping the broker busy.
+
+A page asks again after a second, or after twenty times as long as the last answer took: watching costs the broker at most a
+twentieth of its time, however large the queue is, and however many keys it has.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from nicegui import ui
+
+from fila_cluster.dashboard.desk import Desk
+from fila_cluster.errors import FilaError
+
+REFRESH_S: Final = 1.0
+REST: Final = 20
+"""How many times as long as an answer took to wait for the next one."""
+WAIT_S_MAX: Final = 30.0
+
+Look = Callable[[], Awaitable[None]]
+
+
+def keep_live(desk: Desk, look: Look, trouble: ui.label | None = None) -> Look:
+    """Call ``look`` now and again and again, while the page is open and the broker is there; returns it, to be called in between.
+
+    An error of the broker is written into ``trouble``, which is cleared by the next success.
+    """
+
+    async def look_once() -> None:
+        if desk.watch.latest is None:
+            return
+        started = time.monotonic()
+        try:
+            await look()
+        except FilaError as error:
+            _say(trouble, str(error))
+            timer.interval = REFRESH_S  # the time that it took says how long it hung, not how much work it was
+        else:
+            _say(trouble, "")
+            timer.interval = min(WAIT_S_MAX, max(REFRESH_S, REST * (time.monotonic() - started)))
+
+    timer = ui.timer(REFRESH_S, look_once, immediate=True)
+    return look_once
+
+
+def _say(trouble: ui.label | None, text: str) -> None:
+    if trouble is not None:
+        trouble.text = text
+        trouble.set_visibility(bool(text))

@@ -1,0 +1,1 @@
+"""The pages, one module each: ``register`` adds it, a class of its own keeps it up to date."""

@@ -1,0 +1,125 @@
+"""Dead letters in two tables: by kind of error, and, of one kind, letter by letter. Both can be ticked."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from nicegui.events import GenericEventArguments
+
+from fila_cluster.dashboard.letters.groups import Group, Letter, told
+from fila_cluster.dashboard.links import link
+from fila_cluster.dashboard.moments import clock
+from fila_cluster.dashboard.parts.message_dialog import STATE_SLOT
+from fila_cluster.dashboard.parts.message_table import ID_SLOT, short
+from fila_cluster.dashboard.parts.paged_table import Column, PagedTable
+from fila_cluster.figures import counted
+
+_ERROR: Final = '<div class="whitespace-normal break-words fila-mono min-w-[16rem]">{{ props.value }}</div>'
+
+_KIND: Final = (
+    _ERROR
+    + """
+<div v-if="props.row.example != props.value" class="whitespace-normal break-words fila-quiet">for example: {{ props.row.example }}</div>"""
+)
+
+_KEYS: Final = '<div class="whitespace-normal max-w-[14rem]">{{ props.value }}</div>'
+
+
+def _clock(at: datetime) -> str:
+    return clock(at, datetime.now(UTC))
+
+
+_GROUP_COLUMNS: Final = (
+    Column("kind", "Error", slot=_KIND),
+    Column("count", "Letters", counted, is_number=True),
+    Column("reasons", "Reason", slot=_KEYS.replace("14rem", "10rem")),
+    Column("fairness_keys", "Fairness keys", slot=_KEYS),
+    Column("first_at", "First (UTC)", _clock),
+    Column("last_at", "Last (UTC)", _clock),
+)
+
+_LETTER_COLUMNS: Final = (
+    Column("id", "Id", short, slot=ID_SLOT),
+    Column("fairness_key", "Fairness key"),
+    Column("state", "State", slot=STATE_SLOT),
+    Column("reason", "Reason"),
+    Column("attempts", "Attempts", counted, is_number=True),
+    Column("dead_lettered_at", "Since (UTC)", _clock),
+    Column("source_queue", "Came from"),
+    Column("error", "Error", slot=_ERROR),
+)
+
+Opened = Callable[[Any], Awaitable[None]]
+
+
+class GroupTable:
+    """``opened`` is awaited with the kind that was clicked, ``ticked`` called when the selection changed."""
+
+    def __init__(self, opened: Opened, ticked: Callable[[], None]) -> None:
+        self._table = PagedTable(
+            _GROUP_COLUMNS, key="kind", sort_by="count", descending=True, mark="groups", search_in=["kind", "example"],
+            selection=True, empty="No dead letters.", page_size=25,
+        )  # fmt: skip
+        _listen(self._table, "kind", opened, ticked)
+
+    @property
+    def selected(self) -> list[str]:
+        """The kinds that are ticked."""
+        return [str(kind) for kind in self._table.selected]
+
+    def show(self, groups: Sequence[Group]) -> None:
+        """Replace the rows."""
+        self._table.show([_group_row(group) for group in groups])
+
+    def untick(self) -> None:
+        """Select nothing."""
+        self._table.table.selected = []
+
+
+class LetterTable:
+    """``opened`` is awaited with the id of the letter that was clicked, ``ticked`` called when the selection changed."""
+
+    def __init__(self, dlq: str, opened: Opened, ticked: Callable[[], None]) -> None:
+        self._dlq = dlq
+        self._table = PagedTable(
+            _LETTER_COLUMNS, key="key", sort_by="dead_lettered_at", descending=True, mark="letters",
+            search_in=["id", "fairness_key", "error"], selection=True, more=self._more, empty="No such dead letter.", page_size=25,
+        )  # fmt: skip
+        _listen(self._table, "key", opened, ticked)
+
+    @property
+    def selected(self) -> list[str]:
+        """The ids that are ticked."""
+        return [str(message_id) for message_id in self._table.selected]
+
+    def show(self, letters: Sequence[Letter]) -> None:
+        """Replace the rows."""
+        self._table.show(letters)
+
+    def untick(self) -> None:
+        """Select nothing."""
+        self._table.table.selected = []
+
+    def _more(self, letter: Letter) -> dict[str, str]:
+        return {"key": letter.id, "href": link("/letters", queue=self._dlq, id=letter.id, after=letter.before)}
+
+
+def _listen(table: PagedTable, key: str, opened: Opened, ticked: Callable[[], None]) -> None:
+    async def click(event: GenericEventArguments) -> None:
+        await opened(event.args[1][key])
+
+    table.table.on("rowClick", click)
+    table.table.on_select(lambda _: ticked())
+    table.table.classes("fila-rows").props("hide-selected-banner")
+
+
+def _group_row(group: Group) -> dict[str, Any]:
+    return {
+        "kind": group.kind,
+        "count": len(group.letters),
+        "reasons": told(group.reasons()),
+        "fairness_keys": told(group.fairness_keys(), 2),
+        "first_at": group.first_at,
+        "last_at": group.last_at,
+        "example": group.example,
+    }

@@ -1,0 +1,73 @@
+"""One browser and one cluster with a dashboard for all tests; each test has a page and queues of its own."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from fila_cluster import Client
+from tests.support import machine
+from tests.support.cluster import Cluster, running
+
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+"""It may run as root in a container, and should ask nobody outside for anything."""
+
+PATIENCE_MS = 15_000
+"""A busy machine is slow; a page that is right is right at once in the end."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window."""
+    machine.require(machine.BROWSER)
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=machine.browser(), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def observed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers and a dashboard, for all tests that leave the processes alone."""
+    with running(tmp_path_factory.mktemp("observed"), "--dashboard", "127.0.0.1:0", workers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def dashboard(observed_cluster: Cluster) -> str:
+    """Its address, without a slash at the end."""
+    return address_of(observed_cluster)
+
+
+def address_of(cluster: Cluster) -> str:
+    """Where a cluster's dashboard is, as its ready line says."""
+    return cluster.ready_line.split("dashboard ")[1].split(" ")[0]
+
+
+@pytest.fixture
+def client(observed_cluster: Cluster) -> Iterator[Client]:
+    """A client of the observed cluster: the ``queue`` fixture makes its queues there."""
+    with observed_cluster.client() as client:
+        yield client
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh page. A test fails if it met an error, or asked any other host for anything."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
+    page.on("request", lambda request: trouble.append(f"outside: {request.url}") if _is_outside(request.url) else None)
+    yield page
+    context.close()
+    assert trouble == []
+
+
+def _is_outside(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))

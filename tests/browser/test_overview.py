@@ -1,0 +1,46 @@
+"""The first page: totals, what needs attention, workers."""
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from fila_cluster import Client
+from tests.support.cluster import eventually
+
+
+def test_an_unserved_queue_needs_attention_until_somebody_receives(
+    page: Page, dashboard: str, client: Client, queue: str
+) -> None:
+    client.enqueue_many(queue, [])
+    client.enqueue(queue, b"waits")
+    page.goto(f"{dashboard}/")
+    concern = page.get_by_test_id("concern-no_consumers").filter(has_text=queue)
+    expect(concern).to_contain_text("nobody receives, 1 messages wait")
+    expect(concern).to_contain_text("start a consumer")
+    [delivery] = client.receive(queue)
+    delivery.ack()
+    expect(concern).to_have_count(0)
+
+
+def test_it_shows_each_worker_with_its_load(page: Page, dashboard: str, client: Client) -> None:
+    page.goto(f"{dashboard}/")
+    workers = page.get_by_test_id("workers").locator("tbody tr")
+    expect(workers).to_have_count(2)
+    for worker in client.cluster_status().workers:
+        row = workers.filter(has_text=worker.name)
+        expect(row).to_contain_text(str(worker.pid))
+        expect(row).to_contain_text("up")
+        expect(row).to_contain_text(re.compile(r"\d+ %.*MiB.*ms"))
+
+
+def test_totals_are_those_of_the_queues(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    for _ in range(25):
+        client.enqueue(queue, b"x", delay=3600)
+    page.goto(f"{dashboard}/")
+    delayed = page.get_by_test_id("total-delayed")
+
+    def agrees() -> bool:
+        held = sum(info.delayed for info in client.list_queues() if not info.is_dead_letter)
+        return held >= 25 and delayed.inner_text() == f"{held:,}"
+
+    eventually(agrees, "the total of delayed messages")

@@ -1,0 +1,142 @@
+"""All queues, and one queue: numbers as the broker has them, and buttons that change the broker."""
+
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from fila_cluster import Client, Message
+from tests.support.cluster import eventually
+
+HOSTILE = "<img src=x onerror=alert(1)> & 'q'"
+
+
+def row(page: Page, table: str, text: str) -> Locator:
+    return page.get_by_test_id(table).locator("tbody tr").filter(has_text=text)
+
+
+def open_queue(page: Page, dashboard: str, queue: str) -> None:
+    page.goto(f"{dashboard}/queue?name={quote(queue)}")
+
+
+def test_the_list_finds_a_queue_and_leads_to_it(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.enqueue_many(queue, [Message(b"x") for _ in range(3)])
+    page.goto(f"{dashboard}/queues")
+    page.get_by_test_id("queues-search").fill(queue)
+    found = page.get_by_test_id("queues").locator("tbody tr")
+    expect(found).to_have_count(1)
+    expect(found).to_contain_text("unread")
+    found.get_by_role("link", name=queue).click()
+    expect(page.get_by_test_id("queue-pending")).to_have_text("3")
+
+
+def test_the_list_leaves_out_dead_letter_queues_unless_asked(page: Page, dashboard: str, queue: str) -> None:
+    page.goto(f"{dashboard}/queues")
+    page.get_by_test_id("queues-search").fill(queue)
+    found = page.get_by_test_id("queues").locator("tbody tr")
+    expect(found).to_have_count(1)
+    page.get_by_test_id("with-letters").click()
+    expect(found).to_have_count(2)
+    page.get_by_test_id("only-full").click()
+    expect(found.filter(has_text=queue)).to_have_count(0)
+
+
+def test_numbers_of_a_queue_are_those_of_queue_stats(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.set_config("throttle.test-numbers", "1,5")
+    client.enqueue_many(queue, [Message(b"x", fairness_key=key, weight=2) for key in ("acme", "globex") for _ in range(40)])
+    client.enqueue_many(
+        queue, [Message(b"x", fairness_key="acme", delay=600, throttle_keys=["test-numbers"]) for _ in range(5)]
+    )
+    for delivery in client.receive(queue, 10):
+        delivery.ack()
+    held = client.receive(queue, 4)
+    open_queue(page, dashboard, queue)
+
+    def agrees() -> bool:
+        stats = client.queue_stats(queue)
+        wanted = {
+            "pending": stats.pending,
+            "in_flight": stats.in_flight,
+            "delayed": stats.delayed,
+            "consumers": stats.consumers,
+        }
+        return all(page.get_by_test_id(f"queue-{name}").inner_text() == str(number) for name, number in wanted.items())
+
+    eventually(agrees, "the same numbers as queue_stats")
+    stats = {key.fairness_key: key for key in client.queue_stats(queue).keys}
+    for name, key in stats.items():
+        cells = row(page, "keys", name).locator("td")
+        expect(cells.nth(1)).to_have_text("2")
+        expect(cells.nth(2)).to_have_text(str(key.pending))
+        expect(cells.nth(3)).to_have_text(str(key.in_flight))
+        expect(cells.nth(4)).to_have_text(str(key.delayed))
+        expect(cells.nth(6)).to_have_text("50 %")
+    expect(page.get_by_test_id("options")).to_contain_text("max attempts")
+    client.nack(held)
+
+
+def test_pause_and_resume_by_clicks_change_the_broker(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.enqueue(queue, b"x")
+    open_queue(page, dashboard, queue)
+    page.get_by_test_id("pause").click()
+    page.get_by_test_id("confirm").click()
+    expect(page.get_by_test_id("queue-state")).to_have_text("paused")
+    assert client.queue_stats(queue).paused
+    page.get_by_test_id("pause").filter(has_text="Resume").click()
+    expect(page.get_by_test_id("queue-state")).to_have_text("unread")
+    assert not client.queue_stats(queue).paused
+
+
+def test_a_question_that_is_declined_changes_nothing(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.enqueue(queue, b"x")
+    open_queue(page, dashboard, queue)
+    page.get_by_test_id("purge").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert client.queue_stats(queue).pending == 1
+
+
+def test_purge_by_clicks_empties_the_queue(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.enqueue_many(queue, [Message(b"x"), Message(b"x", delay=600)])
+    open_queue(page, dashboard, queue)
+    page.get_by_test_id("purge").click()
+    page.get_by_test_id("confirm").click()
+    expect(page.get_by_text("2 messages were deleted")).to_be_visible()
+    assert client.queue_stats(queue).depth == 0
+
+
+def test_a_key_is_paused_and_purged_by_clicks(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.enqueue_many(queue, [Message(b"x", fairness_key=key) for key in ("noisy", "quiet")])
+    open_queue(page, dashboard, queue)
+    noisy = row(page, "keys", "noisy")
+    noisy.get_by_role("button", name="pause").click()
+    expect(noisy.get_by_text("paused")).to_be_visible()
+    assert {key.fairness_key: key.paused for key in client.queue_stats(queue).keys} == {"noisy": True, "quiet": False}
+    noisy.get_by_role("button", name="purge").click()
+    page.get_by_test_id("confirm").click()
+    expect(page.get_by_text("1 messages were deleted")).to_be_visible()
+    assert [key.fairness_key for key in client.queue_stats(queue).keys if key.pending] == ["quiet"]
+
+
+def test_redrive_by_clicks_brings_all_dead_letters_back(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.enqueue_many(queue, [Message(b"x") for _ in range(3)])
+    for delivery in client.receive(queue, 3):
+        delivery.fail("broken")
+    eventually(lambda: client.queue_stats(f"{queue}.dlq").pending == 3, "three dead letters")
+    open_queue(page, dashboard, queue)
+    page.get_by_test_id("redrive").click()
+    page.get_by_test_id("confirm").click()
+    expect(page.get_by_text("3 dead letters went back")).to_be_visible()
+    assert client.queue_stats(queue).pending == 3
+
+
+def test_a_queue_that_does_not_exist_is_said_to_be_missing(page: Page, dashboard: str) -> None:
+    open_queue(page, dashboard, "no-such-queue")
+    expect(page.get_by_test_id("trouble")).to_contain_text("no-such-queue")
+
+
+def test_keys_are_text(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.enqueue(queue, b"x", fairness_key=HOSTILE)
+    page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
+    open_queue(page, dashboard, queue)
+    expect(row(page, "keys", HOSTILE)).to_have_count(1)
