@@ -17,7 +17,7 @@ up: .venv/.installed
 
 test: .venv/.tested
 	@$(BIN)/python -m tests.support.machine
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 lint: .venv/.tested
 	$(BIN)/ruff check

@@ -1,7 +1,5 @@
-"""The dashboard as an ASGI application, with all that keeps it going: its own client, and the half hour that it remembers."""
+"""The dashboard as an ASGI application, with what keeps it going: a client of its own."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, cast
@@ -15,7 +13,7 @@ from fila_cluster.dashboard.desk import Desk
 from fila_cluster.dashboard.pages import config, hooks, letters, messages, overview, queue, queues, why
 from fila_cluster.observer.app import application
 from fila_cluster.observer.watch import Watch
-from fila_cluster.observing.history import TICK_S, History
+from fila_cluster.observing.history import History
 
 ANSWER_S_MAX: Final = 10.0
 """How long somebody who clicked waits for the broker."""
@@ -33,26 +31,15 @@ PAGES: tuple[Callable[[Desk], None], ...] = (
 
 
 @asynccontextmanager
-async def dashboard(watch: Watch, endpoint: str) -> AsyncIterator[Starlette]:
-    """All pages, ``/metrics`` and its neighbours included. Once a process: NiceGUI has one set of pages."""
+async def dashboard(watch: Watch, history: History, endpoint: str) -> AsyncIterator[Starlette]:
+    """All pages, ``/metrics`` and its neighbours included. Once a process: NiceGUI has one set of pages.
+
+    ``history`` is fed from ``watch`` by the caller.
+    """
     async with AsyncClient(endpoint, timeout=ANSWER_S_MAX) as client:  # a slow answer to it must not look like an outage
-        history = History()
-        remembering = asyncio.ensure_future(_remember(watch, history))
-        app = application(watch, with_index=False)
+        app = application(watch, history, with_index=False)
         desk = Desk(watch, history, client, endpoint)
         for register in PAGES:
             register(desk)
         ui.run_with(cast(FastAPI, app), title="fila-cluster", dark=None, show_welcome_message=False)  # any Starlette will do
-        try:
-            yield app
-        finally:
-            remembering.cancel()
-
-
-async def _remember(watch: Watch, history: History) -> None:
-    """Feed the history at even intervals."""
-    due = time.monotonic()
-    while True:
-        history.record(time.time() if watch.latest is None else watch.heard_s, watch.latest)
-        due = max(due + TICK_S, time.monotonic())
-        await asyncio.sleep(due - time.monotonic())
+        yield app

@@ -3,5 +3,5 @@
 Routers and workers only count; whatever costs time (text, HTTP, exports) happens here, so a scrape disturbs nobody. Read in this
 order: :mod:`watch` (what was last heard), :mod:`sources` (who has numbers),
 :mod:`catalogue` (what each is called), :mod:`samples` (the numbers under their
-names), :mod:`prometheus` and :mod:`otlp` (the two ways out), :mod:`readiness`, :mod:`app` (HTTP), :mod:`serving` (all of it).
+names), :mod:`prometheus` and :mod:`otlp` (the two ways out), :mod:`app` (HTTP), :mod:`serving` (all of it).
 """

@@ -2,14 +2,17 @@
 
 from typing import Final
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from fila_cluster.observer.half_hour import half_hour, nothing_known
 from fila_cluster.observer.prometheus import CONTENT_TYPE, exposition
 from fila_cluster.observer.samples import families
 from fila_cluster.observer.watch import Watch
+from fila_cluster.observing.history import History
 
 _FRESH: Final = {"Cache-Control": "no-store"}
 
@@ -18,14 +21,15 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>fi
 <p>The dashboard is not installed: <code>pip install 'fila-cluster[dashboard]'</code>, and start again.</p>
 <ul>
 <li><a href="metrics">/metrics</a>: all counters, for Prometheus</li>
+<li><a href="history">/history</a>: the last half hour, as JSON; of one queue with <code>?queue=NAME</code></li>
 <li><a href="readyz">/readyz</a>: whether every shard serves</li>
 <li><a href="healthz">/healthz</a>: whether this process lives</li>
 </ul></html>
 """
 
 
-def application(watch: Watch, *, with_index: bool = True) -> Starlette:
-    """The pages, over what a watch sees; without one at ``/`` if a dashboard takes that place."""
+def application(watch: Watch, history: History, *, with_index: bool = True) -> Starlette:
+    """The pages, over what a watch sees and what is remembered of it; without one at ``/`` if a dashboard takes that place."""
 
     async def index(_: Request) -> Response:
         return HTMLResponse(_PAGE)
@@ -41,5 +45,14 @@ def application(watch: Watch, *, with_index: bool = True) -> Starlette:
         answer = {"ready": not reasons, "reasons": reasons}
         return JSONResponse(answer, status_code=503 if reasons else 200, headers=_FRESH)
 
-    pages = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz} | ({"/": index} if with_index else {})
+    async def remembered(request: Request) -> Response:
+        queue = request.query_params.get("queue")
+        answer = half_hour(history, queue, watch.latest)
+        if answer is None:
+            return JSONResponse({"error": nothing_known(queue or "")}, status_code=404, headers=_FRESH)
+        return Response(msgspec.json.encode(answer), media_type="application/json", headers=_FRESH)
+
+    pages = {"/metrics": metrics, "/history": remembered, "/healthz": healthz, "/readyz": readyz}
+    if with_index:
+        pages["/"] = index
     return Starlette(routes=[Route(path, page) for path, page in pages.items()])

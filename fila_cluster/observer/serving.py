@@ -20,8 +20,10 @@ from fila_cluster import AsyncClient
 from fila_cluster.client.measuring import ask_metrics
 from fila_cluster.observer.app import application
 from fila_cluster.observer.guard import Guard, is_loopback
+from fila_cluster.observer.remembering import remember
 from fila_cluster.observer.settings import ObserverSettings, without_password
 from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
+from fila_cluster.observing.history import History
 from fila_proto_zmq.events import ObserverServing, ProcessStopping
 from fila_router.journal import Journal
 
@@ -52,7 +54,8 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
         watch = Watch(lambda: ask_metrics(client))
         parts: list[Part] = [watch.run()]
         if listener is not None:
-            parts.append(_show(settings, watch, listener))
+            history = History()
+            parts += [remember(watch, history), _show(settings, watch, history, listener)]
         if settings.otlp_endpoint is not None:
             parts.append(_export(settings, settings.otlp_endpoint, watch, journal))
         address = None if listener is None else f"{settings.host}:{settings.port}"
@@ -104,16 +107,16 @@ def listen(host: str, port: int) -> socket.socket:
         raise CannotListenError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
-async def _show(settings: ObserverSettings, watch: Watch, listener: socket.socket) -> None:
+async def _show(settings: ObserverSettings, watch: Watch, history: History, listener: socket.socket) -> None:
     """Serve the dashboard if it is installed, else a page that says how to get it; both beside ``/metrics``."""
     assert settings.host is not None
     loopback_only = is_loopback(settings.host)
     if importlib.util.find_spec("nicegui") is None:
-        await _answer(Guard(application(watch), loopback_only=loopback_only), listener)
+        await _answer(Guard(application(watch, history), loopback_only=loopback_only), listener)
         return
     from fila_cluster.dashboard.serving import dashboard  # noqa: PLC0415  # most of a second, and 60 MiB
 
-    async with dashboard(watch, settings.endpoint) as pages:
+    async with dashboard(watch, history, settings.endpoint) as pages:
         await _answer(Guard(pages, loopback_only=loopback_only), listener)
 
 

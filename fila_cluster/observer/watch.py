@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from fila_cluster.observer.readiness import Obstacle, obstacles
+from fila_cluster.observing.readiness import Obstacle, obstacles
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError
 

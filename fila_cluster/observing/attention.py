@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from fila_cluster.figures import aged
-from fila_cluster.observer.readiness import obstacles
 from fila_cluster.observing.rates import all_queues
+from fila_cluster.observing.readiness import obstacles
 from fila_proto_zmq.commands import Metrics, QueueMetrics
 from fila_proto_zmq.names import DEAD_LETTER_SUFFIX, dead_letter_name
 

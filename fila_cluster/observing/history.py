@@ -135,20 +135,26 @@ class History:
         return {name: self._in_order(ring) for name, ring in self._all.items()}
 
     def shares(self, queue: str) -> list[Share]:
-        """The busiest keys of the last minute, by what they got, and all others together as :data:`OTHER_KEYS`, last."""
+        """The busiest keys of the last minute, by what they got, and all others together as :data:`OTHER_KEYS`, last.
+
+        None once nobody tells of the queue any more: that would be another minute.
+        """
         known = self._queues.get(queue)
-        if known is None or known.latest is None or len(known.keys) < 2:
+        if known is None or known.latest is None or len(known.keys) < 2 or known.seen_at != self._ticks - 1:
             return []
         told = {key.fairness_key: key for key in known.latest.keys}
         first, last = known.keys[0], known.keys[-1]
         delivered = {key: max(0, count - first.delivered.get(key, 0)) for key, count in last.delivered.items()}
         total = max(1, sum(delivered.values()))
+        entitled = {key: sum(tick.entitled.get(key, 0.0) for tick in known.keys) / len(known.keys) for key in delivered}
+        if OTHER_KEYS in entitled:
+            entitled[OTHER_KEYS] = max(0.0, 1.0 - sum(entitled.values()))
         shares = [
             Share(
                 key,
                 told[key].weight if key in told else 0,
                 told[key].pending if key in told else 0,
-                sum(tick.entitled.get(key, 0.0) for tick in known.keys) / len(known.keys),
+                entitled[key],
                 count / total,
                 count / (last.at_s - first.at_s),
             )

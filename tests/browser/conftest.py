@@ -19,9 +19,9 @@ PATIENCE_MS = 15_000
 """A busy machine is slow; a page that is right is right at once in the end."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Chromium without a window."""
+    """Chromium without a window. It ends with these tests: Playwright keeps an event loop running, where no other could be started."""
     machine.require(machine.BROWSER)
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:

@@ -1,17 +1,31 @@
 """The first page: totals, what needs attention, workers."""
 
 import re
+from collections.abc import Iterator
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from fila_cluster import Client
-from tests.support.cluster import eventually
+from tests.browser.conftest import address_of
+from tests.support.cluster import Cluster, eventually, running
+
+
+@pytest.fixture(scope="module")
+def observed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of its own: what other tests leave behind needs attention, too."""
+    with running(tmp_path_factory.mktemp("overview"), "--dashboard", "127.0.0.1:0", workers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def dashboard(observed_cluster: Cluster) -> str:
+    return address_of(observed_cluster)
 
 
 def test_an_unserved_queue_needs_attention_until_somebody_receives(
     page: Page, dashboard: str, client: Client, queue: str
 ) -> None:
-    client.enqueue_many(queue, [])
     client.enqueue(queue, b"waits")
     page.goto(f"{dashboard}/")
     concern = page.get_by_test_id("concern-no_consumers").filter(has_text=queue)

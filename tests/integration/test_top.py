@@ -446,11 +446,11 @@ def test_in_a_real_terminal(shop: Cluster, columns: int, lines: int):
     with terminal(words, columns, lines) as screen:
         eventually(lambda: "orders" in screen.screen(), "the queues are shown")
         eventually(lambda: "enqueued 0/s" in screen.screen(), "rates are shown")
+        eventually(lambda: "q quit" in screen.screen().split("\n")[lines - 1], "the last line is drawn")
         seen = screen.screen().split("\n")
         assert seen[0].startswith("fila-cluster ")
         assert seen[6].split()[0] == "queue"
         assert seen[7].split()[:3] == ["orders", "unread", "30"]
-        assert "q quit" in seen[lines - 1]
         screen.press("Enter")
         eventually(lambda: "tenant-2" in screen.screen(), "the keys are shown")
         screen.press("?")

@@ -7,7 +7,10 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import psutil
 import pyarrow.dataset as ds
@@ -314,12 +317,18 @@ def test_a_drain_survives_its_worker(spark: SparkSession, mortal: Cluster, tmp_p
 
 
 @pytest.fixture
-def start(shared_cluster: Cluster) -> Iterator[Callable[..., subprocess.Popen]]:
+def start(shared_cluster: Cluster, start_on) -> Callable[..., subprocess.Popen]:
+    """Start a command on the shared cluster."""
+    return partial(start_on, shared_cluster)
+
+
+@pytest.fixture
+def start_on() -> Iterator[Callable[..., subprocess.Popen]]:
     """Start a command; whatever a test leaves of it, JVM and Python workers too, is killed."""
     started = []
 
-    def start(*arguments: object) -> subprocess.Popen:
-        line = command("--endpoint", shared_cluster.endpoint, "--json", "spark", *arguments)
+    def start(cluster: Cluster, *arguments: object) -> subprocess.Popen:
+        line = command("--endpoint", cluster.endpoint, "--json", "spark", *arguments)
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         started.append(
             subprocess.Popen(line, env=environment(JDK_JAVA_OPTIONS=QUICK_JVM), text=True, start_new_session=True, **pipes)
@@ -375,4 +384,43 @@ def test_the_report_as_a_command(start, client: Client, queue: str, tmp_path: Pa
     report = outcome(start("report", queue, "--to", tmp_path / "r.html"))
     assert report["failures"]["total"] == 12
     assert {share["fairness_key"] for share in report["shares"]} == {"t0", "t1", "t2", "busy"}
-    assert "12 dead letters" in (tmp_path / "r.html").read_text()
+    assert (report["history"], report["shares_span"]) == (None, "since_start")
+    assert report["no_history"].endswith("(--dashboard URL names another)") or "no history" in report["no_history"]
+    text = (tmp_path / "r.html").read_text()
+    assert "12 dead letters" in text
+    assert "Not in here: " in text
+
+
+@pytest.mark.timeout(300)
+def test_the_report_as_a_command_beside_a_dashboard(tmp_path: Path, start_on):
+    """Started while a queue is in use, with the last half hour and the last minute's shares."""
+    with running(tmp_path / "data", "--dashboard", "127.0.0.1:0") as cluster, cluster.client() as client:
+        dashboard = cluster.ready_line.split("dashboard ")[1].split(" ")[0]
+        client.create_queue("orders")
+        eventually(lambda: ticks_of(dashboard, "orders") > 0, "the dashboard knows the queue")
+        fail_some(client, "orders")
+        seen = ticks_of(dashboard, "orders")
+        eventually(lambda: ticks_of(dashboard, "orders") > seen + 1, "the dashboard knows what happened", 60.0)
+        address = dashboard.removeprefix("http://")  # as `up --dashboard` takes it, too
+        report = outcome(start_on(cluster, "report", "orders", "--to", tmp_path / "r.html", "--dashboard", address))
+    assert report["no_history"] is None
+    series = report["history"]["series"]
+    assert {len(numbers) for numbers in series.values()} == {len(report["history"]["times"])}
+    assert (series["pending"][-1], report["totals"]["pending"]) == (4, 4)
+    assert max(number or 0 for number in series["dead_lettered"]) > 0
+    assert report["shares_span"] == "last_minute"
+    shares = {share["fairness_key"]: (share["delivered"], share["share"]) for share in report["shares"]}
+    assert shares == {"t0": (4, 4 / 15), "t1": (4, 4 / 15), "t2": (4, 4 / 15), "busy": (3, 3 / 15)}
+    told, _, _ = (tmp_path / "r.html").read_text().partition("<h2>Failures")
+    assert told.count("<svg") == 2
+    assert all(title in told for title in ("Messages a second", "Messages held"))
+
+
+def ticks_of(dashboard: str, queue: str) -> int:
+    """How often a dashboard has seen a queue."""
+    try:
+        with urlopen(f"{dashboard}/history?queue={queue}", timeout=10) as answer:
+            return sum(number is not None for number in json.loads(answer.read())["series"]["pending"])
+    except HTTPError as unknown:
+        unknown.close()
+        return 0

@@ -5,21 +5,45 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
 from fila_cluster.cli.session import Session
 from fila_cluster.cli.spark.running import plainly, spark, spark_flags
 from fila_cluster.cli.tables import table
-from fila_cluster.figures import aged, counted
+from fila_cluster.figures import aged, counted, paced
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fila_cluster import Client
+    from fila_cluster.observer.half_hour import HalfHour
     from fila_cluster.spark.report.figures import Report
 
 SHOWN = 5
 """Rows of a list in the terminal; the page has more."""
+
+DASHBOARD_DEFAULT = "http://127.0.0.1:8555"
+
+
+def _dashboard(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Its address without a slash at the end; HOST:PORT alone will do, as it does for ``up``."""
+    if value is None:
+        return None
+    url = value if "://" in value else f"http://{value}"
+    if not _is_plain_url(url):
+        raise click.BadParameter(f"{value!r} is not the address of a dashboard: write http://HOST:PORT", ctx, param)
+    return url.rstrip("/")
+
+
+def _is_plain_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and has_host and not (parts.query or parts.fragment or parts.username)
 
 
 @click.command()
@@ -30,12 +54,18 @@ SHOWN = 5
     metavar="FILE.html",
     help="The page with plots. Default: QUEUE-report.html here, and none with --json.",
 )
+@click.option(
+    "--dashboard",
+    metavar="URL",
+    callback=_dashboard,
+    help=f"Whose last half hour to show. Default: {DASHBOARD_DEFAULT}, if it is there.",
+)
 @spark_flags
 @click.pass_obj
-def command(session: Session, queue: str, to: Path | None, master: str | None, verbose: bool) -> None:
+def command(session: Session, queue: str, to: Path | None, dashboard: str | None, master: str | None, verbose: bool) -> None:
     """Count QUEUE's dead letters by error, tenant and time, how long its messages wait, and what each tenant gets.
 
-    Nothing is taken out of the queue, and no payload is shown.
+    With the last half hour of the dashboard. Nothing is taken out of the queue, and no payload is shown.
     """
     with plainly():
         from fila_cluster.spark.report.gather import gather, source_queue  # noqa: PLC0415 # needs pyspark
@@ -47,11 +77,31 @@ def command(session: Session, queue: str, to: Path | None, master: str | None, v
             _check_writable(to)
         with session.connect() as client:
             client.queue_stats(queue)  # unknown queues and wrong endpoints, before Spark starts
+            remembered = _ask(dashboard, queue, client)
             with spark("report", master, verbose=verbose) as running:
-                report = gather(running, queue, client)
+                report = gather(running, queue, client, remembered)
     if to is not None:
         _write(report, to)
     session.show(_plain(asdict(report)), *_tables(report), *([f"\n{to}"] if to else []))
+
+
+def _ask(dashboard: str | None, queue: str, client: "Client") -> "HalfHour | str":
+    """What a dashboard remembers, or why there is nothing; it is an error only if a dashboard was named that is none."""
+    from fila_cluster.spark.report.lately import (  # noqa: PLC0415 # quick --help
+        NoHistoryError,
+        WrongDashboardError,
+        ask_half_hour,
+    )
+
+    workers = {worker.name: worker.pid for worker in client.cluster_status().workers}
+    try:
+        return ask_half_hour(dashboard or DASHBOARD_DEFAULT, queue, workers)
+    except NoHistoryError as error:
+        return str(error)
+    except WrongDashboardError as error:
+        if dashboard is not None:
+            raise click.ClickException(str(error)) from None
+        return f"{error} (--dashboard URL names another)"
 
 
 def _check_writable(to: Path) -> None:
@@ -85,6 +135,8 @@ def _tables(report: "Report") -> Sequence["Table | str"]:
         shown += ["", _waiting(report)]
     if report.shares:
         shown += ["", _shares(report)]
+    if report.no_history:
+        shown.append(f"\nwithout the last half hour: {report.no_history}")
     return shown
 
 
@@ -104,8 +156,16 @@ def _waiting(report: "Report") -> "Table":
 
 
 def _shares(report: "Report") -> "Table":
-    rows = table("shares", "#weight", "#delivered", "#share", "#entitled")
+    lately = report.shares_span == "last_minute"
+    rows = table(
+        "shares, last minute" if lately else "shares",
+        "#weight",
+        "#delivered/s" if lately else "#delivered",
+        "#share",
+        "#entitled",
+    )
     for entry in report.shares[:SHOWN]:
         name = "all others" if entry.fairness_key is None else entry.fairness_key
-        rows.add_row(name, counted(entry.weight), counted(entry.delivered), f"{entry.share:.1%}", f"{entry.entitled:.1%}")
+        got = counted(entry.delivered) if entry.delivered_per_s is None else paced(entry.delivered_per_s)
+        rows.add_row(name, counted(entry.weight), got, f"{entry.share:.1%}", f"{entry.entitled:.1%}")
     return rows

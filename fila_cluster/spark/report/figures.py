@@ -6,11 +6,14 @@ durations seconds. Payloads and headers are nowhere in here.
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal, TypeAlias
 
 TENANTS_SHOWN = 15
 ERRORS_SHOWN = 10
 SERIES_SHOWN = 5
 """Kinds that get a colour of their own in a plot."""
+
+Span: TypeAlias = Literal["last_minute", "since_start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,10 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a tenant got, and what its weight entitles it to, as parts of 1. The tenant None: the others together."""
+    """What a tenant got, and what its weight entitles it to, as parts of 1. The tenant None: the others together.
+
+    ``delivered`` is since the shard started in any case; ``delivered_per_s`` is of the last minute, if that is what the shares are of.
+    """
 
     fairness_key: str | None
     weight: int
@@ -62,6 +68,7 @@ class Share:
     pending: int
     share: float
     entitled: float
+    delivered_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +87,22 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """The last half hour, as a dashboard remembers it: a number for each of ``times``, None where nothing is known.
+
+    ``series``: how many are pending, in_flight, delayed, the oldest one's age; of the others, how many a second.
+    """
+
+    times: list[datetime]
+    series: dict[str, list[float | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. ``dead_letter_queue`` is None where there is none: dead letters are discarded, or go elsewhere."""
+    """All of it. ``dead_letter_queue`` is None where there is none: dead letters are discarded, or go elsewhere.
+
+    There is either a ``history``, or a line that says why not.
+    """
 
     queue: str
     dead_letter_queue: str | None
@@ -90,3 +111,6 @@ class Report:
     failures: Failures
     waiting: list[Dwell]
     shares: list[Share]
+    shares_span: Span = "since_start"
+    history: History | None = None
+    no_history: str | None = None

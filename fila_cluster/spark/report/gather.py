@@ -1,5 +1,6 @@
-"""All figures of one queue: from its dead letters and its backlog by Spark, from its counters by the client."""
+"""All figures of one queue: from its dead letters and its backlog by Spark, from its counters by the client, and what a dashboard remembers."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -8,15 +9,17 @@ from pyspark.sql.types import StructType
 from fila_cluster import Client
 from fila_cluster.client.views import QueueStats
 from fila_cluster.errors import QueueNotFoundError
+from fila_cluster.observer.half_hour import HalfHour
 from fila_cluster.spark.dead_lettered import DEAD_LETTER_SCHEMA
 from fila_cluster.spark.pipelines.failure import told_plainly
 from fila_cluster.spark.report.dead_letters import NONE, failures_of
 from fila_cluster.spark.report.dwell import waiting_in
-from fila_cluster.spark.report.figures import Report, Totals
-from fila_cluster.spark.report.shares import shares_of
+from fila_cluster.spark.report.figures import History, Report, Totals
+from fila_cluster.spark.report.shares import shares_lately, shares_of
 from fila_cluster.spark.schema import READ_SCHEMA
 
 DEAD_LETTERS = ".dlq"
+NOT_ASKED = "no dashboard was asked"
 
 
 def source_queue(queue: str) -> str:
@@ -24,8 +27,11 @@ def source_queue(queue: str) -> str:
     return queue.removesuffix(DEAD_LETTERS)
 
 
-def gather(spark: SparkSession, queue: str, client: Client) -> Report:
-    """Count everything as of now. Raises :class:`PipelineError`, and what the client raises."""
+def gather(spark: SparkSession, queue: str, client: Client, remembered: HalfHour | str = NOT_ASKED) -> Report:
+    """Count everything as of now. ``remembered``: the last half hour, or why there is none.
+
+    Raises :class:`PipelineError`, and what the client raises.
+    """
     queue = source_queue(queue)
     stats = client.queue_stats(queue)
     letters = queue + DEAD_LETTERS if _exists(client, queue + DEAD_LETTERS) else None
@@ -33,7 +39,14 @@ def gather(spark: SparkSession, queue: str, client: Client) -> Report:
     with told_plainly():
         failures = failures_of(_browsed(spark, letters, client.endpoint, DEAD_LETTER_SCHEMA)) if letters else NONE
         waiting = waiting_in(_browsed(spark, queue, client.endpoint), now) if stats.pending else []
-    return Report(queue, letters, now.replace(microsecond=0), _totals(stats), failures, waiting, shares_of(stats))
+    report = Report(queue, letters, now.replace(microsecond=0), _totals(stats), failures, waiting, shares_of(stats))
+    return replace(report, no_history=remembered) if isinstance(remembered, str) else _with_history(report, stats, remembered)
+
+
+def _with_history(report: Report, stats: QueueStats, told: HalfHour) -> Report:
+    report = replace(report, history=History([datetime.fromtimestamp(at_s, UTC) for at_s in told.times], told.series))
+    shares = shares_lately(told.shares, stats)
+    return replace(report, shares=shares, shares_span="last_minute") if shares else report
 
 
 def _exists(client: Client, queue: str) -> bool:

@@ -5,9 +5,10 @@ right on a white page, on a dark screen and in print. Names of tenants and error
 never read as its markup (``$…$``).
 """
 
+import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any, TypeAlias
@@ -17,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator, PercentFormatter
 
-from fila_cluster.spark.report.figures import Count, Dwell, Failures, Share
+from fila_cluster.spark.report.figures import Count, Dwell, Failures, History, Share
 
 SERIES = 6
 """Colours for series; the last one is for what is left."""
@@ -40,6 +41,11 @@ _HEADER = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 _LABEL_LENGTH = 34
 _LEGEND_LENGTH = 80
 _Draw: TypeAlias = Callable[[list[int], list[int], str, str], Any]
+FLOWS = {
+    "enqueued": ("enqueued", "series-1"), "delivered": ("delivered", "series-4"), "dead_lettered": ("dead-lettered", "series-2"),
+}  # fmt: skip
+LEVELS = {"pending": ("pending", "series-1"), "in_flight": ("in flight", "series-3"), "delayed": ("delayed", "series-5")}
+"""Series of a history, with label and colour."""
 OTHERS = "all others"
 TOGETHER = "all tenants"
 
@@ -122,6 +128,28 @@ def shares(entries: Sequence[Share]) -> str:
         return _svg(axes, "shares")
 
 
+def flows(history: History) -> str:
+    """Messages a second along the time: a line for each of :data:`FLOWS`."""
+    with mpl.rc_context(_STYLE):
+        axes, at, rows = _along_time(history, FLOWS)
+        for (label, marker), row in zip(FLOWS.values(), rows, strict=True):
+            axes.plot(at, row, color=_MARKERS[marker], label=label, linewidth=1.6)
+        _from_zero(axes)
+        _legend(axes, list(FLOWS))
+        return _svg(axes, "flows")
+
+
+def levels(history: History) -> str:
+    """Messages that the queue held along the time: :data:`LEVELS` on top of each other."""
+    with mpl.rc_context(_STYLE):
+        axes, at, rows = _along_time(history, LEVELS)
+        labels, markers = zip(*LEVELS.values(), strict=True)
+        axes.stackplot(at, *rows, colors=[_MARKERS[marker] for marker in markers], labels=labels, linewidth=0)
+        _from_zero(axes)
+        _legend(axes, list(LEVELS))
+        return _svg(axes, "levels")
+
+
 def duration(seconds: float) -> str:
     """A duration for people, with two digits at least: 4.2 ms, 12 s, 3.5 h."""
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -140,6 +168,26 @@ def _axes(height_in: float) -> Axes:
     axes.patch.set_alpha(0)
     axes.tick_params(length=0)
     return axes
+
+
+def _along_time(history: History, names: Mapping[str, object]) -> tuple[Axes, list[float], list[list[float]]]:
+    """Axes over the history's time, that time in seconds, and the series named; what is not known is NaN, and leaves a gap."""
+    at = [moment.timestamp() for moment in history.times]
+    rows = [[math.nan if number is None else number for number in history.series[name]] for name in names]
+    axes = _axes(2.4)
+    axes.grid(visible=False, axis="x")
+    tick_s = _tick_s(at[-1] - at[0])
+    axes.xaxis.set_major_locator(MultipleLocator(tick_s))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda second, _: _moment(second, tick_s)))
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.set_xlim(at[0], at[-1])
+    return axes, at, rows
+
+
+def _from_zero(axes: Axes) -> None:
+    """Once all is drawn: so that heights can be compared."""
+    axes.set_ylim(0, 1.05 * axes.dataLim.ymax or 1)
 
 
 def _rows(names: Sequence[str]) -> Axes:

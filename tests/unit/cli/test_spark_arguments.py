@@ -13,9 +13,10 @@ from fila_cluster.cli.spark import requirements
 from fila_cluster.cli.spark.drain import ROWS_PER_BATCH
 from fila_cluster.cli.spark.load import FORMATS
 from fila_cluster.spark.pipelines import drain, sources
+from fila_proto_zmq.commands import ClusterStatus, QueueInfo, QueueStats
 from fila_proto_zmq.errors import QueueNotFoundError
 from tests.unit.client.peer import broker
-from tests.unit.client.test_blocking import answering
+from tests.unit.client.test_blocking import answering, free_port
 
 
 @pytest.fixture(autouse=True)
@@ -193,6 +194,43 @@ def test_a_wrong_use_of_drain():
 
 def test_a_report_needs_a_directory_that_is_there(tmp_path):
     assert "there is no directory" in refused("spark", "report", "q", "--to", tmp_path / "none" / "r.html")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "http://",
+        "ftp://127.0.0.1:21",
+        "http://127.0.0.1:many",
+        "http://127.0.0.1:8555/queue?name=q",
+        "http://me:pw@here:1",
+    ],
+)
+def test_a_dashboard_that_is_no_address(address):
+    assert f"{address!r} is not the address of a dashboard: write http://HOST:PORT" in misused(
+        "spark", "report", "q", "--dashboard", address
+    )
+
+
+@pytest.mark.parametrize("form", ["{}", "http://{}", "http://{}/"])
+def test_a_named_dashboard_that_is_not_there_is_known_before_spark_starts(form, tmp_path):
+    place = f"127.0.0.1:{free_port()}"
+    stats = QueueStats(QueueInfo("q", 0, 0, 0, 0, False, False, 0), 0, 1000, 0, 0, 0, 0, 0, 0, [])
+    with broker(answering(GetQueueStats=stats, GetClusterStatus=ClusterStatus("1", 1, []))) as peer:
+        line = refused(
+            "--endpoint",
+            peer.endpoint,
+            "spark",
+            "report",
+            "q",
+            "--to",
+            tmp_path / "r.html",
+            "--dashboard",
+            form.format(place),
+        )
+    assert line == f"Error: nobody answers at http://{place}: Connection refused"
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_commands_and_what_they_run_agree():

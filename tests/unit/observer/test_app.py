@@ -8,6 +8,7 @@ import pytest
 
 from fila_cluster.observer.app import application
 from fila_cluster.observer.watch import ASK_AGAIN_S, ASK_EVERY_S, Watch
+from fila_cluster.observing.history import History
 from fila_proto_zmq.commands import ClusterStatus, Metrics, WorkerStatus
 from fila_proto_zmq.errors import RequestTimeoutError
 from tests.unit.observer.told import cluster
@@ -19,8 +20,9 @@ class Answer(NamedTuple):
     body: str
 
 
-def get(watch: Watch, path: str) -> Answer:
+def get(watch: Watch, url: str, history: History | None = None) -> Answer:
     """One request, as a server makes it."""
+    path, _, query = url.partition("?")
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -29,8 +31,8 @@ def get(watch: Watch, path: str) -> Answer:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "app": None}
-    asyncio.run(application(watch)(scope, receive, send))
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": [], "app": None}
+    asyncio.run(application(watch, history or History())(scope, receive, send))
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return Answer(sent[0]["status"], headers, b"".join(part.get("body", b"") for part in sent[1:]).decode())
 
@@ -109,7 +111,7 @@ def test_a_router_that_is_away_is_the_reason():
 def test_the_first_page_leads_to_the_others():
     answer = get(watching(cluster()), "/")
     assert answer.status == 200
-    assert all(f'href="{page}"' in answer.body for page in ("metrics", "readyz", "healthz"))
+    assert all(f'href="{page}"' in answer.body for page in ("metrics", "history", "readyz", "healthz"))
 
 
 def test_what_is_not_there_is_404():

@@ -29,10 +29,20 @@ def told(port: int, otlp_endpoint: str | None = None) -> bytes:
     return msgspec.json.encode(settings) + b"\n"
 
 
+WITHOUT_THE_EXTRA = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "nicegui" else find(name, package)
+from fila_cluster.observer.__main__ import main
+sys.exit(main())
+"""
+"""An observer that finds no NiceGUI, as where nobody installed it."""
+
+
 @contextmanager
-def observer(line: bytes) -> Iterator[subprocess.Popen[bytes]]:
+def observer(line: bytes, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "fila_cluster.observer"],
+        [sys.executable, "-P", *(command or ("-m", "fila_cluster.observer"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -75,6 +85,15 @@ def test_it_serves_without_a_cluster_and_stops_when_told(end: str):
         else:
             process.stdin.close()
         assert process.wait(PATIENCE_S) == 0
+
+
+def test_it_remembers_without_the_dashboard_s_extra_too():
+    port = free_port()
+    with observer(told(port), "-c", WITHOUT_THE_EXTRA):
+        assert "pip install 'fila-cluster[dashboard]'" in page(port, "/")
+        history = msgspec.json.decode(page(port, "/history"))
+    assert len(history["times"]) >= 1
+    assert history["series"]["pending"] == [None] * len(history["times"])
 
 
 def test_an_address_in_use_is_one_line():

@@ -137,7 +137,15 @@ def test_all_other_keys_are_one_share_and_come_last() -> None:
         return look(queue(keys=[KeyMetrics("a", 1, 1, shown, 0.1)], known_keys=9, other_delivered=other))
 
     history = told(History(), metrics(0, 0), metrics(10, 90))
-    assert [(share.fairness_key, share.actual) for share in history.shares("orders")] == [("a", 0.1), (OTHER_KEYS, 0.9)]
+    told_of = [(share.fairness_key, share.entitled, share.actual) for share in history.shares("orders")]
+    assert told_of == [("a", 0.1, 0.1), (OTHER_KEYS, 0.9, 0.9)]
+
+
+@pytest.mark.parametrize("last", [None, look()], ids=["the broker is down", "its shard is down"])
+def test_an_old_minute_has_no_shares(last: Metrics | None) -> None:
+    keys = [KeyMetrics("a", 1, 1, 5, 1.0)]
+    history = told(History(), *[look(queue(keys=keys, known_keys=1))] * 2, last)
+    assert history.shares("orders") == []
 
 
 @pytest.mark.parametrize("name", LEVELS)

@@ -2,17 +2,20 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
 
 from fila_cluster.client.views import KeyStats, QueueStats
+from fila_cluster.observer.half_hour import KeyShare
+from fila_cluster.observing.history import SERIES
 from fila_cluster.spark.report import plots
 from fila_cluster.spark.report.dead_letters import NONE
-from fila_cluster.spark.report.figures import TENANTS_SHOWN, Count, Dwell, Failures, Report, Share, Totals
+from fila_cluster.spark.report.figures import TENANTS_SHOWN, Count, Dwell, Failures, History, Report, Share, Totals
 from fila_cluster.spark.report.page import page
-from fila_cluster.spark.report.shares import shares_of
+from fila_cluster.spark.report.shares import shares_lately, shares_of
+from fila_proto_zmq.commands import OTHER_KEYS
 
 NASTY = ["<script>alert(1)</script>", "$x^2$ & more", "\x00\x1b[31m", "日本の顧客", "a" * 200, ""]
 EMPTY = Report("orders", "orders.dlq", datetime(2026, 11, 20, 9, tzinfo=UTC), Totals(*range(9)), NONE, [], [])
@@ -27,6 +30,14 @@ def stats(*keys: KeyStats, delivered: int = 0) -> QueueStats:
     return QueueStats(*info, 0.0, 1000, 0, delivered, 0, 0, 0, 0, list(keys), [])
 
 
+def history(*numbers: float | None) -> History:
+    """The same numbers for each series, five seconds apart."""
+    start = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+    return History(
+        [start + timedelta(seconds=5 * tick) for tick in range(len(numbers))], {name: [*numbers] for name in SERIES}
+    )
+
+
 @pytest.fixture
 def full() -> Report:
     counts = [Count(name, 10 - number, {"failed": 5 - number}) for number, name in enumerate(NASTY[:5])]
@@ -37,7 +48,8 @@ def full() -> Report:
     )  # fmt: skip
     waiting = [Dwell(None, 9, 0.0, 0.5, 7200.0, 9000.0), *(Dwell(name, 1, 1.0, 2.0, 3.0, 4.0) for name in NASTY)]
     shares = [Share(name, 1, 10, 3, 0.1, 0.1) for name in NASTY] + [Share(None, 4, 40, 3, 0.4, 0.4)]
-    return replace(EMPTY, queue="<b>orders", failures=failures, waiting=waiting, shares=shares)
+    halves = history(None, 1.5, 3.0, None, 1200.0, 4.0)
+    return replace(EMPTY, queue="<b>orders", failures=failures, waiting=waiting, shares=shares, history=halves)
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------
@@ -65,6 +77,26 @@ def test_many_tenants_end_in_a_row_for_the_others():
 def test_no_deliveries_no_shares():
     assert shares_of(stats()) == []
     assert shares_of(stats(key("a", pending=3))) == []
+
+
+def test_shares_of_the_last_minute_take_its_numbers():
+    told = [KeyShare("heavy", 3, 9, 0.75, 0.7, 7.0), KeyShare("light", 1, 9, 0.25, 0.3, 3.0)]
+    heavy, light = shares_lately(told, stats(key("light", 1, 4, 40), key("heavy", 3, 5, 60), delivered=100))
+    assert heavy == Share("heavy", 3, 60, 5, 0.7, 0.75, 7.0)
+    assert light == Share("light", 1, 40, 4, 0.3, 0.25, 3.0)
+
+
+def test_keys_that_a_dashboard_does_not_show_are_the_others_and_entitled_to_the_rest():
+    told = [KeyShare("a", 2, 9, 0.2, 0.1, 1.0), KeyShare(OTHER_KEYS, 0, 0, 0.0, 0.9, 9.0)]
+    stat = stats(key("a", 2, 1, 10), key("b", 3, 2, 50), key("c", 5, 4, 30), delivered=100)
+    assert shares_lately(told, stat)[-1] == Share(None, 8, 90, 6, 0.9, 0.8, 9.0)
+    idle = [KeyShare("a", 2, 0, 0.0, 0.1, 1.0), KeyShare(OTHER_KEYS, 0, 0, 0.0, 0.9, 9.0)]
+    assert [share.entitled for share in shares_lately(idle, stat)] == [0.0, 0.0]
+
+
+def test_a_minute_without_deliveries_has_no_shares():
+    assert shares_lately([KeyShare("a", 1, 9, 1.0, 0.0, 0.0)], stats(key("a", delivered=9))) == []
+    assert shares_lately([], stats(key("a", delivered=9))) == []
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -95,7 +127,7 @@ def test_its_colours_are_the_page_s(full):
 
 def test_ids_of_its_pictures_do_not_collide(full):
     pictures = re.findall(r"<svg.*?</svg>", page(full), re.DOTALL)
-    assert len(pictures) == 6
+    assert len(pictures) == 8
     clips = [set(re.findall(r'<clipPath id="([^"]+)"', picture)) for picture in pictures]
     assert sum(map(len, clips)) == len(set().union(*clips))
 
@@ -117,6 +149,46 @@ def test_an_empty_queue_has_a_page():
         assert part in text, part
     assert "no dead letter queue of its own" in page(replace(EMPTY, dead_letter_queue=None))
     assert "<svg" not in text
+
+
+def test_the_last_half_hour_is_drawn_with_its_numbers(full):
+    text = page(full)
+    assert "Messages a second" in text
+    assert "Messages held" in text
+    text = text[: text.index("<h2>Failures")]
+    extents = re.findall(r"<td>([^<]*)</td>" + r"\D*number\">(.*?)</td>" * 3, text)
+    assert extents[0] == ("enqueued a second", "4.0", "302", "1,200")
+    assert [extent[0] for extent in extents] == [
+        "enqueued a second", "delivered a second", "dead-lettered a second", "pending", "in flight", "delayed"
+    ]  # fmt: skip
+
+
+def test_without_a_history_the_page_says_why():
+    text = page(replace(EMPTY, no_history="nobody answers at http://<b>:8555: Connection refused"))
+    assert "Not in here: nobody answers at http://&lt;b&gt;:8555: Connection refused." in text
+    assert "Messages held" not in text
+
+
+@pytest.mark.parametrize("numbers", [(), (None,), (1.0,), (None, None, None)])
+def test_a_history_that_is_too_young_is_not_drawn(numbers):
+    text = page(replace(EMPTY, history=history(*numbers)))
+    assert "has not watched this queue for long enough" in text
+    assert "<svg" not in text
+
+
+def test_a_queue_that_did_nothing_is_drawn_as_nothing():
+    assert page(replace(EMPTY, history=history(0.0, 0.0))).count("<svg") == 2
+
+
+def test_shares_say_what_they_are_of():
+    rows = [Share("a", 1, 1234, 0, 1.0, 1.0, 12.5)]
+    text = page(replace(EMPTY, shares=rows, shares_span="last_minute"))
+    assert "the last minute's deliveries" in text
+    assert "delivered a second" in text
+    assert ">12.5<" in text
+    text = page(replace(EMPTY, shares=rows))
+    assert "of all deliveries" in text
+    assert ">1,234<" in text
 
 
 @pytest.mark.parametrize(

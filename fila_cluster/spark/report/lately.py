@@ -1,0 +1,92 @@
+"""Asking a dashboard for the last half hour of a queue.
+
+One request of the standard library's client, bounded in time and size; whoever answers may be anybody, so what comes is checked. Nobody
+is asked by way of a proxy: a dashboard is on this machine or near it, and a proxy's page of errors would be taken for its answer.
+"""
+
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import ProxyHandler, build_opener
+
+import msgspec
+
+from fila_cluster.observer.half_hour import HalfHour
+from fila_cluster.observing.history import SERIES
+
+ANSWER_S_MAX: Final = 5.0
+_ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Fifty times what half an hour takes."""
+_TIMES_S: Final = range(253_402_300_800)
+"""What a date can be of: up to the year 9999."""
+_SAID_LENGTH: Final = 200
+
+
+class NoHistoryError(Exception):
+    """A dashboard that may be the right one knows nothing of the queue; the text says why."""
+
+
+class WrongDashboardError(Exception):
+    """Nobody is there, or somebody else; the text says who."""
+
+
+class _Refusal(msgspec.Struct):
+    error: str
+
+
+def ask_half_hour(dashboard: str, queue: str, workers: Mapping[str, int]) -> HalfHour:
+    """The last half hour of a queue. ``workers``, names and pids, tell the cluster that is meant from others.
+
+    Raises :class:`NoHistoryError` and :class:`WrongDashboardError`.
+    """
+    status, body = _get(dashboard, f"{dashboard}/history?{urlencode({'queue': queue})}")
+    if status == 404 and (said := _said(body)):
+        raise NoHistoryError(f"{dashboard} has {said}")
+    if status != 200:
+        raise WrongDashboardError(f"{dashboard} is no dashboard of this version: it answers /history with {status}")
+    told = _decoded(body)
+    if told is None:
+        raise WrongDashboardError(f"{dashboard} is no dashboard of this version: its answer is no history")
+    if not told.workers:
+        raise NoHistoryError(f"{dashboard} does not reach its broker just now")
+    if not workers.items() & told.workers.items():
+        raise WrongDashboardError(f"{dashboard} shows another cluster")
+    return told
+
+
+def _get(dashboard: str, url: str) -> tuple[int, bytes]:
+    try:
+        with build_opener(ProxyHandler({})).open(url, timeout=ANSWER_S_MAX) as answer:
+            return answer.status, answer.read(_ANSWER_BYTES_MAX)
+    except HTTPError as refused:
+        with refused:
+            return refused.code, refused.read(_ANSWER_BYTES_MAX)
+    except (OSError, HTTPException, ValueError) as error:
+        raise WrongDashboardError(f"nobody answers at {dashboard}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    cause = error.reason if isinstance(error, URLError) else error
+    text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    return text or type(cause).__name__
+
+
+def _said(body: bytes) -> str | None:
+    """What our own refusals say."""
+    try:
+        said = msgspec.json.decode(body, type=_Refusal).error
+    except msgspec.MsgspecError:
+        return None
+    return "".join(letter for letter in said if letter.isprintable())[:_SAID_LENGTH]
+
+
+def _decoded(body: bytes) -> HalfHour | None:
+    try:
+        told = msgspec.json.decode(body, type=HalfHour)
+    except msgspec.MsgspecError:
+        return None
+    ticks = len(told.times)
+    is_sound = all(_TIMES_S.start <= at_s < _TIMES_S.stop for at_s in told.times) and told.series.keys() >= set(SERIES)
+    return told if is_sound and all(len(numbers) == ticks for numbers in told.series.values()) else None
