@@ -1,10 +1,10 @@
 """What being watched costs: throughput and CPU with and without an observer that is scraped, in turns.
 
-    python benchmarks/metrics_cost.py [--pairs 30] [--window-s 3] [--queues 100] [--keys 1000] [--scrape-s 1]
+    python benchmarks/metrics_cost.py [--pairs 30] [--window-s 3] [--queues 100] [--keys 1000] [--scrape-s 5]
 
 One producer and one consumer at once on one queue with many keys, beside other queues that only lie there. The flow never stops; it
 is looked at in windows. In every other one the observer is stopped (SIGSTOP), so that nobody asks for anything; else it asks every
-second, and a scraper reads its page as often. Less than 3 % of the throughput may go.
+second, and a scraper reads its page now and then. Less than 3 % of the throughput may go.
 
 Machines are noisy, and 3 % is little. So windows are short and come in pairs, with and without, without and with: what drifts
 slowly is in both. Each pair has a ratio; told are the median of these, and where it lies with 95 % confidence (by order statistics,
@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("--window-s", type=float, default=3, help="seconds measured of each")
     parser.add_argument("--queues", type=int, default=100, help="others")
     parser.add_argument("--keys", type=int, default=1000, help="of the busy queue")
-    parser.add_argument("--scrape-s", type=float, default=1, help="seconds between two scrapes")
+    parser.add_argument("--scrape-s", type=float, default=5, help="seconds between two scrapes")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as directory,

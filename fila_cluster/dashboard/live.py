@@ -1,7 +1,7 @@
 """Keeping a page up to date without keeping the broker busy.
 
-A page asks again after a second, or after twenty times as long as the last answer took: watching costs the broker at most a
-twentieth of its time, however large the queue is, and however many keys it has.
+A page asks again after a second, or after forty times as long as the last answer took: watching costs the broker at most a
+fortieth of its time, however large the queue is, and however many keys it has.
 """
 
 import time
@@ -14,7 +14,7 @@ from fila_cluster.dashboard.desk import Desk
 from fila_cluster.errors import FilaError
 
 REFRESH_S: Final = 1.0
-REST: Final = 20
+REST: Final = 40
 """How many times as long as an answer took to wait for the next one."""
 WAIT_S_MAX: Final = 30.0
 
