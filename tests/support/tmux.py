@@ -35,6 +35,8 @@ class Terminal:
 
     def _run(self, *arguments: str) -> str:
         env = environment(TERM="xterm-256color", LC_ALL="C.UTF-8")
+        for size in ("COLUMNS", "LINES"):  # pytest's parallel workers have them; here the terminal says how large it is
+            env.pop(size, None)
         done = subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, env=env, timeout=20, check=True)
         return done.stdout
 
