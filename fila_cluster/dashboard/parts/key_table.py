@@ -15,8 +15,8 @@ from fila_cluster.dashboard.parts.paged_table import Column, PagedTable, linked
 from fila_cluster.figures import counted, paced, shared
 from fila_cluster.observing.rows import KeyRow, key_rows
 
-LOOKS: Final = 11
-"""Rates are taken over as many looks, about ten seconds."""
+PACE_S: Final = 10.0
+"""Rates are taken over about as long, or since the look before if that was longer ago. Looks at ten thousand keys are large: few are kept."""
 
 _ACTIONS: Final = """
 <q-btn dense flat size="sm" :icon="props.row.paused ? 'play_arrow' : 'pause'" @click="$parent.$emit('turn', props.row)"
@@ -49,7 +49,7 @@ class KeyTable:
         self._desk = desk
         self._queue = queue
         self._changed = changed
-        self._looks: deque[tuple[float, QueueStats]] = deque(maxlen=LOOKS)
+        self._looks: deque[tuple[float, QueueStats]] = deque()
         with ui.row().classes("items-baseline gap-3"):
             ui.label("Fairness keys").classes("text-lg font-semibold")
             self._count = ui.label().classes("fila-quiet").props("data-testid=key-count")
@@ -62,10 +62,11 @@ class KeyTable:
 
     def show(self, stats: QueueStats, now: float) -> None:
         """Change the rows; ``now`` in monotonic seconds."""
-        before = self._looks[0] if self._looks else None
-        if before is not None and stats.delivered < before[1].delivered:
+        if self._looks and stats.delivered < self._looks[-1][1].delivered:
             self._looks.clear()  # counted anew
-            before = None
+        while len(self._looks) > 1 and now - self._looks[1][0] >= PACE_S:
+            self._looks.popleft()
+        before = self._looks[0] if self._looks else None
         self._looks.append((now, stats))
         rows = key_rows(stats, before[1] if before else None, now - before[0] if before else 0.0)
         self._count.text = f"{counted(len(rows))} keys"
