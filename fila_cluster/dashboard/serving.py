@@ -37,7 +37,7 @@ async def dashboard(watch: Watch, history: History, endpoint: str) -> AsyncItera
     ``history`` is fed from ``watch`` by the caller.
     """
     async with AsyncClient(endpoint, timeout=ANSWER_S_MAX) as client:  # a slow answer to it must not look like an outage
-        app = application(watch, history, with_index=False)
+        app = application(watch, history, None)
         desk = Desk(watch, history, client, endpoint)
         for register in PAGES:
             register(desk)

@@ -18,7 +18,7 @@ _FRESH: Final = {"Cache-Control": "no-store"}
 
 _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>fila-cluster</title>
 <h1>fila-cluster</h1>
-<p>The dashboard is not installed: <code>pip install 'fila-cluster[dashboard]'</code>, and start again.</p>
+<p>{why}</p>
 <ul>
 <li><a href="metrics">/metrics</a>: all counters, for Prometheus</li>
 <li><a href="history">/history</a>: the last half hour, as JSON; of one queue with <code>?queue=NAME</code></li>
@@ -27,12 +27,22 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>fi
 </ul></html>
 """
 
+NOT_INSTALLED: Final = "The dashboard is not installed: <code>pip install 'fila-cluster[dashboard]'</code>, and start again."
+NOT_LOADED: Final = (
+    "The dashboard is installed, and can't be loaded; the log says why (<code>dashboard.left_out</code>). "
+    "<code>pip install --upgrade 'fila-cluster[dashboard]'</code>, and start again."
+)
+"""Why there is none, as HTML."""
 
-def application(watch: Watch, history: History, *, with_index: bool = True) -> Starlette:
-    """The pages, over what a watch sees and what is remembered of it; without one at ``/`` if a dashboard takes that place."""
+
+def application(watch: Watch, history: History, no_dashboard: str | None = NOT_INSTALLED) -> Starlette:
+    """The pages, over what a watch sees and what is remembered of it.
+
+    ``no_dashboard``: why there is none, which ``/`` says; None: there is one, and it takes that place.
+    """
 
     async def index(_: Request) -> Response:
-        return HTMLResponse(_PAGE)
+        return HTMLResponse(_PAGE.format(why=no_dashboard))
 
     def metrics(_: Request) -> Response:  # in a thread: with thousands of queues it takes a second, and nobody shall wait
         return Response(exposition(families(watch.latest)), headers=_FRESH | {"Content-Type": CONTENT_TYPE})
@@ -53,6 +63,6 @@ def application(watch: Watch, history: History, *, with_index: bool = True) -> S
         return Response(msgspec.json.encode(answer), media_type="application/json", headers=_FRESH)
 
     pages = {"/metrics": metrics, "/history": remembered, "/healthz": healthz, "/readyz": readyz}
-    if with_index:
+    if no_dashboard is not None:
         pages["/"] = index
     return Starlette(routes=[Route(path, page) for path, page in pages.items()])

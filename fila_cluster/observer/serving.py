@@ -18,13 +18,13 @@ from starlette.types import ASGIApp
 
 from fila_cluster import AsyncClient
 from fila_cluster.client.measuring import ask_metrics
-from fila_cluster.observer.app import application
+from fila_cluster.observer.app import NOT_LOADED, application
 from fila_cluster.observer.guard import Guard, is_loopback
 from fila_cluster.observer.remembering import remember
 from fila_cluster.observer.settings import ObserverSettings, without_password
 from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
 from fila_cluster.observing.history import History
-from fila_proto_zmq.events import ObserverServing, ProcessStopping
+from fila_proto_zmq.events import DashboardLeftOut, ObserverServing, ProcessStopping, where
 from fila_router.journal import Journal
 
 STOP_S_MAX: Final = 1
@@ -55,7 +55,7 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
         parts: list[Part] = [watch.run()]
         if listener is not None:
             history = History()
-            parts += [remember(watch, history), _show(settings, watch, history, listener)]
+            parts += [remember(watch, history), _show(settings, watch, history, listener, journal)]
         if settings.otlp_endpoint is not None:
             parts.append(_export(settings, settings.otlp_endpoint, watch, journal))
         address = None if listener is None else f"{settings.host}:{settings.port}"
@@ -107,17 +107,28 @@ def listen(host: str, port: int) -> socket.socket:
         raise CannotListenError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
-async def _show(settings: ObserverSettings, watch: Watch, history: History, listener: socket.socket) -> None:
-    """Serve the dashboard if it is installed, else a page that says how to get it; both beside ``/metrics``."""
+async def _show(
+    settings: ObserverSettings, watch: Watch, history: History, listener: socket.socket, journal: Journal
+) -> None:
+    """Serve the dashboard if it is there, else a page that says how to get it; both beside ``/metrics``."""
     assert settings.host is not None
-    loopback_only = is_loopback(settings.host)
-    if importlib.util.find_spec("nicegui") is None:
-        await _answer(Guard(application(watch, history), loopback_only=loopback_only), listener)
-        return
-    from fila_cluster.dashboard.serving import dashboard  # noqa: PLC0415  # most of a second, and 60 MiB
+    async with contextlib.AsyncExitStack() as stack:
+        pages = await _pages(stack, settings, watch, history, journal)
+        await _answer(Guard(pages, loopback_only=is_loopback(settings.host)), listener)
 
-    async with dashboard(watch, history, settings.endpoint) as pages:
-        await _answer(Guard(pages, loopback_only=loopback_only), listener)
+
+async def _pages(
+    stack: contextlib.AsyncExitStack, settings: ObserverSettings, watch: Watch, history: History, journal: Journal
+) -> ASGIApp:
+    if importlib.util.find_spec("nicegui") is None:
+        return application(watch, history)
+    try:
+        from fila_cluster.dashboard.serving import dashboard  # noqa: PLC0415  # most of a second, and 60 MiB
+
+        return await stack.enter_async_context(dashboard(watch, history, settings.endpoint))
+    except Exception as error:  # a library of another version: no reason to take /metrics away, let alone the broker
+        journal.tell([DashboardLeftOut(type(error).__name__, where(error))])
+        return application(watch, history, NOT_LOADED)
 
 
 async def _answer(pages: ASGIApp, listener: socket.socket) -> None:

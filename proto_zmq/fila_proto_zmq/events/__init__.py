@@ -17,7 +17,14 @@ from fila_proto_zmq.events.cluster import (
     DataDirCreated,
 )
 from fila_proto_zmq.events.event import FRAMES_MAX, TEXT_MAX, Event, Level, LogSettings, printable, where
-from fila_proto_zmq.events.observer import ExportFailing, ExportRecovered, LibraryFailed, LibraryWarned, ObserverServing
+from fila_proto_zmq.events.observer import (
+    DashboardLeftOut,
+    ExportFailing,
+    ExportRecovered,
+    LibraryFailed,
+    LibraryWarned,
+    ObserverServing,
+)
 from fila_proto_zmq.events.process import LinesLost, ProcessFailed, ProcessStopped, ProcessStopping
 from fila_proto_zmq.events.router import (
     ClientConnected,
@@ -74,6 +81,7 @@ __all__ = [
     "ConfigNotTaken",
     "ConfigSet",
     "ConsumerLost",
+    "DashboardLeftOut",
     "DataDirCreated",
     "Event",
     "ExportFailing",

@@ -11,6 +11,15 @@ class ObserverServing(Event):
     otlp_endpoint: str | None
 
 
+class DashboardLeftOut(Event):
+    """The dashboard can't be loaded, though it is installed; the observer goes on without it."""
+
+    event = "dashboard.left_out"
+    level = "error"
+    error: str
+    trace: list[str]
+
+
 class ExportFailing(Event):
     """The collector does not take what is exported; told once, until it does again."""
 

@@ -38,6 +38,17 @@ sys.exit(main())
 """
 """An observer that finds no NiceGUI, as where nobody installed it."""
 
+WITH_ANOTHER_VERSION = """
+import sys
+import nicegui.ui
+def missing(name):
+    raise AttributeError(name)
+nicegui.ui.__getattr__ = missing
+from fila_cluster.observer.__main__ import main
+sys.exit(main())
+"""
+"""An observer whose NiceGUI lacks what the dashboard needs to be loaded."""
+
 
 @contextmanager
 def observer(line: bytes, *command: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -94,6 +105,19 @@ def test_it_remembers_without_the_dashboard_s_extra_too():
         history = msgspec.json.decode(page(port, "/history"))
     assert len(history["times"]) >= 1
     assert history["series"]["pending"] == [None] * len(history["times"])
+
+
+def test_a_dashboard_that_cannot_be_loaded_is_left_out_and_takes_nothing_with_it():
+    port = free_port()
+    with observer(told(port), "-c", WITH_ANOTHER_VERSION) as process:
+        assert "the log says why" in page(port, "/")
+        assert "\nfila_up 0.0\n" in page(port, "/metrics")
+        process.terminate()
+        assert process.stderr is not None
+        events = [msgspec.json.decode(line) for line in process.stderr.read().splitlines()]
+    (left_out,) = (event for event in events if event["event"] == "dashboard.left_out")
+    assert left_out["error"] == "AttributeError"
+    assert left_out["trace"]
 
 
 def test_an_address_in_use_is_one_line():
