@@ -1,6 +1,5 @@
 """``python -P -m fila_cluster.observer``: one line of JSON on standard input says what to be, the end of that input: stop."""
 
-import os
 import sys
 import time
 
@@ -19,7 +18,8 @@ STDIN = 0
 def main() -> int:
     """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
-        settings = msgspec.json.decode(_first_line(STDIN), type=ObserverSettings)
+        with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the loop watches it later
+            settings = msgspec.json.decode(stdin.readline(), type=ObserverSettings)
         return _observe(settings)
     except (CannotListenError, msgspec.MsgspecError) as error:
         print(f"fila observer: {error}", file=sys.stderr)
@@ -39,14 +39,6 @@ def _observe(settings: ObserverSettings) -> int:
         return 1
     journal.tell([ProcessStopped(round(1000 * (time.monotonic() - began)))])
     return 0
-
-
-def _first_line(fd: int) -> bytes:
-    """Read up to the first newline, and nothing behind it."""
-    line = b""
-    while not line.endswith(b"\n") and (byte := os.read(fd, 1)):
-        line += byte
-    return line
 
 
 if __name__ == "__main__":

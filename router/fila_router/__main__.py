@@ -1,7 +1,6 @@
 """``python -P -m fila_router``: one line of JSON on standard input says what to be, the end of that input: stop."""
 
 import gc
-import os
 import resource
 import sys
 import time
@@ -24,7 +23,8 @@ STDIN = 0
 def main() -> int:
     """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
-        settings = msgspec.json.decode(_first_line(STDIN), type=RouterSettings)
+        with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the loop watches it later
+            settings = msgspec.json.decode(stdin.readline(), type=RouterSettings)
         return serve(settings)
     except (CannotListenError, msgspec.MsgspecError) as error:
         print(f"fila router: {error}", file=sys.stderr)
@@ -50,14 +50,6 @@ def serve(settings: RouterSettings) -> int:
             return 1
     journal.tell([ProcessStopped(round(1000 * (time.monotonic() - listening_at)))])
     return 0
-
-
-def _first_line(fd: int) -> bytes:
-    """Read up to the first newline, and nothing behind it: the loop watches ``fd`` itself."""
-    line = b""
-    while not line.endswith(b"\n") and (byte := os.read(fd, 1)):
-        line += byte
-    return line
 
 
 def _allow_many_connections() -> None:
