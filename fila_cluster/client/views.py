@@ -111,7 +111,7 @@ def cluster_status(reply: commands.ClusterStatus) -> ClusterStatus:
 
 
 def _info_fields(info: commands.QueueInfo) -> dict[str, Any]:
-    return _fields(info) | {"depth": info.pending + info.in_flight + info.delayed}
+    return _fields(info) | {"depth": info.depth}
 
 
 def _fields(struct: commands.Struct) -> dict[str, Any]:

@@ -187,7 +187,7 @@ SCOPES: Final = (
                 "fila.queue.depth",
                 GAUGE,
                 "The sum of these three.",
-                lambda it: it.info.pending + it.info.in_flight + it.info.delayed,
+                lambda it: it.info.depth,
             ),
             Metric(
                 "fila.queue.oldest_age_seconds",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
+from fila_cluster.observing.readiness import shards_served
 from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics, ShardMetrics
 
 
@@ -53,7 +54,7 @@ def known_workers(metrics: Metrics) -> Iterator[Source]:
 def known_shards(metrics: Metrics) -> Iterator[Source]:
     """Every shard, and whether somebody serves it."""
     if metrics.status is not None:
-        served = {shard for worker in metrics.status.workers if worker.state == "up" for shard in worker.shards}
+        served = shards_served(metrics.status)
         for shard in range(metrics.status.shards):
             yield Source((str(shard),), shard in served)
 

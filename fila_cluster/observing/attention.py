@@ -43,7 +43,7 @@ def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
     """All that needs attention, the most urgent first; within a kind, the queue with the most messages."""
     earlier = {queue.info.name: queue for queue in all_queues(before)} if before else {}
     found = [*_shards_down(now), *_stalled_stores(now), *_silent_workers(now), *_restarted(now, before)]
-    deepest_first = sorted(all_queues(now), key=lambda queue: (-_depth(queue), queue.info.name))
+    deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
     for look in _QUEUE_LOOKS:
         found += (concern for queue in deepest_first if (concern := look(queue, earlier.get(queue.info.name))))
     found += _left_out(now)
@@ -181,10 +181,10 @@ def _paused(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
 
 
 def _dead_letters(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
-    if not now.info.is_dead_letter or not _depth(now):
+    if not now.info.is_dead_letter or not now.info.depth:
         return None
     name = now.info.name
-    text = f"{name.removesuffix(DEAD_LETTER_SUFFIX)} has {_depth(now):,} dead letters"
+    text = f"{name.removesuffix(DEAD_LETTER_SUFFIX)} has {now.info.depth:,} dead letters"
     action = f"`fila-cluster queue browse {name}` shows their errors; `redrive {name}` sends them back, `queue purge {name}` drops them"
     return Concern("info", "dead_letters", text, action, name)
 
@@ -200,10 +200,6 @@ _QUEUE_LOOKS: Final[tuple[Callable[[QueueMetrics, QueueMetrics | None], Concern 
     _dead_letters,
 )
 """What is looked for, the more urgent first."""
-
-
-def _depth(queue: QueueMetrics) -> int:
-    return queue.info.pending + queue.info.in_flight + queue.info.delayed
 
 
 def _waits(queue: QueueMetrics) -> bool:

@@ -9,10 +9,11 @@ Left out: storing it. Who needs more than half an hour has Prometheus.
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from fila_cluster.observing.rates import Pace, Rates, all_queues, rates
+from fila_cluster.observing.totals import totals
 from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics
 
 TICK_S: Final = 5.0
@@ -179,18 +180,10 @@ def _flows(pace: Rates | None) -> dict[str, float]:
 
 
 def _sums(metrics: Metrics, pace: Pace) -> dict[str, float]:
-    ordinary = [queue for queue in all_queues(metrics) if not queue.info.is_dead_letter]
-    return {
-        "pending": sum(queue.info.pending for queue in ordinary),
-        "in_flight": sum(queue.info.in_flight for queue in ordinary),
-        "delayed": sum(queue.info.delayed for queue in ordinary),
-        "oldest_age_s": max((queue.oldest_pending_ms for queue in ordinary), default=0) / 1000,
-        DEAD_LETTERS: _held(queue for queue in all_queues(metrics) if queue.info.is_dead_letter),
-    } | _flows(pace.total)
-
-
-def _held(queues: Iterable[QueueMetrics]) -> int:
-    return sum(queue.info.pending + queue.info.in_flight + queue.info.delayed for queue in queues)
+    held = totals(metrics)
+    oldest_ms = held.oldest.oldest_pending_ms if held.oldest else 0
+    levels = (held.pending, held.in_flight, held.delayed, oldest_ms / 1000)
+    return dict(zip(LEVELS, levels, strict=True)) | {DEAD_LETTERS: held.dead_letters} | _flows(pace.total)
 
 
 def _key_tick(at_s: float, queue: QueueMetrics) -> _KeyTick:

@@ -29,7 +29,7 @@ class Memory:
         """A look: the queues that shards showed, and those that they left out."""
         seen = {queue.info.name: queue.info for queue in all_queues(metrics)}
         for info in seen.values():
-            self._keep(info.name, info.shard, info.pending + info.in_flight + info.delayed)
+            self._keep(info.name, info.shard, info.depth)
         for row in left_out:
             self._keep(row.name, row.shard, row.depth)
         present = seen.keys() | {row.name for row in left_out}

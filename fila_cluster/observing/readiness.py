@@ -20,8 +20,13 @@ def obstacles(latest: Metrics | None, why_not: str) -> list[Obstacle]:
     return [Obstacle(shard=shard, text=_why(status, shard)) for shard in _down(status)]
 
 
+def shards_served(status: ClusterStatus | None) -> set[int]:
+    """The shards whose workers are up; none if nothing is known."""
+    return {shard for worker in status.workers if worker.state == "up" for shard in worker.shards} if status else set()
+
+
 def _down(status: ClusterStatus) -> list[int]:
-    served = {shard for worker in status.workers if worker.state == "up" for shard in worker.shards}
+    served = shards_served(status)
     return [shard for shard in range(status.shards) if shard not in served]
 
 

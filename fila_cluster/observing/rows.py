@@ -8,6 +8,7 @@ from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
 from fila_cluster.observing.memory import Memory
 from fila_cluster.observing.quantiles import quantile
 from fila_cluster.observing.rates import Pace, Rates, WorkerLoad, all_queues, per_second
+from fila_cluster.observing.readiness import shards_served
 from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerStatus
 from fila_proto_zmq.names import dead_letter_name
 
@@ -70,10 +71,10 @@ class WorkerRow:
 def queue_rows(now: Metrics, left_out: Sequence[QueueInfo], pace: Pace, memory: Memory) -> list[QueueRow]:
     """A row for each queue, by name: those that shards showed, left out, and do not answer for."""
     shown = list(all_queues(now))
-    depths = {row.name: row.depth for row in left_out} | {each.info.name: _depth(each) for each in shown}
+    depths = {row.name: row.depth for row in left_out} | {each.info.name: each.info.depth for each in shown}
     rows = [_shown(queue, pace, depths, memory) for queue in shown]
     rows += (_listed(row, depths, memory) for row in left_out)
-    rows += _unknown(memory.missing(depths.keys()), _served(now))
+    rows += _unknown(memory.missing(depths.keys()), shards_served(now.status))
     return sorted(rows, key=attrgetter("name"))
 
 
@@ -87,7 +88,7 @@ def _shown(queue: QueueMetrics, pace: Pace, depths: Mapping[str, int], memory: M
         pending=info.pending,
         in_flight=info.in_flight,
         delayed=info.delayed,
-        depth=_depth(queue),
+        depth=info.depth,
         oldest_pending_age=queue.oldest_pending_ms / 1000 if info.pending else None,
         consumers=info.consumers,
         enqueued_per_s=rates.enqueued if rates else None,
@@ -102,10 +103,11 @@ def _state(queue: QueueMetrics, rates: Rates | None) -> str:
     if queue.hooks is not None and queue.hooks.breaker_open:
         return "breaker"
     readers = queue.info.consumers or (rates is not None and rates.delivered > 0)  # some come only now and then
-    return _plain_state(queue.info.paused, queue.info.pending, queue.info.in_flight, int(readers))
+    return plain_state(queue.info.paused, queue.info.pending, queue.info.in_flight, int(readers))
 
 
-def _plain_state(paused: bool, pending: int, in_flight: int, consumers: int) -> str:
+def plain_state(paused: bool, pending: int, in_flight: int, consumers: int) -> str:
+    """The state of a queue whose shard answers, as far as its numbers tell."""
     if paused:
         return "paused"
     if pending and not consumers:
@@ -117,7 +119,7 @@ def _listed(info: QueueInfo, depths: Mapping[str, int], memory: Memory) -> Queue
     """A queue of which there is no more than its row in a list."""
     return QueueRow(
         name=info.name,
-        state=_plain_state(info.paused, info.pending, info.in_flight, info.consumers),
+        state=plain_state(info.paused, info.pending, info.in_flight, info.consumers),
         shard=info.shard,
         is_dead_letter=info.is_dead_letter,
         pending=info.pending,
@@ -134,15 +136,6 @@ def _unknown(missing: Iterable[tuple[str, int]], served: Collection[int]) -> Ite
     """Queues that nobody answers for: their names, and no old number."""
     for name, shard in missing:
         yield QueueRow(name, "silent" if shard in served else "down", shard, name.endswith(".dlq"))
-
-
-def _served(metrics: Metrics) -> set[int]:
-    workers = metrics.status.workers if metrics.status else ()
-    return {shard for worker in workers if worker.state == "up" for shard in worker.shards}
-
-
-def _depth(queue: QueueMetrics) -> int:
-    return queue.info.pending + queue.info.in_flight + queue.info.delayed
 
 
 # --- workers ----------------------------------------------------------------------------------------------------------

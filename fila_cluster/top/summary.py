@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fila_cluster.observing.rates import Pace, Rates
+from fila_cluster.observing.readiness import shards_served
 from fila_cluster.observing.rows import QueueRow
 from fila_proto_zmq.commands import Metrics
 
@@ -36,7 +37,7 @@ def summary(now: Metrics, pace: Pace, rows: list[QueueRow], now_ms: int) -> Summ
         workers=len(workers),
         workers_up=sum(worker.state == "up" for worker in workers),
         shards=now.status.shards if now.status else 0,
-        shards_up=len({shard for worker in workers if worker.state == "up" for shard in worker.shards}),
+        shards_up=len(shards_served(now.status)),
         queues=len(queues),
         pending=sum(row.pending or 0 for row in queues),
         in_flight=sum(row.in_flight or 0 for row in queues),

@@ -126,7 +126,7 @@ class _Letters:
             return
         self._body.set_visibility(True)
         info = description.info
-        self._depth = info.pending + info.in_flight + info.delayed
+        self._depth = info.depth
         leased = f", {counted(info.in_flight)} of them leased" if info.in_flight else ""
         self._held.text = f"{letters(self._depth)} now{leased}"
         if not self._has_begun:

@@ -10,8 +10,8 @@ from fila_cluster.dashboard.parts.paged_table import Column, PagedTable
 from fila_cluster.dashboard.parts.tile import Tile
 from fila_cluster.dashboard.parts.time_chart import TimeChart
 from fila_cluster.figures import aged, counted, lasted, paced, ranged, shared, sized
-from fila_cluster.observing.rates import all_queues
 from fila_cluster.observing.rows import worker_rows
+from fila_cluster.observing.totals import totals
 from fila_proto_zmq.commands import Metrics
 
 FLOWS = {"enqueued": "enqueued", "delivered": "delivered", "acked": "acked", "dead_lettered": "dead-lettered"}
@@ -76,17 +76,14 @@ class _Overview:
         self._workers.show(worker_rows(metrics, self._desk.pace()))
 
     def _show_totals(self, metrics: Metrics) -> None:
-        ordinary = [queue for queue in all_queues(metrics) if not queue.info.is_dead_letter]
-        letters = [queue.info for queue in all_queues(metrics) if queue.info.is_dead_letter]
+        held = totals(metrics)
         for name in ("pending", "in_flight", "delayed"):
-            self._tiles[name].show(counted(sum(getattr(queue.info, name) for queue in ordinary)))
-        held = sum(info.pending + info.in_flight + info.delayed for info in letters)
-        self._tiles["dead_letters"].show(counted(held), alarming=held > 0)
+            self._tiles[name].show(counted(getattr(held, name)))
+        self._tiles["dead_letters"].show(counted(held.dead_letters), alarming=held.dead_letters > 0)
         total = self._desk.pace().total
         for name in ("enqueued", "delivered", "acked"):
             self._tiles[name].show(paced(getattr(total, name)) if total else "–")
-        oldest = max(ordinary, key=lambda queue: queue.oldest_pending_ms, default=None)
-        if oldest is None or not oldest.oldest_pending_ms:
+        if held.oldest is None:
             self._tiles["oldest"].show("–")
         else:
-            self._tiles["oldest"].show(aged(oldest.oldest_pending_ms / 1000), oldest.info.name)
+            self._tiles["oldest"].show(aged(held.oldest.oldest_pending_ms / 1000), held.oldest.info.name)

@@ -19,6 +19,7 @@ from fila_cluster.dashboard.parts.share_chart import ShareChart
 from fila_cluster.dashboard.parts.tile import Tile
 from fila_cluster.dashboard.parts.time_chart import TimeChart
 from fila_cluster.figures import aged, counted, paced
+from fila_cluster.observing.rows import plain_state
 from fila_proto_zmq.names import dead_letter_name
 
 LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
@@ -97,7 +98,7 @@ class _Queue:
 
     def _show_numbers(self, stats: QueueStats) -> None:
         self._is_paused = stats.paused
-        show_state(self._state, _state(stats))
+        show_state(self._state, plain_state(stats.paused, stats.pending, stats.in_flight, stats.consumers))
         self._pause.text = "Resume" if stats.paused else "Pause"
         self._pause.props(f"icon={'play_arrow' if stats.paused else 'pause'}")
         for name in ("pending", "in_flight", "delayed", "consumers"):
@@ -137,11 +138,3 @@ class _Queue:
             if count is not None:
                 tell(f"{counted(count)} messages were deleted")
                 await self._look_again()
-
-
-def _state(stats: QueueStats) -> str:
-    if stats.paused:
-        return "paused"
-    if stats.pending and not stats.consumers:
-        return "unread"
-    return "active" if stats.pending or stats.in_flight else "idle"

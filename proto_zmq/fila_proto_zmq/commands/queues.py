@@ -66,6 +66,11 @@ class QueueInfo(Struct):
     is_dead_letter: bool
     shard: int
 
+    @property
+    def depth(self) -> int:
+        """All its messages."""
+        return self.pending + self.in_flight + self.delayed
+
 
 class KeyStats(Struct):
     """One fairness key of a queue. ``deficit`` is in units of cost."""

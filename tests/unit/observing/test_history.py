@@ -5,39 +5,20 @@ import math
 import pytest
 
 from fila_cluster.observing.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History
-from fila_proto_zmq.commands import (
-    OTHER_KEYS,
-    Histogram,
-    KeyMetrics,
-    Metrics,
-    QueueInfo,
-    QueueMetrics,
-    ShardMetrics,
-    StoreMetrics,
-    WorkerMetrics,
-)
-
-NOTHING = Histogram([1], [0, 0], 0)
+from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics, Metrics, QueueMetrics
+from tests.unit.observing import looks
 
 
-def queue(
-    name: str = "orders", *, pending: int = 0, delivered: int = 0, letters: bool = False, **more: object
-) -> QueueMetrics:
-    info = QueueInfo(name, pending, 0, 0, 1, False, letters, 0)
-    told = dict.fromkeys(("enqueued", "acked", "nacked", "expired", "dead_lettered", "redriven", "turns", "rounds"), 0)
-    told |= {"known_keys": 0, "active_keys": 0, "other_delivered": 0, "oldest_pending_ms": 0}
-    return QueueMetrics(info=info, rejected={}, delivered=delivered, **({"keys": []} | told | more))  # type: ignore[arg-type]
+def queue(name: str = "orders", *, pending: int = 0, delivered: int = 0, oldest_ms: int = 0, **more: object) -> QueueMetrics:
+    return looks.queue(name, pending=pending, oldest_ms=oldest_ms, **({"known_keys": 0, "delivered": delivered} | more))
 
 
 def look(*queues: QueueMetrics, started_ms: int = 1) -> Metrics:
-    store = StoreMetrics(NOTHING, NOTHING, 0, 0, 0, False)
-    return Metrics(
-        [WorkerMetrics("worker-0", started_ms, 0, NOTHING, [ShardMetrics(0, list(queues), 0, [], 0, 0, {}, 0, store)])]
-    )
+    return looks.look(looks.worker("worker-0", looks.shard(0, *queues), started_ms=started_ms))
 
 
-def told(history: History, *looks: Metrics | None, start_s: float = 1000.0) -> History:
-    for number, metrics in enumerate(looks):
+def told(history: History, *seen: Metrics | None, start_s: float = 1000.0) -> History:
+    for number, metrics in enumerate(seen):
         history.record(start_s + number * TICK_S, metrics)
     return history
 
@@ -77,9 +58,9 @@ def test_a_restarted_worker_has_no_rate_and_no_share_until_its_second_look() -> 
 
 def test_sums_leave_out_dead_letters_and_count_them_apart() -> None:
     one = look(
-        queue("a", pending=1, oldest_pending_ms=2000),
-        queue("b", pending=2, oldest_pending_ms=9000),
-        queue("a.dlq", pending=7, letters=True),
+        queue("a", pending=1, oldest_ms=2000),
+        queue("b", pending=2, oldest_ms=9000),
+        queue("a.dlq", pending=7),
     )
     sums = told(History(), one).of_all()
     assert (sums["pending"], sums["dead_letters"], sums["oldest_age_s"]) == ([3], [7], [9])
@@ -102,15 +83,15 @@ def test_only_the_last_half_hour_is_kept_in_order() -> None:
 
 
 def test_looks_are_kept_for_half_a_minute() -> None:
-    looks = [look(queue(pending=number)) for number in range(20)]
-    history = told(History(), *looks)
+    seen = [look(queue(pending=number)) for number in range(20)]
+    history = told(History(), *seen)
     now_s = 1000.0 + 19 * TICK_S
     recent, older, oldest = (history.look_back(now_s, seconds) for seconds in (TICK_S, 30.0, 9999.0))
     assert recent is not None
-    assert recent.metrics is looks[-2]
+    assert recent.metrics is seen[-2]
     assert older == oldest
     assert older is not None
-    assert older.metrics is looks[-LOOKS]
+    assert older.metrics is seen[-LOOKS]
     assert History().look_back(0.0, 5.0) is None
 
 
