@@ -9,18 +9,15 @@ from fila_cluster.client.loop import run
 from fila_cluster.observer.libraries import listen_to_libraries
 from fila_cluster.observer.serving import CannotListenError, serve
 from fila_cluster.observer.settings import ObserverSettings
+from fila_process.journal import Journal
+from fila_process.told import STDIN, settings_told
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped
-from fila_router.journal import Journal
-
-STDIN = 0
 
 
 def main() -> int:
     """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
-        with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the loop watches it later
-            settings = msgspec.json.decode(stdin.readline(), type=ObserverSettings)
-        return _observe(settings)
+        return _observe(settings_told(ObserverSettings))
     except (CannotListenError, msgspec.MsgspecError) as error:
         print(f"fila observer: {error}", file=sys.stderr)
         return 1

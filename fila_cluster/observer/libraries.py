@@ -5,8 +5,8 @@ Only texts of log calls are told, and where an error came from; an error's own t
 
 import logging
 
+from fila_process.journal import Journal
 from fila_proto_zmq.events import LibraryFailed, LibraryWarned, where
-from fila_router.journal import Journal
 
 
 class LibraryLines(logging.Handler):

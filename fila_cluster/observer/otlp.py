@@ -33,9 +33,9 @@ from fila_cluster.observer.prometheus import scaled
 from fila_cluster.observer.samples import Family, Sample, families
 from fila_cluster.observer.settings import without_password
 from fila_cluster.observer.watch import Watch
+from fila_process.journal import Journal
 from fila_proto_zmq.commands import Histogram
 from fila_proto_zmq.events import ExportFailing, ExportRecovered
-from fila_router.journal import Journal
 
 METRICS_PATH: Final = "/v1/metrics"
 

@@ -24,8 +24,8 @@ from fila_cluster.observer.remembering import remember
 from fila_cluster.observer.settings import ObserverSettings, without_password
 from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
 from fila_cluster.observing.history import History
+from fila_process.journal import Journal
 from fila_proto_zmq.events import DashboardLeftOut, ObserverServing, ProcessStopping, where
-from fila_router.journal import Journal
 
 STOP_S_MAX: Final = 1
 """How long answers under way may take when it stops."""

@@ -13,13 +13,14 @@ from fila_cluster.supervisor.child import Child, describe_exit
 from fila_cluster.supervisor.failure import CannotStartError
 from fila_cluster.supervisor.readiness import ASK_AGAIN_S, Readiness
 from fila_cluster.supervisor.wakeups import Wakeups
+from fila_process.journal import Journal
 from fila_proto_zmq.events import ChildDied, ChildKilled, ChildStarted, ChildUnstartable, ClusterStopped, ClusterStopping
-from fila_router.journal import Journal
 
 WORKERS_STOP_S = 7.0
 """How long workers may take to commit and flush before they are killed."""
 
-ROUTER_STOP_S = 1.0
+ROUTER_STOP_S = 2.0
+"""It has nothing to commit; together with the workers' time it is less than the ten seconds that a stop may take."""
 
 
 class Supervisor:

@@ -22,8 +22,8 @@ from fila_cluster.supervisor.meeting import Meeting
 from fila_cluster.supervisor.ports import reserve
 from fila_cluster.supervisor.readiness import Readiness
 from fila_cluster.supervisor.supervisor import Supervisor
+from fila_process.journal import Journal
 from fila_proto_zmq.events import ClusterReady, ClusterStarting, DataDirCreated
-from fila_router.journal import Journal
 
 Announce: TypeAlias = Callable[[Address, Address | None, int], None]
 """Called once, when all of it serves: with the clients' address, the dashboard's if there is one, and the number of workers."""

@@ -9,23 +9,20 @@ from importlib.metadata import version
 import msgspec
 import zmq
 
+from fila_process.journal import Journal
+from fila_process.stop import StopRequests
+from fila_process.told import STDIN, settings_told
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
 from fila_router.core.router import Router
-from fila_router.journal import Journal
 from fila_router.loop import Loop
 from fila_router.settings import RouterSettings
 from fila_router.sockets import CannotListenError, open_back, open_front
-from fila_router.stop import StopRequests
-
-STDIN = 0
 
 
 def main() -> int:
     """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
-        with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the loop watches it later
-            settings = msgspec.json.decode(stdin.readline(), type=RouterSettings)
-        return serve(settings)
+        return serve(settings_told(RouterSettings))
     except (CannotListenError, msgspec.MsgspecError) as error:
         print(f"fila router: {error}", file=sys.stderr)
         return 1

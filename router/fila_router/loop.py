@@ -11,11 +11,12 @@ from typing import Final
 import psutil
 import zmq
 
+from fila_process.clock import Clock
+from fila_process.journal import Journal
+from fila_process.stop import StopRequests
 from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
-from fila_router.journal import Journal
 from fila_router.sockets import Socket
-from fila_router.stop import StopRequests
 
 BURST_FRAMES: Final = 500
 """Frames taken from one side before the other gets its turn: a few milliseconds."""
@@ -24,8 +25,6 @@ TICK_MS: Final = 250
 
 LOOK_MS: Final = 1000
 """How often memory and time spent are measured."""
-
-_OFFSET_NS: Final = time.time_ns() - time.monotonic_ns()
 
 _NOW: Final = zmq.NOBLOCK
 _MORE: Final = zmq.SNDMORE
@@ -42,6 +41,7 @@ class Loop:
         self._back = back
         self._stop = stop
         self._journal = journal
+        self._clock = Clock()
         self._process = psutil.Process()
         self._look_again_ms = 0
         self._poller = zmq.Poller()
@@ -50,11 +50,11 @@ class Loop:
 
     def run(self) -> None:
         """Forward until asked to stop; what has arrived by then still goes out."""
-        tick_ms = _now_ms()
+        tick_ms = self._clock.now_ms()
         stopping = False
         while not stopping:
             ready = dict(self._poller.poll(self._sleep_ms(tick_ms)))
-            now_ms = _now_ms()
+            now_ms = self._clock.now_ms()
             if self._back in ready:
                 self._drain_workers(now_ms)
             self._core.serve(now_ms)
@@ -66,10 +66,10 @@ class Loop:
                 self._look(now_ms)
                 tick_ms = now_ms + TICK_MS
             self._send_answers(now_ms)
-            stopping = any(fd in ready and self._stop.is_final(fd) for fd in self._stop.fds)
+            stopping = self._stop.requested(ready)
         self._journal.tell([ProcessStopping()])
-        self._drain_workers(_now_ms())
-        self._send_answers(_now_ms())
+        self._drain_workers(self._clock.now_ms())
+        self._send_answers(self._clock.now_ms())
 
     def _look(self, now_ms: int) -> None:
         if now_ms >= self._look_again_ms:
@@ -77,7 +77,7 @@ class Loop:
             self._core.measured(self._process.memory_info().rss, time.process_time_ns() // 1_000_000)
 
     def _sleep_ms(self, tick_ms: int) -> int:
-        now_ms = _now_ms()
+        now_ms = self._clock.now_ms()
         due_ms = self._core.next_due(now_ms)
         return max(0, tick_ms - now_ms if due_ms is None else min(tick_ms - now_ms, due_ms))
 
@@ -157,8 +157,3 @@ def _skip_rest(socket: Socket) -> None:
     """Read and drop the parts that are left of a frame."""
     while socket.get(_UNFINISHED):
         socket.recv(copy=False)
-
-
-def _now_ms() -> int:
-    """Unix milliseconds that neither jump nor go back, whatever is done to the machine's clock meanwhile."""
-    return (time.monotonic_ns() + _OFFSET_NS) // 1_000_000

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
+    "fila_process": ROOT / "proto_zmq/fila_process",
     "fila_proto_zmq": ROOT / "proto_zmq/fila_proto_zmq",
     "fila_router": ROOT / "router/fila_router",
     "fila_worker": ROOT / "worker/fila_worker",
@@ -87,7 +88,8 @@ def test_the_protocol_needs_the_standard_library_and_msgspec_only(file: Path) ->
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("fila_proto_zmq", {"fila_router", "fila_worker", "fila_cluster"}),
+        ("fila_proto_zmq", {"fila_process", "fila_router", "fila_worker", "fila_cluster"}),
+        ("fila_process", {"fila_router", "fila_worker", "fila_cluster", "zmq"}),
         ("fila_router", {"fila_worker", "fila_cluster", "rocksdict"}),
         ("fila_worker", {"fila_router", "fila_cluster"}),
     ],
@@ -112,7 +114,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 NOT_FOR_CLIENTS = {
     "click", "rich", "textual", "rocksdict", "lupa", "pyspark", "pydantic", "pydantic_settings", "psutil", "sortedcontainers",
-    "fila_worker", "fila_router", "fila_cluster.cli", "fila_cluster.supervisor", "fila_cluster.config",
+    "fila_process", "fila_worker", "fila_router", "fila_cluster.cli", "fila_cluster.supervisor", "fila_cluster.config",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import sys
 
 import msgspec
 
+from fila_process.told import settings_told
 from fila_proto_zmq.errors import FilaError
 from fila_worker.loop import run
 from fila_worker.settings import WorkerSettings
@@ -12,9 +13,7 @@ from fila_worker.settings import WorkerSettings
 def main() -> int:
     """Run until stopped; 1 and one line on stderr if that is not possible."""
     try:
-        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the loop polls it later
-            settings = msgspec.json.decode(stdin.readline(), type=WorkerSettings)
-        return run(settings, follow_stdin=True)
+        return run(settings_told(WorkerSettings))
     except (FilaError, msgspec.MsgspecError, OSError) as error:
         print(f"fila worker: {error}", file=sys.stderr, flush=True)
         return 1

@@ -1,24 +1,22 @@
 """The worker's loop: frames in, one turn, frames out, sleep until the next frame or timer."""
 
 import gc
-import os
 import shutil
-import signal
-import socket
-import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import zmq
 
+from fila_process.clock import Clock
+from fila_process.journal import Journal
+from fila_process.stop import StopRequests
+from fila_process.told import STDIN
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping, ShardOpened, StorageFailed
 from fila_worker.core.recovery import recover
 from fila_worker.core.shard import Shard
 from fila_worker.host import Host
-from fila_worker.journal import Journal
 from fila_worker.link import Link
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import WorkerSettings
@@ -32,40 +30,6 @@ LOOK_MS: Final = 1000
 
 LEAVE_MS: Final = 1000
 """How long a stopping worker waits for the router, which may be gone itself, to let it go."""
-
-
-class Clock:
-    """Unix milliseconds that neither jump nor go back, whatever is done to the machine's clock while the process runs."""
-
-    def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
-
-    def now_ms(self) -> int:
-        """The time."""
-        return (time.monotonic_ns() + self._offset_ns) // 1_000_000
-
-
-class StopSignal:
-    """Readable when the process should end: SIGTERM, SIGINT, or (``follow_stdin``) the end of the parent."""
-
-    def __init__(self, *, follow_stdin: bool) -> None:
-        self.requested = False
-        self._wake, self._woken = socket.socketpair()
-        self._wake.setblocking(False)
-        self.descriptors = [self._woken.fileno(), *([sys.stdin.fileno()] if follow_stdin else [])]
-        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.requested = True
-
-    def read(self, descriptor: int) -> None:
-        """A descriptor is readable: a signal came, or stdin ended (its parent sends nothing more)."""
-        if descriptor != self._woken.fileno() and not os.read(descriptor, 4096):
-            self.requested = True
-        elif descriptor == self._woken.fileno():
-            self._woken.recv(64)
 
 
 def open_host(settings: WorkerSettings, journal: Journal, now_ms: int) -> Host:
@@ -92,12 +56,12 @@ def _opened(shard: Shard, recovery_ms: int) -> ShardOpened:
     )  # fmt: skip
 
 
-def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> int:
+def run(settings: WorkerSettings) -> int:
     """Serve until told to stop, then commit, flush and return 0; 1 if it had to end, and has said why in the log.
 
     What keeps it from starting is raised: :class:`StorageError`.
     """
-    stop = StopSignal(follow_stdin=follow_stdin)
+    stop = StopRequests(STDIN)
     clock = Clock()
     began_ms = clock.now_ms()
     journal = Journal(settings.name, settings.log)
@@ -114,7 +78,7 @@ def run(settings: WorkerSettings, *, follow_stdin: bool = False) -> int:
     return 0
 
 
-def _live(settings: WorkerSettings, host: Host, link: Link, clock: Clock, stop: StopSignal, journal: Journal) -> None:
+def _live(settings: WorkerSettings, host: Host, link: Link, clock: Clock, stop: StopRequests, journal: Journal) -> None:
     link.register(clock.now_ms())
     _serve(host, link, clock, stop, Path(settings.data_dir), journal)
     journal.tell([ProcessStopping()])
@@ -123,22 +87,22 @@ def _live(settings: WorkerSettings, host: Host, link: Link, clock: Clock, stop: 
     host.close()
 
 
-def _serve(host: Host, link: Link, clock: Clock, stop: StopSignal, data_dir: Path, journal: Journal) -> None:
+def _serve(host: Host, link: Link, clock: Clock, stop: StopRequests, data_dir: Path, journal: Journal) -> None:
     poller = zmq.Poller()
     poller.register(link.socket, zmq.POLLIN)
-    for descriptor in stop.descriptors:
+    for descriptor in stop.fds:
         poller.register(descriptor, zmq.POLLIN)
     look_again_ms = 0
-    while not stop.requested:
+    stopping = False
+    while not stopping:
         now_ms = clock.now_ms()
         if now_ms >= look_again_ms:
             look_again_ms = now_ms + LOOK_MS
             host.measured(shutil.disk_usage(data_dir).free, time.process_time_ns() // 1_000_000)
         due = host.next_due(now_ms)
-        for source, _ in poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)):
-            if isinstance(source, int):
-                stop.read(source)
+        ready = dict(poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)))
         _turn(host, link, clock.now_ms(), journal)
+        stopping = stop.requested(ready)
 
 
 def _turn(host: Host, link: Link, now_ms: int, journal: Journal) -> None:

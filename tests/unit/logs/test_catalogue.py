@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "logs.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if re.match(r"\| `\w+\.", line)]
 SOURCES = {
     file: file.read_text()
-    for folder in ("router", "worker", "fila_cluster")
+    for folder in ("proto_zmq/fila_process", "router", "worker", "fila_cluster")
     for file in sorted((ROOT / folder).rglob("*.py"))
 }
 
@@ -61,14 +61,6 @@ def test_nothing_in_the_project_logs_by_another_way():
     shells = {file: text for file, text in SOURCES.items() if "/cli/" not in str(file) and "/spark/" not in str(file)}
     printing = {file.name for file, text in shells.items() if "file=sys.stderr" in text}
     assert printing == {"__main__.py"}
-
-
-def test_the_router_s_journal_and_the_workers_are_the_same():
-    """They may not import each other, and are not to drift apart."""
-    router, worker = (
-        (ROOT / path).read_text() for path in ("router/fila_router/journal.py", "worker/fila_worker/journal.py")
-    )
-    assert router.split('"""', 2)[2] == worker.split('"""', 2)[2]
 
 
 def test_numbers_in_prose_are_those_of_the_code():

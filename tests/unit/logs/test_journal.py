@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-import fila_router.journal
-import fila_worker.journal
+from fila_process.journal import Journal
 from fila_proto_zmq.events import (
     ClientConnected,
     ConfigSet,
@@ -37,8 +36,6 @@ HOSTILE = [
     "",
     "'\"",
 ]
-
-JOURNALS = [fila_router.journal.Journal, fila_worker.journal.Journal]
 
 
 class Pipe:
@@ -72,9 +69,8 @@ def pipe() -> Iterator[Pipe]:
     pipe.close()
 
 
-@pytest.mark.parametrize("journal", JOURNALS)
-def test_an_event_is_a_line_of_json_that_begins_with_what_all_have(journal: type, pipe: Pipe):
-    journal("worker-0", Settings("json"), pipe.writer).tell([WorkerJoined("worker-1", 17, "9.9", [1, 3])])
+def test_an_event_is_a_line_of_json_that_begins_with_what_all_have(pipe: Pipe):
+    Journal("worker-0", Settings("json"), pipe.writer).tell([WorkerJoined("worker-1", 17, "9.9", [1, 3])])
     (event,) = pipe.events()
     assert list(event)[:5] == ["timestamp", "level", "event", "process", "pid"]
     when = datetime.fromisoformat(event.pop("timestamp"))
@@ -89,7 +85,7 @@ def test_an_event_is_a_line_of_json_that_begins_with_what_all_have(journal: type
 @pytest.mark.parametrize("form", ["json", "console"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_breaks_a_line(name: str, form: str, pipe: Pipe):
-    journal = fila_worker.journal.Journal("worker-0", Settings(form), pipe.writer)
+    journal = Journal("worker-0", Settings(form), pipe.writer)
     journal.tell([QueuePaused(name, 0, name), ConfigSet(name, 7)])
     text = pipe.text()
     assert len(text.splitlines()) == text.count("\n") == 2
@@ -98,13 +94,13 @@ def test_no_name_breaks_a_line(name: str, form: str, pipe: Pipe):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_json_keeps_names_as_they_are(name: str, pipe: Pipe):
-    fila_worker.journal.Journal("worker-0", Settings("json"), pipe.writer).tell([ConfigSet(name, 7)])
+    Journal("worker-0", Settings("json"), pipe.writer).tell([ConfigSet(name, 7)])
     (event,) = pipe.events()
     assert event["key"] == name if len(name) < 300 else name.startswith(event["key"][:-1])
 
 
 def test_the_console_shows_what_there_is(pipe: Pipe):
-    journal = fila_router.journal.Journal("router", Settings("console"), pipe.writer)
+    journal = Journal("router", Settings("console"), pipe.writer)
     journal.tell([QueuePaused("orders", 2, None), StorageFailed("no space left on device")])
     paused, failed = pipe.text().splitlines()
     assert paused.split(" ", 1)[1] == f"[info     ] queue.paused       process=router pid={os.getpid()} queue=orders shard=2"
@@ -122,19 +118,19 @@ def test_the_console_shows_what_there_is(pipe: Pipe):
 )
 def test_levels_leave_out_what_is_below(level: str, told: list[str], pipe: Pipe):
     events = [ClientConnected("00"), QueueCreated("q", 0), WorkerLost("w", 1, [0], "silent"), StorageFailed("full")]
-    fila_router.journal.Journal("router", Settings("json", level), pipe.writer).tell(events)
+    Journal("router", Settings("json", level), pipe.writer).tell(events)
     assert [event["event"] for event in pipe.events()] == told
 
 
 def test_auto_is_json_in_a_pipe(pipe: Pipe):
-    fila_router.journal.Journal("router", Settings(), pipe.writer).tell([ProcessStopping()])
+    Journal("router", Settings(), pipe.writer).tell([ProcessStopping()])
     assert [event["event"] for event in pipe.events()] == ["process.stopping"]
 
 
 def test_auto_is_for_people_on_a_terminal():
     reader, terminal = pty.openpty()
     try:
-        fila_router.journal.Journal("router", Settings(), terminal).tell([ProcessStopping()])
+        Journal("router", Settings(), terminal).tell([ProcessStopping()])
         line = os.read(reader, 4096).decode()
     finally:
         os.close(reader)
@@ -144,7 +140,7 @@ def test_auto_is_for_people_on_a_terminal():
 
 
 def test_a_reader_that_does_not_read_loses_lines_and_is_told_how_many(pipe: Pipe):
-    journal = fila_router.journal.Journal("router", Settings("json"), pipe.writer)
+    journal = Journal("router", Settings("json"), pipe.writer)
     written = fcntl.fcntl(pipe.writer, fcntl.F_SETPIPE_SZ, 1 << 16) // 100  # more lines than fit
     journal.tell(QueueCreated(f"q{number}", 0) for number in range(written))  # and it comes back
     before = pipe.events()
@@ -156,7 +152,7 @@ def test_a_reader_that_does_not_read_loses_lines_and_is_told_how_many(pipe: Pipe
 
 
 def test_a_reader_that_is_gone_is_no_reason_to_stop(pipe: Pipe):
-    journal = fila_router.journal.Journal("router", Settings("json"), pipe.writer)
+    journal = Journal("router", Settings("json"), pipe.writer)
     os.close(pipe.reader)
     journal.tell([ProcessStopping()])
     journal.tell([ProcessStopping()])

@@ -1,7 +1,7 @@
-"""What the worker says of itself, on standard error: a line for each event, for machines or for people.
+"""What a process says of itself, on standard error: a line for each event, for machines or for people.
 
 Whoever forgets to read a pipe must not hold up a broker. So nothing is written that would not fit; how many lines were lost is said
-as soon as somebody reads again. The router's journal is the same, because the two import nothing of each other.
+as soon as somebody reads again.
 """
 
 import os

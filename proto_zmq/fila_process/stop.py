@@ -6,6 +6,7 @@ All three are file descriptors here, so that the loop's one poll sees them; noth
 import os
 import signal
 import socket
+from collections.abc import Container
 from types import FrameType
 
 
@@ -26,9 +27,11 @@ class StopRequests:
         """What to poll for reading."""
         return [self._reader.fileno(), self._parent_fd]
 
-    def is_final(self, fd: int) -> bool:
-        """Whether a readable ``fd`` means the end; a parent may also just have said something."""
-        return fd != self._parent_fd or not os.read(fd, 4096)
+    def requested(self, readable: Container[object]) -> bool:
+        """Whether what a poll found readable means the end; a parent may also just have said something."""
+        if self._reader.fileno() in readable:
+            return True
+        return self._parent_fd in readable and not os.read(self._parent_fd, 4096)
 
 
 def _let_poll_wake(number: int, frame: FrameType | None) -> None:
