@@ -44,7 +44,7 @@ def test_it_shows_each_worker_with_its_load(page: Page, dashboard: str, client: 
         row = workers.filter(has_text=worker.name)
         expect(row).to_contain_text(str(worker.pid))
         expect(row).to_contain_text("up")
-        expect(row).to_contain_text(re.compile(r"\d+ %.*MiB.*ms"))
+        expect(row).to_contain_text(re.compile(r"\d+ %\d+ MiB[\d.]+ (µs|ms)"))
 
 
 def test_totals_are_those_of_the_queues(page: Page, dashboard: str, client: Client, queue: str) -> None:

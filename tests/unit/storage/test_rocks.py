@@ -10,6 +10,7 @@ import pytest
 
 from fila_proto_zmq.errors import StorageError
 from fila_worker.storage.rocks import PINNED_BYTES_MAX, RocksStore, SharedMemory
+from tests.support.cluster import eventually
 
 ALL = (b"", b"\xff" * 32)
 
@@ -139,4 +140,23 @@ def test_two_batches_never_share_a_commit(tmp_path: Path) -> None:
     assert store.get(b"one", store.families.messages) is None
     store.commit(one)
     assert store.get(b"one", store.families.messages) == b"1"
+    store.close()
+
+
+def test_a_stall_is_told_while_it_lasts(tmp_path: Path) -> None:
+    """A real one: RocksDB slows writes down as soon as a second flushed file lies unsorted, until it has merged them."""
+    store = RocksStore(tmp_path)
+    messages = store._readers["messages"]
+    messages.set_options({"level0_file_num_compaction_trigger": "2", "level0_slowdown_writes_trigger": "2"})
+
+    def stalls() -> bool:
+        batch = store.new_batch()
+        for number in range(8_000):  # enough to be merged for longer than it takes to ask
+            batch.put(b"%04d" % number, os.urandom(1000), store.families.messages)
+        store.commit(batch)
+        messages.flush(True)
+        return store.metrics().stalled
+
+    eventually(stalls, "a stall")
+    eventually(lambda: not store.metrics().stalled, "its end")
     store.close()
