@@ -10,6 +10,7 @@ from fila_cluster.observing.quantiles import quantile
 from fila_cluster.observing.rates import Pace, Rates, WorkerLoad, all_queues, per_second
 from fila_cluster.observing.readiness import shards_served
 from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerStatus
+from fila_proto_zmq.commands import QueueInfo as WireQueueInfo
 from fila_proto_zmq.names import dead_letter_name
 
 
@@ -102,24 +103,24 @@ def _shown(queue: QueueMetrics, pace: Pace, depths: Mapping[str, int], memory: M
 def _state(queue: QueueMetrics, rates: Rates | None) -> str:
     if queue.hooks is not None and queue.hooks.breaker_open:
         return "breaker"
-    readers = queue.info.consumers or (rates is not None and rates.delivered > 0)  # some come only now and then
-    return plain_state(queue.info.paused, queue.info.pending, queue.info.in_flight, int(readers))
+    return plain_state(queue.info, rates)
 
 
-def plain_state(paused: bool, pending: int, in_flight: int, consumers: int) -> str:
+def plain_state(queue: WireQueueInfo | QueueInfo | QueueStats, rates: Rates | None) -> str:
     """The state of a queue whose shard answers, as far as its numbers tell."""
-    if paused:
+    delivers = rates is not None and rates.delivered > 0  # to consumers that come only now and then, too
+    if queue.paused:
         return "paused"
-    if pending and not consumers:
+    if queue.pending and not (queue.consumers or delivers):
         return "unread"
-    return "active" if pending or in_flight else "idle"
+    return "active" if queue.pending or queue.in_flight or delivers else "idle"
 
 
 def _listed(info: QueueInfo, depths: Mapping[str, int], memory: Memory) -> QueueRow:
     """A queue of which there is no more than its row in a list."""
     return QueueRow(
         name=info.name,
-        state=plain_state(info.paused, info.pending, info.in_flight, info.consumers),
+        state=plain_state(info, rates=None),
         shard=info.shard,
         is_dead_letter=info.is_dead_letter,
         pending=info.pending,

@@ -98,13 +98,13 @@ class _Queue:
 
     def _show_numbers(self, stats: QueueStats) -> None:
         self._is_paused = stats.paused
-        show_state(self._state, plain_state(stats.paused, stats.pending, stats.in_flight, stats.consumers))
+        pace = self._desk.pace().queues.get(self._name)
+        show_state(self._state, plain_state(stats, pace))
         self._pause.text = "Resume" if stats.paused else "Pause"
         self._pause.props(f"icon={'play_arrow' if stats.paused else 'pause'}")
         for name in ("pending", "in_flight", "delayed", "consumers"):
             self._tiles[name].show(counted(getattr(stats, name)))
         self._tiles["oldest"].show(aged(stats.oldest_pending_age) if stats.pending else "–")
-        pace = self._desk.pace().queues.get(self._name)
         for name in ("enqueued", "delivered", "acked"):
             self._tiles[name].show(paced(getattr(pace, name)) if pace else "–", f"{counted(getattr(stats, name))} in all")
 

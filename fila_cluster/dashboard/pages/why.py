@@ -48,7 +48,7 @@ class _Form:
             ui.label("Why does it wait?").classes("text-xl font-semibold")
             self._queue = QueueChoice(desk, queue, lambda _: self._ask(), mark="why-queue")
             self._id = (
-                ui.input("Message id", value=message_id).props("dense outlined clearable data-testid=why-id").classes("w-96")
+                ui.input("Message id", value=message_id).props("dense outlined clearable data-testid=why-id").classes("w-80")
             )
             self._key = (
                 ui.input("Fairness key", value=key).props("dense outlined clearable data-testid=why-key").classes("w-48")

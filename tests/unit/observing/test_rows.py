@@ -39,6 +39,7 @@ def test_what_is_not_known_is_none():
     [
         (queue(), "idle"),
         (queue(delayed=3), "idle"),
+        (queue(delivered=5), "active"),  # nothing is left waiting
         (queue(pending=1), "active"),
         (queue(in_flight=1), "active"),
         (queue(pending=1, consumers=0), "unread"),
