@@ -23,7 +23,7 @@ def frame(desk: Desk, title: str, here: str) -> Iterator[ui.column]:
     with ui.header().classes("items-center px-4 py-2 gap-3"):
         ui.button(icon="menu", on_click=drawer.toggle).props("flat round dense")
         ui.label("fila-cluster").classes("text-lg font-semibold")
-        ui.label(desk.endpoint).classes("fila-quiet fila-mono")
+        ui.label(desk.endpoint).classes("fila-quiet fila-mono max-sm:hidden")
         ui.space()
         state = ui.badge("").props("rounded").classes("px-3 py-1").props("data-testid=state")
         theme.switch()

@@ -36,6 +36,7 @@ body { font-feature-settings: "tnum"; }
 .q-header { border-bottom: 1px solid rgba(128, 128, 128, .25); }
 .q-card { box-shadow: none; border: 1px solid rgba(128, 128, 128, .22); border-radius: 8px; }
 .q-table th { font-weight: 600; opacity: .75; }
+.q-table__bottom--nodata .q-icon { display: none; }
 .fila-number { font-size: 1.55rem; line-height: 1.9rem; font-weight: 600; }
 .fila-quiet { opacity: .65; font-size: .8rem; }
 .fila-mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .82rem; }
