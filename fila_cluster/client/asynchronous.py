@@ -17,7 +17,7 @@ from fila_cluster.client.consumers import AsyncConsumer
 from fila_cluster.client.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.lease import Lease
 from fila_cluster.client.message import BytesLike, Message
-from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, timeout_seconds
+from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, refuse_keys, timeout_seconds
 from fila_cluster.client.producing import FRAMES_IN_FLIGHT, Bulk
 from fila_cluster.client.reactor import Reactor
 from fila_cluster.client.sealing import seal_row
@@ -36,8 +36,19 @@ class AsyncClient(AsyncAdministration):
     says.
     """
 
-    def __init__(self, endpoint: str | None = None, *, timeout: float = 5.0) -> None:
-        """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555)."""
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        api_key: str | None = None,
+        server_key: str | None = None,
+        timeout: float = 5.0,
+    ) -> None:
+        """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555).
+
+        There is no authentication yet: a key is refused.
+        """
+        refuse_keys(api_key=api_key, server_key=server_key)
         self.endpoint = endpoint_or_default(endpoint)
         self._session = Session(
             self.endpoint,
@@ -88,10 +99,10 @@ class AsyncClient(AsyncAdministration):
 
     async def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
         """Enqueue messages, of any number; their ids in order. See :meth:`Client.enqueue_many`."""
-        name = checks.queue_name(queue)
+        name, batch = checks.queue_name(queue), checks.several("messages", messages)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:
-            ids = await self._enqueue_many(name, messages if trace is None else trace.carrying(messages))
+            ids = await self._enqueue_many(name, batch if trace is None else trace.carrying(batch))
         except BaseException as error:
             if trace is not None:
                 trace.failed(error)
@@ -132,7 +143,7 @@ class AsyncClient(AsyncAdministration):
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self._reactor.closed
+        return self._reactor.closed or self._session.has_left
 
     async def close(self) -> None:
         """Give back everything unsettled, end all calls and iterators, and disconnect. Takes a second at most."""

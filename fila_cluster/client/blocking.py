@@ -16,7 +16,7 @@ from fila_cluster.client.consumers import Consumer
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.lease import Lease
 from fila_cluster.client.message import BytesLike, Message
-from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, timeout_seconds
+from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, refuse_keys, timeout_seconds
 from fila_cluster.client.producing import FRAMES_IN_FLIGHT, Bulk
 from fila_cluster.client.pump import Pump
 from fila_cluster.client.sealing import seal_row
@@ -35,8 +35,19 @@ class Client(Administration):
     close it: that gives back at once what was received and not settled. All durations are seconds.
     """
 
-    def __init__(self, endpoint: str | None = None, *, timeout: float = 5.0) -> None:
-        """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555)."""
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        api_key: str | None = None,
+        server_key: str | None = None,
+        timeout: float = 5.0,
+    ) -> None:
+        """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555).
+
+        There is no authentication yet: a key is refused.
+        """
+        refuse_keys(api_key=api_key, server_key=server_key)
         self.endpoint = endpoint_or_default(endpoint)
         self._session = Session(
             self.endpoint,
@@ -93,10 +104,10 @@ class Client(Administration):
 
         :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
         """
-        name = checks.queue_name(queue)
+        name, batch = checks.queue_name(queue), checks.several("messages", messages)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:
-            ids = self._enqueue_many(name, messages if trace is None else trace.carrying(messages))
+            ids = self._enqueue_many(name, batch if trace is None else trace.carrying(batch))
         except BaseException as error:
             if trace is not None:
                 trace.failed(error)
@@ -145,7 +156,7 @@ class Client(Administration):
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self._pump.closed
+        return self._pump.closed or self._session.has_left
 
     def close(self) -> None:
         """Give back everything unsettled, end all calls and iterators, and disconnect. Takes a second at most."""
@@ -238,7 +249,12 @@ class Client(Administration):
         self._session.forgotten.append(lease)
 
     def _wait_for_delivery(self, subscription: Subscription) -> None:
-        pending = self._pump.ask(lambda _: subscription.want())
+        try:
+            pending = self._pump.ask(lambda _: subscription.want())
+        except FilaError:
+            if subscription.ended:  # closed meanwhile, which is its end and no failure
+                return
+            raise
         try:
             self._pump.wait(pending)
         except BaseException:
@@ -252,9 +268,10 @@ class Client(Administration):
     def _unsubscribe(self, subscription: Subscription) -> None:
         if subscription.ended or self.closed:
             return
-        call = self._pump.ask(lambda now: self._session.unsubscribe(subscription, now))
-        if call is not None:
-            self._pump.wait(call)
+        with suppress(FilaError):  # closed meanwhile
+            call = self._pump.ask(lambda now: self._session.unsubscribe(subscription, now))
+            if call is not None:
+                self._pump.wait(call)
 
     def _abandon(self, subscription: Subscription) -> None:
         self._session.abandoned.append(subscription)

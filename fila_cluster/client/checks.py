@@ -92,7 +92,7 @@ def weight_units(weight: Any) -> int:
     """A key's share; 0 on the wire: leave it. Below 1 counts as 1, fractions are cut."""
     if weight is None:
         return 0
-    if not _is_number(weight) or math.isnan(weight):
+    if not _is_number(weight) or weight != weight:  # noqa: PLR0124 - NaN; math.isnan overflows with a huge int
         raise InvalidArgumentError(f"weight={weight!r}: a weight is a whole number from 1 to {WEIGHT_MAX}")
     if weight > WEIGHT_MAX:
         raise InvalidArgumentError(f"weight={weight!r}: more than {WEIGHT_MAX} would starve the other keys")
@@ -203,6 +203,13 @@ def plain_text(what: str, text: Any, hint: str) -> str:
         raise InvalidArgumentError(f"{what} is a str, not {_kind(text)}: pass {hint}")
     encodable(what, text)
     return str.__str__(text)
+
+
+def several(what: str, items: Any) -> Iterable[Any]:
+    """Something to go through; what is in it, is somebody else's question."""
+    if not isinstance(items, Iterable):
+        raise InvalidArgumentError(f"{what}: pass a list of them, not {_kind(items)}")
+    return items
 
 
 def _is_number(value: Any) -> bool:

@@ -22,7 +22,7 @@ from random import Random
 
 from fila_cluster.client.call import Call
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
-from fila_proto_zmq.commands import Fault, Hello, Welcome
+from fila_proto_zmq.commands import Fault, Goodbye, Hello, Welcome
 from fila_proto_zmq.errors import (
     FilaError,
     InvalidFrameError,
@@ -44,13 +44,15 @@ SWEEP_S_MIN = 0.005
 class Connection:
     """The calls of one client. ``outgoing`` holds the frames to send, in order; the shell empties it.
 
-    Every call that was started is in ``_calls`` until it is done. ``welcome`` is None while greeting.
+    Every call that was started is in ``_calls`` until it is done. ``welcome`` is None while greeting. ``farewell`` is set when the
+    client has taken leave: whatever it would start then is answered with it, because the broker would lease to nobody.
     """
 
     def __init__(self, endpoint: str, client_version: str, on_open: Callable[[Welcome], None], random: Random) -> None:
         self.endpoint = endpoint
         self.outgoing: deque[list[bytes]] = deque()
         self.welcome: Welcome | None = None
+        self.farewell: FilaError | None = None
         self.due_at = math.inf
         self._client_version = client_version
         self._on_open = on_open
@@ -74,8 +76,9 @@ class Connection:
 
     def start(self, call: Call) -> Call:
         """Send a call, or hold it back until the broker has answered the greeting."""
-        if self._refusal is not None:
-            call.finish(error=copy(self._refusal))
+        refusal = self.farewell or self._refusal
+        if refusal is not None and not isinstance(call.command, Goodbye):
+            call.finish(error=copy(refusal))
             return call
         self._register(call)
         self._send_or_hold(call)

@@ -40,7 +40,7 @@ HEARTBEAT_S_MIN = 0.05
 RETRY_S_MAX = 0.5
 """How long a subscription whose heartbeat was refused may take to notice that its worker is back."""
 LEAVING_TIMEOUT_S = 1.0
-"""How long leaving and closing wait for the broker's confirmation, and try."""
+"""How long leaving and closing wait for the broker's confirmation, and try, at most."""
 
 Make: TypeAlias = Callable[[Lease, int, bytes, bool], Delivery]
 
@@ -80,6 +80,7 @@ class Consumption:
         self._make = make
         self._send = send
         self._call_timeout_s = call_timeout_s
+        self._leaving_timeout_s = min(LEAVING_TIMEOUT_S, call_timeout_s)
         self._opened = 0
         self._loose: defaultdict[str, dict[int, Lease]] = defaultdict(dict)
         self._loose_beat_at = math.inf
@@ -104,7 +105,7 @@ class Consumption:
         untaken = subscription.take_back()
         self._end(subscription)
         # First, or they would come straight back.
-        call = self._send(subscription.queue, Unsubscribe(subscription.id), timeout=LEAVING_TIMEOUT_S)
+        call = self._send(subscription.queue, Unsubscribe(subscription.id), timeout=self._leaving_timeout_s)
         return self._release(subscription.queue, untaken) or call
 
     def expect(self, call: Call) -> None:
@@ -130,7 +131,12 @@ class Consumption:
 
     def goodbye(self) -> list[Call]:
         """Have the broker give back everything that is not settled."""
-        return [self._send(root, Goodbye(), timeout=LEAVING_TIMEOUT_S) for root in self._roots]
+        return [self._send(root, Goodbye(), timeout=self._leaving_timeout_s) for root in self._roots]
+
+    def leave_untaken(self) -> None:
+        """Have nobody settle what nobody took."""
+        for subscription in self.subscriptions.values():
+            subscription.take_back()
 
     # --- what the broker sends ----------------------------------------------------------------------------------------
 
@@ -256,7 +262,7 @@ class Consumption:
         ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
         if not ended:
             return None
-        return self._send(queue, Settle(Verb.RELEASE, fences_of(ended)), timeout=LEAVING_TIMEOUT_S)
+        return self._send(queue, Settle(Verb.RELEASE, fences_of(ended)), timeout=self._leaving_timeout_s)
 
     def _end(self, subscription: Subscription) -> None:
         subscription.ended = True

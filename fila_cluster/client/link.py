@@ -56,6 +56,7 @@ class Link:
         for option, value in _OPTIONS:
             self._socket.set(option, value)
         self._socket.set(zmq.IDENTITY, new_identity())
+        self._socket.set(zmq.IPV6, int("[" in endpoint))
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._both = [(self._socket, _POLLIN), (self._monitor, _POLLIN)]
         try:
@@ -79,6 +80,11 @@ class Link:
             self._send(session)
             more = self._take_in(session, now)
         return more
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can be used no more: garbage ends in any order, and its sockets close themselves."""
+        return self._socket.closed or self._monitor.closed
 
     def close(self) -> None:
         """Close the sockets, dropping what was not sent."""

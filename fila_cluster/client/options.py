@@ -30,6 +30,13 @@ def endpoint_or_default(endpoint: Any) -> str:
     return endpoint
 
 
+def refuse_keys(**keys: Any) -> None:
+    """A key that would go unused must not look as if it protected anything."""
+    for name, key in keys.items():
+        if key:
+            raise InvalidArgumentError(f"{name}: this version has no authentication, leave it out")
+
+
 def timeout_seconds(timeout: Any) -> float:
     """How long a call may take."""
     return checks.positive_milliseconds("timeout", timeout, TIMEOUT_MS_MAX) / 1000

@@ -89,7 +89,7 @@ class Pump:
 
     def try_push(self) -> None:
         """Send what the session has collected, unless somebody has the lock, maybe this very thread: for finalizers."""
-        if not self.closed and self._lock.acquire(blocking=False):
+        if not self.closed and not self._link.closed and self._lock.acquire(blocking=False):
             try:
                 self._exchange(time.monotonic())
             finally:
@@ -101,11 +101,13 @@ class Pump:
             if self.closed:
                 return
             now = time.monotonic()
-            goodbyes = self._session.goodbye(now)
+            goodbyes = self._session.goodbye(now, error)
             self._exchange(now)
-        for call in goodbyes:
-            self.wait(call)
-        self._shut(error)
+        try:
+            for call in goodbyes:
+                self.wait(call)
+        finally:  # an interrupt may end the waiting, not the closing
+            self._shut(error)
 
     def _shut(self, error: FilaError) -> None:
         with self._lock:
@@ -128,6 +130,7 @@ class Pump:
         keeper = getattr(self, "_keeper", None)  # None if the endpoint would not do
         if keeper is not None:
             keeper.alarm.set()
+            self._session.leave_untaken()
             self._release()
 
     def disown(self) -> None:

@@ -59,13 +59,12 @@ class Reactor:
         """Take leave of the broker (a second at most), then end every call with ``error`` and close the socket."""
         if self.closed:
             return
-        if self._loop is not None:
-            for call in self._session.goodbye(self.now()):
+        goodbyes = [] if self._loop is None else self._session.goodbye(self.now(), error)
+        try:
+            for call in goodbyes:
                 await self.done(call)
-        if not self.closed:
-            self._refusal = error
-            self._session.fail_all(error)
-            self._detach()
+        finally:  # a cancellation may end the waiting, not the closing
+            self._shut(error)
 
     def push_soon(self) -> None:
         """Send what a finalizer left in the session, from whatever thread it ran in."""
@@ -83,6 +82,13 @@ class Reactor:
         for descriptor in self._link.descriptors:
             loop.add_reader(descriptor, self._take_in)
 
+    def _shut(self, error: FilaError) -> None:
+        if self.closed:
+            return
+        self._refusal = error
+        self._session.fail_all(error)
+        self._detach()
+
     def _detach(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             for descriptor in self._link.descriptors:
@@ -99,7 +105,7 @@ class Reactor:
         self._exchange(arrived=True)
 
     def _exchange(self, *, arrived: bool = False) -> None:
-        if self.closed or self._loop is None:
+        if self.closed or self._loop is None or self._link.closed:
             return
         if self._link.exchange(self._session, time.monotonic(), arrived=arrived):
             self._loop.call_soon(self._take_in)  # the descriptor will not tell of what is left
@@ -121,6 +127,7 @@ class Reactor:
     def __del__(self) -> None:
         link = getattr(self, "_link", None)  # None if the endpoint would not do
         if link is not None:
+            self._session.leave_untaken()
             link.close()
 
 

@@ -131,7 +131,7 @@ def failure_of(settling: Settling) -> FilaError | None:
 
 def as_deliveries(deliveries: Any) -> Sequence[Delivery]:
     """A batch to settle, as given."""
-    batch = deliveries if isinstance(deliveries, (list, tuple)) else list(deliveries)
+    batch = deliveries if isinstance(deliveries, (list, tuple)) else list(checks.several("deliveries", deliveries))
     for delivery in batch:
         if not isinstance(delivery, Delivery):
             raise InvalidArgumentError(f"a {type(delivery).__name__} is no delivery: pass what receive or consume gave")

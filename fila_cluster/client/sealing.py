@@ -49,7 +49,7 @@ def seal_row(
         checks.fairness_key(fairness_key),
         0 if weight is None else checks.weight_units(weight),
         checks.priority_units(priority),
-        checks.delay_ms(delay) if delay else 0,
+        0 if type(delay) is float and not delay else checks.delay_ms(delay),
         checks.due_ms(deliver_at),
         checks.lease_ms(lease),
         _keys_column(throttle_keys),
@@ -155,7 +155,11 @@ def seal(payload: Any, headers: Any) -> bytes:
         headers = _plain_headers(headers)
     try:
         envelope = seal_envelope(payload, headers)
-    except (TypeError, BufferError):
+    except BufferError:
+        raise InvalidArgumentError(
+            "payload is bytes-like and contiguous, which this memoryview is not: pass bytes(payload)"
+        ) from None
+    except TypeError:
         hint = ": encode it, for example payload.encode()" if isinstance(payload, str) else ""
         raise InvalidArgumentError(f"payload is bytes-like, not a {type(payload).__name__}{hint}") from None
     except UnicodeEncodeError as cause:

@@ -13,6 +13,7 @@ A shell (blocking or asyncio) owns the socket and the clock and does this, whene
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -41,8 +42,8 @@ GREETING_LOOK_S = 0.05
 class Session:
     """Joins connection, production, settlement and consumption of one client.
 
-    What only collects may be used in any thread: :meth:`enqueue`, :meth:`settle`, :meth:`hand_over`, and the deques
-    :attr:`forgotten` and :attr:`abandoned`, where finalizers leave leases and subscriptions. Everything else needs the session
+    What only collects may be used in any thread: :meth:`enqueue`, :meth:`settle`, and the deques :attr:`forgotten` and
+    :attr:`abandoned`, where finalizers leave leases and subscriptions. Everything else needs the session
     for itself.
     """
 
@@ -58,7 +59,6 @@ class Session:
         self.outgoing: deque[list[bytes]] = self._connection.outgoing
         self.enqueue: Callable[[str, Row], Pending[str]] = self._producer.enqueue
         self.settle: Callable[[Sequence[Delivery], Settlement], Settling] = self._settler.settle
-        self.hand_over: Callable[[Delivery], None] = self._settler.hand_over
         self.forgotten = self._consumption.forgotten
         self.abandoned = self._consumption.abandoned
 
@@ -144,18 +144,40 @@ class Session:
         self._at(now)
         return self._consumption.unsubscribe(subscription)
 
-    def goodbye(self, now: float) -> list[Call]:
-        """End everything in good order: the calls that confirm it, none if no broker is there."""
+    def hand_over(self, delivery: "Delivery") -> None:
+        """Ack, with the next flush, a delivery that will not be made again. Nobody waits for the answer.
+
+        Raises what :meth:`goodbye` was told, if that came in between: then it was given back, and is somebody else's.
+        """
+        if self._connection.farewell is not None:
+            raise copy(self._connection.farewell)
+        self._settler.hand_over(delivery)
+
+    def goodbye(self, now: float, error: FilaError) -> list[Call]:
+        """End everything in good order: the calls that confirm it, none if no broker is there.
+
+        What is asked for from now on ends with ``error``: what the broker leased after the farewell, nobody would give back.
+        """
         self._at(now)
         self._settler.flush()  # or what was just acked would be given back
         self._consumption.end_all()
+        self._connection.farewell = error
         return [] if self._connection.welcome is None else self._consumption.goodbye()
+
+    def leave_untaken(self) -> None:
+        """The client is gone without a farewell: nobody will take, or has to settle, what was prefetched."""
+        self._consumption.leave_untaken()
 
     def fail_all(self, error: FilaError) -> None:
         """End every call, now."""
         self._producer.fail_all(error)
         self._settler.fail_all(error)
         self._connection.fail_all(error)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether :meth:`goodbye` was said."""
+        return self._connection.farewell is not None
 
     # --- what a receiving needs ---------------------------------------------------------------------------------------
 

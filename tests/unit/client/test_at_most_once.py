@@ -8,7 +8,7 @@ import pytest
 
 from fila_cluster import AsyncClient, Client
 from fila_cluster.client.settling import ACK, settlement
-from fila_cluster.errors import AlreadySettledError, BatchError, LeaseExpiredError, ShardUnavailableError
+from fila_cluster.errors import AlreadySettledError, BatchError, FilaError, LeaseExpiredError, ShardUnavailableError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Done, Goodbye, Settle, Settled, Subscribe, Unsubscribe, Verb
 from tests.support.cluster import eventually
@@ -108,8 +108,17 @@ def test_what_waits_to_be_taken_is_kept_alive(peer):
 def test_the_ack_of_what_was_handed_over_goes_out_before_the_goodbye_that_would_give_it_back(peer):
     subscription = pushed(peer)
     take(peer, subscription)
-    peer.session.goodbye(peer.now)
+    peer.session.goodbye(peer.now, FilaError("closed"))
     assert [type(sent.command) for sent in peer.sent()] == [Settle, Goodbye]
+
+
+def test_what_the_goodbye_gave_back_is_not_handed_over(peer):
+    subscription = pushed(peer)
+    delivery = subscription.ready.popleft()
+    peer.session.goodbye(peer.now, FilaError("closed"))
+    with pytest.raises(FilaError, match="closed"):
+        peer.session.hand_over(delivery)
+    assert [type(sent.command) for sent in peer.sent()] == [Goodbye]
 
 
 # --- through the clients ----------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from fila_cluster.client import checks
 from fila_cluster.errors import InvalidArgumentError
 from fila_proto_zmq.limits import ERROR_TEXT_BYTES_MAX, METADATA_BYTES_MAX
 
+HUGE = pytest.param(10**400, id="huge")
+
 
 @pytest.mark.parametrize(
     ("seconds", "milliseconds"),
@@ -20,7 +22,7 @@ def test_seconds_become_whole_milliseconds_and_never_fewer(seconds, milliseconds
     assert checks.delay_ms(seconds) == milliseconds
 
 
-@pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), 10**400, True, "1", None, timedelta(1)])
+@pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), HUGE, True, "1", None, timedelta(1)])
 def test_bad_durations(seconds):
     with pytest.raises(InvalidArgumentError, match="delay="):
         checks.delay_ms(seconds)
@@ -52,13 +54,24 @@ def test_naive_datetimes_are_refused_and_the_way_out_is_named():
 
 
 @pytest.mark.parametrize(
-    ("weight", "units"), [(None, 0), (0, 1), (-7, 1), (1, 1), (3, 3), (2.9, 2), (0.2, 1), (float("-inf"), 1)]
+    ("weight", "units"),
+    [
+        (None, 0),
+        (0, 1),
+        (-7, 1),
+        (1, 1),
+        (3, 3),
+        (2.9, 2),
+        (0.2, 1),
+        (float("-inf"), 1),
+        pytest.param(-(10**400), 1, id="-huge"),
+    ],
 )
 def test_weights(weight, units):
     assert checks.weight_units(weight) == units
 
 
-@pytest.mark.parametrize("weight", ["3", float("nan"), float("inf"), True, 2_000_000, Decimal(3), b"1"])
+@pytest.mark.parametrize("weight", ["3", float("nan"), float("inf"), True, 2_000_000, HUGE, Decimal(3), b"1"])
 def test_bad_weights(weight):
     with pytest.raises(InvalidArgumentError, match="weight="):
         checks.weight_units(weight)

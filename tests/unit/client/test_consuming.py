@@ -4,6 +4,7 @@ import pytest
 
 from fila_cluster.client.settling import ACK
 from fila_cluster.errors import (
+    FilaError,
     LeaseExpiredError,
     QueueNotFoundError,
     RequestTimeoutError,
@@ -26,6 +27,8 @@ from fila_proto_zmq.commands import (
     Welcome,
 )
 from tests.unit.client.peer import BORN_MS, Peer, batch, give_up
+
+CLOSED = FilaError("closed")
 
 
 @pytest.fixture
@@ -344,7 +347,7 @@ def test_goodbye_is_said_to_each_root_once(peer):
     subscription = subscribe(peer, "a.dlq")
     wanted = subscription.want()
     deliveries = peer.receive("a", batch(7)) + peer.receive("b", batch(8))
-    calls = peer.session.goodbye(peer.now)
+    calls = peer.session.goodbye(peer.now, CLOSED)
     assert wanted.done
     frames = peer.sent()
     assert sorted((sent.key, type(sent.command)) for sent in frames) == [("a", Goodbye), ("b", Goodbye)]
@@ -354,19 +357,54 @@ def test_goodbye_is_said_to_each_root_once(peer):
     give_up(*deliveries)
 
 
-def test_goodbye_waits_a_second_at_most(peer):
+@pytest.mark.parametrize(("timeout_s", "patience_s"), [(5.0, 1.0), (0.3, 0.3)])
+def test_goodbye_waits_a_second_at_most_and_no_longer_than_any_call(timeout_s, patience_s):
+    peer = Peer(timeout_s)
     subscribe(peer)
-    (call,) = peer.session.goodbye(peer.now)
+    (call,) = peer.session.goodbye(peer.now, CLOSED)
     peer.sent()
-    peer.advance(1)
+    peer.advance(patience_s)
     peer.sent()
     assert call.done
+
+
+def test_leaving_a_subscription_waits_no_longer_than_any_call():
+    peer = Peer(0.3)
+    call = peer.session.unsubscribe(subscribe(peer), peer.now)
+    peer.sent()
+    peer.advance(0.3)
+    peer.sent()
+    assert call.done
+
+
+def test_after_a_goodbye_nothing_is_asked_for_that_nobody_would_give_back(peer):
+    deliveries = peer.receive("q", batch(7))
+    peer.session.goodbye(peer.now, CLOSED)
+    assert [type(sent.command) for sent in peer.sent()] == [Goodbye]
+    subscription = peer.session.subscribe("q", 10, peer.now, auto_extend=True)
+    pending = [peer.session.receive({"q": 1}, 1000, peer.now), peer.enqueue("q"), peer.session.settle(deliveries, ACK)]
+    assert peer.sent() == []
+    assert (subscription.ended, subscription.error.message) == (True, "closed")
+    assert [each.done for each in pending] == [True] * 3
+    with pytest.raises(FilaError, match="closed"):
+        pending[0].outcome()
+
+
+def test_a_receive_from_several_queues_does_not_ask_again_after_a_goodbye(peer):
+    receiving = peer.session.receive({"a": 1, "b": 1}, 60_000, peer.now)
+    asked = peer.sent()
+    peer.session.goodbye(peer.now, CLOSED)
+    for sent in asked:
+        peer.reply(sent, Delivered(0, []))
+    assert [type(sent.command) for sent in peer.sent()] == [Goodbye] * 2
+    with pytest.raises(FilaError, match="closed"):
+        receiving.outcome()
 
 
 def test_a_producer_needs_no_goodbye(peer):
     peer.enqueue("q")
     peer.sent()
-    assert peer.session.goodbye(peer.now) == []
+    assert peer.session.goodbye(peer.now, CLOSED) == []
 
 
 def test_waiting_can_be_given_up(peer):

@@ -1,7 +1,6 @@
 """``why`` of both clients: what is asked, where, and what is made of the answers."""
 
 from datetime import UTC, datetime, timedelta
-from time import monotonic
 
 import pytest
 
@@ -93,10 +92,8 @@ def test_errors_are_the_brokers(ask, error):
 
 def test_a_shard_that_is_down_is_an_answer_and_comes_at_once(ask):
     workers = [WorkerStatus("worker-0", 7, "up", [0, 1], 0, 0), WorkerStatus("worker-1", 8, "down", [2], 0, 0)]
-    before = monotonic()
     told, seen = ask(Explain=DOWN, GetClusterStatus=ClusterStatus("1", 3, workers))
-    assert monotonic() - before < 3, "it is not asked again until the timeout"
-    assert seen == [("q", Explain()), ("", GetClusterStatus())]
+    assert seen == [("q", Explain()), ("", GetClusterStatus())], "it is not asked again until the timeout"
     (reason,) = told.reasons
     assert (told.state, told.position, told.estimated_delivery_at) == ("unknown", None, None)
     assert (reason.code, reason.until) == ("shard_down", None)
