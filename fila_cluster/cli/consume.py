@@ -1,6 +1,7 @@
 """``fila-cluster consume``."""
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
@@ -11,10 +12,13 @@ from fila_cluster import Client, Delivery
 from fila_cluster.cli.durations import DURATION
 from fila_cluster.cli.jsonl import write_delivery
 from fila_cluster.cli.session import Session
+from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
 
 BATCH_MESSAGES = 100
 PATIENCE_S = 30.0
 """How long one request waits when there is no other limit; then the next one does."""
+PAUSE_S = 0.5
+"""Between two tries while the broker is away."""
 
 
 @click.command()
@@ -26,17 +30,19 @@ PATIENCE_S = 30.0
 def command(session: Session, queue: str, count: int | None, wait: float | None, no_ack: bool) -> None:
     """Take messages out of QUEUE and print one JSON object a line for each.
 
-    A message is acknowledged once its line is out. Ctrl-C stops it; what was not printed by then goes back.
+    A message is acknowledged once its line is out. Ctrl-C stops it; what was not printed by then goes back. Without --wait it
+    goes on when the broker was away for a while.
     """
     stop = _Stop()
+    patience = _Patience(endless=wait is None)
     held = []
     with session.connect() as client, suppress(KeyboardInterrupt):
-        for batch in _batches(client, queue, count, wait, stop):
+        for batch in _batches(client, queue, count, wait, stop, patience):
             click.echo("\n".join(map(write_delivery, batch)))
             if no_ack:
                 held.append(batch)  # a delivery that is let go of unsettled is reported as a mistake
             else:
-                client.ack(batch)
+                _ack(client, batch, stop, patience)
 
 
 class _Stop:
@@ -54,7 +60,51 @@ class _Stop:
             raise KeyboardInterrupt
 
 
-def _batches(client: Client, queue: str, count: int | None, wait: float | None, stop: _Stop) -> Iterator[list[Delivery]]:
+class _Patience:
+    """With a broker that was reached once: it is waited for if there is no other limit, and that is said once."""
+
+    def __init__(self, *, endless: bool) -> None:
+        self.reached = False
+        self._endless = endless
+        self._told = False
+
+    def relieve(self) -> None:
+        """The broker answered."""
+        self.reached, self._told = True, False
+
+    def bear(self, error: FilaError) -> None:
+        """Wait a moment, or raise the error."""
+        if not (error.retryable and self.reached and self._endless):
+            raise error
+        if not self._told:
+            click.echo(f"{error}; trying on", err=True)
+            self._told = True
+        time.sleep(PAUSE_S)
+
+
+def _ack(client: Client, batch: list[Delivery], stop: _Stop, patience: _Patience) -> None:
+    """Acknowledge what was printed. Leases that ended meanwhile are no failure: their messages come again."""
+    while batch:
+        try:
+            client.ack(batch)
+        except BatchError as error:
+            failed = [
+                (delivery, why) for delivery, why in zip(batch, error.results, strict=True) if isinstance(why, FilaError)
+            ]
+            failed = [(delivery, why) for delivery, why in failed if not isinstance(why, LeaseExpiredError)]
+            if failed and stop.asked:
+                raise
+            if failed:
+                patience.bear(failed[0][1])
+            batch = [delivery for delivery, _ in failed]
+        else:
+            patience.relieve()
+            return
+
+
+def _batches(
+    client: Client, queue: str, count: int | None, wait: float | None, stop: _Stop, patience: _Patience
+) -> Iterator[list[Delivery]]:
     """What comes, until it is ``count`` messages, or none for ``wait`` seconds, or until told to stop."""
     remaining = count
     while remaining is None or remaining > 0:
@@ -62,11 +112,23 @@ def _batches(client: Client, queue: str, count: int | None, wait: float | None, 
         stop.nothing_in_hand = True  # before the question, lest a signal fall between the two
         if stop.asked:
             return
-        batch = client.receive(queue, at_most, wait=PATIENCE_S if wait is None else wait)
+        try:
+            batch = client.receive(queue, at_most, wait=_longest_s(wait, patience))
+        except FilaError as error:
+            patience.bear(error)
+            continue
         stop.nothing_in_hand = False
+        patience.relieve()
         if batch:
             yield batch
         elif wait is not None:
             return
         if remaining is not None:
             remaining -= len(batch)
+
+
+def _longest_s(wait: float | None, patience: _Patience) -> float:
+    """How long the next request may take; the first one only finds out whether there is a broker, and the queue."""
+    if wait is not None:
+        return wait
+    return PATIENCE_S if patience.reached else 0.0

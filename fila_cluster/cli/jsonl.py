@@ -28,7 +28,9 @@ class BadLineError(ValueError):
 def read_message(line: bytes) -> Message:
     """The message of a line; :class:`ValueError` says what is wrong with it."""
     try:
-        fields = json.loads(line)
+        fields = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadLineError(f"not UTF-8: {error.reason} at byte {error.start + 1}") from None
     except (ValueError, RecursionError) as error:
         raise BadLineError(f"not JSON: {error}") from None
     if not isinstance(fields, dict):
@@ -37,7 +39,7 @@ def read_message(line: bytes) -> Message:
     if unknown := sorted(fields.keys() - set(_OPTIONS)):
         raise BadLineError(f"unknown field {unknown[0]!r}; known: payload, payload_base64, {', '.join(_OPTIONS)}")
     if isinstance(fields.get("deliver_at"), str):
-        fields["deliver_at"] = datetime.fromisoformat(fields["deliver_at"])
+        fields["deliver_at"] = _read_time(fields["deliver_at"])
     return Message(payload, **fields)
 
 
@@ -48,11 +50,25 @@ def _take_payload(fields: dict[str, Any]) -> bytes:
     if not isinstance(text if encoded is None else encoded, str):
         raise BadLineError("the payload is a string; write other JSON into it as text, bytes as payload_base64")
     if encoded is None:
-        return bytes(text.encode())
+        return _encode(text)
     try:
         return base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
         raise BadLineError(f"payload_base64: {error}") from None
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # JSON can spell half a pair
+        raise BadLineError(f"the payload cannot be encoded as UTF-8: {error.reason}; use payload_base64") from None
+
+
+def _read_time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise BadLineError(f"deliver_at={text!r} is no time: write it as 2030-12-31T23:59:00+00:00") from None
 
 
 def write_delivery(delivery: Delivery) -> str:

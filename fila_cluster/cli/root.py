@@ -1,6 +1,9 @@
 """The command line's root: what holds for every command, and how a failure looks."""
 
+import errno
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -37,6 +40,10 @@ class _Root(LazyGroup):
             return super().invoke(ctx)
         except (FilaError, CannotStartError) as error:
             raise click.ClickException(" ".join(str(error).split("\n"))) from error
+        except OSError as error:  # what a command opened it explains itself: this is standard input or output
+            if error.errno == errno.EPIPE:
+                raise  # whoever read it has enough; click leaves quietly
+            raise click.ClickException(f"cannot read the input or write the output: {error.strerror or error}") from error
 
 
 @click.group(
@@ -56,6 +63,16 @@ def root(ctx: click.Context, endpoint: str | None, as_json: bool) -> None:
 
 def main() -> None:
     """The entry point. Text that the terminal's encoding lacks is printed as question marks, never as a traceback."""
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr] # TextIOWrapper, unless a test replaced it
     root(prog_name="fila-cluster")
+
+
+def _replace_closed_streams() -> None:
+    """Who starts a daemon may close its standard streams. Opened in order, these get their numbers, and nobody else does."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 # for as long as the process lives
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)

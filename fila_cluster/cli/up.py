@@ -17,9 +17,7 @@ from fila_cluster.supervisor.up import up
 @click.option("--shards", type=int, metavar="N", help="Shards, fixed at the first start. Default: as many as workers.")
 @click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
 @click.option("--worker-listen", metavar="ENDPOINT", help="Where workers connect. Default: a socket in the data directory.")
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where everything is kept. Default: ./fila-data."
-)
+@click.option("--data-dir", metavar="DIR", help="Where everything is kept. Default: ./fila-data.")
 @click.option("--dashboard", metavar="ADDR", help="Where the dashboard listens. Default: 127.0.0.1:8555.")
 @click.option("--no-dashboard", is_flag=True, help="Run without the dashboard.")
 @click.option(
@@ -31,7 +29,7 @@ def command(
     shards: int | None,
     listen: str | None,
     worker_listen: str | None,
-    data_dir: Path | None,
+    data_dir: str | None,
     dashboard: str | None,
     no_dashboard: bool,
     config: Path | None,
@@ -45,7 +43,7 @@ def command(
         "server": {"workers": workers, "shards": shards, "listen_addr": listen, "data_dir": data_dir},
         "dashboard": {"listen_addr": dashboard, "enabled": False if no_dashboard else None},
     }
-    meeting = Meeting.parse(worker_listen, "--worker-listen") if worker_listen else IN_DATA_DIR
+    meeting = IN_DATA_DIR if worker_listen is None else Meeting.parse(worker_listen, "--worker-listen")
     sys.exit(up(load(flags, config), meeting, insecure=insecure, announce=_announce))
 
 

@@ -17,15 +17,13 @@ from fila_cluster.supervisor.meeting import Meeting
 @click.option(
     "--shards", type=int, metavar="N", help="The number of shards of the cluster. Default: as the data directory says."
 )
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where the shards are kept. Default: ./fila-data."
-)
+@click.option("--data-dir", metavar="DIR", help="Where the shards are kept. Default: ./fila-data.")
 @click.option("--name", metavar="NAME", help="Its name, of which there may be one. Default: worker-S of its first shard.")
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
 )
 def command(
-    join: str, hosted: tuple[int, ...], shards: int | None, data_dir: Path | None, name: str | None, config: Path | None
+    join: str, hosted: tuple[int, ...], shards: int | None, data_dir: str | None, name: str | None, config: Path | None
 ) -> None:
     """Run a worker alone in the foreground, for the shards that are kept here."""
     settings = load({"server": {"shards": shards, "data_dir": data_dir}}, config)

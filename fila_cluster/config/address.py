@@ -1,9 +1,10 @@
 """Addresses as people write them, ``host:port`` or ``tcp://host:port``, and who can reach them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import combinations
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -67,3 +68,10 @@ def refuse_exposure(addresses: Iterable[Address], *, insecure: bool) -> None:
                 f"{address} can be reached from other machines, and nobody there would be asked for a key: "
                 "listen on 127.0.0.1, or add --insecure if the network is trusted"
             )
+
+
+def refuse_sharing(addresses: Mapping[str, Address]) -> None:
+    """Raise :class:`InvalidConfigError` if one address, by the flag it belongs to, is given to two listeners."""
+    for (flag, address), (other, again) in combinations(addresses.items(), 2):
+        if address.port and address.reachable == again.reachable:
+            raise InvalidConfigError(f"{flag} {address} and {other} {again} are the same: give each a port of its own")

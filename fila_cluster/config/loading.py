@@ -44,11 +44,15 @@ def load(flags: Flags | None = None, file: Path | None = None) -> Settings:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text())
     except OSError as error:
         raise InvalidConfigError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:  # bad TOML, or not even UTF-8
         raise InvalidConfigError(f"{path} is not valid TOML: {error}") from None
+    for section, keys in table.items():
+        if section in Settings.model_fields and not isinstance(keys, dict):  # flags would hide it
+            raise InvalidConfigError(_no_table(path, section, keys))
+    return table
 
 
 def _settings_over(table: dict[str, Any]) -> type[Settings]:
@@ -106,9 +110,13 @@ def _explain(error: ErrorDetails, flags: Flags, path: Path | None) -> str:
     if error["type"] == "extra_forbidden":
         return f"{path}: {_unknown(section, key)}"
     if key is None:
-        return f"{path}: {section} = {error['input']!r}: this is the name of a section; write [{section}] and keys below it"
+        return _no_table(path, section, error["input"])
     place = _place(section, key, error["input"], flags, path)
     return f"{place}: {error['msg'].removeprefix('Value error, ').removeprefix('Input ')}"
+
+
+def _no_table(path: Path | None, section: str, value: object) -> str:
+    return f"{path}: {section} = {value!r}: this is the name of a section; write [{section}] and keys below it"
 
 
 def _place(section: str, key: str, value: object, flags: Flags, path: Path | None) -> str:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fila_cluster.config.address import Address, ConfiguredAddress
@@ -52,11 +52,17 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _check_data_dir(path: object) -> object:
+    if path == "":  # of an unset variable, say; as a path it would be the working directory
+        raise ValueError("names no directory: leave it out for ./fila-data, or write . for the working directory")
+    return path
+
+
 class Server(Section):
     """``[server]``. ``workers`` and ``shards``: None means that the data directory and the machine decide."""
 
     listen_addr: ConfiguredAddress = Address("127.0.0.1", 5555)
-    data_dir: Path = Path("fila-data")
+    data_dir: Annotated[Path, BeforeValidator(_check_data_dir)] = Path("fila-data")
     workers: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
     shards: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
 
@@ -132,7 +138,13 @@ class Dashboard(Section):
 class Settings(BaseSettings):
     """All of it. Load it with :func:`fila_cluster.config.loading.load`, which explains what is wrong."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+        enable_decoding=False,  # variables hold plain values, no JSON: an address is text
+        extra="forbid",
+        frozen=True,
+    )
 
     server: Server = Server()
     scheduler: Scheduler = Scheduler()

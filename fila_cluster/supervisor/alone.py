@@ -23,6 +23,7 @@ def router(settings: Settings, meeting: Meeting, *, insecure: bool) -> NoReturn:
     refuse_exposure([listen, *([meeting.address] if meeting.address else [])], insecure=insecure)
     if shards is None:
         raise CannotStartError("a router alone cannot know how many shards the cluster has: add --shards N")
+    meeting.check_path("--worker-listen")
     _become("fila_router", one_line(router_settings(settings, listen.endpoint, meeting.endpoint, shards)), Path.cwd())
 
 

@@ -113,6 +113,7 @@ class Supervisor:
         self._stop_together([*self._workers, *self._observers], WORKERS_STOP_S)
         self._stop_together([self._router], ROUTER_STOP_S)
         self._journal.tell([ClusterStopped(round(1000 * (time.monotonic() - began)))])
+        self._wakeups.close()
 
     def _stop_together(self, children: Sequence[Child], within_s: float) -> None:
         for child in children:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import TypeAlias
 
-from fila_cluster.config.address import Address, refuse_exposure
+from fila_cluster.config.address import Address, refuse_exposure, refuse_sharing
 from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor.child import Child
 from fila_cluster.supervisor.data_dir import DataDir
@@ -19,7 +19,7 @@ from fila_cluster.supervisor.layout import (
     worker_settings,
 )
 from fila_cluster.supervisor.meeting import Meeting
-from fila_cluster.supervisor.ports import reserve
+from fila_cluster.supervisor.ports import Ports
 from fila_cluster.supervisor.readiness import Readiness
 from fila_cluster.supervisor.supervisor import Supervisor
 from fila_process.journal import Journal
@@ -31,13 +31,21 @@ Announce: TypeAlias = Callable[[Address, Address | None, int], None]
 
 def up(settings: Settings, meeting: Meeting, *, insecure: bool, announce: Announce) -> int:
     """Run a cluster in the foreground; returns the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
+    with Ports() as ports:
+        return _up(settings, meeting, ports, insecure=insecure, announce=announce)
+
+
+def _up(settings: Settings, meeting: Meeting, ports: Ports, *, insecure: bool, announce: Announce) -> int:
     began = time.monotonic()
-    refuse_exposure(_addresses(settings, meeting), insecure=insecure)
+    addresses = _addresses(settings, meeting)
+    refuse_exposure(addresses.values(), insecure=insecure)
+    refuse_sharing(addresses)
     data_dir = DataDir(settings.server.data_dir)
     layout = lay_out(settings.server.workers, settings.server.shards, data_dir.shards)
-    listen = reserve(settings.server.listen_addr, "--listen")
-    meeting = meeting.reserve("--worker-listen")
-    dashboard = reserve(settings.dashboard.listen_addr, "--dashboard") if settings.dashboard.enabled else None
+    meeting.check_path("--worker-listen", data_dir.path)
+    listen = ports.reserve(settings.server.listen_addr, "--listen")
+    meeting = meeting.reserve(ports, "--worker-listen")
+    dashboard = ports.reserve(settings.dashboard.listen_addr, "--dashboard") if settings.dashboard.enabled else None
     is_new = data_dir.shards is None
     data_dir.claim(layout.shards)
     journal = _open_journal(settings, data_dir, layout, is_new=is_new)
@@ -68,9 +76,11 @@ def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_n
     return journal
 
 
-def _addresses(settings: Settings, meeting: Meeting) -> list[Address]:
+def _addresses(settings: Settings, meeting: Meeting) -> dict[str, Address]:
+    """What is to be listened on, by the flag that says so."""
     dashboard = settings.dashboard.listen_addr if settings.dashboard.enabled else None
-    return [address for address in (settings.server.listen_addr, meeting.address, dashboard) if address is not None]
+    addresses = {"--listen": settings.server.listen_addr, "--worker-listen": meeting.address, "--dashboard": dashboard}
+    return {flag: address for flag, address in addresses.items() if address is not None}
 
 
 def _router(settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, meeting: Meeting) -> Child:

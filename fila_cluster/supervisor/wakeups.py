@@ -26,6 +26,11 @@ class Wakeups:
             return False
         return signal.SIGTERM in numbers or signal.SIGINT in numbers
 
+    def close(self) -> None:
+        """It is all over: who is impatient now must not spoil the exit code while the interpreter ends."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
 
 def _only_wake(number: int, frame: FrameType | None) -> None:
     """Do nothing: the interpreter has written to the socket by now."""

@@ -395,6 +395,28 @@ def test_nobody_there_is_a_failure_in_time(tmp_path: Path):
     assert "nobody" in line
 
 
+def test_output_that_cannot_be_written_is_a_failure_and_nothing_is_acked(cluster: Cluster, client: Client, queue: str):
+    client.enqueue(queue, b"kept")
+    for arguments in (("status",), ("--json", "queue", "list"), ("consume", queue, "--count", 1)):
+        with Path("/dev/full").open("wb") as full:
+            result = subprocess.run(
+                command("--endpoint", cluster.endpoint, *arguments),
+                env=environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+        assert (result.returncode, result.stderr) == (
+            1,
+            "Error: cannot read the input or write the output: No space left on device\n",
+        )
+    (delivery,) = client.receive(queue, wait=PATIENCE_S)
+    assert (delivery.payload, delivery.attempts) == (b"kept", 0)
+    delivery.ack()
+
+
 def test_help_needs_no_cluster_and_imports_no_command():
     script = "import sys; from fila_cluster.cli.root import root; root(['--help'], standalone_mode=False); print([m for m in ('pydantic', 'rich', 'rocksdict') if m in sys.modules])"
     result = subprocess.run([*command()[:2], script], capture_output=True, text=True, timeout=PATIENCE_S, check=True)

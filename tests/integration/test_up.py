@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -16,6 +15,7 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.errors import FilaError, QueueNotFoundError, ShardUnavailableError
+from fila_cluster.supervisor.supervisor import ROUTER_STOP_S, WORKERS_STOP_S
 from fila_proto_zmq.names import shard_of
 from tests.support.cluster import PATIENCE_S, command, environment, eventually, running
 
@@ -117,7 +117,7 @@ def test_any_address_with_a_word_for_it(data_dir: Path):
     with running(data_dir, "--insecure", listen="0.0.0.0:0") as cluster:
         port = cluster.endpoint.rsplit(":", 1)[1]
         assert cluster.endpoint == f"tcp://0.0.0.0:{port}"
-        with Client(f"tcp://127.0.0.1:{port}", timeout=5) as client:
+        with Client(f"tcp://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
             assert client.cluster_status().shards == 1
 
 
@@ -226,6 +226,7 @@ def test_a_killed_worker_comes_back_and_its_neighbours_notice_nothing(data_dir: 
         assert delivery.id == message_id
         delivery.ack()
         assert cluster.worker_of(0).pid != victim.pid
+        eventually(lambda: len(cluster.events("child.died")) == 1, "its end is told")
         (died,) = cluster.events("child.died")
         assert (died["child"], died["child_pid"], died["restart_ms"]) == ("worker-0", victim.pid, 100)
         assert died["exit"] == "was killed by signal 9 (Killed)"
@@ -239,12 +240,11 @@ def test_a_killed_worker_s_queues_are_unavailable_at_once_not_hanging(data_dir: 
         psutil.Process(cluster.supervisor.pid).suspend()  # nobody restarts it
         try:
             worker.kill()
-            started = time.monotonic()
-            with cluster.client(timeout=1.0) as impatient, pytest.raises(FilaError) as caught:
-                impatient.enqueue("orders", b"")
+            with cluster.client(timeout=2.0) as impatient:
+                impatient.cluster_status()
+                with pytest.raises(ShardUnavailableError) as caught:  # and not that nobody answered in time
+                    impatient.enqueue("orders", b"")
             assert caught.value.retryable
-            assert isinstance(caught.value, ShardUnavailableError)
-            assert time.monotonic() - started < 5
             assert router.is_running()
         finally:
             psutil.Process(cluster.supervisor.pid).resume()
@@ -286,6 +286,7 @@ def test_a_child_that_keeps_dying_is_restarted_with_growing_pauses(data_dir: Pat
             pid = cluster.worker_of(0).pid
             os.kill(pid, signal.SIGKILL)
             eventually(lambda pid=pid: cluster.worker_of(0).pid != pid, "the worker is back")
+        eventually(lambda: len(cluster.events("child.died")) == 3, "all ends are told")
         assert [event["restart_ms"] for event in cluster.events("child.died")] == [100, 200, 400]
 
 
@@ -299,9 +300,7 @@ def test_it_stops_in_order_and_keeps_everything(data_dir: Path, number: signal.S
         ids = client.enqueue_many("orders", [])
         ids = [client.enqueue("orders", b"%d" % index) for index in range(10)]
         children = cluster.children()
-        started = time.monotonic()
         assert cluster.stop(number) == 0
-        assert time.monotonic() - started < 10
         assert not any(child.is_running() for child in children)
         assert cluster.log == []
     with running(data_dir, workers=2) as cluster, cluster.client() as client:
@@ -337,11 +336,10 @@ def test_a_worker_that_does_not_stop_is_killed(data_dir: Path):
     with running(data_dir) as cluster:
         worker = psutil.Process(cluster.worker_of(0).pid)
         worker.suspend()
-        started = time.monotonic()
         assert cluster.stop() == 0
-        assert time.monotonic() - started < 10
         (killed,) = cluster.events("child.killed")
-        assert (killed["child"], killed["child_pid"]) == ("worker-0", worker.pid)
+        assert (killed["child"], killed["child_pid"], killed["waited_ms"]) == ("worker-0", worker.pid, 1000 * WORKERS_STOP_S)
+        assert WORKERS_STOP_S + ROUTER_STOP_S < 10
 
 
 def test_children_do_not_outlive_a_killed_supervisor_and_the_next_one_starts_at_once(data_dir: Path):
@@ -382,7 +380,7 @@ def test_router_and_workers_alone_make_a_cluster(tmp_path: Path):
         )
     ]
     try:
-        with Client(listen, timeout=1.0) as client:
+        with Client(listen, timeout=10.0) as client:
 
             def complete() -> bool:
                 try:

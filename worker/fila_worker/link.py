@@ -52,6 +52,7 @@ class Link:
             (zmq.RECONNECT_IVL, 20),
             (zmq.RECONNECT_IVL_MAX, 500),
             (zmq.TCP_KEEPALIVE, 1),
+            (zmq.IPV6, int("[" in settings.router)),
         ):
             self.socket.setsockopt(option, value)
         self.socket.connect(settings.router)

@@ -19,6 +19,10 @@ def test_any_bytes_can_be_a_payload():
     assert read_message(b'{"payload_base64": "/wA="}') == Message(b"\xff\0")
 
 
+def test_an_editor_s_byte_order_mark_is_no_part_of_it():
+    assert read_message(b'\xef\xbb\xbf{"payload": "a"}') == Message(b"a")
+
+
 def test_a_line_has_a_message_s_fields():
     line = b'{"payload": "", "headers": {"a": "b"}, "fairness_key": "k", "weight": 2, "priority": -1, "delay": 0.5}'
     assert read_message(line) == Message(b"", {"a": "b"}, fairness_key="k", weight=2, priority=-1, delay=0.5)
@@ -35,16 +39,16 @@ def test_an_instant_is_written_in_iso_8601():
     ("line", "reason"),
     [
         (b"nonsense", "not JSON"),
-        (b"\xff", "not JSON"),
+        (b"\xff", "not UTF-8: invalid start byte at byte 1"),
         (b"[" * 100_000, "not JSON"),
         (b"[]", "a message is a JSON object, this is a list"),
         (b"{}", "give either payload or payload_base64"),
         (b'{"payload": "a", "payload_base64": "YQ=="}', "give either"),
         (b'{"payload": 3}', "the payload is a string"),
         (b'{"payload_base64": "*"}', "payload_base64"),
-        (b'{"payload": "\\ud800"}', "surrogates not allowed"),
+        (b'{"payload": "\\ud800"}', "the payload cannot be encoded as UTF-8: surrogates not allowed; use payload_base64"),
         (b'{"payload": "", "fairnes_key": "x"}', "unknown field 'fairnes_key'; known: payload, payload_base64, "),
-        (b'{"payload": "", "deliver_at": "tomorrow"}', "Invalid isoformat"),
+        (b'{"payload": "", "deliver_at": "tomorrow"}', "deliver_at='tomorrow' is no time: write it as 2030-12-31T23:59:00"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(line: bytes, reason: str):

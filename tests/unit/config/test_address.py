@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.config.address import Address, refuse_exposure
+from fila_cluster.config.address import Address, refuse_exposure, refuse_sharing
 from fila_proto_zmq.errors import InvalidConfigError
 
 
@@ -51,3 +51,16 @@ def test_any_other_address_wants_a_word(text: str):
     with pytest.raises(InvalidConfigError, match="--insecure"):
         refuse_exposure([Address("127.0.0.1", 1), address], insecure=False)
     refuse_exposure([address], insecure=True)
+
+
+@pytest.mark.parametrize("other", ["127.0.0.1:1", "0.0.0.0:1"])
+def test_one_address_for_two_is_told_with_both_flags(other: str):
+    addresses = {"--listen": Address("127.0.0.1", 1), "--dashboard": Address.parse(other)}
+    with pytest.raises(InvalidConfigError) as caught:
+        refuse_sharing(addresses)
+    assert str(caught.value) == f"--listen 127.0.0.1:1 and --dashboard {other} are the same: give each a port of its own"
+
+
+def test_other_ports_and_any_free_ones_are_not_the_same():
+    refuse_sharing({"--listen": Address("127.0.0.1", 1), "--dashboard": Address("127.0.0.1", 2)})
+    refuse_sharing({"--listen": Address("127.0.0.1", 0), "--dashboard": Address("127.0.0.1", 0)})

@@ -68,6 +68,17 @@ def test_file_then_environment_then_flags(monkeypatch: pytest.MonkeyPatch):
     assert (settings.scheduler.quantum, settings.storage.durability) == (7, "fsync")
 
 
+def test_a_variable_holds_an_address_as_it_is_written_elsewhere(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FILA_SERVER__LISTEN_ADDR", "tcp://127.0.0.1:7")
+    monkeypatch.setenv("FILA_DASHBOARD__LISTEN_ADDR", "localhost:8")
+    monkeypatch.setenv("FILA_DASHBOARD__ENABLED", "false")
+    settings = load()
+    assert settings.server.listen_addr == Address("127.0.0.1", 7)
+    assert (settings.dashboard.listen_addr, settings.dashboard.enabled) == (Address("localhost", 8), False)
+    monkeypatch.setenv("FILA_SERVER__LISTEN_ADDR", "nowhere")
+    assert wrong().startswith("FILA_SERVER__LISTEN_ADDR=nowhere: not an address")
+
+
 def test_the_working_directory_s_file_hides_the_system_s():
     loading.SYSTEM_FILE.parent.mkdir()
     loading.SYSTEM_FILE.write_text("[server]\nworkers = 5\nshards = 5\n")
@@ -166,6 +177,8 @@ def test_a_bad_value_is_told_with_its_flag(flags: loading.Flags, start: str):
         "[lua]\ncircuit_breaker_threshold = 0\n",
         "[lua]\ncircuit_breaker_cooldown_ms = -5\n",
         "[server]\nlisten_addr = 5555\n",
+        "[server]\ndata_dir = ''\n",
+        "[[server]]\nworkers = 1\n",
         "[server]\nlisten_addr = 'tcp://127.0.0.1:99999'\n",
         "server = 3\n",
         "[server\n",
@@ -174,6 +187,12 @@ def test_a_bad_value_is_told_with_its_flag(flags: loading.Flags, start: str):
 )
 def test_what_cannot_be_is_refused_with_the_file_s_name(text: str):
     assert wrong(text).startswith("fila.toml")
+
+
+def test_a_section_that_is_none_is_refused_even_if_flags_say_the_same():
+    assert wrong("server = 3\n", {"server": {"workers": 1}}) == (
+        "fila.toml: server = 3: this is the name of a section; write [server] and keys below it"
+    )
 
 
 def test_authentication_is_not_there_yet():
