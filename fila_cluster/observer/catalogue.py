@@ -192,7 +192,7 @@ SCOPES: Final = (
             Metric(
                 "fila.queue.oldest_age_seconds",
                 GAUGE,
-                "Age of the oldest message that is next of its key; 0 if none is pending.",
+                "Age of the oldest pending message; 0 if none is pending.",
                 lambda it: it.oldest_pending_ms,
                 MS,
             ),

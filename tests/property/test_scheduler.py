@@ -31,7 +31,7 @@ from tests.support.naive_scheduler import Demand, Message, NaiveScheduler
 from tests.support.shard import ADMIN, Got
 from tests.support.tight_shard import RecordingHarness, tiny
 
-KEYS = st.sampled_from("abc")
+KEYS = st.sampled_from("abcd")
 CLIENTS = st.sampled_from([b"c1", b"c2", b"c3"])
 THROTTLES = st.sampled_from([(), (), ("t",), ("t", "u")])
 SELDOM = st.sampled_from([True, *[False] * 6])

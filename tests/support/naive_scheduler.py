@@ -1,7 +1,8 @@
 """What a queue should deliver, and to whom, in the simplest code there is: lists, sorted and searched from the start.
 
 One queue, no lanes, no heaps, no cursors, no disk. It follows the contract, and where that leaves freedom what the docstrings of
-the core say: a key that has something to deliver after it had nothing is served next; one that waited for a settlement, a pause or
+the core say: a key that has something to deliver after it had nothing is served next, before those that had a backlog, but no turn
+yet, when it came; one that waited for a settlement, a pause or
 a park goes on with its next turn of the round; demands take turns, each for its share of what is pending.
 """
 
@@ -72,6 +73,7 @@ class NaiveScheduler:
     demands: list[Demand] = field(default_factory=list)
     fresh: list[Key] = field(default_factory=list)
     again: list[Key] = field(default_factory=list)
+    late: list[Key] = field(default_factory=list)
     this_round: list[Key] = field(default_factory=list)
     next_round: list[Key] = field(default_factory=list)
     owing: list[list] = field(default_factory=list)  # type: ignore[type-arg]
@@ -79,6 +81,7 @@ class NaiveScheduler:
     current: Key | None = None
     turns: int = 0
     busy_turn: int = 0
+    newest: int = 0
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -99,7 +102,15 @@ class NaiveScheduler:
 
     def ring(self) -> list[Key]:
         current = [self.current] if self.current else []
-        return [*current, *self.fresh, *self.again, *self.this_round, *self.next_round, *(key for _, key in self.owing)]
+        return [
+            *current,
+            *self.fresh,
+            *self.again,
+            *self.late,
+            *self.this_round,
+            *self.next_round,
+            *(key for _, key in self.owing),
+        ]
 
     # --- keys come and go ---------------------------------------------------------------------------------------------
 
@@ -123,8 +134,12 @@ class NaiveScheduler:
         rounds = (self.turns - key.last_turn) // others if others else 1 << 60
         key.credit = min(0, key.credit + rounds * key.weight * MILLI)
         key.joined_turn = self.turns
-        busy = self.this_round or self.next_round or self.owing
-        (self.again if busy and key.last_turn >= self.busy_turn else self.fresh).append(key)
+        busy = self.late or self.this_round or self.next_round or self.owing
+        if busy and key.last_turn >= self.busy_turn:
+            self.again.append(key)
+        else:
+            self.fresh.append(key)
+            self.newest = self.turns
 
     def stir(self, key: Key) -> None:
         """Something else changed that decides whether a key may deliver."""
@@ -144,7 +159,7 @@ class NaiveScheduler:
                 key.credit -= (wait - 1) * key.weight * MILLI
                 key.last_turn = self.turns
         self.owing = [entry for entry in self.owing if entry[1] is not key]
-        for line in (self.fresh, self.again, self.this_round, self.next_round):
+        for line in (self.fresh, self.again, self.late, self.this_round, self.next_round):
             if key in line:
                 line.remove(key)
         if self.current is key:
@@ -193,15 +208,19 @@ class NaiveScheduler:
             self.line_up(key)
 
     def next_key(self) -> Key | None:
-        if self.fresh:
-            return self.fresh.pop(0)
-        if not self.this_round and (self.next_round or self.owing):
+        while self.fresh:
+            key = self.fresh.pop(0)
+            if not (self.fresh and self.newest > key.joined_turn and len(self.of(key, "pending")) > key.weight):
+                return key
+            self.late.append(key)
+        if not self.late and not self.this_round and (self.next_round or self.owing):
             alone = not (self.next_round or self.again)
             self.pass_rounds(min(wait for wait, _ in self.owing) if alone else 1)
             self.this_round, self.next_round = self.next_round, []
-        if not (self.this_round or self.again):
+        line = self.late or self.this_round or self.again
+        if not line:
             return None
-        key = (self.this_round or self.again).pop(0)
+        key = line.pop(0)
         self.busy_turn = self.turns
         self.fresh, self.again = self.again, []
         return key
@@ -318,8 +337,8 @@ class NaiveScheduler:
         old, self.keys = self.keys, {}
         for name, _ in self.lanes:
             self.keys.setdefault(name, Key(name, old[name].weight))
-        self.blocked, self.demands, self.fresh, self.again, self.owing = [], [], [], [], []
-        self.this_round, self.next_round, self.current, self.turns, self.busy_turn = [], [], None, 0, 0
+        self.blocked, self.demands, self.fresh, self.again, self.late, self.owing = [], [], [], [], [], []
+        self.this_round, self.next_round, self.current, self.turns, self.busy_turn, self.newest = [], [], None, 0, 0, 0
         for name, throttles in self.lanes:
             key = self.keys[name]
             pending = any(m.lane == (name, throttles) and m.state == "pending" for m in self.messages)

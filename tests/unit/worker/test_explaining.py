@@ -90,6 +90,36 @@ def test_deferred(shard: ShardHarness) -> None:
     assert (told.state, told.position) == ("pending", 0)
 
 
+def test_deferred_after_a_failed_attempt(shard: ShardHarness) -> None:
+    (message,) = shard.enqueue(b"m")
+    shard.subscribe(1)
+    shard.settle(Verb.RETRY, shard.take_pushed(), error="timeout at upstream")
+    shard.settle(Verb.DEFER, shard.take_pushed(), after_ms=2500)
+    told = why(shard, message)
+    assert these(first(told, "deferred"), ["attempts", "error"]) == [1, "timeout at upstream"]
+    assert told.reasons[0].text == "its consumer deferred it: delivered again in 2.5 s"
+    shard.restart()
+    assert first(why(shard, message), "deferred")["remaining_ms"] == 2500
+
+
+def test_delayed_while_its_throttle_key_is_parked_for_longer(shard: ShardHarness) -> None:
+    _, message = shard.enqueue(b"1", b"2", throttle_keys=[["mail"]], delay_ms=[0, 1000])
+    shard.subscribe(1)
+    shard.settle(Verb.DEFER, shard.take_pushed(), after_ms=2500)
+    told = why(shard, message)
+    assert codes(told) == ["delayed", "parked"]
+    assert told.estimated_ms == told.reasons[1].until_ms == 1_002_500
+
+
+def test_delayed_until_its_throttle_key_delivers_again(shard: ShardHarness) -> None:
+    _, message = shard.enqueue(b"1", b"2", throttle_keys=[["mail"]], delay_ms=[0, 3000])
+    shard.subscribe(1)
+    shard.settle(Verb.DEFER, shard.take_pushed(), after_ms=2500)
+    told = why(shard, message)
+    assert codes(told) == ["delayed"]
+    assert told.estimated_ms == 1_003_000
+
+
 def test_leased(shard: ShardHarness) -> None:
     (message,) = shard.enqueue(b"m")
     shard.receive()

@@ -4,7 +4,7 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, QueueOptions
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.fairness import Ring
+from fila_worker.core.fairness import BUSY_WAIT_TURNS_MAX, Ring
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.queues import Queue
 from tests.support.shard import ShardHarness
@@ -138,6 +138,27 @@ def test_an_endless_stream_of_new_keys_leaves_the_busy_ones_a_turn_now_and_then(
     assert served[10:].count("a") >= 3
 
 
+def test_a_new_key_waits_for_no_round_of_busy_ones_however_long(backlog: Backlog) -> None:
+    busy = [chr(10_000 + number) for number in range(BUSY_WAIT_TURNS_MAX * 2)]
+    for name in busy:
+        backlog.add(name, 9)
+    backlog.serve(len(busy) + 1)
+    for name in "xyz":
+        backlog.add(name, 9)
+    assert backlog.serve(4) == "xyz" + busy[1]
+
+
+def test_an_endless_stream_of_new_keys_leaves_each_of_many_busy_ones_its_turns(backlog: Backlog) -> None:
+    busy = [chr(10_000 + number) for number in range(20)]
+    for name in busy:
+        backlog.add(name, 99)
+    served = backlog.serve(len(busy))
+    for number in range(5000):
+        backlog.add(chr(20_000 + number), 1)
+        served += backlog.serve(1)
+    assert all(served.count(name) >= 2 for name in busy)
+
+
 def test_a_key_may_leave_from_anywhere(backlog: Backlog) -> None:
     for name in "abc":
         backlog.add(name, 9)
@@ -200,6 +221,44 @@ def test_a_quiet_tenant_is_served_once_before_a_busy_one_twice(shard: ShardHarne
     for name in "bcd":
         shard.enqueue(b"", key=name)
     assert keys_served(shard, 4) == "abcd"
+
+
+def test_a_new_key_comes_before_a_backlog_that_had_no_turn_yet(shard: ShardHarness) -> None:
+    for name in "abcd":
+        shard.enqueue(*[b""] * 9, key=name, weight=2)
+    assert keys_served(shard, 3) == "aab"
+    shard.enqueue(b"", b"", key="x")
+    assert keys_served(shard, 8) == "bxccddaa"
+
+
+def test_a_new_key_comes_before_the_backlog_that_a_restart_found(shard: ShardHarness) -> None:
+    for name in "abcd":
+        shard.enqueue(*[b""] * 9, key=name, weight=2)
+    keys_served(shard, 8)
+    shard.restart()
+    in_turn = keys_served(shard, 1)
+    shard.enqueue(b"", key="x")
+    assert keys_served(shard, 2) == in_turn + "x"
+
+
+def test_new_keys_with_a_message_each_are_served_in_their_order(shard: ShardHarness) -> None:
+    for name in "abc":
+        shard.enqueue(b"", key=name)
+    assert keys_served(shard, 1) == "a"
+    shard.enqueue(b"", key="x")
+    assert keys_served(shard, 3) == "bcx"
+
+
+def test_a_backlog_that_had_no_turn_yet_gets_one_however_many_new_keys_come() -> None:
+    shard = ShardHarness(checked=False)
+    shard.create()
+    for name in "abc":
+        shard.enqueue(*[b""] * 99, key=name)
+    served = keys_served(shard, 1)
+    for number in range(2500):
+        shard.enqueue(b"", key=f"<{number}>")
+        served += keys_served(shard, 1)
+    assert {"b", "c"} <= set(served)
 
 
 def test_the_latest_weight_holds_for_the_whole_backlog(shard: ShardHarness) -> None:

@@ -17,6 +17,8 @@ from fila_proto_zmq.errors import (
     QueueNotFoundError,
 )
 from fila_proto_zmq.limits import LEASE_MS_MAX
+from fila_worker.core.metering import report
+from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
 
 
@@ -144,6 +146,37 @@ def test_stats_find_the_oldest_message_on_disk_too(shard: ShardHarness) -> None:
     shard.restart()
     assert shard.stats().oldest_pending_ms == 3_000
     assert len(shard.receive(9)) == 2
+
+
+def test_an_old_message_of_a_less_urgent_priority_is_the_oldest(shard: ShardHarness) -> None:
+    shard.enqueue(b"", priority=9)
+    shard.pass_time(1_000)
+    shard.enqueue(b"", priority=2**31 - 1)
+    shard.pass_time(1_000)
+    shard.enqueue(b"", b"", b"", priority=-3)
+    shard.pass_time(1_000)
+    assert shard.stats().oldest_pending_ms == 3_000
+    shard.ack(shard.receive(3))
+    assert shard.stats().oldest_pending_ms == 3_000
+    (nine,) = shard.receive(1)
+    assert shard.stats().oldest_pending_ms == 2_000
+    shard.nack([nine])  # comes back out of order
+    assert shard.stats().oldest_pending_ms == 3_000
+    shard.restart()
+    assert shard.stats().oldest_pending_ms == 3_000
+
+
+def test_the_oldest_message_is_found_among_priorities_on_disk() -> None:
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=0))
+    shard.create()
+    shard.enqueue(b"", priority=9)
+    shard.pass_time(1_000)
+    shard.enqueue(*[b""] * 20, priority=[1, 2, 3, 4] * 5)
+    shard.pass_time(1_000)
+    assert shard.stats().oldest_pending_ms == 2_000
+    shard.ack(shard.receive(20))
+    assert shard.stats().oldest_pending_ms == 2_000
+    assert report(shard.shard, shard.now_ms).queues[0].oldest_pending_ms == 2_000
 
 
 def test_stats_of_a_queue_that_does_not_exist_are_refused(shard: ShardHarness) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.cluster_of_shards import Delivery, worst_excess
+from tests.support.cluster_of_shards import ClusterOfShards, Delivery, worst_excess
 from tests.unit.worker.throttled import BURST, RATE, cluster_of
 
 
@@ -95,6 +95,50 @@ def test_a_limit_of_zero_lets_nothing_through_but_the_burst() -> None:
     cluster.enqueue(0, 10, "zero")
     cluster.consume(0)
     assert len(cluster.run(60_000)) == 3
+
+
+# --- what is told of buckets ------------------------------------------------------------------------------------------
+
+
+def tokens(cluster: ClusterOfShards, shard: int = 0) -> float:
+    """What a shard says is in the bucket ``t``."""
+    (bucket,) = cluster.shards[shard].stats().throttles
+    assert bucket.key == "t"
+    return bucket.tokens
+
+
+def test_a_new_bucket_that_nobody_drew_on_is_told_to_be_full() -> None:
+    cluster = cluster_of(1)
+    cluster.enqueue(0, 10, "t")
+    assert tokens(cluster) == BURST
+
+
+def test_a_bucket_that_is_changed_is_told_to_keep_its_tokens() -> None:
+    cluster = cluster_of(1)
+    cluster.limit("t", 0, 8)
+    cluster.enqueue(0, 20, "t")
+    cluster.limit("t", 0, 50)
+    assert tokens(cluster) == 50  # nobody drew on it yet: it is still a new one
+    cluster.limit("t", 0, 5)
+    cluster.consume(0)
+    assert len(cluster.run(100)) == 5
+    cluster.limit("t", 0, 10)
+    assert tokens(cluster) == 0
+    cluster.limit("t", None)
+    cluster.limit("t", 0, 7)
+    assert tokens(cluster) == 7
+
+
+def test_a_bucket_is_told_to_be_empty_after_a_restart_and_to_fill_at_its_rate() -> None:
+    cluster = cluster_of(1)
+    cluster.limit("t", 10, 8)
+    cluster.enqueue(0, 10, "t")
+    cluster.restart(0)
+    assert tokens(cluster) == 0
+    cluster.run(500)
+    assert tokens(cluster) == 5
+    cluster.run(5000)
+    assert tokens(cluster) == 8
 
 
 # --- in nobody's way --------------------------------------------------------------------------------------------------

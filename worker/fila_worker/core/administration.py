@@ -21,16 +21,13 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, LuaCompilationError, QueueExistsError
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
-from fila_proto_zmq.ids import enqueued_ms
 from fila_proto_zmq.names import check_new_queue_name
-from fila_proto_zmq.record import record_id
-from fila_worker.core import idleness
+from fila_worker.core import idleness, oldest
 from fila_worker.core.appointments import appointed, ask_for_appointment, settle_dead_letters
 from fila_worker.core.incoming import add_queue
 from fila_worker.core.options import check_options
 from fila_worker.core.policy import compile_hooks
 from fila_worker.core.queues import Queue
-from fila_worker.core.reading import head
 from fila_worker.core.removal import remove
 
 if TYPE_CHECKING:
@@ -194,19 +191,9 @@ def _throttle_stats(shard: "State", queue: Queue, now_ms: int) -> list[ThrottleS
 
 
 def _oldest_pending_ms(shard: "State", queue: Queue, now_ms: int) -> int:
-    """Age of the oldest message at the head of a line; of the heads that are not in memory, some are read."""
-    oldest, left = now_ms, HEADS_READ_MAX
+    """Age of the oldest pending message; of those that are not in memory, some are read."""
+    search = oldest.Search(shard, HEADS_READ_MAX)
     for key in queue.keys.values():
         for lane in key.lanes.values():
-            if not lane.pending:
-                continue
-            first = lane.peek()
-            record = first[1] if first else None
-            if record is None:
-                if not left:
-                    continue
-                left -= 1
-                message_key, kept = head(shard, lane)
-                record = kept or shard.read([message_key])[0]
-            oldest = min(oldest, enqueued_ms(record_id(record)[0]))
-    return now_ms - oldest
+            search.look(lane)
+    return 0 if search.found_ms is None else max(0, now_ms - search.found_ms)

@@ -169,7 +169,7 @@ def defer(shard: "State", lease: Lease, indexes: list[int], ended: bool, until_m
             _bury(shard, _Returned(key, lane, stored, unpack_record(stored)), dead_letters.EXPIRED, now_ms)
             continue
         shard.take_out(lane, key, len(stored))
-        delay(shard, lane, key, stored, until_ms, retrying=True)
+        delay(shard, lane, key, stored, until_ms, retrying=True, deferred=True)
     shard.park_everywhere(parked, now_ms)
     shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
     invite(shard, lease)

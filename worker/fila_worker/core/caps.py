@@ -102,7 +102,8 @@ def _behind_retry(shard: "State", key: "FairnessKey", now_ms: int) -> "Reason | 
         for _, value in sample(delayed_of(shard, lane), DELAYED_MAX)[0]:
             delayed = parse_delayed(value)
             if delayed.retrying:
-                why = f"it waits for its next attempt for another {span(delayed.due_ms - now_ms)}"
+                what = "was deferred" if delayed.deferred else "waits for its next attempt"
+                why = f"it {what} for another {span(delayed.due_ms - now_ms)}"
                 details = {"waits_for": "retry", "error": extension_of(delayed.record).error}
                 return _behind(key, delayed.record, why, delayed.due_ms, **details)
     return None

@@ -19,24 +19,40 @@ DELAYED_HEAD_BYTES: Final = _HEAD.size
 """What a value of the ``delayed`` family has in front of the record."""
 
 
+_RETRYING: Final = 1
+_DEFERRED: Final = 2
+
+
 class Delayed(NamedTuple):
-    """A delayed message. ``retrying``: it was delivered before, and its key still counts it as in flight."""
+    """A delayed message. ``retrying``: it was delivered before, and its key still counts it as in flight; ``deferred``: so it was,
+    and its consumer put it off."""
 
     due_ms: int
     retrying: bool
+    deferred: bool
     record: bytes
 
 
 def parse_delayed(value: bytes) -> Delayed:
     """A value of the ``delayed`` family."""
-    due_ms, retrying = _HEAD.unpack_from(value)
-    return Delayed(due_ms, bool(retrying), value[_HEAD.size :])
+    due_ms, flags = _HEAD.unpack_from(value)
+    return Delayed(due_ms, bool(flags & _RETRYING), bool(flags & _DEFERRED), value[_HEAD.size :])
 
 
-def delay(shard: "State", lane: "Lane", key: bytes, record: bytes, due_ms: int, *, retrying: bool = False) -> None:
+def delay(
+    shard: "State",
+    lane: "Lane",
+    key: bytes,
+    record: bytes,
+    due_ms: int,
+    *,
+    retrying: bool = False,
+    deferred: bool = False,
+) -> None:
     """Let a message of ``lane``, not counted anywhere, come to its place ``key`` at ``due_ms``."""
     queue = lane.key.queue
-    shard.batch.put(key, _HEAD.pack(due_ms, retrying) + record, shard.store.families.delayed)
+    flags = _RETRYING * retrying | _DEFERRED * deferred
+    shard.batch.put(key, _HEAD.pack(due_ms, flags) + record, shard.store.families.delayed)
     shard.schedule.add(due_ms, Kind.RELEASE, key, shard.batch)
     lane.delayed += 1
     queue.delayed += 1

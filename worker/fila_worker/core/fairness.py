@@ -12,7 +12,12 @@ Deficit round robin (Shreedhar & Varghese, "Efficient Fair Queueing using Defici
 
 FQ-CoDel keeps an emptied flow in its ring for a round, so that it cannot be new again at once. Here a key with nothing to
 deliver leaves, and starvation is prevented otherwise: a key that comes back right after its own turn waits for one turn of
-a busy key, and a busy key that has waited for :data:`BUSY_WAIT_TURNS_MAX` turns goes before keys that came later.
+a busy key, and after :data:`FRESH_TURNS_MAX` turns of new keys in a row a busy key that has waited for
+:data:`BUSY_WAIT_TURNS_MAX` turns goes before keys that came later.
+
+After a restart, or when consumers come at last, all keys are new, and most have a backlog: those that have more than a turn's are
+busy but for the name, and become *late* when another key becomes active after them. They come after the fresh keys, and
+before the busy ones.
 
 Left out: virtual finish times (weighted fair queueing), whose accuracy below one turn nobody would see, for O(log n).
 """
@@ -24,7 +29,11 @@ from typing import Final
 from fila_worker.core.fairness_key import MILLI, FairnessKey
 
 BUSY_WAIT_TURNS_MAX: Final = 1000
-"""Turns of new keys while a busy one waits: a flood of one-message tenants must not starve the others."""
+"""Turns while a busy key waits, if new keys have them: a flood of one-message tenants must not starve the others."""
+
+FRESH_TURNS_MAX: Final = 100
+"""Turns of new keys in a row before a busy one is let in: its round may well take longer than it may wait, and a new key must
+never wait for all of it."""
 
 VOID_MAX: Final = 1000
 """Entries of keys that left which a ring may hold, or as many as of those that did not."""
@@ -38,7 +47,8 @@ class Ring:
     """
 
     __slots__ = (
-        "_busy", "_busy_turn", "_due", "_entries", "_gone", "_left", "_owing", "_round", "_turns", "again", "current", "fresh",
+        "_busy", "_busy_turn", "_due", "_entries", "_gone", "_left", "_newest", "_owing", "_round", "_turns", "again",
+        "current", "fresh", "late",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -46,6 +56,8 @@ class Ring:
         """Keys that became active and had no turn since."""
         self.again: OrderedDict[FairnessKey, None] = OrderedDict()
         """Like ``fresh``, but no busy key had a turn since their last one, and there are some: they are fresh when one has."""
+        self.late: OrderedDict[FairnessKey, None] = OrderedDict()
+        """Keys with a backlog that had no turn since they became active, and others became active after them."""
         self.current: FairnessKey | None = None
         """The key whose turn is in progress."""
         self._busy: deque[FairnessKey] = deque()
@@ -64,11 +76,13 @@ class Ring:
         self._turns = 0
         """Turns so far."""
         self._busy_turn = 0
-        """The number of the last turn of a busy key."""
+        """The number of the last turn of a busy or late key."""
+        self._newest = 0
+        """How many turns there had been when a key last became fresh."""
 
     def __len__(self) -> int:
         busy = len(self._busy) - self._gone
-        return len(self.fresh) + len(self.again) + busy + len(self._owing) + (self.current is not None)
+        return len(self.fresh) + len(self.again) + len(self.late) + busy + len(self._owing) + (self.current is not None)
 
     @property
     def turns(self) -> int:
@@ -89,8 +103,12 @@ class Ring:
         if key.credit < 0:
             self._forgive(key)
         key.joined_turn = self._turns
-        others = len(self._busy) > self._gone or self._owing
-        (self.again if others and key.last_turn >= self._busy_turn else self.fresh)[key] = None
+        others = len(self._busy) > self._gone or self._owing or self.late
+        if others and key.last_turn >= self._busy_turn:
+            self.again[key] = None
+        else:
+            self.fresh[key] = None
+            self._newest = self._turns
 
     def rejoin(self, key: FairnessKey) -> None:
         """A key that waited for tokens or for a settlement may go on: it has no more than one turn a round by that."""
@@ -115,7 +133,7 @@ class Ring:
             self.current = None
         elif key in self._owing:
             self._take_along_debt(key)
-        elif self.fresh.pop(key, self) is self and self.again.pop(key, self) is self:
+        elif all(line.pop(key, self) is self for line in (self.fresh, self.again, self.late)):
             key.absent += 1
             self._gone += 1
             if self._gone > VOID_MAX and 2 * self._gone > len(self._busy):
@@ -152,16 +170,15 @@ class Ring:
             void[key] -= 1
             if void[key] < 0:
                 busy.append(key)
-        return [*current, *self.fresh, *self.again, *busy, *sorted(self._owing, key=self._owing.__getitem__)]
+        return [*current, *self.fresh, *self.late, *self.again, *busy, *sorted(self._owing, key=self._owing.__getitem__)]
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def begin_turn(self) -> FairnessKey | None:
         """Start the next key's turn, with ``weight`` of credit; None if no key is active."""
         while True:
-            if self.fresh and not self._busy_key_starves():
-                key, _ = self.fresh.popitem(last=False)
-            else:
+            key = self._next_first() if self.fresh or self.late else None
+            if key is None:
                 if self._left <= 0 and self._busy and not self._owing:  # the usual round: nobody pays off a debt
                     self._round += 1
                     self._left = len(self._busy)
@@ -180,8 +197,7 @@ class Ring:
                     return None
                 self._busy_turn = self._turns
                 if self.again:
-                    self.fresh.update(self.again)
-                    self.again.clear()
+                    self._refresh()
             key.last_turn = self._turns
             self._turns += 1
             key.credit += key.weight * MILLI
@@ -189,6 +205,25 @@ class Ring:
                 self.current = key
                 return key
             self._line_up(key)
+
+    def _next_first(self) -> FairnessKey | None:
+        """The next of the keys that come before the busy ones; None if there is none, or a busy one starves."""
+        while self.fresh and not self._others_starve():
+            key, _ = self.fresh.popitem(last=False)
+            if not (self._newest > key.joined_turn and self.fresh and key.pending > key.weight):
+                return key
+            self.late[key] = None
+        if not self.late or not self._late_is_next():
+            return None
+        key, _ = self.late.popitem(last=False)
+        self._busy_turn = self._turns
+        self._refresh()
+        return key
+
+    def _refresh(self) -> None:
+        """A key that was not fresh has its turn: those that came again and waited for one are fresh."""
+        self.fresh.update(self.again)
+        self.again.clear()
 
     def end_turn(self, key: FairnessKey) -> None:
         """The key's credit is used up, and it has more to deliver."""
@@ -238,9 +273,20 @@ class Ring:
             self._gone -= 1
             self._left -= 1
 
-    def _busy_key_starves(self) -> bool:
+    def _late_is_next(self) -> bool:
+        """Whether the first late key comes before the busy ones: always, but where fresh keys leave little, who waits for longest."""
+        return not self.fresh or next(iter(self.late)).joined_turn <= self._busy_since()
+
+    def _busy_since(self) -> int:
+        """How many turns there had been when the first of the busy keys had its last; without any, as many as now."""
         self._skip_void()
-        if not self._busy:
+        return self._busy[0].last_turn if self._busy else self._turns
+
+    def _others_starve(self) -> bool:
+        """Whether a late or busy key has waited for too long, and a fresh one that came later has to wait for it."""
+        if self._turns - self._busy_turn <= FRESH_TURNS_MAX:
             return False
-        last_turn = self._busy[0].last_turn
-        return self._turns - last_turn > BUSY_WAIT_TURNS_MAX and next(iter(self.fresh)).joined_turn > last_turn
+        since = self._busy_since()
+        if self.late:
+            since = min(since, next(iter(self.late)).joined_turn)
+        return self._turns - since > BUSY_WAIT_TURNS_MAX and next(iter(self.fresh)).joined_turn > since

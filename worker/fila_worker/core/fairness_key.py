@@ -22,7 +22,7 @@ class FairnessKey:
     """One fairness key of a queue: its lanes, its weight, its place in the ring, its counters.
 
     Invariant: ``active`` if and only if :attr:`deliverable`; then it is in exactly one of the ring's ``fresh``, ``again``,
-    ``busy`` and ``current``.
+    ``late``, ``busy`` and ``current``, or owes.
     """
 
     __slots__ = (

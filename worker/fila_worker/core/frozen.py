@@ -254,7 +254,7 @@ def _scan(stretch: Stretch, pin: "Pin", family: "Family") -> Iterator[tuple[byte
 def _view(stretch: Stretch, message_key: bytes, data: bytes) -> MessageView:
     key, lane = stretch.key, stretch.lane
     if stretch.kind == LATER:
-        due_ms, _, record = parse_delayed(data)
-        return MessageView(DELAYED, key.name, key.weight, lane.throttle_keys, due_ms, *_NOT_HELD, record)
+        delayed = parse_delayed(data)
+        return MessageView(DELAYED, key.name, key.weight, lane.throttle_keys, delayed.due_ms, *_NOT_HELD, delayed.record)
     hold = lane.holds.get(message_key)
     return MessageView(LEASED if hold else PENDING, key.name, key.weight, lane.throttle_keys, 0, *(hold or _NOT_HELD), data)

@@ -34,6 +34,12 @@ def u64(data: bytes, offset: int = 0) -> int:
     return value
 
 
+def u32(data: bytes) -> int:
+    """The big-endian integer in the first four bytes."""
+    value: int = _U32.unpack_from(data)[0]
+    return value
+
+
 def lane_of(message_key: bytes) -> int:
     """The lane id in a message key."""
     return int.from_bytes(message_key[:LANE_BYTES], "big")

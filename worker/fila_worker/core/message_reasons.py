@@ -12,11 +12,12 @@ from fila_worker.core import dead_letters, hindrances
 from fila_worker.core.backlog import DELAYED, LEASED, Found, find
 from fila_worker.core.caps import cap, held_of, lease_words
 from fila_worker.core.delays import parse_delayed
-from fila_worker.core.estimates import delivery_ms, is_served, rivals_of
+from fila_worker.core.estimates import delivery_ms, is_served, rivals_of, tokens_come_ms
 from fila_worker.core.holders import is_reservation, shown
 from fila_worker.core.places import place_in_line
 from fila_worker.core.queues import DISCARD, OWN
 from fila_worker.core.shortages import tokens
+from fila_worker.core.throttling import MICRO_PER_MILLI
 from fila_worker.core.wording import counted, reason, span
 
 if TYPE_CHECKING:
@@ -100,15 +101,16 @@ def _explain_delayed(shard: "State", found: Found, record: Record, now_ms: int) 
     nobody = hindrances.attendance(shard, queue, now_ms) if not queue.subscribers else None
     reasons = [
         *_mortality(record, now_ms, found.due_ms), _delay(shard, found, record, now_ms),
-        *hindrances.pauses(queue, lane.key.name), *([nobody] if nobody else []),
+        *hindrances.pauses(queue, lane.key.name), *_shortage(shard, found, record, now_ms), *([nobody] if nobody else []),
     ]  # fmt: skip
     reasons.sort(key=lambda each: each.code == ReasonCode.EXPIRES)
-    estimated_ms = max(found.due_ms, now_ms) if is_served(lane.key, now_ms) else 0
+    tokens_ms = tokens_come_ms(shard, lane, 0, record.extension.cost_milli, now_ms) if is_served(lane.key, now_ms) else None
+    estimated_ms = max(found.due_ms, tokens_ms) if tokens_ms else 0
     return Explained(DELAYED, reasons, None, _unless_too_old(record, estimated_ms))
 
 
 def _delay(shard: "State", found: Found, record: Record, now_ms: int) -> "Reason":
-    """What a delayed message waits for. A deferral is told from a retry by the throttle keys that it parked, or that nothing failed."""
+    """What a delayed message waits for."""
     value = shard.store.get(found.key, shard.store.families.delayed) or b""
     remaining_ms, error = max(0, found.due_ms - now_ms), record.extension.error
     details: dict[str, Any] = {
@@ -117,8 +119,7 @@ def _delay(shard: "State", found: Found, record: Record, now_ms: int) -> "Reason
         "attempts": record.attempts,
         "error": error,
     }
-    parked = any(shard.throttling.parks.get(name) == found.due_ms for name in found.lane.throttle_keys)
-    if parse_delayed(value).retrying and (parked or not record.attempts):
+    if parse_delayed(value).deferred:
         text = f"its consumer deferred it: delivered again in {span(remaining_ms)}"
         return reason(ReasonCode.DEFERRED, text, found.due_ms, **details)
     if record.attempts:
@@ -126,6 +127,15 @@ def _delay(shard: "State", found: Found, record: Record, now_ms: int) -> "Reason
         text = f"{counted(record.attempts, 'attempt')} failed{why}: the next one in {span(remaining_ms)}"
         return reason(ReasonCode.RETRY_WAIT, text, found.due_ms, **details)
     return reason(ReasonCode.DELAYED, f"delayed for another {span(remaining_ms)}", found.due_ms, **details)
+
+
+def _shortage(shard: "State", found: Found, record: Record, now_ms: int) -> "list[Reason]":
+    """What a delayed message will still lack of tokens when it is due, if all goes on as it does."""
+    lack = tokens(shard, found.lane, now_ms, record.extension.cost_milli * MICRO_PER_MILLI)
+    if lack is None:
+        return []
+    never = lack.details.get("wait_ms", 0) is None
+    return [lack] if never or lack.until_ms > found.due_ms else []
 
 
 # --- in line -----------------------------------------------------------------------------------------------------------

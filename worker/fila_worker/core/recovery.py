@@ -55,7 +55,7 @@ def recover(
     shard.park(parks, now_ms)
     for key in parks.keys() - shard.throttling.parks.keys():
         shard.runtime.forget_park(key, shard.batch)  # its time has come meanwhile
-    shard.throttling.limit((), shard.runtime.limits)
+    shard.throttling.recover(shard.runtime.limits, now_ms)
     _recover_queues(shard, now_ms)
     _recover_lanes(shard)
     _recover_leases(shard, now_ms)

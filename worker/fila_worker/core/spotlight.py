@@ -10,17 +10,14 @@ has (because nobody was told of it as one of the others yet) brings it along.
 
 from collections.abc import Iterable
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics
-from fila_proto_zmq.ids import enqueued_ms
-from fila_proto_zmq.record import record_id
-from fila_worker.core.reading import head
+from fila_worker.core import oldest
 
 if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
-    from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
@@ -32,7 +29,7 @@ HEADS_READ_MAX: Final = 4
 class Spotlight:
     """What is known of a queue's busiest keys, as of the last look."""
 
-    __slots__ = ("_bases", "_cursor", "_left_to_read", "_past", "_seen", "_weights", "keys", "oldest_ms", "others")
+    __slots__ = ("_bases", "_cursor", "_past", "_seen", "_weights", "keys", "oldest_ms", "others")
 
     def __init__(self) -> None:
         self.keys: list[KeyMetrics] = []
@@ -48,7 +45,6 @@ class Spotlight:
         self._weights = 0.0
         """Of all keys that may deliver."""
         self._cursor = 0
-        self._left_to_read = 0
         self._seen: tuple[int, ...] = ()
         """What the queue counted at the last look, if all of it was looked at."""
 
@@ -59,12 +55,14 @@ class Spotlight:
             return 0
         self._seen = now if len(queue.keys) <= keys_max else ()
         seen = self._next_keys(queue, keys_max)
-        self._left_to_read = HEADS_READ_MAX
         shown = [key for key in self._bases if queue.keys.get(key.name) is key]
         candidates = dict.fromkeys((*shown, *seen))
         active = [key.weight for key in seen if key.active]
         self._weights = len(queue.ring) * sum(active) / len(active) if active else 0.0
-        self.oldest_ms = min((ms for key in candidates if (ms := self._oldest_of(shard, key)) is not None), default=None)
+        search = oldest.Search(shard, HEADS_READ_MAX)
+        for lane in chain.from_iterable(key.lanes.values() for key in candidates):
+            search.look(lane)
+        self.oldest_ms = search.found_ms
         self._show(queue, nlargest(KEYS_SHOWN, (key for key in candidates if key.name != OTHER_KEYS), key=_rank))
         return len(candidates)
 
@@ -75,22 +73,6 @@ class Spotlight:
             self._cursor = 0
         start, self._cursor = self._cursor, self._cursor + keys_max
         return list(islice(queue.keys.values(), start, self._cursor))
-
-    def _oldest_of(self, shard: "State", key: "FairnessKey") -> int | None:
-        return min((ms for lane in key.lanes.values() if (ms := self._head_ms(shard, lane)) is not None), default=None)
-
-    def _head_ms(self, shard: "State", lane: "Lane") -> int | None:
-        """When the first message of a lane was enqueued; None if there is none, or to find out would mean too much reading."""
-        if not lane.pending:
-            return None
-        entry = lane.peek()
-        if entry is None or entry[1] is None:
-            if not self._left_to_read:
-                return None
-            self._left_to_read -= 1
-            entry = head(shard, lane)
-        record = entry[1] or shard.read((entry[0],))[0]
-        return enqueued_ms(record_id(record)[0])
 
     def _show(self, queue: "Queue", chosen: "Iterable[FairnessKey]") -> None:
         unclaimed = self._count_others(queue) - self.others

@@ -20,7 +20,7 @@ class Families(NamedTuple):
     messages: Family
     """``lane u64 · priority u32 (biased) · sequence u64`` → record. Pending and leased messages."""
     delayed: Family
-    """Message key → ``due u64 · retrying u8`` · record. The key is the message's place once it is due."""
+    """Message key → ``due u64 · flags u8`` · record. The key is the message's place once it is due."""
     schedule: Family
     """``due u64 · kind u8 · subject`` → a note, mostly empty. What comes due; see :mod:`core.schedule`."""
     leases: Family

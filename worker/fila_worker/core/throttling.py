@@ -64,7 +64,7 @@ class Throttling:
         self.parks: dict[str, int] = {}
         """Parked keys, and until when, Unix ms."""
         self.levels: dict[str, tuple[int, int, int, int]] = {}
-        """What the bank last said of a bucket: when, level, rate a ms, burst; in millionths."""
+        """What the bank last said of a bucket, or what follows from the config: when, level, rate a ms, burst; in millionths."""
         self._shards = shards
         self._idle: dict[Throttle, None] = {}
         """Throttles without lanes, the one that was left first in front."""
@@ -280,18 +280,31 @@ class Throttling:
 
     # --- limits and parks ---------------------------------------------------------------------------------------------
 
-    def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]") -> list[Throttle]:
-        """Follow a config in which the limits of some keys changed; returns the throttles whose lanes should try again."""
+    def recover(self, limits: "Mapping[str, Limit]", now_ms: int) -> None:
+        """Take up a config that was at rest: the buckets are empty after a restart, as far as anybody here knows."""
         self.limits = limits
+        self.levels = {key: (now_ms, 0, limit.rate_milli, limit.burst_micro) for key, limit in limits.items()}
+
+    def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[Throttle]:
+        """Follow a config in which the limits of some keys changed; returns the throttles whose lanes should try again."""
+        old, self.limits = self.limits, limits
         concerned: dict[Throttle, None] = {}
         for key in keys:
-            self.levels.pop(key, None)
+            self._follow_level(key, old.get(key), limits.get(key), now_ms)
             self._forget_traffic(key)
             concerned |= dict.fromkeys(self.by_key.get(key, ()))
         for throttle in concerned:
             self._follow(throttle)
             self._changed[throttle] = None
         return list(concerned)
+
+    def _follow_level(self, key: str, old: "Limit | None", new: "Limit | None", now_ms: int) -> None:
+        """A bucket that is changed keeps its tokens; one that nobody drew on stays full, and a new one is."""
+        if old is None or new is None:
+            self.levels.pop(key, None)
+        elif key in self.levels:
+            level = min(self.tokens_in(key, old, now_ms), new.burst_micro)
+            self.levels[key] = (now_ms, level, new.rate_milli, new.burst_micro)
 
     def _follow(self, throttle: Throttle) -> None:
         bursts = [self.limits[key].burst_micro for key in throttle.keys if key in self.limits]
@@ -334,7 +347,7 @@ class Throttling:
         return min((heap[0][0] for heap in (self._parked, self._holds, self._repeats) if heap), default=None)
 
     def tokens_in(self, key: str, limit: "Limit", now_ms: int) -> int:
-        """What is in a bucket, in millionths, as far as the bank has said: full, if it was never asked."""
+        """What is in a bucket, in millionths, as far as the bank has said; full, if it is new and was never asked for."""
         then_ms, level, rate, burst = self.levels.get(key, (now_ms, limit.burst_micro, 0, limit.burst_micro))
         return min(burst, level + (now_ms - then_ms) * rate)
 

@@ -78,7 +78,10 @@ def _throttle_keys(value: Any) -> list[str] | None:
         return None
     if not value:
         return []
-    keys = list(dict.fromkeys(value[1:].split("\0") if value[0] == "\0" else [value]))
+    several = value[1:].split("\0") if value[0] == "\0" else None
+    if several and len(several) == 1:
+        return None  # a lone key that begins with NUL, or is empty
+    keys = list(dict.fromkeys(several or [value]))
     if len(keys) > THROTTLE_KEYS_MAX or not all(_text(key, THROTTLE_KEY_BYTES_MAX) for key in keys):
         return None
     return keys

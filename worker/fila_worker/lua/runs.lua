@@ -113,7 +113,7 @@ return function(a, count)
       if keys ~= nil then
         if type(keys) == "table" then
           local key = keys[1]
-          if key == nil or keys[2] ~= nil then key = flatten(keys) end
+          if key == nil or key == "" or keys[2] ~= nil then key = flatten(keys) end
           keys = key
         else
           keys = nil

@@ -38,7 +38,7 @@ def test_a_top_level_that_never_ends():
     started = time.thread_time()
     with pytest.raises(LuaCompilationError, match="on_enqueue:1: ran for more than 10 ms"):
         compiled("while true do end")
-    assert time.thread_time() - started < 0.2
+    assert time.thread_time() - started < 0.5
 
 
 def test_a_bare_queue_has_no_hooks():

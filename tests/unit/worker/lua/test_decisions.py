@@ -57,7 +57,8 @@ def test_true_is_not_one():
     ("value", "keys"),
     [
         ("{ 'a' }", ["a"]), ("{ 'b', 'a' }", ["b", "a"]), ("{ 'a', 'a', 'b' }", ["a", "b"]), ("{}", []), ("{ 'a', nil, 'c' }", ["a"]),
-        ("{ 'a', '' }", None), ("{ '' , 'a' }", None), ("{ 1 }", None), ("{ 'a', 1 }", None), ("'a'", None), ("5", None),
+        ("{ 'a', '' }", None), ("{ '' , 'a' }", None), ("{ '' }", None), ("{ '\\0a' }", None),
+        ("{ 1 }", None), ("{ 'a', 1 }", None), ("'a'", None), ("5", None),
         ("{ true }", None), ("{ { 'a' } }", None), ("{ ('x'):rep(256) }", ["x" * 256]), ("{ ('x'):rep(257) }", None), ("false", None),
         ("{ 'a', '\\xff' }", None), ("{ 'a', 'b\\0c' }", None),
     ],

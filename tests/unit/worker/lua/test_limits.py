@@ -11,7 +11,7 @@ import pytest
 from fila_worker.core.hooks import EnqueueDecision, HookFailed
 from tests.unit.worker.lua.scripts import compiled, decision, decisions, failure_of, hook
 
-OVERSHOOT_S = 0.15
+OVERSHOOT_S = 0.5
 
 NO_TIME = "ran for more than 10 ms"
 NO_MEMORY = "used more than 1,048,576 bytes of memory"
