@@ -1,7 +1,6 @@
 """A cluster to measure: started as a user would, with eyes on what its processes cost."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,15 +14,12 @@ class OneCluster:
     """``fila-cluster up`` on a free port, for the length of a block."""
 
     def __init__(self, data_dir: Path, *options: str, workers: int = 1) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
         watched = [] if "--dashboard" in options else ["--no-dashboard"]
         self._command = [
-            sys.executable, "-m", "fila_cluster", "up", "--listen", self.endpoint, *watched,
+            sys.executable, "-m", "fila_cluster", "up", "--listen", "127.0.0.1:0", *watched,
             "--data-dir", str(data_dir), "--workers", str(workers), *options,
         ]  # fmt: skip
-        self.ready_line = ""
+        self.ready_line = self.endpoint = ""
         self._up: subprocess.Popen[str]
 
     def __enter__(self) -> Self:
@@ -33,6 +29,7 @@ class OneCluster:
         self.ready_line = self._up.stdout.readline()
         if not self.ready_line.startswith("ready"):
             raise SystemExit("the cluster did not start")
+        self.endpoint = self.ready_line.split()[1]
         return self
 
     def __exit__(

@@ -1,6 +1,6 @@
 """How fast a cluster of one worker is, beside what its disk and one loop could do at most.
 
-    python benchmarks/throughput.py [--messages 100000] [--rounds 3]
+    python benchmarks/throughput.py [--messages 100000] [--rounds 3] [--lone 1000]
 
 Starts a cluster in a temporary directory and prints, as medians over rounds: enqueues a second (one producer, batches),
 receives with acks a second (one consumer in a process of its own, a backlog), both at once from the first enqueue to the
@@ -39,7 +39,6 @@ KEYS = (1, 100)
 ACK_BATCH = 500
 ACKS_IN_FLIGHT = 4
 PREFETCH = 4000
-LONE_MESSAGES = 1000
 PAUSE_S = 0.5
 QUEUE = "bench"
 
@@ -98,7 +97,7 @@ async def _consume_all(endpoint: str, queue: str, count: int, pipe: Connection) 
             pipe.send(time.monotonic())
 
 
-def wait_for_lone(endpoint: str, queue: str, pipe: Connection) -> None:
+def wait_for_lone(endpoint: str, queue: str, count: int, pipe: Connection) -> None:
     """Measure how long each message was on its way; its payload is the time when it was enqueued."""
     latencies = []
     with Client(endpoint) as client, client.consume(queue, prefetch=10) as deliveries:
@@ -107,7 +106,7 @@ def wait_for_lone(endpoint: str, queue: str, pipe: Connection) -> None:
             latencies.append(time.monotonic() - float(delivery.text()))
             delivery.ack()
             pipe.send("got it")
-            if len(latencies) == LONE_MESSAGES:
+            if len(latencies) == count:
                 break
     pipe.send(latencies)
 
@@ -192,12 +191,12 @@ def _both_s(cluster: OneCluster, client: Client, queue: str, sent: list[Message]
     return end - start
 
 
-def lone_latencies_ms(cluster: OneCluster) -> list[float]:
+def lone_latencies_ms(cluster: OneCluster, count: int) -> list[float]:
     """Milliseconds from the call of ``enqueue`` to the waiting consumer's hand, one message at a time."""
     with Client(cluster.endpoint) as client:
         client.create_queue("lone")
-        consumer = Process(wait_for_lone, cluster.endpoint, "lone")
-        for _ in range(LONE_MESSAGES):
+        consumer = Process(wait_for_lone, cluster.endpoint, "lone", count)
+        for _ in range(count):
             client.enqueue("lone", repr(time.monotonic()).encode())
             consumer.pipe.recv()
         latencies: list[float] = consumer.pipe.recv()
@@ -206,7 +205,7 @@ def lone_latencies_ms(cluster: OneCluster) -> list[float]:
     return sorted(1000 * latency for latency in latencies)
 
 
-def sequential_per_second(cluster: OneCluster, count: int = 2000) -> float:
+def sequential_per_second(cluster: OneCluster, count: int) -> float:
     """Enqueues a second when each waits for the one before."""
     with Client(cluster.endpoint) as client:
         client.create_queue("sequential")
@@ -261,6 +260,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lone", type=int, default=1000, help="messages that are sent one at a time")
     parser.add_argument("--one-core", action="store_true", help="pin everything to one core")
     arguments = parser.parse_args()
     console = Console()
@@ -277,11 +277,11 @@ def main() -> None:
         rounds.append(figures)
     report(console, arguments.messages, bare, rounds)
     with fresh_cluster() as cluster:
-        lone = lone_latencies_ms(cluster)
+        lone = lone_latencies_ms(cluster, arguments.lone)
         console.print(
             f"lone enqueue → waiting consumer: p50 {lone[len(lone) // 2]:.2f} ms, p99 {lone[-len(lone) // 100]:.2f} ms"
         )
-        console.print(f"sequential enqueues: {sequential_per_second(cluster):,.0f}/s")
+        console.print(f"sequential enqueues: {sequential_per_second(cluster, 2 * arguments.lone):,.0f}/s")
 
 
 if __name__ == "__main__":

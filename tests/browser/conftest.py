@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from fila_cluster import Client
+from fila_cluster.dashboard.live import WAIT_S_MAX
 from tests.support import machine
 from tests.support.cluster import Cluster, running
 
@@ -15,8 +16,24 @@ FLAGS = (
 )  # fmt: skip
 """It may run as root in a container, and should ask nobody outside for anything."""
 
-PATIENCE_MS = 15_000
-"""A busy machine is slow; a page that is right is right at once in the end."""
+PATIENCE_MS = 1000 * (WAIT_S_MAX + 30)
+"""A busy machine is slow, and a page asks the less often the slower its answers are; one that is right is right at once in the end."""
+
+HIDE_UNTIL_CONNECTED = """
+addEventListener('DOMContentLoaded', () => {
+  document.documentElement.style.visibility = 'hidden';
+  const look = setInterval(() => {
+    if (window.did_handshake) {
+      clearInterval(look);
+      document.documentElement.style.visibility = '';
+    }
+  }, 5);
+});
+"""
+"""A page can be seen before its server hears of clicks: until then they are lost. Playwright clicks on nothing that is hidden."""
+
+BREAKER = "[lua]\ncircuit_breaker_cooldown_ms = 3600000\n"
+"""A breaker that opened is still open when somebody looks, however long that takes."""
 
 
 @pytest.fixture(scope="package")
@@ -33,7 +50,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def observed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers and a dashboard, for all tests that leave the processes alone."""
-    with running(tmp_path_factory.mktemp("observed"), "--dashboard", "127.0.0.1:0", workers=2) as cluster:
+    directory = tmp_path_factory.mktemp("observed")
+    (directory / "fila.toml").write_text(BREAKER)
+    with running(directory / "data", "--dashboard", "127.0.0.1:0", workers=2, cwd=directory) as cluster:
         yield cluster
 
 
@@ -55,11 +74,17 @@ def client(observed_cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
+def patient(context: BrowserContext) -> BrowserContext:
+    """Let it wait for a busy machine."""
+    context.set_default_timeout(PATIENCE_MS)
+    context.add_init_script(HIDE_UNTIL_CONNECTED)
+    return context
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A fresh page. A test fails if it met an error, or asked any other host for anything."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(PATIENCE_MS)
+    context = patient(browser.new_context(viewport={"width": 1400, "height": 900}))
     page = context.new_page()
     trouble: list[str] = []
     page.on("pageerror", lambda error: trouble.append(f"error: {error}"))

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import address_of
+from tests.browser.conftest import address_of, patient
 from tests.support.cluster import Cluster, running
 
 PAGES = ["Overview", "Queues", "Messages", "Dead letters", "Hooks", "Config", "Why"]
@@ -24,7 +24,7 @@ def test_every_page_is_reached_by_its_link(page: Page, dashboard: str) -> None:
 
 @pytest.mark.parametrize("system", ["light", "dark"])
 def test_colours_are_the_systems_until_somebody_chooses(browser: Browser, dashboard: str, system: str) -> None:
-    context = browser.new_context(color_scheme=system)  # type: ignore[arg-type]
+    context = patient(browser.new_context(color_scheme=system))  # type: ignore[arg-type]
     page = context.new_page()
     page.goto(f"{dashboard}/")
     expect(page.locator(f"body.body--{system}")).to_have_count(1)

@@ -43,6 +43,7 @@ def test_the_list_leaves_out_dead_letter_queues_unless_asked(page: Page, dashboa
 
 def test_numbers_of_a_queue_are_those_of_queue_stats(page: Page, dashboard: str, client: Client, queue: str) -> None:
     client.set_config("throttle.test-numbers", "1,5")
+    client.update_queue(queue, visibility_timeout=600)
     client.enqueue_many(queue, [Message(b"x", fairness_key=key, weight=2) for key in ("acme", "globex") for _ in range(40)])
     client.enqueue_many(
         queue, [Message(b"x", fairness_key="acme", delay=600, throttle_keys=["test-numbers"]) for _ in range(5)]

@@ -66,7 +66,7 @@ def test_counters_of_a_queue_keep_up_with_queue_stats(page: Page, dashboard: str
         assert shown[0] <= after.enqueued
         assert shown[1] <= after.acked
     rate = page.get_by_test_id("queue-enqueued")
-    eventually(lambda: float(rate.inner_text().replace("–", "0")) > 10, "a rate of enqueues")
+    eventually(lambda: float(rate.inner_text().replace("–", "0")) > 0, "a rate of enqueues")
 
 
 def test_numbers_are_those_of_queue_stats_once_it_stops(
@@ -75,11 +75,11 @@ def test_numbers_are_those_of_queue_stats_once_it_stops(
     page.goto(f"{dashboard}/queue?name={queue}")
     with flowing(observed_cluster, queue):
         eventually(lambda: counted(page, "queue-acked") > 20, "messages flow")
-    stats = client.queue_stats(queue)
+    stats = client.queue_stats(queue)  # nobody is left who could change them
     eventually(lambda: counted(page, "queue-enqueued") == stats.enqueued, "what was enqueued")
-    assert counted(page, "queue-acked") == stats.acked
-    assert page.get_by_test_id("queue-pending").inner_text() == str(stats.pending)
-    assert page.get_by_test_id("queue-in_flight").inner_text() == str(stats.in_flight)
+    eventually(lambda: counted(page, "queue-acked") == stats.acked, "what was acked")
+    expect(page.get_by_test_id("queue-pending")).to_have_text(f"{stats.pending:,}")
+    expect(page.get_by_test_id("queue-in_flight")).to_have_text(f"{stats.in_flight:,}")
 
 
 @pytest.mark.parametrize(

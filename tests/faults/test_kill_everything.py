@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
-from tests.support.cluster import Cluster, eventually
+from tests.support.cluster import PATIENCE_S, Cluster, eventually, settling_may_fail
 
 ROUNDS = 20
 QUEUE = "survivors"
@@ -89,7 +90,8 @@ def settle(delivery: Delivery, books: Books, choice: random.Random) -> None:
         pass  # unknown or refused: nothing is counted on
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # those whose settling failed
+@pytest.mark.timeout(600)
+@settling_may_fail
 def test_twenty_kills_lose_nothing_and_bring_nothing_back(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -105,7 +107,9 @@ def test_twenty_kills_lose_nothing_and_bring_nothing_back(tmp_path: Path) -> Non
         for thread in threads:
             thread.start()
         for _ in range(ROUNDS):
-            time.sleep(choice.uniform(0.05, 0.6))  # the moment is what is being tried
+            goal = len(books.acked) + choice.choice((0, 1, 40))
+            eventually(lambda goal=goal: len(books.acked) >= goal, "something is done between two kills")
+            time.sleep(choice.uniform(0.05, 0.5))  # the moment is what is being tried
             cluster = killed_and_restarted(cluster)
         stop.set()
         for thread in threads:
@@ -129,7 +133,12 @@ def drain(client: Client, books: Books) -> None:
         client.ack(deliveries)
         return client.queue_stats(QUEUE).depth == 0
 
-    eventually(empty, "an empty queue")
+    def emptied() -> bool:
+        with suppress(FilaError):  # a lease that ended in between
+            return empty()
+        return False
+
+    eventually(emptied, "an empty queue")
 
 
 def killed_and_restarted(cluster: Cluster) -> Cluster:
@@ -142,7 +151,7 @@ def killed_and_restarted(cluster: Cluster) -> Cluster:
 def test_leases_outlive_a_kill_of_everything(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path / "data")
     with cluster.client() as holder, cluster.client() as other:
-        holder.create_queue(QUEUE, visibility_timeout=4.0)
+        holder.create_queue(QUEUE, visibility_timeout=600)
         holder.enqueue_many(QUEUE, [Message(b"kept"), Message(b"left"), Message(b"waiting")])
         kept, left = holder.receive(QUEUE, 2)
         cluster = killed_and_restarted(cluster)
@@ -150,8 +159,12 @@ def test_leases_outlive_a_kill_of_everything(tmp_path: Path) -> None:
         assert waiting.payload == b"waiting"
         waiting.ack()
         kept.ack()
-        (again,) = other.receive(QUEUE, 10, wait=10.0)
+        left.extend(0.5)
+        ends_at = left.lease_expires_at
+        cluster = killed_and_restarted(cluster)
+        (again,) = other.receive(QUEUE, 10, wait=PATIENCE_S)
         assert (again.payload, again.attempts, again.error) == (b"left", 1, "lease expired")
+        assert again.leased_at >= ends_at
         with pytest.raises(LeaseExpiredError):
             left.ack()
         again.ack()

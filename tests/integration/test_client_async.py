@@ -19,7 +19,7 @@ def run(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Callable[[Ma
     """Run a coroutine function with a client, on either loop."""
 
     async def with_client(main: Main) -> None:
-        async with AsyncClient(shared_cluster.endpoint, timeout=10) as client:
+        async with AsyncClient(shared_cluster.endpoint, timeout=PATIENCE_S) as client:
             await asyncio.wait_for(main(client), PATIENCE_S)
 
     def run_on(main: Main) -> None:
@@ -36,7 +36,7 @@ def test_a_message_s_way(run, queue: str):
         (got,) = await client.receive(queue)
         assert (got.id, got.json(), got.headers, got.fairness_key) == (message_id, {"a": 1}, {"h": "v"}, "k")
         await got.nack("why", metadata=b"m")
-        (again,) = await client.receive(queue, wait=5)
+        (again,) = await client.receive(queue, wait=PATIENCE_S)
         assert (again.attempts, again.error, again.metadata) == (1, "why", b"m")
         await again.extend(60)
         await again.fail()
@@ -92,10 +92,8 @@ def test_leaving_gives_back(run, queue: str, client: Client):
         async for delivery in mine.consume(queue):
             await delivery.ack()
             break
-        for _ in range(100):
-            stats = await mine.queue_stats(queue)
-            if not stats.in_flight:
-                break
+        while (await mine.queue_stats(queue)).in_flight:
+            await asyncio.sleep(0.01)
         async with mine.consume(queue) as consumer:
             held = await anext(consumer)
         deliveries = client.receive(queue, 20)
@@ -138,9 +136,11 @@ def test_errors(run, queue: str):
         with pytest.raises(QueueNotFoundError):
             async for _ in client.consume("nowhere"):
                 pass
-        await client.enqueue(queue, b"x", lease=0.1)
+        await client.update_queue(queue, visibility_timeout=0.1)
+        await client.enqueue(queue, b"x")
         (late,) = await client.receive(queue)
-        (again,) = await client.receive(queue, wait=5)
+        await client.update_queue(queue, visibility_timeout=600)  # for the next lease
+        (again,) = await client.receive(queue, wait=PATIENCE_S)
         with pytest.raises(LeaseExpiredError):
             await late.ack()
         with pytest.raises(BatchError) as caught:
@@ -158,7 +158,7 @@ def test_a_cancelled_receive_loses_nothing(run, queue: str):
         with pytest.raises(asyncio.CancelledError):
             await waiting
         message_id = await client.enqueue(queue, b"x")
-        (delivery,) = await client.receive(queue, wait=5)
+        (delivery,) = await client.receive(queue, wait=PATIENCE_S)
         assert (delivery.id, delivery.attempts) == (message_id, 0)
         await delivery.ack()
 
@@ -175,10 +175,10 @@ def test_policy(run, queue: str):
         assert await client.enqueue(queue, b"x", dedup_id="d") == first
         (view,) = await client.browse(queue)
         assert (view.id, view.throttle_keys, view.cost) == (first, ["t"], 2)
-        (got,) = await client.receive_any({queue: 1, f"{queue}-ordered": 1}, wait=10)
+        (got,) = await client.receive_any({queue: 1, f"{queue}-ordered": 1}, wait=PATIENCE_S)
         assert not await client.cancel(queue, first)
         await got.defer(0.05)
-        (again,) = await client.receive_any({f"{queue}-ordered": 1, queue: 1}, wait=10)
+        (again,) = await client.receive_any({f"{queue}-ordered": 1, queue: 1}, wait=PATIENCE_S)
         assert (again.id, again.attempts) == (first, 0)
         await again.retry(3600)
         assert [info.name for info in await client.active_queues(queue)] == [queue]

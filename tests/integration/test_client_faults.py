@@ -3,17 +3,15 @@
 import os
 import signal
 import threading
-import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from fila_cluster import AsyncClient, Client, Message
 from fila_cluster.client import loop
 from fila_cluster.errors import FilaError, ShardUnavailableError
-from tests.support.cluster import Cluster, eventually
-
-RESUME_S = 10.0
+from tests.support.cluster import PATIENCE_S, Cluster, eventually, running, settling_may_fail
 
 
 def kill_router(cluster: Cluster) -> None:
@@ -41,24 +39,22 @@ def test_calls_after_a_death_are_answered(cluster: Cluster, kill):
 @kills
 def test_a_waiting_consumer_resumes_by_itself(cluster: Cluster, kill):
     with cluster.client() as producer, cluster.client() as client:
-        producer.create_queue("q")
+        producer.create_queue("q", visibility_timeout=3)  # what was on its way through a router that dies comes again
         got: list[str] = []
 
         def consume():
             for delivery in client.consume("q"):
-                got.append(delivery.text())
                 delivery.ack()
+                got.append(delivery.text())
 
         thread = threading.Thread(target=consume)
         thread.start()
         eventually(lambda: producer.list_queues("q")[0].consumers == 1, "a consumer")
         kill(cluster)
-        begun = time.monotonic()
         enqueue_surely(producer, b"after")
-        eventually(lambda: "after" in got, "the consumer is back")
-        assert time.monotonic() - begun < RESUME_S
+        eventually(lambda: "after" in got and producer.queue_stats("q").depth == 0, "the consumer is back")
         client.close()
-        thread.join(5)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
@@ -112,13 +108,14 @@ class Load:
 
     def close(self) -> None:
         self.stopping.set()
-        self.threads[0].join(20)
+        self.threads[0].join(PATIENCE_S)
         eventually(lambda: self.producer.queue_stats("q").depth == 0, "everything was consumed")
         self.consumer.close()
         self.producer.close()
-        self.threads[1].join(10)
+        self.threads[1].join(PATIENCE_S)
 
 
+@settling_may_fail
 @kills
 def test_nothing_confirmed_is_lost_under_load(cluster: Cluster, kill):
     with cluster.client() as client:
@@ -138,7 +135,7 @@ def test_nothing_confirmed_is_lost_under_load(cluster: Cluster, kill):
 @kills
 def test_asyncio_consumers_resume_too(cluster: Cluster, kill):
     async def main():
-        async with AsyncClient(cluster.endpoint, timeout=10) as client:
+        async with AsyncClient(cluster.endpoint, timeout=PATIENCE_S) as client:
             await client.create_queue("q")
             async with client.consume("q") as consumer:
                 await client.enqueue("q", b"before")
@@ -153,15 +150,17 @@ def test_asyncio_consumers_resume_too(cluster: Cluster, kill):
     loop.run(main())
 
 
-def test_a_consumer_that_vanishes_is_noticed(cluster: Cluster):
+def test_a_consumer_that_vanishes_is_noticed(tmp_path: Path):
     """Not at once: within the consumer timeout. Its messages come back, counted."""
-    with cluster.client() as other:
-        other.create_queue("q")
+    (tmp_path / "fila.toml").write_text("[scheduler]\nconsumer_timeout_ms = 2000\n")
+    with running(tmp_path / "data", "--config", tmp_path / "fila.toml") as cluster, cluster.client() as other:
+        other.create_queue("q", visibility_timeout=600)
         other.enqueue("q", b"x")
         gone = Client(cluster.endpoint)
         (delivery,) = gone.receive("q")
         gone._pump._shut(FilaError("vanished"))
-        (again,) = other.receive("q", wait=20)
+        eventually(lambda: other.queue_stats("q").pending == 1, "its end is noticed")
+        (again,) = other.receive("q")
         assert (again.attempts, again.error) == (1, "consumer lost")
         again.ack()
         del delivery
@@ -169,7 +168,11 @@ def test_a_consumer_that_vanishes_is_noticed(cluster: Cluster):
 
 def enqueue_surely(client: Client, payload: bytes) -> None:
     """A call that is in flight when something dies fails with a retryable error; the next one rides it out."""
-    for _ in range(100):
+
+    def answered() -> bool:
         with suppress(ShardUnavailableError):
             client.enqueue("q", payload)
-            return
+            return True
+        return False
+
+    eventually(answered, "a call that is answered")

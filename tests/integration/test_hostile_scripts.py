@@ -49,7 +49,7 @@ def test_enqueueing_goes_on_by_the_options_and_defaults(shared_cluster: Cluster,
 
 
 def drain(client: Client, queue: str) -> None:
-    deliveries = client.receive(queue, 10, wait=5)
+    deliveries = client.receive(queue, 10, wait=60)
     assert [delivery.payload for delivery in deliveries] == [b"%d" % number for number in range(8)]
     client.ack(deliveries)
 

@@ -11,7 +11,7 @@ from fila_cluster.client.redriving import redrive_selected
 from fila_cluster.errors import QueueNotFoundError
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 
 Main = Callable[[AsyncClient], Awaitable[None]]
 
@@ -26,13 +26,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Client]:
-    with cluster.client(timeout=30) as client:
+    with cluster.client() as client:
         yield client
 
 
 def run(cluster: Cluster, main: Main) -> None:
     async def with_client() -> None:
-        async with AsyncClient(cluster.endpoint, timeout=10) as client:
+        async with AsyncClient(cluster.endpoint, timeout=PATIENCE_S) as client:
             await main(client)
 
     asyncio.run(with_client())

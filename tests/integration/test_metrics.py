@@ -3,9 +3,10 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -56,6 +57,21 @@ def scrape(cluster: Cluster) -> dict[tuple[str, ...], float]:
     }
 
 
+def scrape_once(
+    cluster: Cluster, condition: Callable[[dict[tuple[str, ...], float]], bool], what: str
+) -> dict[tuple[str, ...], float]:
+    """The first samples for which ``condition`` holds. A busy machine may leave out a look, and then tells nothing for a moment."""
+    told: dict[tuple[str, ...], float] = {}
+
+    def holds() -> bool:
+        told.clear()
+        told.update(scrape(cluster))
+        return condition(told)
+
+    eventually(holds, what)
+    return told
+
+
 def readiness(cluster: Cluster) -> tuple[int, list[int | None]]:
     status, body = get(cluster, "readyz")
     return status, [reason["shard"] for reason in json.loads(body)["reasons"]]
@@ -81,7 +97,7 @@ def name_on(shard: int) -> str:
 
 def use(client: Client, queue: str) -> list[Delivery]:
     """Something of everything that is counted; what is still leased."""
-    client.create_queue(queue, max_attempts=1)
+    client.create_queue(queue, max_attempts=1, visibility_timeout=600)
     client.enqueue_many(queue, [Message(b"x", fairness_key=f"tenant-{index % 3}") for index in range(30)])
     client.enqueue(queue, b"x", delay=600)
     deliveries = client.receive(queue, 12)
@@ -102,11 +118,9 @@ def as_told(told: dict[tuple[str, ...], float], stats: QueueStats) -> bool:
 def test_the_numbers_are_those_of_the_queues_statistics(data_dir: Path):
     with observed(data_dir, "--shards", 2, workers=2) as cluster, cluster.client() as client:
         leased = [delivery for shard in range(2) for delivery in use(client, name_on(shard))]
-        for shard in range(2):
-            stats = client.queue_stats(name_on(shard))
-            assert (stats.enqueued, stats.delivered, stats.dead_lettered) == (31, 12, 2)
-            eventually(lambda stats=stats: as_told(scrape(cluster), stats), "the numbers agree")
-        told = scrape(cluster)
+        both = [client.queue_stats(name_on(shard)) for shard in range(2)]
+        assert {(stats.enqueued, stats.delivered, stats.dead_lettered) for stats in both} == {(31, 12, 2)}
+        told = scrape_once(cluster, lambda told: all(as_told(told, stats) for stats in both), "the numbers agree")
         assert told["fila_up",] == 1
         assert {told["fila_worker_up", f"worker-{index}"] for index in range(2)} == {1}
         assert {told["fila_shard_up", f"{index}"] for index in range(2)} == {1}
@@ -116,9 +130,9 @@ def test_the_numbers_are_those_of_the_queues_statistics(data_dir: Path):
         assert told["fila_worker_turn_duration_seconds_sum", "worker-0"] > 0
         assert told["fila_messages_settle_seconds_count", name_on(0)] == 6
         assert told["fila_router_frames_total", "from_clients"] > 10
-        eventually(lambda: scrape(cluster)["fila_router_cpu_seconds_total",] > 0, "the router has been at work")
+        told = scrape_once(cluster, lambda told: told.get(("fila_router_cpu_seconds_total",), 0) > 0, "the router has worked")
         resident = psutil.Process(cluster.router_pid()).memory_info().rss
-        assert scrape(cluster)["fila_router_rss_bytes",] == pytest.approx(resident, rel=0.2)
+        assert told["fila_router_rss_bytes",] == pytest.approx(resident, rel=0.2)
         client.ack(leased)
 
 
@@ -128,8 +142,8 @@ def test_a_hundred_thousand_keys_do_not_swell_the_page(data_dir: Path):
         client.enqueue_many("orders", [Message(b"", fairness_key=f"tenant-{index}") for index in range(100_000)])
         eventually(lambda: scrape(cluster).get(("fila_scheduler_known_keys", "orders")) == 100_000, "all keys are known")
         client.ack(client.receive("orders", 1000))
-        eventually(lambda: scrape(cluster)["fila_messages_acked_total", "orders"] == 1000, "the acks are counted")
-        told = scrape(cluster)
+        acked = "fila_messages_acked_total", "orders"
+        told = scrape_once(cluster, lambda told: told.get(acked) == 1000, "the acks are counted")
         shown = {labels: count for labels, count in told.items() if labels[0] == "fila_key_delivered_total"}
         assert len(shown) == 11
         assert shown["fila_key_delivered_total", "(other)", "orders"] > 0
@@ -143,18 +157,17 @@ def test_a_worker_that_is_down_is_told_with_its_shard_and_its_numbers_are_gone(d
     with observed(data_dir, "--shards", 2, workers=2) as cluster, cluster.client() as client:
         for shard in range(2):
             client.create_queue(name_on(shard))
-        assert readiness(cluster) == (200, [])
-        eventually(lambda: ("fila_queue_depth", name_on(1)) in scrape(cluster), "the queue is told")
+        eventually(lambda: readiness(cluster) == (200, []), "it is ready")
+        depths = [("fila_queue_depth", name_on(shard)) for shard in range(2)]
+        eventually(lambda: depths[1] in scrape(cluster), "the queue is told")
         with nobody_restarts(cluster):
             os.kill(cluster.worker_of(1).pid, signal.SIGKILL)
             eventually(lambda: readiness(cluster) == (503, [1]), "it is not ready")
-            eventually(lambda: ("fila_queue_depth", name_on(1)) not in scrape(cluster), "its queue vanishes")
-            told = scrape(cluster)
+            told = scrape_once(cluster, lambda told: depths[0] in told and depths[1] not in told, "only its queue vanishes")
             assert (told["fila_worker_up", "worker-0"], told["fila_worker_up", "worker-1"]) == (1, 0)
             assert (told["fila_shard_up", "0"], told["fila_shard_up", "1"]) == (1, 0)
-            assert ("fila_queue_depth", name_on(0)) in told
         eventually(lambda: readiness(cluster) == (200, []), "it is ready again")
-        eventually(lambda: ("fila_queue_depth", name_on(1)) in scrape(cluster), "the queue is told again")
+        eventually(lambda: depths[1] in scrape(cluster), "the queue is told again")
 
 
 def test_a_router_that_is_away_leaves_no_old_number(data_dir: Path):
@@ -192,6 +205,11 @@ class MetricsCollector(Collector):
         return None
 
 
+def complaints(cluster: Cluster) -> list[dict[str, Any]]:
+    """What its observer warned of; other processes may have found the machine slow."""
+    return [event for event in cluster.events() if event["process"] == "observer"]
+
+
 def test_a_collector_gets_the_numbers_without_a_dashboard_too(data_dir: Path, tmp_path: Path):
     with MetricsCollector() as collector:
         endpoint = collector.endpoint
@@ -205,7 +223,7 @@ def test_a_collector_gets_the_numbers_without_a_dashboard_too(data_dir: Path, tm
             attributes = collector.exports[-1].resource_metrics[0].resource.attributes
             assert {each.key: each.value.string_value for each in attributes}["service.name"] == "shop"
             assert cluster.stop() == 0
-            assert cluster.log == []
+            assert complaints(cluster) == []
 
 
 def test_a_collector_that_is_away_is_worth_one_line(data_dir: Path, tmp_path: Path):
@@ -215,5 +233,5 @@ def test_a_collector_that_is_away_is_worth_one_line(data_dir: Path, tmp_path: Pa
     with running(data_dir, cwd=tmp_path) as cluster:
         eventually(lambda: bool(cluster.events("export.failing")), "it is said")
         assert cluster.stop() == 0
-        (event,) = cluster.events()
+        (event,) = complaints(cluster)
         assert (event["event"], event["otlp_endpoint"]) == ("export.failing", gone)

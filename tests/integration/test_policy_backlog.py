@@ -108,7 +108,7 @@ def test_a_paused_queue_takes_and_gives_nothing(client: Client, queue: str, back
     assert client.receive(queue, 10) == []
     assert client.queue_stats(queue).paused
     client.resume(queue)
-    got = client.receive(queue, 10, wait=10)
+    got = client.receive(queue, 10, wait=60)
     assert len(got) == 6
     client.ack(got)
 
@@ -119,7 +119,7 @@ def test_a_paused_key_holds_up_nobody_else(client: Client, queue: str, backlog: 
     assert [delivery.fairness_key for delivery in got] == ["b", "b"]
     assert {key.fairness_key: key.paused for key in client.queue_stats(queue).keys}["a"]
     client.resume(queue, fairness_key="a")
-    got += client.receive(queue, 10, wait=10)
+    got += client.receive(queue, 10, wait=60)
     assert len(got) == 5
     client.ack(got)
 
@@ -146,7 +146,7 @@ def test_a_pause_survives_a_restart(tmp_path):
 def _check_paused(cluster: Cluster, client: Client) -> None:
     assert client.receive("q") == []
     client.resume("q")
-    (got,) = client.receive("q", wait=10)
+    (got,) = client.receive("q", wait=60)
     got.ack()
 
 

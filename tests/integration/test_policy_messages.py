@@ -75,7 +75,7 @@ def test_a_cost_is_paid_in_tokens(client: Client, queue: str, bucket):
 def test_all_of_a_message_s_buckets_must_have_tokens(client: Client, queue: str, bucket):
     full, empty = bucket(0.001, 5, "full"), bucket(0.001, 1, "empty")
     client.enqueue_many(queue, [Message(b"both", throttle_keys=[full, empty]) for _ in range(5)])
-    (first,) = client.receive(queue, 20, wait=10)
+    (first,) = client.receive(queue, 20, wait=60)
     assert client.receive(queue, 20) == []
     client.enqueue_many(queue, [Message(b"one", throttle_keys=[full]) for _ in range(5)])
     left = gather(client, {queue: 20}, 4)
@@ -86,7 +86,7 @@ def test_all_of_a_message_s_buckets_must_have_tokens(client: Client, queue: str,
 def test_a_rate_that_is_removed_limits_no_more(client: Client, queue: str, bucket):
     key = bucket(0.001, 1)
     client.enqueue_many(queue, [Message(b"x", throttle_keys=[key]) for _ in range(10)])
-    first = client.receive(queue, 1, wait=10)
+    first = client.receive(queue, 1, wait=60)
     assert client.receive(queue, 20) == []
     assert client.delete_config(f"throttle:{key}:rate")
     client.ack(first + gather(client, {queue: 20}, 9))
@@ -100,14 +100,14 @@ def test_a_deferral_is_no_attempt_and_parks_its_throttle_keys_in_the_whole_clust
     key = f"{queue}-provider"
     client.enqueue(queue, b"first", throttle_keys=[key])
     (first,) = client.receive(queue)
-    first.defer(3)
     for other in others:
         client.enqueue(other, b"later", throttle_keys=[key])
         client.enqueue(other, b"free")
+    first.defer(5)
     every = dict.fromkeys(others, 2)
     free = gather(client, every, 4)
     assert {delivery.payload for delivery in free} == {b"free"}
-    (again,) = client.receive(queue, wait=10)
+    (again,) = client.receive(queue, wait=60)
     assert (again.id, again.attempts) == (first.id, 0)
     later = gather(client, every, 4)
     client.ack([again, *free, *later])
@@ -134,7 +134,7 @@ def test_a_dedup_id_is_a_queue_s_own(client: Client, queue: str):
 
 def test_an_expired_message_is_dead_lettered(client: Client, queue: str):
     client.enqueue(queue, b"x", ttl=0.1)
-    (dead,) = client.receive(f"{queue}.dlq", wait=10)
+    (dead,) = client.receive(f"{queue}.dlq", wait=60)
     assert (dead.reason, dead.attempts) == ("expired", 0)
     dead.ack()
     assert client.receive(queue) == []

@@ -20,7 +20,7 @@ end
 PATIENT = """
 function on_failure(msg)
   if msg.error == "poison" then return { action = "dlq" } end
-  return { action = "retry", delay_ms = 100 }
+  return { action = "retry", delay_ms = msg.error == "a hiccup" and 100 or 3600000 }
 end
 """
 
@@ -47,13 +47,15 @@ def test_on_enqueue_decides_how_a_message_is_scheduled(client: Client):
 
 def test_on_failure_decides_what_a_nack_means(client: Client):
     queue = fresh(client, "options/on-failure", on_failure=PATIENT)
-    client.enqueue(queue, b"x")
-    client.receive(queue)[0].nack("a hiccup")
+    client.enqueue_many(queue, [Message(b"x"), Message(b"y")])
+    hiccup, other = client.receive(queue, 2)
+    other.nack("out of order")
     assert client.queue_stats(queue).delayed == 1
-    (again,) = client.receive(queue, wait=10)
-    assert again.attempts == 1
+    hiccup.nack("a hiccup")
+    (again,) = client.receive(queue, 2, wait=60)
+    assert (again.payload, again.attempts) == (b"x", 1)
     again.nack("poison")
-    (dead,) = client.receive(f"{queue}.dlq", wait=10)
+    (dead,) = client.receive(f"{queue}.dlq", wait=60)
     assert (dead.reason, dead.error, dead.attempts) == ("hook", "poison", 2)
     dead.ack()
 
@@ -104,17 +106,24 @@ def test_one_in_flight_per_key_keeps_its_order_and_nobody_else_waits(client: Cli
     client.enqueue_many(queue, [Message(f"{key}{number}".encode(), fairness_key=key) for number in range(3) for key in "ab"])
     first = {delivery.fairness_key: delivery for delivery in client.receive(queue, 10)}
     assert {key: delivery.text() for key, delivery in first.items()} == {"a": "a0", "b": "b0"}
-    first["a"].retry(0.1)
+    first["a"].retry(3600)
     first["b"].ack()
-    (second,) = client.receive(queue, 10)
-    assert second.text() == "b1"
-    second.ack()
-    third = {delivery.text(): delivery for delivery in client.receive(queue, 10)}
-    assert third.keys() == {"b2"}
-    (back,) = client.receive(queue, 10, wait=10)
+    for text in ("b1", "b2"):
+        (next_one,) = client.receive(queue, 10)
+        assert next_one.text() == text
+        next_one.ack()
+    assert client.receive(queue, 10) == []
+
+
+def test_one_in_flight_per_key_goes_on_with_what_is_retried(client: Client):
+    queue = fresh(client, "options/ordered-retry", max_in_flight_per_key=1)
+    client.enqueue_many(queue, [Message(text.encode(), fairness_key="a") for text in ("a0", "a1")])
+    (first,) = client.receive(queue, 10)
+    first.retry(0.1)
+    (back,) = client.receive(queue, 10, wait=60)
     assert (back.text(), back.attempts) == ("a0", 1)
-    client.ack([*third.values(), back])
-    (last,) = client.receive(queue, 10, wait=10)
+    back.ack()
+    (last,) = client.receive(queue, 10, wait=60)
     assert last.text() == "a1"
     last.ack()
 
@@ -142,7 +151,7 @@ def test_dead_letters_may_go_to_a_named_queue_on_any_shard_and_come_back(client:
     assert {view.id: view.source_queue for view in client.browse(graveyard)} == ids
     assert client.redrive(graveyard) == 8
     for queue in sources:
-        (back,) = client.receive(queue, wait=10)
+        (back,) = client.receive(queue, wait=60)
         assert (ids[back.id], back.attempts) == (queue, 0)
         back.ack()
 
@@ -160,7 +169,7 @@ def test_what_waits_too_long_is_dead_lettered(client: Client):
     queue = fresh(client, "options/ttl", default_ttl=0.2)
     client.enqueue(queue, b"short")
     client.enqueue(queue, b"long", ttl=3600)
-    (dead,) = client.receive(f"{queue}.dlq", wait=10)
+    (dead,) = client.receive(f"{queue}.dlq", wait=60)
     assert (dead.payload, dead.reason, dead.source_queue) == (b"short", "expired", queue)
     dead.ack()
     (left,) = client.receive(queue, 10)

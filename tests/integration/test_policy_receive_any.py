@@ -27,7 +27,7 @@ def test_what_is_ready_now_comes_from_all_of_them(client: Client, queues: list[s
     for queue in queues[:3]:
         for number in range(3):
             client.enqueue(queue, str(number).encode())
-    got = client.receive_any(dict.fromkeys(queues, 2), wait=10)
+    got = client.receive_any(dict.fromkeys(queues, 2), wait=60)
     assert [(delivery.queue, delivery.text()) for delivery in got] == [(queue, text) for queue in queues[:3] for text in "01"]
     client.ack(got)
     assert all(client.queue_stats(queue).depth == 1 for queue in queues[:3])
@@ -51,7 +51,7 @@ def test_what_comes_first_ends_the_waiting_and_nothing_is_lost(client: Client, s
     thread.start()
     seen = []
     while len(seen) < total:
-        got = client.receive_any(dict.fromkeys(queues, 5), wait=10)
+        got = client.receive_any(dict.fromkeys(queues, 5), wait=60)
         assert got
         client.ack(got)
         seen += [delivery.id for delivery in got]
@@ -62,7 +62,7 @@ def test_what_comes_first_ends_the_waiting_and_nothing_is_lost(client: Client, s
 
 def test_a_wait_that_is_over_leaves_no_receive_behind(client: Client, shared_cluster: Cluster, queues: list[str]):
     client.enqueue(queues[0], b"x")
-    client.ack(client.receive_any(dict.fromkeys(queues, 1), wait=10))
+    client.ack(client.receive_any(dict.fromkeys(queues, 1), wait=60))
     client.receive_any(dict.fromkeys(queues, 1), wait=0.1)
     with shared_cluster.client() as other:
         for queue in queues:
@@ -74,7 +74,7 @@ def test_a_wait_that_is_over_leaves_no_receive_behind(client: Client, shared_clu
 def test_a_missing_queue_is_an_error_and_the_others_messages_stay(client: Client, queues: list[str]):
     client.enqueue(queues[0], b"x")
     with pytest.raises(QueueNotFoundError):
-        client.receive_any({queues[0]: 1, "no-such-queue": 1}, wait=10)
+        client.receive_any({queues[0]: 1, "no-such-queue": 1}, wait=60)
     eventually(lambda: client.queue_stats(queues[0]).pending == 1, "it is given back")
     (got,) = client.receive(queues[0])
     assert got.attempts == 0
@@ -83,6 +83,6 @@ def test_a_missing_queue_is_an_error_and_the_others_messages_stay(client: Client
 
 def test_one_queue_is_as_with_receive(client: Client, queue: str):
     ids = [client.enqueue(queue, b"x") for _ in range(3)]
-    got = client.receive_any({queue: 2}, wait=10)
+    got = client.receive_any({queue: 2}, wait=60)
     assert [delivery.id for delivery in got] == ids[:2]
     client.ack(got)

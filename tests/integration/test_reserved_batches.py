@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
 
 import psutil
 import pytest
@@ -129,14 +130,21 @@ def test_a_listener_without_a_broker_only_says_so(caplog: pytest.LogCaptureFixtu
     assert "batch spark/s/1 is complete and could not be acknowledged yet" in caplog.text
 
 
+def lease_ends(client: Client) -> datetime:
+    """When the first of the leases of ``q`` ends."""
+    return min(view.lease_expires_at for view in client.browse("q", state="leased") if view.lease_expires_at is not None)
+
+
 def test_what_is_kept_is_renewed_and_what_is_not_is_given_back(cluster: Cluster, client: Client) -> None:
     fill(client, "q", 20)
-    with planner(cluster, "q", 1.0) as driver:
+    with planner(cluster, "q", 6.0) as driver:
         kept = driver.plan(Offset(), 10, patient=False)
         assert kept is not None
+        ends_at = lease_ends(client)
         abandoned = Offset("other", 1, cluster.endpoint, {"q": 10})
         Reservations(client).reserve(abandoned.reservation, [Wanted("q", 0, 10)], 1.0)
         eventually(lambda: client.queue_stats("q").expired == 10, "the abandoned one to expire")
+        eventually(lambda: lease_ends(client) > ends_at, "the kept one to be renewed")
         assert fetched(client, abandoned) == []
         assert len(fetched(client, kept)) == 10
         driver.complete(kept)

@@ -20,8 +20,8 @@ from tests.support.collector import TraceCollector
 from tests.support.programs import traced
 from tests.support.tracing import Spans, instrumented, outcome, parent_id, span_id
 
-CLOCKS_NS = 50_000_000
-"""By how much the times of processes may differ: the broker counts milliseconds, and takes the time once a turn."""
+CLOCKS_NS = 1_000_000_000
+"""By how much the times of processes may differ: the broker takes the time once a turn, and a busy machine may let it wait in between."""
 
 OWN = f"00-{0xABC:032x}-{0xDEF:016x}-01"
 
@@ -152,8 +152,8 @@ def test_each_attempt_has_a_delivery_in_the_same_trace(client: Client, queue: st
     client.enqueue(queue, b"x")
     client.receive(queue)[0].nack("boom")
     client.receive(queue)[0].retry(after=0.01)
-    client.receive(queue, wait=5)[0].defer(0.01)
-    client.receive(queue, wait=5)[0].ack()
+    client.receive(queue, wait=60)[0].defer(0.01)
+    client.receive(queue, wait=60)[0].ack()
     enqueue = spans.one("enqueue")
     assert trace_ids(spans.ended()) == {context(enqueue).trace_id}
     deliveries, dwells = spans.ended("deliver"), spans.ended("dwell")
@@ -168,10 +168,10 @@ def test_a_dead_letter_and_what_is_redriven_go_on_in_their_trace(client: Client,
     dlq = f"{queue}.dlq"
     client.enqueue(queue, b"x")
     client.receive(queue)[0].fail("no paper")
-    (dead,) = client.receive(dlq, wait=5)
+    (dead,) = client.receive(dlq, wait=60)
     dead.nack()
     assert client.redrive(dlq) == 1
-    client.receive(queue, wait=5)[0].ack()
+    client.receive(queue, wait=60)[0].ack()
     assert len(trace_ids(spans.ended())) == 1
     assert [span.name for span in spans.ended("deliver")] == [f"deliver {name}" for name in (queue, dlq, queue)]
     reasons = [span.attributes.get("fila.reason") for span in spans.ended("dwell") if span.attributes]
@@ -179,9 +179,11 @@ def test_a_dead_letter_and_what_is_redriven_go_on_in_their_trace(client: Client,
 
 
 def test_a_lease_that_was_lost(client: Client, queue: str, spans: Spans):
-    client.enqueue(queue, b"x", lease=0.05)
+    client.update_queue(queue, visibility_timeout=0.05)
+    client.enqueue(queue, b"x")
     (first,) = client.receive(queue)
-    (second,) = client.receive(queue, wait=10)
+    client.update_queue(queue, visibility_timeout=600)
+    (second,) = client.receive(queue, wait=60)
     with pytest.raises(LeaseExpiredError):
         first.ack()
     second.ack()
@@ -201,7 +203,7 @@ def test_what_is_never_settled(shared_cluster: Cluster, client: Client, queue: s
         other.receive(queue)[0].ack()
         assert [outcome(span) for span in spans.ended("deliver")] == ["abandoned", "ack"]
     assert [outcome(span) for span in spans.ended("deliver")] == ["abandoned", "ack", "abandoned"]
-    again = client.receive(queue, 2, wait=5)
+    again = client.receive(queue, 2, wait=60)
     client.ack(again)
     assert kept
 
@@ -213,7 +215,7 @@ def test_consume(client: Client, queue: str, spans: Spans):
             next(deliveries).ack()
         eventually(lambda: client.queue_stats(queue).in_flight == 2, "the others are prefetched")
     assert len(spans.ended("dwell")) == len(spans.ended("deliver")) == 3  # nobody saw the others
-    client.ack([client.receive(queue, wait=5)[0] for _ in range(2)])
+    client.ack([client.receive(queue, wait=60)[0] for _ in range(2)])
     assert len(trace_ids(spans.ended())) == 1
 
 
@@ -284,7 +286,7 @@ async def run_async(cluster: Cluster, queue: str, spans: Spans) -> None:
             with pytest.raises(BatchError):
                 await client.ack([got[0], got[2]])
         await client.enqueue(queue, b"4")
-        kept = await client.receive(queue, wait=5)
+        kept = await client.receive(queue, wait=60)
     assert len(kept) == 1
 
 
@@ -308,6 +310,7 @@ def test_a_cancelled_settlement(cluster: Cluster, spans: Spans):
             await client.enqueue("orders", b"x")
             (delivery,) = await client.receive("orders")
             router.suspend()  # no answer comes
+            eventually(lambda: router.status() == psutil.STATUS_STOPPED, "it stands still")
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(delivery.ack(), 0.05)
             router.resume()

@@ -14,7 +14,7 @@ import pytest
 
 from fila_cluster import AsyncClient, Client, Explanation, Message
 from fila_cluster.errors import MessageNotFoundError
-from tests.support.cluster import Cluster, command, environment, eventually
+from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
 
 FAILING = "function on_enqueue(msg) error('no tenant') end"
 
@@ -25,7 +25,7 @@ def first(explanation: Explanation, code: str) -> dict[str, object]:
     return explanation.reasons[0].details
 
 
-def soon(moment: datetime | None, seconds: float, within: float = 3.0) -> bool:
+def soon(moment: datetime | None, seconds: float, within: float) -> bool:
     """Whether it is about so many seconds from now."""
     return moment is not None and abs((moment - datetime.now(UTC)).total_seconds() - seconds) < within
 
@@ -52,9 +52,9 @@ def reader(cluster: Cluster, queue: str) -> Iterator[None]:
 def test_delayed(client: Client, queue: str) -> None:
     message = client.enqueue(queue, b"x", delay=600)
     told = client.why(queue, message_id=message)
-    assert 590_000 < int(str(first(told, "delayed")["remaining_ms"])) <= 600_000
+    assert 540_000 < int(str(first(told, "delayed")["remaining_ms"])) <= 600_000
     assert (told.state, told.position) == ("delayed", None)
-    assert soon(told.reasons[0].until, 600, 10)
+    assert soon(told.reasons[0].until, 600, 60)
 
 
 def test_starved_of_consumers(client: Client, queue: str) -> None:
@@ -99,20 +99,20 @@ def test_ordered_behind_a_stuck_message(client: Client, queue: str) -> None:
 
 
 def test_throttled(shared_cluster: Cluster, client: Client, queue: str) -> None:
-    client.set_config(f"throttle.{queue}", "0.5,3")
+    client.set_config(f"throttle.{queue}", "0.1,3")
     messages = client.enqueue_many(queue, [Message(b"x", throttle_keys=[queue]) for _ in range(20)])
     with reader(shared_cluster, queue):
         eventually(lambda: client.queue_stats(queue).pending <= 17, "the burst is delivered")
         eventually(lambda: client.why(queue).reasons[0].code == "throttled", "the bucket is empty")
         told = client.why(queue, message_id=messages[-1])
     details = first(told, "throttled")
-    assert (details["throttle_key"], details["rate"], details["burst"], details["cost"]) == (queue, 0.5, 3.0, 1.0)
+    assert (details["throttle_key"], details["rate"], details["burst"], details["cost"]) == (queue, 0.1, 3.0, 1.0)
     assert float(str(details["tokens"])) < 1
     assert told.reasons[0].until is not None
-    assert told.reasons[0].until <= datetime.now(UTC) + timedelta(seconds=3)
+    assert told.reasons[0].until <= datetime.now(UTC) + timedelta(seconds=11)
     assert told.position is not None
     assert 10 <= told.position <= 16
-    assert soon(told.estimated_delivery_at, (told.position + 1) / 0.5, 5)
+    assert soon(told.estimated_delivery_at, (told.position + 1) / 0.1, 20)
 
 
 def test_parked_by_a_deferral(client: Client, queue: str) -> None:
@@ -121,7 +121,7 @@ def test_parked_by_a_deferral(client: Client, queue: str) -> None:
     assert first(client.why(queue, message_id=message), "deferred")["attempts"] == 0
     told = client.why(queue, message_id=other)
     assert first(told, "parked")["throttle_key"] == f"{queue}-provider"
-    assert soon(told.reasons[0].until, 600, 10)
+    assert soon(told.reasons[0].until, 600, 60)
 
 
 def test_too_old_and_gone(client: Client, queue: str) -> None:
@@ -206,6 +206,8 @@ def test_without_blocking(shared_cluster: Cluster, client: Client, queue: str) -
 def test_the_command(shared_cluster: Cluster, client: Client, queue: str) -> None:
     message = client.enqueue(queue, b"x", delay=600)
     arguments = ("--endpoint", shared_cluster.endpoint, "--json", "why", queue, "--id", message)
-    ended = subprocess.run(command(*arguments), env=environment(), capture_output=True, text=True, timeout=30, check=True)
+    ended = subprocess.run(
+        command(*arguments), env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     told = json.loads(ended.stdout)
     assert (told["state"], told["reasons"][0]["code"]) == ("delayed", "delayed")

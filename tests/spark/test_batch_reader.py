@@ -19,7 +19,7 @@ from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_cluster.spark import browsing
 from fila_cluster.spark.browsing import BrowseReader, FilteringReader, ViewPart
 from fila_cluster.spark.schema import ARROW_SCHEMA, READ_SCHEMA
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.spark import error_line
 
 
@@ -247,7 +247,7 @@ def test_what_is_read_is_one_moment_whatever_happens(
     spark: SparkSession, shared_cluster: Cluster, client: Client, queue: str, traffic: Event
 ) -> None:
     client.enqueue_many(queue, [Message(b"%d" % number, fairness_key=f"k{number % 20}") for number in range(3000)])
-    assert traffic.wait(20)
+    assert traffic.wait(PATIENCE_S)
     for _ in range(3):
         payloads = Counter(int(row.payload) for row in read(spark, shared_cluster, queue).select("payload").collect())
         assert payloads.keys() == set(range(3000)), "a message that was enqueued again before it was acked"
@@ -256,7 +256,7 @@ def test_what_is_read_is_one_moment_whatever_happens(
 
 def test_a_task_that_runs_again_reads_the_same(shared_cluster: Cluster, client: Client, queue: str, traffic: Event) -> None:
     client.enqueue_many(queue, [Message(b"%d" % number, fairness_key=f"k{number % 20}") for number in range(2000)])
-    assert traffic.wait(20)
+    assert traffic.wait(PATIENCE_S)
     each = reader(shared_cluster, queue)
     parts = parts_of(each)
     first = rows_of(each, parts)

@@ -6,8 +6,11 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -17,16 +20,16 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from fila_cluster import Client, Message
+from fila_cluster import Client, Message, QueueStats
 from fila_cluster.spark.pipelines.drain import Drain, Drained, drain
 from fila_cluster.spark.pipelines.failure import PipelineError
 from fila_cluster.spark.pipelines.load import Load, Loaded, load
 from fila_cluster.spark.pipelines.messages import Mapped
 from fila_cluster.spark.pipelines.sources import source_of
-from fila_cluster.spark.report.gather import gather
+from fila_cluster.spark.report.gather import NOT_ASKED, gather
 from fila_cluster.spark.report.page import page
 from tests.spark.conftest import QUICK_JVM
-from tests.support.cluster import Cluster, command, environment, eventually, running
+from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 from tests.support.spark import messages, payloads
 
 LOG = Path(__file__).parents[1] / "data" / "apache_access.log"
@@ -249,9 +252,11 @@ def test_a_report_counts_what_happened(pipelines: Pipelines):
     shares = {share.fairness_key: (share.weight, share.delivered, share.share) for share in report.shares}
     assert shares["busy"] == (3, 3, 0.2)
     assert sum(share.entitled for share in report.shares) == pytest.approx(1)
+    assert (report.history, report.no_history, report.shares_span) == (None, NOT_ASKED, "since_start")
     text = page(report)
     assert "secret" not in text
     assert "12 dead letters" in text
+    assert "Not in here: " in text
 
 
 def test_a_report_of_a_queue_in_which_nothing_happened(pipelines: Pipelines):
@@ -269,25 +274,32 @@ def mortal(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def kill_worker_of(cluster: Cluster, client: Client, queue: str) -> None:
-    psutil.Process(cluster.worker_of(client.queue_stats(queue).shard).pid).kill()
+@contextmanager
+def killing_the_worker_in_the_middle(
+    cluster: Cluster, client: Client, moved: Callable[[QueueStats], int], total: int
+) -> Iterator[None]:
+    """Kill -9 the worker of ``q`` as soon as something of ``total`` messages has moved, while the block goes on."""
+
+    def kill() -> int:
+        eventually(lambda: moved(client.queue_stats("q")) > 0, "the first messages move")
+        stats = client.queue_stats("q")
+        psutil.Process(cluster.worker_of(stats.shard).pid).kill()
+        return moved(stats)
+
+    with ThreadPoolExecutor() as beside:
+        killing = beside.submit(kill)
+        yield
+        assert killing.result() < total, "all was over before anybody could kill"
 
 
 def test_a_load_survives_its_worker(spark: SparkSession, mortal: Cluster, tmp_path: Path):
     lines = [b"line %d" % number for number in range(40_000)]
     (tmp_path / "rows.txt").write_bytes(b"\n".join(lines))
-    killed = []
-
-    def look(done: int, tasks: int, rows: int) -> None:
-        if rows and not killed:
-            killed.append(rows)
-            kill_worker_of(mortal, client, "q")
-
     with mortal.client() as client:
         client.create_queue("q")
         plan = Load(source_of(str(tmp_path / "rows.txt")), "q", partitions=24)
-        assert load(spark, plan, client, look).rows == len(lines)
-        assert killed, "the load was over before anybody could kill"
+        with killing_the_worker_in_the_middle(mortal, client, attrgetter("enqueued"), len(lines)):
+            assert load(spark, plan, client).rows == len(lines)
         assert drain(spark, Drain("q", str(tmp_path / "out")), client).rows == len(lines)
     found = ds.dataset(tmp_path / "out", format="parquet").to_table(columns=["payload"])["payload"].to_pylist()
     assert Counter(found) == Counter(lines)
@@ -295,19 +307,11 @@ def test_a_load_survives_its_worker(spark: SparkSession, mortal: Cluster, tmp_pa
 
 def test_a_drain_survives_its_worker(spark: SparkSession, mortal: Cluster, tmp_path: Path):
     sent = [b"m%d" % number for number in range(3000)]
-    killed = []
-
-    def look(rows: int) -> None:
-        if 0 < rows < len(sent) and not killed:
-            killed.append(rows)
-            kill_worker_of(mortal, client, "q")
-
     with mortal.client() as client:
         client.create_queue("q")
         client.enqueue_many("q", map(Message, sent))
-        drained = drain(spark, Drain("q", str(tmp_path / "out"), rows_per_batch=300), client, look)
-        assert killed, "the drain was over before anybody could kill"
-        assert drained.rows == len(sent)
+        with killing_the_worker_in_the_middle(mortal, client, attrgetter("acked"), len(sent)):
+            assert drain(spark, Drain("q", str(tmp_path / "out"), rows_per_batch=300), client).rows == len(sent)
         assert is_empty(client, "q")
     found = ds.dataset(tmp_path / "out", format="parquet").to_table(columns=["payload"])["payload"].to_pylist()
     assert Counter(found) == Counter(sent)
@@ -343,7 +347,7 @@ def start_on() -> Iterator[Callable[..., subprocess.Popen]]:
 
 def outcome(process: subprocess.Popen) -> dict:
     """The one JSON line of a command that works, and says nothing else."""
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "")
     (line,) = out.splitlines()
     return json.loads(line)
@@ -352,10 +356,10 @@ def outcome(process: subprocess.Popen) -> dict:
 def kill_group(process: subprocess.Popen) -> None:
     """Driver, JVM and Python workers."""
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_access_log_in_and_out(start, client: Client, queue: str, tmp_path: Path):
     """Text → queue → Parquet, with the drain killed in between; every line once."""
     lines = LOG.read_bytes().splitlines()
@@ -366,7 +370,7 @@ def test_the_access_log_in_and_out(start, client: Client, queue: str, tmp_path: 
     out = tmp_path / "out"
     arguments = ("drain", queue, "--to", out, "--rows-per-batch", 2000)
     first = start(*arguments)
-    eventually(lambda: len([*(out / "_checkpoint" / "commits").glob("[0-9]*")]) >= 2, "two batches", 120.0)
+    eventually(lambda: len([*(out / "_checkpoint" / "commits").glob("[0-9]*")]) >= 1, "a batch", 240.0)
     kill_group(first)
     drained = outcome(start(*arguments))
     assert 0 < drained["rows"] < len(lines)
@@ -378,21 +382,8 @@ def test_the_access_log_in_and_out(start, client: Client, queue: str, tmp_path: 
     assert client.queue_stats(queue).depth == 0
 
 
-@pytest.mark.timeout(300)
-def test_the_report_as_a_command(start, client: Client, queue: str, tmp_path: Path):
-    fail_some(client, queue)
-    report = outcome(start("report", queue, "--to", tmp_path / "r.html"))
-    assert report["failures"]["total"] == 12
-    assert {share["fairness_key"] for share in report["shares"]} == {"t0", "t1", "t2", "busy"}
-    assert (report["history"], report["shares_span"]) == (None, "since_start")
-    assert report["no_history"].endswith("(--dashboard URL names another)") or "no history" in report["no_history"]
-    text = (tmp_path / "r.html").read_text()
-    assert "12 dead letters" in text
-    assert "Not in here: " in text
-
-
-@pytest.mark.timeout(300)
-def test_the_report_as_a_command_beside_a_dashboard(tmp_path: Path, start_on):
+@pytest.mark.timeout(600)
+def test_the_report_as_a_command(tmp_path: Path, start_on):
     """Started while a queue is in use, with the last half hour and the last minute's shares."""
     with running(tmp_path / "data", "--dashboard", "127.0.0.1:0") as cluster, cluster.client() as client:
         dashboard = cluster.ready_line.split("dashboard ")[1].split(" ")[0]
@@ -400,10 +391,10 @@ def test_the_report_as_a_command_beside_a_dashboard(tmp_path: Path, start_on):
         eventually(lambda: ticks_of(dashboard, "orders") > 0, "the dashboard knows the queue")
         fail_some(client, "orders")
         seen = ticks_of(dashboard, "orders")
-        eventually(lambda: ticks_of(dashboard, "orders") > seen + 1, "the dashboard knows what happened", 60.0)
+        eventually(lambda: ticks_of(dashboard, "orders") > seen + 1, "the dashboard knows what happened")
         address = dashboard.removeprefix("http://")  # as `up --dashboard` takes it, too
         report = outcome(start_on(cluster, "report", "orders", "--to", tmp_path / "r.html", "--dashboard", address))
-    assert report["no_history"] is None
+    assert (report["failures"]["total"], report["no_history"]) == (12, None)
     series = report["history"]["series"]
     assert {len(numbers) for numbers in series.values()} == {len(report["history"]["times"])}
     assert (series["pending"][-1], report["totals"]["pending"]) == (4, 4)
@@ -411,7 +402,9 @@ def test_the_report_as_a_command_beside_a_dashboard(tmp_path: Path, start_on):
     assert report["shares_span"] == "last_minute"
     shares = {share["fairness_key"]: (share["delivered"], share["share"]) for share in report["shares"]}
     assert shares == {"t0": (4, 4 / 15), "t1": (4, 4 / 15), "t2": (4, 4 / 15), "busy": (3, 3 / 15)}
-    told, _, _ = (tmp_path / "r.html").read_text().partition("<h2>Failures")
+    text = (tmp_path / "r.html").read_text()
+    assert "12 dead letters" in text
+    told, _, _ = text.partition("<h2>Failures")
     assert told.count("<svg") == 2
     assert all(title in told for title in ("Messages a second", "Messages held"))
 
@@ -419,7 +412,7 @@ def test_the_report_as_a_command_beside_a_dashboard(tmp_path: Path, start_on):
 def ticks_of(dashboard: str, queue: str) -> int:
     """How often a dashboard has seen a queue."""
     try:
-        with urlopen(f"{dashboard}/history?queue={queue}", timeout=10) as answer:
+        with urlopen(f"{dashboard}/history?queue={queue}", timeout=PATIENCE_S) as answer:
             return sum(number is not None for number in json.loads(answer.read())["series"]["pending"])
     except HTTPError as unknown:
         unknown.close()

@@ -15,13 +15,15 @@ import pyarrow.dataset as ds
 import pytest
 
 from fila_cluster import Client, Message
-from tests.support.cluster import environment, eventually, running
+from tests.spark.stream_job import ROWS_PER_BATCH
+from tests.support.cluster import PATIENCE_S, environment, eventually, running
 from tests.support.machine import JAVA, require
 
-EXECUTORS_KILLED = (1, 2, 1, 2)
+EXECUTORS_KILLED = (3, 3, 1)
 """Round by round; after that, everything is killed. Ten kills in all."""
-MESSAGES = 4_000
-STEP = MESSAGES // 12
+STEP = ROWS_PER_BATCH
+HEADROOM = 2 * ROWS_PER_BATCH
+"""What the job may do between two looks at it."""
 ROOT = Path(__file__).parents[2]
 LOCAL = "local[2,4]"
 WITH_EXECUTORS = "local-cluster[1,2,1024]"
@@ -49,7 +51,7 @@ def kill_all_of(process: "subprocess.Popen[bytes]") -> None:
     for each in family:
         kill(each.pid)
     process.wait()
-    psutil.wait_procs(family, timeout=20)
+    psutil.wait_procs(family, timeout=PATIENCE_S)
 
 
 def descendants(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
@@ -78,7 +80,7 @@ def kill_executors(process: "subprocess.Popen[bytes]", master: str) -> None:
 def await_progress(client: Client, process: "subprocess.Popen[bytes]", count: int) -> None:
     """Wait until so many more messages are acknowledged, or until the program has ended."""
     goal = client.queue_stats("q").acked + count
-    eventually(lambda: client.queue_stats("q").acked >= goal or process.poll() is not None, f"{goal} acked", patience_s=120)
+    eventually(lambda: client.queue_stats("q").acked >= goal or process.poll() is not None, f"{goal} acked", patience_s=300)
 
 
 def check_every_message_was_written_once(directory: Path, sent: set[str]) -> None:
@@ -89,27 +91,46 @@ def check_every_message_was_written_once(directory: Path, sent: set[str]) -> Non
     assert [identity for identity, times in written.items() if times > 1] == []
 
 
-@pytest.mark.timeout(600)
+def fill_up(client: Client, wanted: int) -> set[str]:
+    """Let the queue have so many messages at least; the ids of those that were sent for it."""
+    missing = max(0, wanted - client.queue_stats("q").depth)
+    return set(
+        client.enqueue_many("q", [Message(b"%d" % number, fairness_key=f"k{number % 5}") for number in range(missing)])
+    )
+
+
+def kill_in_the_middle(
+    client: Client, process: "subprocess.Popen[bytes]", master: str, executors: int, chance: random.Random
+) -> bool:
+    """Kill executors at random moments and leave the program at another; False if it had done everything before."""
+    for _ in range(executors):
+        await_progress(client, process, chance.randint(1, STEP))
+        kill_executors(process, master)
+    await_progress(client, process, chance.randint(1, STEP))
+    return process.poll() != 0
+
+
+@pytest.mark.timeout(900)
 def test_a_stream_that_is_killed_ten_times_writes_every_message_once(tmp_path: Path) -> None:
     require(JAVA)
     chance = random.Random(4)
     with running(tmp_path / "data", "--no-dashboard", workers=2) as cluster, cluster.client() as client:
         client.create_queue("q")
-        sent = set(client.enqueue_many("q", [Message(b"%d" % i, fairness_key=f"k{i % 5}") for i in range(MESSAGES)]))
-        for number, times in enumerate(EXECUTORS_KILLED):
-            master = WITH_EXECUTORS if number == 2 else LOCAL
-            with job(cluster.endpoint, tmp_path, master) as process:
-                for _ in range(times):
-                    await_progress(client, process, chance.randint(1, STEP))
-                    kill_executors(process, master)
-                await_progress(client, process, chance.randint(1, STEP))
-                assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
+        sent: set[str] = set()
+        for number, executors in enumerate(EXECUTORS_KILLED):
+            master = WITH_EXECUTORS if number == 2 else LOCAL  # slow: one round of it will do
+            was_killed = False
+            while not was_killed:
+                sent |= fill_up(client, (executors + 1) * (STEP + HEADROOM))
+                with job(cluster.endpoint, tmp_path, master) as process:
+                    was_killed = kill_in_the_middle(client, process, master, executors, chance)
+                    assert process.poll() in {None, 0}, (tmp_path / "log").read_text()[-3000:]
         for _ in range(3):  # to the end; a last kill may have left something reserved for a batch that comes first
             with job(cluster.endpoint, tmp_path, LOCAL) as process:
-                assert process.wait(120) == 0, (tmp_path / "log").read_text()[-3000:]
+                assert process.wait(300) == 0, (tmp_path / "log").read_text()[-3000:]
             if client.queue_stats("q").depth == 0:
                 break
         stats = client.queue_stats("q")
-        assert (stats.depth, stats.enqueued, stats.acked) == (0, MESSAGES, MESSAGES)
+        assert (stats.depth, stats.enqueued, stats.acked) == (0, len(sent), len(sent))
         assert client.queue_stats("q.dlq").depth == 0
         check_every_message_was_written_once(tmp_path, sent)

@@ -14,11 +14,13 @@ from threading import Thread
 from typing import Any
 
 import psutil
+import pytest
 
 from fila_cluster import Client, ClusterStatus, WorkerStatus
 from fila_cluster.errors import FilaError
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
+"""How long to wait for what will surely come: only a test that fails waits so long, and a busy machine may be ten times slower."""
 
 
 def command(*arguments: object) -> list[str]:
@@ -37,6 +39,10 @@ def eventually(condition: Callable[[], bool], what: str, patience_s: float = PAT
     while not condition():
         assert time.monotonic() < give_up_at, f"never happened: {what}"
         time.sleep(0.02)
+
+
+settling_may_fail = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""For tests that kill what settles: a delivery whose settling failed is dropped unsettled, which is warned of wherever it is collected."""
 
 
 class Cluster:
@@ -87,7 +93,7 @@ class Cluster:
         events = [json.loads(line) for line in list(self.log)]
         return [event for event in events if not names or event["event"] in names]
 
-    def client(self, timeout: float = 10.0) -> Client:
+    def client(self, timeout: float = PATIENCE_S) -> Client:
         """A client of it; close it."""
         return Client(self.endpoint, timeout=timeout)
 

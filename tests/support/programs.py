@@ -3,12 +3,14 @@
 import subprocess
 import sys
 
+from tests.support.cluster import PATIENCE_S
+
 HOLD = """
 import os, signal, sys
 from fila_cluster import Client
 
 client = Client(sys.argv[1])
-held = client.receive(sys.argv[2], wait=5)
+held = client.receive(sys.argv[2], wait=60)
 assert held
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -16,7 +18,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def hold_and_die(endpoint: str, queue: str) -> None:
     """Receive a message of ``queue`` and be killed with it in hand."""
-    subprocess.run([sys.executable, "-c", HOLD, endpoint, queue], check=False, timeout=20)
+    subprocess.run([sys.executable, "-c", HOLD, endpoint, queue], check=False, timeout=PATIENCE_S)
 
 
 TRACED = """
@@ -40,7 +42,7 @@ with Client(endpoint) as client:
         with tracer.start_as_current_span("checkout"):
             print(client.enqueue(queue, b"invoice", {"kind": "invoice"}, fairness_key="acme"))
     else:
-        (delivery,) = client.receive(queue, wait=10)
+        (delivery,) = client.receive(queue, wait=60)
         with processing(delivery), tracer.start_as_current_span("print"):
             print(delivery.id)
         delivery.ack()
@@ -51,4 +53,4 @@ provider.shutdown()
 def traced(role: str, endpoint: str, queue: str, collector: str) -> str:
     """Enqueue a message (``producer``) or receive and ack one (``consumer``), exporting spans; what the process prints."""
     command = [sys.executable, "-W", "error", "-c", TRACED, role, endpoint, queue, collector]
-    return subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True).stdout.strip()

@@ -1,7 +1,6 @@
 """A Prometheus server for tests, and its tool that checks what is written for it."""
 
 import json
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +9,12 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+from fila_cluster.config.address import Address
+from fila_cluster.supervisor.ports import Ports
 from tests.support.cluster import PATIENCE_S, eventually
 
 CONFIG = """
-global: {{scrape_interval: 200ms, evaluation_interval: 200ms}}
+global: {{scrape_interval: 1s, evaluation_interval: 200ms}}
 rule_files: ["{rules}"]
 scrape_configs:
   - job_name: fila
@@ -36,10 +37,10 @@ def complaints_about(page: str) -> list[str]:
 
 
 class Prometheus:
-    """A server that scrapes one target five times a second."""
+    """A server that scrapes one target each second: that is also how long an answer may take on a busy machine."""
 
-    def __init__(self, directory: Path, target: str) -> None:
-        config, address = directory / "prometheus.yml", f"127.0.0.1:{_free_port()}"
+    def __init__(self, directory: Path, address: Address, target: str) -> None:
+        config = directory / "prometheus.yml"
         config.write_text(CONFIG.format(rules=RULES, target=target))
         flags = ["--config.file", config, "--storage.tsdb.path", directory / "tsdb", "--web.listen-address", address]
         self.api = f"http://{address}/api/v1"
@@ -75,16 +76,11 @@ class Prometheus:
 @contextmanager
 def scraping(directory: Path, target: str) -> Iterator[Prometheus]:
     """A server that is gone afterwards."""
-    server = Prometheus(directory, target)
-    try:
-        eventually(server.answers, "Prometheus answers")
-        yield server
-    finally:
-        server.process.terminate()
-        server.process.wait(PATIENCE_S)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    with Ports() as ports:
+        server = Prometheus(directory, ports.reserve(Address("127.0.0.1", 0), "--web.listen-address"), target)
+        try:
+            eventually(server.answers, "Prometheus answers")
+            yield server
+        finally:
+            server.process.terminate()
+            server.process.wait(PATIENCE_S)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.cluster import environment
+from tests.support.cluster import PATIENCE_S, environment
 
 
 class Terminal:
@@ -37,7 +37,9 @@ class Terminal:
         env = environment(TERM="xterm-256color", LC_ALL="C.UTF-8")
         for size in ("COLUMNS", "LINES"):  # pytest's parallel workers have them; here the terminal says how large it is
             env.pop(size, None)
-        done = subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, env=env, timeout=20, check=True)
+        done = subprocess.run(
+            [*self._tmux, *arguments], capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=True
+        )
         return done.stdout
 
 

@@ -12,9 +12,10 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 
+from fila_cluster.config.address import Address
 from fila_cluster.observer.settings import ObserverSettings
-
-PATIENCE_S = 20
+from fila_cluster.supervisor.ports import Ports
+from tests.support.cluster import PATIENCE_S
 
 
 def told(port: int, otlp_endpoint: str | None = None) -> bytes:
@@ -67,9 +68,11 @@ def observer(line: bytes, *command: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A free one, which nobody else is given meanwhile."""
+    with Ports() as ports:
+        yield ports.reserve(Address("127.0.0.1", 0), "--dashboard").port
 
 
 def page(port: int, path: str) -> str:
@@ -85,8 +88,7 @@ def page(port: int, path: str) -> str:
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "its parent's end"])
-def test_it_serves_without_a_cluster_and_stops_when_told(end: str):
-    port = free_port()
+def test_it_serves_without_a_cluster_and_stops_when_told(port: int, end: str):
     with observer(told(port, otlp_endpoint="http://127.0.0.1:1")) as process:
         assert page(port, "/healthz") == "ok\n"
         assert "\nfila_up 0.0\n" in page(port, "/metrics")
@@ -98,8 +100,7 @@ def test_it_serves_without_a_cluster_and_stops_when_told(end: str):
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_it_remembers_without_the_dashboard_s_extra_too():
-    port = free_port()
+def test_it_remembers_without_the_dashboard_s_extra_too(port: int):
     with observer(told(port), "-c", WITHOUT_THE_EXTRA):
         assert "pip install 'fila-cluster[dashboard]'" in page(port, "/")
         history = msgspec.json.decode(page(port, "/history"))
@@ -107,8 +108,7 @@ def test_it_remembers_without_the_dashboard_s_extra_too():
     assert history["series"]["pending"] == [None] * len(history["times"])
 
 
-def test_a_dashboard_that_cannot_be_loaded_is_left_out_and_takes_nothing_with_it():
-    port = free_port()
+def test_a_dashboard_that_cannot_be_loaded_is_left_out_and_takes_nothing_with_it(port: int):
     with observer(told(port), "-c", WITH_ANOTHER_VERSION) as process:
         assert "the log says why" in page(port, "/")
         assert "\nfila_up 0.0\n" in page(port, "/metrics")

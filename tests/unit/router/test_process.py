@@ -35,7 +35,7 @@ from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
 from fila_router.settings import RouterSettings
 
-PATIENCE_MS = 10_000
+PATIENCE_S = 60
 PAYLOAD_BYTES_MAX = 1000
 TOKEN = 1_000_000
 
@@ -52,7 +52,7 @@ class Peer:
         self.socket = context.socket(zmq.DEALER)
         self.socket.identity = identity
         self.socket.linger = 0
-        self.socket.rcvtimeo = PATIENCE_MS
+        self.socket.rcvtimeo = 1000 * PATIENCE_S
         self.socket.reconnect_ivl = 10
         self.socket.connect(endpoint)
 
@@ -91,7 +91,7 @@ class Broker:
 
     def stop(self) -> int:
         self.process.terminate()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode
 
     def close(self) -> None:
@@ -292,12 +292,12 @@ def test_it_stops_on_sigterm(broker: Broker):
 
 def test_it_stops_when_its_parent_is_gone(broker: Broker):
     broker.worker()
-    broker.process.communicate(timeout=10)
+    broker.process.communicate(timeout=PATIENCE_S)
     assert broker.process.returncode == 0
 
 
 def failed(process: subprocess.Popen[bytes]) -> str:
-    _, stderr = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     (line,) = stderr.decode().splitlines()
     return line
