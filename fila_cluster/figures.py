@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 
-def counted(number: int) -> str:
-    """A number for people: 1,234,567."""
-    return f"{number:,}"
+def counted(number: int, noun: str = "") -> str:
+    """A number for people: 1,234,567, or 1 message, 1,234,567 messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}" if noun else f"{number:,}"
 
 
 def paced(per_second: float) -> str:

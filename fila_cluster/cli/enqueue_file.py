@@ -1,7 +1,7 @@
 """A file of messages into a queue: read, sent and reported in batches, so that its size does not matter.
 
-A bad line ends it: what stands before that line is in, what stands behind it is not, and the line's number says where to
-go on.
+A line that is no message ends it: what stands before it is in, what stands behind it is not, and its number says where to go on.
+What the broker refuses ends it after its batch, whose other messages are in.
 """
 
 import os
@@ -20,6 +20,7 @@ from fila_cluster import Client, Message
 from fila_cluster.cli.jsonl import read_message
 from fila_cluster.cli.session import Session
 from fila_cluster.errors import BatchError, FilaError
+from fila_cluster.figures import counted
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -67,7 +68,7 @@ def enqueue_file(session: Session, queue: str, path: Path) -> None:
             enqueued += _send(client, queue, batch, batches, enqueued)
             progress.update(task, completed=batches.read_bytes, messages=f"{enqueued:,}")
     if batches.error is not None:
-        raise click.ClickException(f"{batches.error}; the {enqueued:,} messages before it are in")
+        raise click.ClickException(f"{batches.error}; before it {counted(enqueued, 'message')} went in")
     session.show({"enqueued": enqueued}, f"enqueued: {enqueued:,}")
 
 
@@ -82,10 +83,12 @@ def _send(client: Client, queue: str, batch: dict[int, Message], batches: _Batch
         others = f" (and {len(failed) - 1:,} more of its batch)" if len(failed) > 1 else ""
         accepted = before + len(batch) - len(failed)
         raise click.ClickException(
-            f"{batches.at(number, reason)}{others}; {accepted:,} messages up to line {max(batch)} are in"
+            f"{batches.at(number, reason)}{others}; up to line {max(batch)} {counted(accepted, 'message')} went in"
         ) from None
     except FilaError as error:
-        raise click.ClickException(f"{batches.at(min(batch), error)}; the {before:,} messages before it are in") from None
+        raise click.ClickException(
+            f"{batches.at(min(batch), error)}; before it {counted(before, 'message')} went in"
+        ) from None
 
 
 @contextmanager

@@ -49,10 +49,9 @@ def milliseconds(what: str, seconds: Any, maximum_ms: int) -> int:
 
 def positive_milliseconds(what: str, seconds: Any, maximum_ms: int) -> int:
     """A duration > 0 in whole milliseconds."""
-    value_ms = milliseconds(what, seconds, maximum_ms)
-    if value_ms == 0 and seconds == 0:
-        raise InvalidArgumentError(f"{what}={seconds!r}: it would be over at once, use more than 0 seconds")
-    return max(1, value_ms)
+    if _is_number(seconds) and not 0 < seconds <= maximum_ms / 1000:
+        raise InvalidArgumentError(f"{what}={seconds!r}: use more than 0, up to {maximum_ms / 1000:g} seconds")
+    return max(1, milliseconds(what, seconds, maximum_ms))
 
 
 def delay_ms(seconds: Any) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from fila_cluster.figures import aged
+from fila_cluster.figures import aged, counted
 from fila_cluster.observing.rates import all_queues
 from fila_cluster.observing.readiness import obstacles
 from fila_proto_zmq.commands import Metrics, QueueMetrics
@@ -123,7 +123,7 @@ def _breaker_open(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
     if now.hooks is None or not now.hooks.breaker_open:
         return None
     name, hooks = now.info.name, now.hooks
-    text = f"{name}: its hooks keep failing ({hooks.failed:,} of {hooks.runs:,} runs) and are bypassed, by {hooks.bypassed:,} messages so far"
+    text = f"{name}: its hooks keep failing ({hooks.failed:,} of {hooks.runs:,} runs) and are bypassed, by {counted(hooks.bypassed, 'message')} so far"
     action = f"`fila-cluster why {name}` shows the failure; mend the script (`hook test`), then `queue update {name}`"
     return Concern("critical", "breaker_open", text, action, name)
 
@@ -132,7 +132,7 @@ def _unserved(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
     if not _waits(now) or now.info.consumers or _delivered_since(now, before):
         return None
     name = now.info.name
-    text = f"{name}: nobody receives, {now.info.pending:,} messages wait, the oldest for {aged(now.oldest_pending_ms / 1000)}"
+    text = f"{name}: nobody receives, {counted(now.info.pending, 'message')} waiting, the oldest for {aged(now.oldest_pending_ms / 1000)}"
     return Concern("warning", "no_consumers", text, "start a consumer, or read the log of the one that should run", name)
 
 
@@ -147,8 +147,8 @@ def _standing_still(now: QueueMetrics, before: QueueMetrics | None) -> Concern |
         return None
     name = now.info.name
     text = (
-        f"{name}: nothing is delivered to its {now.info.consumers:,} consumers, {now.info.pending:,} messages wait, "
-        f"{now.info.in_flight:,} are in flight"
+        f"{name}: nothing is delivered to its {counted(now.info.consumers, 'consumer')}, "
+        f"{counted(now.info.pending, 'message')} waiting, {now.info.in_flight:,} in flight"
     )
     return Concern("warning", "standing_still", text, f"`fila-cluster why {name}` says what they wait for", name)
 
@@ -158,7 +158,7 @@ def _dead_letters_grow(now: QueueMetrics, before: QueueMetrics | None) -> Concer
     if grown <= 0:
         return None
     name = now.info.name
-    text = f"{name}: {grown:,} messages failed for good just now"
+    text = f"{name}: {counted(grown, 'message')} failed for good just now"
     action = f"`fila-cluster queue browse {dead_letter_name(name)}` shows their errors; mend the cause, then redrive them"
     return Concern("warning", "dead_letters_growing", text, action, name)
 
@@ -169,14 +169,14 @@ def _leases_expire(now: QueueMetrics, before: QueueMetrics | None) -> Concern | 
         return None
     name = now.info.name
     action = "consumers take longer than the visibility timeout, crash, or forget to settle: see their logs, or extend leases"
-    return Concern("warning", "leases_expiring", f"{name}: {grown:,} leases ran out just now", action, name)
+    return Concern("warning", "leases_expiring", f"{name}: {counted(grown, 'lease')} ran out just now", action, name)
 
 
 def _paused(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
     if not now.info.paused or not now.info.pending:
         return None
     name = now.info.name
-    text = f"{name} is paused, {now.info.pending:,} messages wait"
+    text = f"{name} is paused, {counted(now.info.pending, 'message')} waiting"
     return Concern("info", "paused", text, f"`fila-cluster queue resume {name}`, once it may go on", name)
 
 
@@ -184,7 +184,7 @@ def _dead_letters(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
     if not now.info.is_dead_letter or not now.info.depth:
         return None
     name = now.info.name
-    text = f"{name.removesuffix(DEAD_LETTER_SUFFIX)} has {now.info.depth:,} dead letters"
+    text = f"{name.removesuffix(DEAD_LETTER_SUFFIX)} has {counted(now.info.depth, 'dead letter')}"
     action = f"`fila-cluster queue browse {name}` shows their errors; `redrive {name}` sends them back, `queue purge {name}` drops them"
     return Concern("info", "dead_letters", text, action, name)
 

@@ -14,6 +14,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 
 from fila_cluster.client import AsyncClient
+from fila_cluster.figures import counted
 from fila_cluster.top import acting
 from fila_cluster.top.acting import Target
 from fila_cluster.top.banner import banner
@@ -123,10 +124,10 @@ class Top(App[None]):
         count = await acting.redrivable(self.client, dead_letters)
         if not count:
             return f"{dead_letters} has nothing to send back"
-        question = f"Send {count:,} dead letters of {dead_letters} back to the queues they came from?"
+        question = f"Send {counted(count, 'dead letter')} of {dead_letters} back to the queues they came from?"
         if not await self.push_screen_wait(Question(question)):
             return ""
-        self.board.say(f"sending back {count:,} dead letters of {dead_letters} …")
+        self.board.say(f"sending back {counted(count, 'dead letter')} of {dead_letters} …")
         return await acting.redrive(self.client, dead_letters)
 
     @work

@@ -102,7 +102,7 @@ def test_purge_by_clicks_empties_the_queue(page: Page, dashboard: str, client: C
     open_queue(page, dashboard, queue)
     page.get_by_test_id("purge").click()
     page.get_by_test_id("confirm").click()
-    expect(page.get_by_text("2 messages were deleted")).to_be_visible()
+    expect(page.get_by_text("2 messages deleted")).to_be_visible()
     assert client.queue_stats(queue).depth == 0
 
 
@@ -115,7 +115,7 @@ def test_a_key_is_paused_and_purged_by_clicks(page: Page, dashboard: str, client
     assert {key.fairness_key: key.paused for key in client.queue_stats(queue).keys} == {"noisy": True, "quiet": False}
     noisy.get_by_role("button", name="purge").click()
     page.get_by_test_id("confirm").click()
-    expect(page.get_by_text("1 messages were deleted")).to_be_visible()
+    expect(page.get_by_text("1 message deleted")).to_be_visible()
     assert [key.fairness_key for key in client.queue_stats(queue).keys if key.pending] == ["quiet"]
 
 

@@ -181,7 +181,7 @@ def test_a_bad_line_is_named_and_what_stands_before_it_is_in(shell: Shell, clien
     file.write_text('{"payload": "a"}\n{"payload": "b"}\n{"payload": 3}\n{"payload": "d"}\n')
     error = shell.error("enqueue", queue, "--file", file)
     assert error.startswith(f"Error: {file} line 3: the payload is a string")
-    assert error.endswith("the 2 messages before it are in")
+    assert error.endswith("before it 2 messages went in")
     assert client.queue_stats(queue).pending == 2
 
 

@@ -248,7 +248,7 @@ def test_what_needs_attention_and_what_to_do(shop: Cluster):
     async def main(screen: Screen) -> None:
         await screen.shows("orders")
         await screen.press("4")
-        await screen.shows("sleepy is paused, 7 messages wait", "broken has 3 dead letters")
+        await screen.shows("sleepy is paused, 7 messages waiting", "broken has 3 dead letters")
         await screen.filter("sleepy is")
         await screen.press("enter")
         await screen.shows("what to do: `fila-cluster queue resume sleepy`")

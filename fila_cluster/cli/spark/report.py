@@ -130,7 +130,7 @@ def _plain(value: Any) -> Any:
 def _tables(report: "Report") -> Sequence["Table | str"]:
     shown: list[Table | str] = [f"{report.queue}: {counted(report.totals.pending)} pending"]
     if report.failures.total:
-        shown += [f"\n{counted(report.failures.total)} dead letters", _failures(report)]
+        shown += [f"\n{counted(report.failures.total, 'dead letter')}", _failures(report)]
     if report.waiting:
         shown += ["", _waiting(report)]
     if report.shares:

@@ -231,7 +231,7 @@ class _Letters:
             return
         count = await attempt(self._desk.client.purge_queue(self._dlq))
         if count is not None:
-            tell(f"{letters(count)} were deleted")
+            tell(f"{letters(count)} deleted")
             await self.read()
 
     async def _ended(self, _: Job) -> None:

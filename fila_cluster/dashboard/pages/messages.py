@@ -18,6 +18,7 @@ from fila_cluster.dashboard.parts.message_dialog import Action, MessageDialog
 from fila_cluster.dashboard.parts.message_table import MessageTable
 from fila_cluster.dashboard.parts.queue_choice import QueueChoice
 from fila_cluster.errors import FilaError, MessageNotFoundError
+from fila_cluster.figures import counted
 
 PAGE_MESSAGES: Final = 50
 
@@ -134,7 +135,9 @@ class _Messages:
         self._table.show(page.messages, self._trail[-1])
         self._previous.set_enabled(len(self._trail) > 1)
         self._next.set_enabled(page.more and bool(page.messages))
-        self._place.text = f"page {len(self._trail)}, {len(self._shown)} messages" + ("" if page.more else ", the last page")
+        self._place.text = f"page {len(self._trail)}, {counted(len(self._shown), 'message')}" + (
+            "" if page.more else ", the last page"
+        )
         self._asked.text = f"as of {datetime.now(UTC):%H:%M:%S} UTC"
         self._complain(trouble)
 

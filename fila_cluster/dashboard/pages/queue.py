@@ -128,7 +128,7 @@ class _Queue:
         if await confirm(question, yes="Redrive", danger=False):
             count = await attempt(self._desk.client.redrive(letters))
             if count is not None:
-                tell(f"{counted(count)} dead letters went back")
+                tell(f"{counted(count, 'dead letter')} went back")
                 await self._look_again()
 
     async def _purge(self) -> None:
@@ -136,5 +136,5 @@ class _Queue:
         if await confirm(question, yes="Purge"):
             count = await attempt(self._desk.client.purge_queue(self._name))
             if count is not None:
-                tell(f"{counted(count)} messages were deleted")
+                tell(f"{counted(count, 'message')} deleted")
                 await self._look_again()

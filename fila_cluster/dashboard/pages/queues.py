@@ -60,7 +60,7 @@ class _Queues:
 
     async def look(self) -> None:
         rows = [row for row in await self._desk.queue_rows() if self._is_wanted(row)]
-        self._count.text = f"{len(rows):,} queues"
+        self._count.text = counted(len(rows), "queue")
         self._table.show(rows)
 
     def _is_wanted(self, row: QueueRow) -> bool:

@@ -69,7 +69,7 @@ class KeyTable:
         before = self._looks[0] if self._looks else None
         self._looks.append((now, stats))
         rows = key_rows(stats, before[1] if before else None, now - before[0] if before else 0.0)
-        self._count.text = f"{counted(len(rows))} keys"
+        self._count.text = counted(len(rows), "key")
         self._table.show(rows)
 
     def _more(self, row: KeyRow) -> dict[str, Any]:
@@ -92,5 +92,5 @@ class KeyTable:
         if await confirm(f"Delete all pending and delayed messages of the key {key!r}?\nThis can't be undone.", yes="Purge"):
             count = await attempt(self._desk.client.purge_queue(self._queue, fairness_key=key))
             if count is not None:
-                tell(f"{counted(count)} messages were deleted")
+                tell(f"{counted(count, 'message')} deleted")
                 await self._changed()

@@ -69,4 +69,4 @@ class LetterSelection:
 
 def letters(count: int) -> str:
     """So many, for people."""
-    return f"{counted(count)} letter{'' if count == 1 else 's'}"
+    return counted(count, "letter")

@@ -52,7 +52,7 @@ def test_a_restarted_worker():
 def test_messages_that_nobody_takes():
     concern = only(of_queues(queue(pending=1200, consumers=0, oldest_ms=12_000)))
     assert (concern.severity, concern.code, concern.queue) == ("warning", "no_consumers", "orders")
-    assert "1,200 messages wait, the oldest for 12.0 s" in concern.text
+    assert "1,200 messages waiting, the oldest for 12.0 s" in concern.text
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_consumers_that_get_nothing():
     concern = only(of_queues(queue(pending=7, in_flight=3, delivered=5, consumers=2, oldest_ms=OLD)), before)
     assert (concern.severity, concern.code) == ("warning", "standing_still")
     assert "2 consumers" in concern.text
-    assert "3 are in flight" in concern.text
+    assert "2 consumers, 7 messages waiting, 3 in flight" in concern.text
     assert "fila-cluster why orders" in concern.action
 
 

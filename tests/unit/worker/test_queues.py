@@ -1,5 +1,7 @@
 """Queues: how they are made, and what they tell of themselves."""
 
+import re
+
 import pytest
 
 from fila_proto_zmq.commands import (
@@ -29,6 +31,18 @@ def listed(shard: ShardHarness, prefix: str = "") -> list[QueueInfo]:
 
 
 # --- creating ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("nope", "create it with `queue create nope` or create_queue()"),
+        ("nope.dlq", "it comes with 'nope', unless that discards"),
+    ],
+)
+def test_a_queue_that_is_not_there_is_told_with_how_to_get_it(name: str, remedy: str) -> None:
+    with pytest.raises(QueueNotFoundError, match=f"no queue '{name}': {re.escape(remedy)}"):
+        ShardHarness().stats(name)
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "acme/invoices", "q" * 200, "n" * 99 + "/" + "q" * 100, ".", "a.dlq.b"])

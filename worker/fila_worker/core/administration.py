@@ -29,6 +29,7 @@ from fila_worker.core.options import check_options
 from fila_worker.core.policy import compile_hooks
 from fila_worker.core.queues import Queue
 from fila_worker.core.removal import remove
+from fila_worker.core.wording import counted
 
 if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks
@@ -140,7 +141,7 @@ def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
     dead_letters = queue.dead_letters
     if dead_letters and dead_letters.depth and not command.force:
         raise DeadLetterQueueNotEmptyError(
-            f"{dead_letters.name!r} holds {dead_letters.depth} messages: redrive them, or delete with force",
+            f"{dead_letters.name!r} holds {counted(dead_letters.depth, 'message')}: redrive them, or delete with force",
             details={"messages": dead_letters.depth},
         )
     remove(shard, queue)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fila_proto_zmq.commands import CreateQueue, Park, UpdateQueue
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.events import Event
+from fila_proto_zmq.names import is_dead_letter, root_name
 from fila_worker.core.bookmarks import Bookmarks
 from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Call, Effect, Post
@@ -98,7 +99,7 @@ class State:
         """The queue called ``name``."""
         queue = self.queues.get(name)
         if queue is None:
-            raise QueueNotFoundError(f"no queue {name!r}: create it with `queue create {name}` or create_queue()")
+            raise QueueNotFoundError(f"no queue {name!r}: {_how_to_get(name)}")
         return queue
 
     # --- lanes --------------------------------------------------------------------------------------------------------
@@ -327,3 +328,9 @@ class State:
         for lane in self.ledger.fold(self.batch):
             if lane.key.queue.lanes > IDLE_LANES_MAX and lane.idle:
                 self.forget_lane(lane)
+
+
+def _how_to_get(name: str) -> str:
+    if is_dead_letter(name):
+        return f"it comes with {root_name(name)!r}, unless that discards its dead letters or names another queue for them"
+    return f"create it with `queue create {name}` or create_queue()"

@@ -7,6 +7,11 @@ from fila_cluster.figures import aged, counted, ranged, sized
 
 def test_counts():
     assert counted(1_234_567) == "1,234,567"
+    assert [counted(number, "dead letter") for number in (0, 1, 1200)] == [
+        "0 dead letters",
+        "1 dead letter",
+        "1,200 dead letters",
+    ]
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 B"), (2048, "2 KiB"), (300 << 20, "300 MiB"), (5 << 30, "5.0 GiB")])
