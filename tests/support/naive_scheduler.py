@@ -48,6 +48,8 @@ class Key:
     credit: int = 0
     last_turn: int = -1
     joined_turn: int = 0
+    before: tuple[int, int] | None = None
+    """Its last turn and its credit before the turn in progress, if nothing was delivered in that."""
 
 
 @dataclass(eq=False)
@@ -164,6 +166,7 @@ class NaiveScheduler:
                 line.remove(key)
         if self.current is key:
             self.current = None
+            key.last_turn, key.credit = key.before or (key.last_turn, key.credit)
         key.credit = min(0, key.credit)
 
     def take_out(self, message: Message, state: str = "gone") -> None:
@@ -199,6 +202,7 @@ class NaiveScheduler:
             key = self.next_key()
             if key is None:
                 return None
+            key.before = key.last_turn, key.credit
             key.last_turn = self.turns
             self.turns += 1
             key.credit += key.weight * MILLI
@@ -242,7 +246,7 @@ class NaiveScheduler:
                 elif any(self.parks.get(each, 0) > now_ms for each in message.lane[1]):
                     self.blocked.append(message.lane)
                 else:
-                    message.state, message.held = "leased", True
+                    message.state, message.held, key.before = "leased", True, None
                     key.credit -= message.cost_milli
                     picked.append(message)
             if not self.deliverable(key):

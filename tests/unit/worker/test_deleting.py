@@ -50,7 +50,7 @@ def test_a_deleted_queue_is_gone_with_its_dead_letter_queue(shard: ShardHarness)
 def test_a_queue_with_messages_is_deleted_but_not_one_with_dead_letters(shard: ShardHarness) -> None:
     shard.enqueue(b"0", b"1")
     shard.settle(Verb.FAIL, shard.receive())
-    with pytest.raises(DeadLetterQueueNotEmptyError, match=r"'q.dlq' holds 1 messages") as caught:
+    with pytest.raises(DeadLetterQueueNotEmptyError, match=r"'q.dlq' holds 1 message") as caught:
         delete(shard)
     assert caught.value.details == {"messages": 1}
     assert shard.counts() == (1, 0, 0)

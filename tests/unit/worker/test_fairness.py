@@ -36,6 +36,7 @@ class Backlog:
             served += key.name
             self.left[key.name] -= 1
             key.credit -= 1000
+            key.spent += 1000
             if not self.left[key.name]:
                 self.ring.leave(key)
             elif key.credit <= 0:

@@ -208,3 +208,14 @@ def test_a_key_beside_busy_ones_without_a_throttle_gets_its_tokens() -> None:
     cluster.consume(0, prefetch=50, hold_ms=10)
     counts = keys_of(cluster.run(2000))
     assert counts["a"] >= 0.9 * 2 * RATE, counts
+
+
+def test_a_new_key_waits_for_the_bank_and_for_no_round_of_the_busy_ones() -> None:
+    cluster = cluster_of(1)
+    for number in range(100):
+        cluster.enqueue(0, 50, key=str(number))
+    cluster.consume(0, prefetch=1, hold_ms=1)
+    cluster.run(150)
+    cluster.enqueue(0, 5, "t", key="new")
+    counts = keys_of(cluster.run(10))
+    assert counts["new"] >= 1, counts

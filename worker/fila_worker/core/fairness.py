@@ -15,6 +15,9 @@ deliver leaves, and starvation is prevented otherwise: a key that comes back rig
 a busy key, and after :data:`FRESH_TURNS_MAX` turns of new keys in a row a busy key that has waited for
 :data:`BUSY_WAIT_TURNS_MAX` turns goes before keys that came later.
 
+A turn in which a key could deliver nothing (its messages turned out to wait for tokens, say) was none: when they come, it is as new as
+it was.
+
 After a restart, or when consumers come at last, all keys are new, and most have a backlog: those that have more than a turn's are
 busy but for the name, and become *late* when another key becomes active after them. They come after the fresh keys, and
 before the busy ones.
@@ -47,7 +50,7 @@ class Ring:
     """
 
     __slots__ = (
-        "_busy", "_busy_turn", "_due", "_entries", "_gone", "_left", "_newest", "_owing", "_round", "_turns", "again",
+        "_before", "_busy", "_busy_turn", "_due", "_entries", "_gone", "_left", "_newest", "_owing", "_round", "_turns", "again",
         "current", "fresh", "late",
     )  # fmt: skip
 
@@ -79,6 +82,8 @@ class Ring:
         """The number of the last turn of a busy or late key."""
         self._newest = 0
         """How many turns there had been when a key last became fresh."""
+        self._before = (-1, 0, 0)
+        """The ``last_turn``, ``credit`` and ``spent`` of the current key before its turn."""
 
     def __len__(self) -> int:
         busy = len(self._busy) - self._gone
@@ -131,6 +136,9 @@ class Ring:
         key.active = False
         if self.current is key:
             self.current = None
+            last_turn, credit, spent = self._before
+            if key.spent == spent:  # it could deliver nothing (its messages wait for tokens, say), so that was no turn
+                key.last_turn, key.credit = last_turn, credit
         elif key in self._owing:
             self._take_along_debt(key)
         elif all(line.pop(key, self) is self for line in (self.fresh, self.again, self.late)):
@@ -198,6 +206,7 @@ class Ring:
                 self._busy_turn = self._turns
                 if self.again:
                     self._refresh()
+            self._before = key.last_turn, key.credit, key.spent
             key.last_turn = self._turns
             self._turns += 1
             key.credit += key.weight * MILLI
