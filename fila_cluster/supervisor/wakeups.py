@@ -27,9 +27,11 @@ class Wakeups:
         return signal.SIGTERM in numbers or signal.SIGINT in numbers
 
     def close(self) -> None:
-        """It is all over: who is impatient now must not spoil the exit code while the interpreter ends."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+        """It is all over: who is impatient now must not spoil the exit code while the interpreter ends.
+
+        Signals are blocked, because a change of handlers would be a race with those that are under way, which Python reports.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
 
 def _only_wake(number: int, frame: FrameType | None) -> None:
