@@ -19,7 +19,6 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Tests run for seconds: a JVM that optimises nothing for later is done a third sooner."""
 
 CONFIG = {
-    "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -35,6 +34,7 @@ CONFIG = {
 def _java() -> None:
     """All tests of this directory need it, those too that only start programs."""
     require(JAVA)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
 
 
 @pytest.fixture(scope="session")
