@@ -32,6 +32,7 @@ def test_colours_are_the_systems_until_somebody_chooses(browser: Browser, dashbo
     expect(page.locator("body.body--light")).to_have_count(1)
     page.get_by_test_id("theme").click()
     expect(page.locator("body.body--dark")).to_have_count(1)
+    page.wait_for_function("document.cookie.includes('dark')")  # it is painted first, then remembered
     page.reload()
     expect(page.locator("body.body--dark")).to_have_count(1)
     context.close()
