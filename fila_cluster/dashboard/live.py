@@ -18,7 +18,8 @@ REST: Final = 40
 """How many times as long as an answer took to wait for the next one."""
 WAIT_S_MAX: Final = 30.0
 
-Look = Callable[[], Awaitable[None]]
+Look = Callable[[], Awaitable[bool | None]]
+"""False: who should have answered did not, and somebody else said so."""
 
 
 def keep_live(desk: Desk, look: Look, trouble: ui.label | None = None) -> Look:
@@ -32,13 +33,15 @@ def keep_live(desk: Desk, look: Look, trouble: ui.label | None = None) -> Look:
             return
         started = time.monotonic()
         try:
-            await look()
+            is_answered = await look() is not False
         except FilaError as error:
+            is_answered = False
             _say(trouble, str(error))
-            timer.interval = REFRESH_S  # the time that it took says how long it hung, not how much work it was
         else:
             _say(trouble, "")
-            timer.interval = min(WAIT_S_MAX, max(REFRESH_S, REST * (time.monotonic() - started)))
+        # without an answer the time that it took says how long somebody hung, not how much work it was
+        rest_s = REST * (time.monotonic() - started) if is_answered else 0
+        timer.interval = min(WAIT_S_MAX, max(REFRESH_S, rest_s))
 
     timer = ui.timer(REFRESH_S, look_once, immediate=True)
     return look_once

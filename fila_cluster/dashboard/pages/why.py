@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from fastapi import Query
 from nicegui import ui
 
+from fila_cluster.client.explaining import UNKNOWN
 from fila_cluster.client.explanation import Explanation
 from fila_cluster.dashboard.acting import succeeds
 from fila_cluster.dashboard.desk import Desk
@@ -90,9 +91,10 @@ class _Why:
         self._headline = ui.label().classes("fila-quiet").props("data-testid=headline")
         self._reasons = ReasonList(self._queue, self._act)
 
-    async def look(self) -> None:
+    async def look(self) -> bool:
+        """Ask; False if the shard did not answer."""
         if self._is_over:
-            return
+            return True
         try:
             explanation = await self._desk.client.why(self._queue, message_id=self._id, fairness_key=self._key)
         except MessageNotFoundError:
@@ -101,11 +103,12 @@ class _Why:
                 raise
             self._is_over = True
             self._tell(SETTLED if self._last.state == "leased" else GONE)
+            return True
         except FilaError:
             self._body.set_visibility(False)
             raise
-        else:
-            self._show(explanation)
+        self._show(explanation)
+        return explanation.state != UNKNOWN
 
     def _show(self, explanation: Explanation) -> None:
         self._last = explanation
