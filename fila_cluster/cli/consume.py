@@ -88,18 +88,24 @@ def _ack(client: Client, batch: list[Delivery], stop: _Stop, patience: _Patience
         try:
             client.ack(batch)
         except BatchError as error:
-            failed = [
-                (delivery, why) for delivery, why in zip(batch, error.results, strict=True) if isinstance(why, FilaError)
-            ]
-            failed = [(delivery, why) for delivery, why in failed if not isinstance(why, LeaseExpiredError)]
-            if failed and stop.asked:
+            batch, reasons = _still_held(batch, error)
+            if batch and stop.asked:
                 raise
-            if failed:
-                patience.bear(failed[0][1])
-            batch = [delivery for delivery, _ in failed]
+            if batch:
+                patience.bear(reasons[0])
         else:
             patience.relieve()
             return
+
+
+def _still_held(batch: list[Delivery], error: BatchError) -> tuple[list[Delivery], list[FilaError]]:
+    """What of a batch could not be acknowledged although its lease did not end, and why."""
+    held, reasons = [], []
+    for delivery, result in zip(batch, error.results, strict=True):
+        if isinstance(result, FilaError) and not isinstance(result, LeaseExpiredError):
+            held.append(delivery)
+            reasons.append(result)
+    return held, reasons
 
 
 def _batches(

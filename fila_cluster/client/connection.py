@@ -111,13 +111,15 @@ class Connection:
         return True
 
     def disconnected(self, now: float) -> None:
-        """The link is gone, with everything that was in flight on it."""
+        """The link is gone, with everything that was in flight on it; what is still in ``outgoing`` was not."""
         self._refusal = None
+        unsent = set(map(id, self.outgoing))
+        self.outgoing.clear()
         self.greet(now)
         for call in list(self._calls.values()):
             if call is self._greeting or not call.sent:
                 continue
-            if call.persistent and call.repeatable:
+            if call.persistent and (call.repeatable or id(call.frames) in unsent):
                 call.sent = False
                 self._held.append(call)
             else:

@@ -322,6 +322,17 @@ def test_a_loss_does_not_touch_what_was_not_sent():
     call.outcome()
 
 
+def test_a_loss_that_is_noticed_before_a_call_left_does_not_touch_it():
+    """An idle client looks at its link when somebody asks for something."""
+    peer = Peer()
+    call = ask(peer, CreateQueue(QueueOptions()))
+    peer.session.disconnected(peer.now)
+    assert not call.done
+    (sent,) = peer.welcome()
+    peer.reply(sent, Done())
+    call.outcome()
+
+
 def test_a_welcome_to_an_older_greeting_is_not_believed():
     peer = Peer(connected=False)
     (old,) = peer.sent()
