@@ -17,7 +17,7 @@ up: .venv/.installed
 
 test: .venv/.tested
 	@$(BIN)/python -m tests.support.machine
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: .venv/.tested
 	$(BIN)/ruff check

@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -13,6 +14,12 @@ from tests.support.cluster import Cluster, running
 # What a busy machine makes slow is not wrong; and each run tries the same, so that none fails alone.
 settings.register_profile("timeless", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("timeless")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are cores: many tests wait for something."""
+    return (3 * (os.cpu_count() or 1) + 1) // 2
 
 
 @pytest.fixture(scope="session")
