@@ -68,11 +68,9 @@ def test_it_does_not_wait_for_a_broker_that_never_was_there(tmp_path: Path):
 def test_with_a_limit_of_its_own_it_fails_at_once(cluster: Cluster):
     with cluster.client() as client:
         client.create_queue("orders")
-        client.enqueue("orders", b"before")
-    with consuming(cluster.endpoint, "orders", "--wait", "1h") as consumer:
-        assert consumer.stdout
+    with cluster.client() as client, consuming(cluster.endpoint, "orders", "--wait", "1h") as consumer:
         assert consumer.stderr
-        consumer.stdout.readline()
+        eventually(lambda: client.queue_stats("orders").consumers == 1, "it waits at the broker")
         cluster.kill_all()
         (line,) = consumer.stderr.readlines()
         assert line.startswith("Error: ")
