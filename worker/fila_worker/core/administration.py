@@ -22,9 +22,10 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, LuaCompilationError, QueueExistsError
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.names import check_new_queue_name
-from fila_worker.core import idleness, oldest
+from fila_worker.core import idleness
 from fila_worker.core.appointments import appointed, ask_for_appointment, settle_dead_letters
 from fila_worker.core.incoming import add_queue
+from fila_worker.core.oldest import waiting_since_ms
 from fila_worker.core.options import check_options
 from fila_worker.core.policy import compile_hooks
 from fila_worker.core.queues import Queue
@@ -193,8 +194,5 @@ def _throttle_stats(shard: "State", queue: Queue, now_ms: int) -> list[ThrottleS
 
 def _oldest_pending_ms(shard: "State", queue: Queue, now_ms: int) -> int:
     """Age of the oldest pending message; of those that are not in memory, some are read."""
-    search = oldest.Search(shard, HEADS_READ_MAX)
-    for key in queue.keys.values():
-        for lane in key.lanes.values():
-            search.look(lane)
-    return 0 if search.found_ms is None else max(0, now_ms - search.found_ms)
+    since_ms = waiting_since_ms(shard, queue.keys.values(), HEADS_READ_MAX)
+    return 0 if since_ms is None else max(0, now_ms - since_ms)

@@ -5,6 +5,7 @@ priority, and nobody has to look at others. A search reads a bounded number of t
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from fila_worker.core.keys import pack_u32, u32
 from fila_worker.core.reading import head
 
 if TYPE_CHECKING:
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.state import State
 
@@ -32,7 +34,16 @@ _LAST_PRIORITY: Final = b"\xff" * 4
 _key_of = itemgetter(0)
 
 
-class Search:
+def waiting_since_ms(shard: "State", keys: "Iterable[FairnessKey]", reads_max: int) -> int | None:
+    """When the oldest pending message of some fairness keys was enqueued, Unix ms; None if there is none."""
+    search = _Search(shard, reads_max)
+    for key in keys:
+        for lane in key.lanes.values():
+            search.look(lane)
+    return search.found_ms
+
+
+class _Search:
     """A search through some lanes. ``found_ms`` is when the oldest message so far was enqueued, Unix ms; None: there is none."""
 
     __slots__ = ("_looks_left", "_reads_left", "_shard", "found_ms")

@@ -10,11 +10,11 @@ has (because nobody was told of it as one of the others yet) brings it along.
 
 from collections.abc import Iterable
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics
-from fila_worker.core import oldest
+from fila_worker.core.oldest import waiting_since_ms
 
 if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
@@ -59,10 +59,7 @@ class Spotlight:
         candidates = dict.fromkeys((*shown, *seen))
         active = [key.weight for key in seen if key.active]
         self._weights = len(queue.ring) * sum(active) / len(active) if active else 0.0
-        search = oldest.Search(shard, HEADS_READ_MAX)
-        for lane in chain.from_iterable(key.lanes.values() for key in candidates):
-            search.look(lane)
-        self.oldest_ms = search.found_ms
+        self.oldest_ms = waiting_since_ms(shard, candidates, HEADS_READ_MAX)
         self._show(queue, nlargest(KEYS_SHOWN, (key for key in candidates if key.name != OTHER_KEYS), key=_rank))
         return len(candidates)
 
