@@ -34,10 +34,10 @@ def command(session: Session, queue: str, count: int | None, wait: float | None,
     goes on when the broker was away for a while.
     """
     stop = _Stop()
-    patience = _Patience(endless=wait is None)
+    patience = _Patience(wait)
     held = []
     with session.connect() as client, suppress(KeyboardInterrupt):
-        for batch in _batches(client, queue, count, wait, stop, patience):
+        for batch in _batches(client, queue, count, stop, patience):
             click.echo("\n".join(map(write_delivery, batch)))
             if no_ack:
                 held.append(batch)  # a delivery that is let go of unsettled is reported as a mistake
@@ -61,20 +61,32 @@ class _Stop:
 
 
 class _Patience:
-    """With a broker that was reached once: it is waited for if there is no other limit, and that is said once."""
+    """How long to wait for messages, at most ``wait_s``; and without that limit for the broker, too, once it was reached."""
 
-    def __init__(self, *, endless: bool) -> None:
-        self.reached = False
-        self._endless = endless
+    def __init__(self, wait_s: float | None) -> None:
+        self._wait_s = wait_s
+        self._reached = False
         self._told = False
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether no message is no reason to end."""
+        return self._wait_s is None
+
+    @property
+    def next_s(self) -> float:
+        """How long the next request may wait; without a limit the first one only finds out whether there is a broker, and the queue."""
+        if self._wait_s is not None:
+            return self._wait_s
+        return PATIENCE_S if self._reached else 0.0
 
     def relieve(self) -> None:
         """The broker answered."""
-        self.reached, self._told = True, False
+        self._reached, self._told = True, False
 
     def bear(self, error: FilaError) -> None:
-        """Wait a moment, or raise the error."""
-        if not (error.retryable and self.reached and self._endless):
+        """Wait a moment, or raise the error. That it goes on is said once."""
+        if not (error.retryable and self._reached and self.is_endless):
             raise error
         if not self._told:
             click.echo(f"{error}; trying on", err=True)
@@ -108,10 +120,8 @@ def _still_held(batch: list[Delivery], error: BatchError) -> tuple[list[Delivery
     return held, reasons
 
 
-def _batches(
-    client: Client, queue: str, count: int | None, wait: float | None, stop: _Stop, patience: _Patience
-) -> Iterator[list[Delivery]]:
-    """What comes, until it is ``count`` messages, or none for ``wait`` seconds, or until told to stop."""
+def _batches(client: Client, queue: str, count: int | None, stop: _Stop, patience: _Patience) -> Iterator[list[Delivery]]:
+    """What comes, until it is ``count`` messages, or none for as long as patience lasts, or until told to stop."""
     remaining = count
     while remaining is None or remaining > 0:
         at_most = BATCH_MESSAGES if remaining is None else min(BATCH_MESSAGES, remaining)
@@ -119,7 +129,7 @@ def _batches(
         if stop.asked:
             return
         try:
-            batch = client.receive(queue, at_most, wait=_longest_s(wait, patience))
+            batch = client.receive(queue, at_most, wait=patience.next_s)
         except FilaError as error:
             patience.bear(error)
             continue
@@ -127,14 +137,7 @@ def _batches(
         patience.relieve()
         if batch:
             yield batch
-        elif wait is not None:
+        elif not patience.is_endless:
             return
         if remaining is not None:
             remaining -= len(batch)
-
-
-def _longest_s(wait: float | None, patience: _Patience) -> float:
-    """How long the next request may take; the first one only finds out whether there is a broker, and the queue."""
-    if wait is not None:
-        return wait
-    return PATIENCE_S if patience.reached else 0.0
