@@ -312,19 +312,10 @@ def test_after_a_loss_what_may_be_repeated_is_sent_again_behind_the_greeting():
     assert later.done
 
 
-def test_a_loss_does_not_touch_what_was_not_sent():
-    peer = Peer(connected=False)
-    call = ask(peer, CreateQueue(QueueOptions()))
-    peer.session.disconnected(peer.now)
-    assert not call.done
-    (sent,) = peer.welcome()
-    peer.reply(sent, Done())
-    call.outcome()
-
-
-def test_a_loss_that_is_noticed_before_a_call_left_does_not_touch_it():
-    """An idle client looks at its link when somebody asks for something."""
-    peer = Peer()
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_loss_does_not_touch_what_was_not_sent(connected):
+    """Because there was no broker, or because an idle client looks at its link only when somebody asks for something."""
+    peer = Peer(connected=connected)
     call = ask(peer, CreateQueue(QueueOptions()))
     peer.session.disconnected(peer.now)
     assert not call.done
