@@ -46,7 +46,6 @@ from fila_router.core.in_flight import BYTES_MAX, CALLS_MAX
 from fila_router.core.membership import START_MS_MAX
 from fila_worker.core.describing import CONSUMERS_SHOWN_MAX
 from fila_worker.core.frozen import EXAMINED_MAX, KEYS_MAX
-from fila_worker.core.leases import FINISHED_MAX
 from fila_worker.core.redriving import REDRIVE_MAX
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.throttling import REPEAT_MS
@@ -178,7 +177,7 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
     settings = ShardSettings()
     assert f"The wire protocol, version {VERSION}" in PAGE
     assert f"replies: `{REPLY}` REPLY; errors: `{REPLY | ERROR}` REPLY + `{ERROR}` ERROR" in PAGE
-    assert f"the last {FINISHED_MAX:,} finished leases" in flowing
+    assert f"the last {settings.limits.finished_leases_max:,} finished leases" in flowing
     assert f"at most {REDRIVE_MAX:,} messages at a time" in flowing
     assert f"at most {limits.DELIVERY_MESSAGES_MAX} messages" in flowing
     assert f"at most {limits.BROWSE_MESSAGES_MAX:,} messages" in flowing

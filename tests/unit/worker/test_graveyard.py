@@ -3,12 +3,20 @@
 import pytest
 
 from fila_proto_zmq.commands import DeleteQueue, Verb
-from fila_worker.core import graveyard, leases
+from fila_worker.core import graveyard
+from fila_worker.core.limits import Limits
+from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
 
 
 def on_disk(shard: ShardHarness) -> int:
     return len(list(shard.store.scan(b"", b"\xff" * 32, shard.store.families.messages)))
+
+
+def created(limits: Limits) -> ShardHarness:
+    harness = ShardHarness(settings=ShardSettings(limits=limits))
+    harness.create()
+    return harness
 
 
 def acked(shard: ShardHarness, count: int, key: str = "default") -> None:
@@ -21,9 +29,7 @@ def acked(shard: ShardHarness, count: int, key: str = "default") -> None:
 def shard(monkeypatch: pytest.MonkeyPatch) -> ShardHarness:
     monkeypatch.setattr(graveyard, "MESSAGES_MAX", 20)
     monkeypatch.setattr(graveyard, "RUN_MIN", 4)
-    harness = ShardHarness()
-    harness.create()
-    return harness
+    return created(Limits())
 
 
 def test_an_acked_batch_is_gone_for_everybody_while_it_lies_on_disk(shard: ShardHarness) -> None:
@@ -78,10 +84,10 @@ def test_a_repeated_ack_of_a_buried_batch_is_answered_as_the_first(shard: ShardH
     assert shard.settle(Verb.ACK, got).faults == []
 
 
-def test_acks_stay_acked_however_many_leases_a_turn_ends(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acks_stay_acked_however_many_leases_a_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forgotten lease must not take the mark of messages along that still lie on disk."""
     monkeypatch.setattr(graveyard, "LEASES_MAX", 2)
-    monkeypatch.setattr(leases, "FINISHED_MAX", 4)
+    shard = created(Limits(finished_leases_max=4))
     shard.enqueue(*[b""] * 19)
     got = [shard.receive(1)[0] for _ in range(19)]
     shard.ack(got)
@@ -91,12 +97,12 @@ def test_acks_stay_acked_however_many_leases_a_turn_ends(shard: ShardHarness, mo
 
 
 def test_marks_are_purged_before_their_leases_are_forgotten() -> None:
-    assert graveyard.LEASES_MAX < leases.FINISHED_MAX
+    assert graveyard.LEASES_MAX < Limits().finished_leases_max
 
 
-def test_an_old_lease_acked_before_a_crash_stays_acked(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_lease_acked_before_a_crash_stays_acked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graveyard, "LEASES_MAX", 3)
-    monkeypatch.setattr(leases, "FINISHED_MAX", 3)
+    shard = created(Limits(finished_leases_max=3))
     shard.enqueue(*[b""] * 9)
     old, *others = [shard.receive(1) for _ in range(9)]
     for got in others[:3]:

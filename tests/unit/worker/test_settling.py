@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import DELAY_MS_MAX, METADATA_BYTES_MAX
-from fila_worker.core import leases
+from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness, fences
 
@@ -138,8 +138,9 @@ def test_a_repeated_ack_of_a_part_is_answered_as_the_first_after_a_restart(shard
     assert shard.counts() == (0, 1, 0)
 
 
-def test_the_memory_of_finished_leases_is_bounded(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "FINISHED_MAX", 3)
+def test_the_memory_of_finished_leases_is_bounded() -> None:
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(finished_leases_max=3)))
+    shard.create()
     numbers = []
     for _ in range(5):
         lease, _ = leased(shard, 1)

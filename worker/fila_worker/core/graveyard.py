@@ -21,7 +21,7 @@ MESSAGES_MAX: Final = 8192
 BYTES_MAX: Final = 32 * 1024 * 1024
 LEASES_MAX: Final = 2048
 """What may lie dead before it is purged: at once, not at the end of a turn, because a lease's mark must be gone before the
-lease is forgotten (``leases.FINISHED_MAX``, which is more), or its messages would be alive again after a crash."""
+lease is forgotten (``Limits.finished_leases_max``, which is more), or its messages would be alive again after a crash."""
 
 RUN_MIN: Final = 8
 """Messages that are worth a range tombstone."""

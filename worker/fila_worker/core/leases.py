@@ -20,14 +20,12 @@ from fila_worker.core.consumers import Consumer
 from fila_worker.core.holders import is_reservation
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u64
 from fila_worker.core.lanes import Lane
+from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.consumers import Subscription
     from fila_worker.core.queues import Queue
     from fila_worker.core.store import Batch, Family
-
-FINISHED_MAX: Final = 8192
-"""Finished leases that are remembered, so that a repeated settlement gets its first answer again."""
 
 Member: TypeAlias = tuple[bytes, Lane] | bool
 """A leased message, or how its lease ended: :data:`SETTLED` by its holder, or :data:`TAKEN` from it."""
@@ -162,8 +160,9 @@ class LeaseBook:
     The heap ``due`` is lazy: an entry may be too early (the lease was renewed) or stale (it is finished), never too late.
     """
 
-    def __init__(self, family: "Family", epoch: int) -> None:
+    def __init__(self, family: "Family", epoch: int, limits: Limits) -> None:
         self._family = family
+        self._limits = limits
         self._next_id = (epoch << 32) + 1
         self.leases: dict[int, Lease] = {}
         self.finished: OrderedDict[int, list[Member] | bool] = OrderedDict()
@@ -223,7 +222,7 @@ class LeaseBook:
     def _finish(self, lease: Lease, batch: "Batch") -> None:
         self._take_out(lease)
         self.finished[lease.id] = lease.members if lease.taken else SETTLED
-        if len(self.finished) > FINISHED_MAX:
+        if len(self.finished) > self._limits.finished_leases_max:
             forgotten, _ = self.finished.popitem(last=False)
             batch.delete(pack_u64(forgotten), self._family)
 

@@ -1,6 +1,8 @@
 """What a shard needs to know of its configuration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from fila_worker.core.limits import Limits
 
 BUFFER_BYTES = 48 * 1024 * 1024
 """Records of pending messages that a shard keeps in memory; what does not fit is read back when its turn comes."""
@@ -24,3 +26,4 @@ class ShardSettings:
     lua_memory_limit_bytes: int = 1024 * 1024
     lua_breaker_threshold: int = 3
     lua_breaker_cooldown_ms: int = 10_000
+    limits: Limits = field(default_factory=Limits)

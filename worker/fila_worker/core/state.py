@@ -58,7 +58,7 @@ class State:
         """How many queues those who watch have looked into so far: the next look begins behind them."""
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters)
-        self.leases = LeaseBook(store.families.leases, epoch)
+        self.leases = LeaseBook(store.families.leases, epoch, settings.limits)
         self.kept = KeptRecords()
         self.graveyard = Graveyard()
         self.consumers = Consumers(settings.consumer_timeout_ms)
