@@ -84,4 +84,4 @@ def test_benchmarks_of_time_run(benchmark: str, options: list[object], measured:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_benchmarks_run(benchmark: str, options: list[object]) -> None:
-    assert output_of(ROOT / "benchmarks" / benchmark, *options)
+    assert output_of(ROOT / "benchmarks" / benchmark, *options, judged=False)
