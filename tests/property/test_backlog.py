@@ -18,7 +18,8 @@ from fila_proto_zmq.errors import MessageNotFoundError
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import record_id, seal_envelope
-from fila_worker.core import backlog, browsing, expiry, graveyard, lanes, ledger, purging, reading, schedule
+from fila_worker.core import backlog, browsing, lanes
+from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from fila_worker.storage.memory import MemoryStore
 from tests.support.backlog import DISCARD, OWN, Backlog, Known
@@ -33,13 +34,15 @@ LEASE_MS = 20_000
 WINDOW_MS = 40_000
 SECONDS = st.sampled_from([0, 0, 0, 2_000, 5_000, 30_000])
 
-TINY = {
-    (reading, "REFILL_MESSAGES"): 3, (lanes, "SPILL_AT"): 4, (lanes, "FEW"): 2, (ledger, "FOLD_AFTER_COUNTS"): 40,
-    (graveyard, "MESSAGES_MAX"): 9, (graveyard, "RUN_MIN"): 2, (purging, "RUN_MIN"): 2, (purging, "LANES_MAX"): 3,
-    (purging, "STEP_MESSAGES_MAX"): 6, (purging, "LOOK_COST"): 1, (schedule, "RELEASE_MAX"): 4, (expiry, "PIECE"): 2,
-    (expiry, "READ_BYTES_MAX"): 150, (backlog, "LOOK_UP_KEYS"): 3, (browsing, "FEW_STORED"): 5,
-}  # fmt: skip
+TINY = Limits(
+    refill_messages_max=3, lane_disorder_messages_max=4, ledger_counts_max=40, acked_messages_max=9, range_messages_min=2,
+    purge_lanes_max=3, purge_messages_max=6, purge_look_messages=1, turn_due_max=4, due_read_messages_max=2,
+    due_read_bytes_max=150, views_max=1000, view_examined_messages_max=7, view_keys_max=2,
+)  # fmt: skip
 """Bounds of the broker, made small."""
+
+FEW = {(lanes, "FEW"): 2, (backlog, "LOOK_UP_KEYS"): 3, (browsing, "FEW_STORED"): 5}
+"""Numbers from which on another way is quicker, made small."""
 
 OPTIONS: dict[str, list[Any]] = {
     "max_attempts": [None, 1, 2],
@@ -60,7 +63,7 @@ class BacklogMachine(RuleBasedStateMachine):
             index=HERE,
             settings=ShardSettings(
                 consumer_timeout_ms=10**12, buffer_bytes=400, dedup_window_ms=WINDOW_MS, visibility_timeout_ms=LEASE_MS,
-                max_queue_messages=queue_max, max_key_messages=key_max,
+                max_queue_messages=queue_max, max_key_messages=key_max, limits=TINY,
             ),
         )  # fmt: skip
         self.harness.create(NAMED)
@@ -246,6 +249,6 @@ class TestBacklog(BacklogMachine.TestCase):  # type: ignore[misc,name-defined]
 
     def runTest(self) -> None:  # noqa: N802
         with ExitStack() as stack:
-            for (module, name), value in TINY.items():
+            for (module, name), value in FEW.items():
                 stack.enter_context(patch.object(module, name, value))
             super().runTest()

@@ -4,12 +4,9 @@ Ids repeat within a batch and across batches, windows differ, some messages are 
 turns and within them. The bounds are small, so that a batch has many entries in the due index and is forgotten in many turns.
 """
 
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
-from unittest.mock import patch
 
 import msgspec
 from hypothesis import settings
@@ -20,9 +17,9 @@ from fila_proto_zmq.commands import DeleteQueue, Enqueue, Enqueued
 from fila_proto_zmq.ids import low_half
 from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import dedup, schedule
 from fila_worker.core.effects import Call
 from fila_worker.core.keys import FIRST, LAST, pack_u32, u64
+from fila_worker.core.limits import Limits
 from fila_worker.core.schedule import GRID_MS, Kind
 from fila_worker.core.settings import ShardSettings
 from fila_worker.storage.memory import MemoryStore
@@ -32,7 +29,7 @@ from tests.support.shard import ShardHarness
 WINDOW_MS = 20_000
 PAYLOAD_BYTES_MAX = 10
 TOO_LONG = "x" * (DEDUP_ID_BYTES_MAX + 1)
-TINY = {(dedup, "ENTRY_IDS_MAX"): 2, (schedule, "NOTE_BYTES_MAX"): 7, (schedule, "RELEASE_MAX"): 3}
+TINY = Limits(dedup_entry_ids_max=2, due_note_bytes_max=7, turn_due_max=3)
 MEMORY = SharedMemory()
 
 
@@ -64,7 +61,9 @@ QUEUES = st.sampled_from(["q", "q", "r"])
 class DedupMachine(RuleBasedStateMachine):
     @initialize(queue_max=st.sampled_from([None, None, 30]))
     def start(self, queue_max: int | None) -> None:
-        limits = ShardSettings(dedup_window_ms=WINDOW_MS, max_payload_bytes=PAYLOAD_BYTES_MAX, max_queue_messages=queue_max)
+        limits = ShardSettings(
+            dedup_window_ms=WINDOW_MS, max_payload_bytes=PAYLOAD_BYTES_MAX, max_queue_messages=queue_max, limits=TINY
+        )
         self.harness = ShardHarness(store=self.new_store(), settings=limits)
         self.queue_max = queue_max or 10**9
         self.known: dict[str, dict[str, First]] = {}
@@ -182,18 +181,8 @@ class DedupMachine(RuleBasedStateMachine):
         return found
 
 
-def in_small_steps(run: Callable[[], None]) -> None:
-    with ExitStack() as stack:
-        for (module, name), value in TINY.items():
-            stack.enter_context(patch.object(module, name, value))
-        run()
-
-
 class TestDedup(DedupMachine.TestCase):  # type: ignore[misc,name-defined]
     settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
-
-    def runTest(self) -> None:  # noqa: N802
-        in_small_steps(super().runTest)
 
 
 class RocksDedupMachine(DedupMachine):
@@ -214,6 +203,3 @@ class RocksDedupMachine(DedupMachine):
 
 class TestDedupOnRocks(RocksDedupMachine.TestCase):  # type: ignore[misc,name-defined]
     settings = settings(deadline=None, max_examples=10, stateful_step_count=40)
-
-    def runTest(self) -> None:  # noqa: N802
-        in_small_steps(super().runTest)

@@ -18,7 +18,7 @@ from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.recovery import recover
 from fila_worker.core.store import Batch, Families
 from fila_worker.storage.memory import MemoryStore
-from tests.property.test_backlog import HERE, TINY, BacklogMachine
+from tests.property.test_backlog import FEW, HERE, BacklogMachine
 from tests.support.shard import SHARDS
 
 
@@ -78,6 +78,6 @@ class TestHalfTurns(HalfTurns.TestCase):  # type: ignore[misc,name-defined]
 
     def runTest(self) -> None:  # noqa: N802
         with ExitStack() as stack:
-            for (module, name), value in TINY.items():
+            for (module, name), value in FEW.items():
                 stack.enter_context(patch.object(module, name, value))
             super().runTest()

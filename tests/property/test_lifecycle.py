@@ -7,7 +7,6 @@ turn. The model knows of each message where it is and how often it failed. It do
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -30,9 +29,9 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.ids import format_run, parse_id
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import graveyard, lanes, ledger, reading
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness, fences, opened
+from tests.support.tight_shard import TIGHT
 
 KEYS = st.sampled_from(["a", "b", "c"])
 CLIENTS = st.sampled_from([b"c1", b"c2"])
@@ -41,7 +40,7 @@ DRIVER = b"driver"
 """Who reserves: what it reserved does not depend on its life."""
 TIMEOUT_MS = 20_000
 MAX_ATTEMPTS = 4
-SETTINGS = ShardSettings(consumer_timeout_ms=15_000, buffer_bytes=400)
+SETTINGS = ShardSettings(consumer_timeout_ms=15_000, buffer_bytes=400, limits=TIGHT)
 
 
 @dataclass
@@ -327,13 +326,3 @@ class Lifecycle(RuleBasedStateMachine):
 
 class TestLifecycle(Lifecycle.TestCase):  # type: ignore[misc,name-defined]
     settings = settings(deadline=None, max_examples=100, stateful_step_count=40)
-
-    def runTest(self) -> None:  # noqa: N802
-        with (
-            patch.object(reading, "REFILL_MESSAGES", 3),
-            patch.object(lanes, "SPILL_AT", 4),
-            patch.object(ledger, "FOLD_AFTER_COUNTS", 40),
-            patch.object(graveyard, "MESSAGES_MAX", 9),
-            patch.object(graveyard, "RUN_MIN", 2),
-        ):
-            super().runTest()

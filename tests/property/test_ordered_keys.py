@@ -7,7 +7,6 @@ happens; and a key that can be served is: nobody waits for another key's trouble
 from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -16,13 +15,13 @@ from hypothesis import strategies as st
 from fila_proto_zmq.commands import Enqueue, Enqueued, Subscribe, Verb
 from fila_proto_zmq.ids import format_run
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import graveyard, lanes, ledger, reading, state
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, Got, ShardHarness
+from tests.support.tight_shard import TIGHT
 
 CONSUMERS = [b"consumer %d" % number for number in range(8)]
 LEASE_MS = 1000
-SETTINGS = ShardSettings(consumer_timeout_ms=3000, buffer_bytes=600)
+SETTINGS = ShardSettings(consumer_timeout_ms=3000, buffer_bytes=600, limits=TIGHT)
 
 
 @dataclass
@@ -164,15 +163,11 @@ class Workshop:
 def test_each_key_is_worked_off_in_order_and_no_key_waits_for_another(
     seed: int, keys: int, prefetch: int, max_attempts: int | None, throttled: bool, steps: int
 ) -> None:
-    with (
-        patch.object(reading, "REFILL_MESSAGES", 3), patch.object(lanes, "SPILL_AT", 4), patch.object(state, "SPILL_AT", 4),
-        patch.object(ledger, "FOLD_AFTER_COUNTS", 40), patch.object(graveyard, "MESSAGES_MAX", 9),
-    ):  # fmt: skip
-        workshop = Workshop(Random(seed), keys, prefetch, max_attempts, throttled)
-        workshop.subscribe()
-        for _ in range(steps):
-            workshop.step()
-        workshop.finish()
+    workshop = Workshop(Random(seed), keys, prefetch, max_attempts, throttled)
+    workshop.subscribe()
+    for _ in range(steps):
+        workshop.step()
+    workshop.finish()
 
 
 @pytest.mark.parametrize("throttle_keys", [[["t"]], [["t"], []], [[], ["t"]]])

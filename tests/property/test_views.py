@@ -20,10 +20,9 @@ from hypothesis.stateful import initialize, invariant, rule
 from fila_proto_zmq.commands import Browse, Browsed, MessageView, OpenView, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.record import record_id
-from fila_worker.core import frozen, views
 from fila_worker.core.effects import Call
 from fila_worker.storage.rocks import RocksStore, SharedMemory
-from tests.property.test_backlog import NAMED, TINY, BacklogMachine
+from tests.property.test_backlog import FEW, NAMED, BacklogMachine
 from tests.support.backlog import OWN
 from tests.support.shard import ADMIN
 from tests.support.views import in_view, open_view, page_of
@@ -31,7 +30,6 @@ from tests.support.views import in_view, open_view, page_of
 OPEN_MAX = 3
 FROZEN = ("q", OWN, NAMED)
 MEMORY = SharedMemory()
-SMALL = {**TINY, (frozen, "EXAMINED_MAX"): 7, (frozen, "KEYS_MAX"): 2, (views, "VIEWS_MAX"): 1000}
 WAYS = list(
     product(
         [None, None, ["a"], ["c", "a", "none", "a"]],
@@ -153,7 +151,7 @@ class RocksViewMachine(ViewMachine):
 class InSmallSteps:
     def runTest(self) -> None:  # noqa: N802
         with ExitStack() as stack:
-            for (module, name), value in SMALL.items():
+            for (module, name), value in FEW.items():
                 stack.enter_context(patch.object(module, name, value))
             super().runTest()  # type: ignore[misc]
 

@@ -1,6 +1,6 @@
 """A shard on a virtual clock: no sockets, no processes, and an invariant check after every turn."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fila_proto_zmq.commands import (
     Command,
@@ -29,6 +29,7 @@ from fila_proto_zmq.record import Record, open_envelope, seal_envelope, unpack_r
 from fila_worker.core.effects import Answer, Call, Post, Push
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.invariants import check
+from fila_worker.core.limits import Limits
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Store
@@ -39,6 +40,11 @@ SHARDS = 8
 
 ADMIN = b"admin"
 """A client that never consumes: what it asks keeps no consumer alive."""
+
+
+def limited(**limits: int) -> ShardSettings:
+    """The usual settings with other limits."""
+    return ShardSettings(limits=Limits(**limits))
 
 
 @dataclass
@@ -121,6 +127,11 @@ class ShardHarness:
             self.store, self.settings, self.compile_hooks, index=self.index, shards=SHARDS, now_ms=self.now_ms
         )
         check(self.shard)
+
+    def limit(self, **limits: int) -> None:
+        """Restart the shard with other limits than it had."""
+        self.settings = replace(self.settings, limits=replace(self.settings.limits, **limits))
+        self.restart()
 
     def turn(self) -> None:
         """Let the shard do what is due."""

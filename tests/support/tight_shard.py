@@ -1,12 +1,10 @@
 """A shard with hardly any memory, which remembers what it delivered in the order in which it left."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from unittest.mock import patch
 
 from fila_proto_zmq.commands import Delivered
-from fila_worker.core import graveyard, lanes, ledger, reading, state
 from fila_worker.core.effects import Answer, Effect, Push
+from fila_worker.core.limits import Limits
 from tests.support.shard import Got, ShardHarness, opened
 
 
@@ -33,12 +31,7 @@ class RecordingHarness(ShardHarness):
             super().turn()
 
 
-@contextmanager
-def tiny() -> Iterator[None]:
-    """Hardly anything fits into memory."""
-    with (
-        patch.object(reading, "REFILL_MESSAGES", 3), patch.object(lanes, "SPILL_AT", 4), patch.object(state, "SPILL_AT", 4),
-        patch.object(ledger, "FOLD_AFTER_COUNTS", 40), patch.object(graveyard, "MESSAGES_MAX", 9),
-        patch.object(graveyard, "RUN_MIN", 2),
-    ):  # fmt: skip
-        yield
+TIGHT = Limits(
+    refill_messages_max=3, lane_disorder_messages_max=4, ledger_counts_max=40, acked_messages_max=9, range_messages_min=2
+)
+"""Hardly anything fits into memory."""

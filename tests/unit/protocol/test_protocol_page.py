@@ -45,11 +45,9 @@ from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extensi
 from fila_router.core.in_flight import BYTES_MAX, CALLS_MAX
 from fila_router.core.membership import START_MS_MAX
 from fila_worker.core.describing import CONSUMERS_SHOWN_MAX
-from fila_worker.core.frozen import EXAMINED_MAX, KEYS_MAX
-from fila_worker.core.redriving import REDRIVE_MAX
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.throttling import REPEAT_MS
-from fila_worker.core.views import AT_REST_MS, NEEDED_MS, VIEWS_MAX
+from fila_worker.core.views import AT_REST_MS, NEEDED_MS
 from fila_worker.link import PULSE_MS
 from tests.unit.protocol.vectors import ENVELOPE, ID
 
@@ -178,7 +176,7 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
     assert f"The wire protocol, version {VERSION}" in PAGE
     assert f"replies: `{REPLY}` REPLY; errors: `{REPLY | ERROR}` REPLY + `{ERROR}` ERROR" in PAGE
     assert f"the last {settings.limits.finished_leases_max:,} finished leases" in flowing
-    assert f"at most {REDRIVE_MAX:,} messages at a time" in flowing
+    assert f"at most {settings.limits.redrive_messages_max:,} messages at a time" in flowing
     assert f"at most {limits.DELIVERY_MESSAGES_MAX} messages" in flowing
     assert f"at most {limits.BROWSE_MESSAGES_MAX:,} messages" in flowing
     assert f"within the dedup window ({settings.dedup_window_ms // 60_000} minutes" in flowing
@@ -192,13 +190,13 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
     assert f"{settings.max_payload_bytes:,} bytes by default" in flowing
     assert f"the last {limits.ERROR_TEXT_BYTES_MAX:,} bytes" in flowing
     assert f"beyond {CALLS_MAX:,} open requests, or {BYTES_MAX // 2**20} MiB of them" in flowing
-    assert f"A shard has at most {VIEWS_MAX}:" in flowing
+    assert f"A shard has at most {settings.limits.views_max}:" in flowing
     assert (NEEDED_MS, AT_REST_MS) == (60_000, 5_000)  # "after a minute without use", "after 5 s"
-    assert EXAMINED_MAX == KEYS_MAX
+    assert settings.limits.view_examined_messages_max == settings.limits.view_keys_max
     assert f"up to {CONSUMERS_SHOWN_MAX} of those who read it" in flowing
-    assert f"With `ids`, at most {REDRIVE_MAX:,}" in flowing
-    assert IDS_MAX == REDRIVE_MAX
-    assert f"looks at no more than {EXAMINED_MAX:,} messages and keys" in flowing
+    assert f"With `ids`, at most {settings.limits.redrive_messages_max:,}" in flowing
+    assert settings.limits.redrive_messages_max == IDS_MAX
+    assert f"looks at no more than {settings.limits.view_examined_messages_max:,} messages and keys" in flowing
     assert f"Split batches at {limits.FRAME_BYTES_MAX // 2**20} MiB" in flowing
 
 

@@ -21,7 +21,7 @@ from fila_proto_zmq.errors import (
     QueueNotFoundError,
     ShardUnavailableError,
 )
-from fila_worker.core import appointments
+from fila_worker.core.limits import Limits
 from tests.support.carrier import Carrier, name_on
 
 SOURCE, TARGET = name_on(3), name_on(5)
@@ -99,7 +99,7 @@ def test_what_else_changed_meanwhile_stays(carrier: Carrier) -> None:
 def test_silence_is_an_error_that_says_to_try_again(carrier: Carrier) -> None:
     carrier.copies = lost
     request = carrier[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE)
-    carrier.pass_time(appointments.WAIT_MS_MAX - 1)
+    carrier.pass_time(Limits().appointment_wait_ms_max - 1)
     assert request not in carrier[3].late
     assert carrier[3].shard.next_due(carrier[3].now_ms) == 1
     carrier.pass_time(1)
@@ -113,7 +113,7 @@ def test_silence_is_an_error_that_says_to_try_again(carrier: Carrier) -> None:
 def test_an_answer_that_comes_too_late_changes_nothing(carrier: Carrier) -> None:
     carrier.copies = lambda command: not isinstance(command, Appointed)
     request = carrier[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE)
-    carrier.pass_time(appointments.WAIT_MS_MAX)
+    carrier.pass_time(Limits().appointment_wait_ms_max)
     (late,) = [command for command in carrier.seen if isinstance(command, Appointed)]
     carrier.deliver(late)
     assert isinstance(carrier[3].late[request], ShardUnavailableError)

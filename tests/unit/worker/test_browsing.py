@@ -7,7 +7,6 @@ from fila_proto_zmq.errors import InvalidArgumentError, MessageNotFoundError, Qu
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
 from fila_proto_zmq.record import payload_of, record_id, unpack_record
-from fila_worker.core import bookmarks
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, ShardHarness
 
@@ -147,8 +146,8 @@ def test_one_that_was_never_here_is_not(shard: ShardHarness) -> None:
         browse(shard, after=(1, 2))
 
 
-def test_what_is_remembered_of_pages_is_bounded(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bookmarks, "BOOKMARKS_MAX", 10)
+def test_what_is_remembered_of_pages_is_bounded(shard: ShardHarness) -> None:
+    shard.limit(browse_cursors_max=10)
     shard.enqueue(*[b"%d" % number for number in range(50)])
     browse(shard, 50)
     assert len(shard.shard.bookmarks) == 10

@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Cancel, Cancelled, Verb
 from fila_proto_zmq.errors import MessageNotFoundError, QueueNotFoundError
 from fila_proto_zmq.ids import high_half, low_half, parse_id
-from fila_worker.core.queues import PRIORITIES_MAX
+from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, ShardHarness
 
@@ -80,7 +80,7 @@ def test_a_dead_letter_is_cancelled_in_its_own_queue(shard: ShardHarness) -> Non
     assert shard.counts("q.dlq") == (0, 0, 0)
 
 
-@pytest.mark.parametrize("count", [PRIORITIES_MAX - 1, PRIORITIES_MAX + 20])
+@pytest.mark.parametrize("count", [Limits().priorities_max - 1, Limits().priorities_max + 20])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_any_priority_is_found_however_many_there_are(shard: ShardHarness, count: int, restarted: bool) -> None:
     ids = []

@@ -5,7 +5,6 @@ import pytest
 from fila_proto_zmq.commands import CreateQueue, DeleteQueue, QueueOptions, Redriven, UpdateQueue, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError, QueueNotFoundError
 from fila_proto_zmq.names import shard_of
-from fila_worker.core import redriving
 from fila_worker.core.settings import ShardSettings
 from tests.support.carrier import name_on
 from tests.support.shard import SHARDS, ShardHarness
@@ -96,8 +95,8 @@ def test_it_can_be_redriven_and_keeps_what_is_its_own(named: ShardHarness) -> No
     assert named.redrive(queue=NAMED) == Redriven(0, 0)
 
 
-def test_more_letters_than_a_step_moves_among_as_many_others(named: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redriving, "REDRIVE_MAX", 7)
+def test_more_letters_than_a_step_moves_among_as_many_others(named: ShardHarness) -> None:
+    named.limit(redrive_messages_max=7)
     for number in range(15):
         named.enqueue(b"own", queue=NAMED, key=str(number % 2))
         fail(named, b"%d" % number, key=str(number % 2))

@@ -7,7 +7,6 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.limits import DEDUP_WINDOW_MS_MAX
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import schedule
 from fila_worker.core.effects import Call
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64
 from fila_worker.core.schedule import Kind
@@ -166,8 +165,8 @@ def test_ids_that_came_together_are_forgotten_together(shard: ShardHarness) -> N
     assert entries(shard) == 3, "ids that are known need no entry"
 
 
-def test_a_turn_forgets_a_bounded_number(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "NOTE_BYTES_MAX", 1_000)
+def test_a_turn_forgets_a_bounded_number(shard: ShardHarness) -> None:
+    shard.limit(due_note_bytes_max=1_000)
     for start in range(0, 10_000, 500):
         send(shard, *map(str, range(start, start + 500)))
     shard.now_ms += WINDOW_MS + 1_000

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import Enqueue, Verb
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import schedule
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness
 
@@ -90,10 +89,8 @@ def test_an_earlier_message_may_be_scheduled_later(shard: ShardHarness) -> None:
     assert payloads(shard.receive(9)) == [b"late"]
 
 
-def test_many_that_come_due_at_once_take_several_turns_and_none_is_lost(
-    shard: ShardHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schedule, "RELEASE_MAX", 10)
+def test_many_that_come_due_at_once_take_several_turns_and_none_is_lost(shard: ShardHarness) -> None:
+    shard.limit(turn_due_max=10)
     for key in "abc":
         shard.enqueue(*[b""] * 15, key=key, delay_ms=1_000)
     shard.now_ms += 1_000

@@ -8,8 +8,8 @@ import pytest
 
 from fila_proto_zmq.commands import Cancel, DeleteQueue, PurgeQueue, Verb
 from fila_proto_zmq.ids import parse_id
-from fila_worker.core import schedule
 from fila_worker.core.keys import FIRST, LAST, pack_u64
+from fila_worker.core.limits import Limits
 from fila_worker.core.schedule import Kind, Schedule
 from fila_worker.core.store import Families, Family
 from fila_worker.storage.memory import MemoryStore
@@ -87,10 +87,9 @@ def test_every_entry_is_read_a_constant_number_of_times_however_many_share_a_mil
     assert store.begins == sorted(store.begins), "what was taken lies dead in front: never begin there again"
 
 
-def test_an_entry_before_the_cursor_moves_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "RELEASE_MAX", 1)
+def test_an_entry_before_the_cursor_moves_it_back() -> None:
     store = MemoryStore()
-    index = Schedule(store)
+    index = Schedule(store, Limits(turn_due_max=1))
     for subject in (b"b", b"d"):
         fill(store, index, range(5, 6), subject)
     batch = store.new_batch()

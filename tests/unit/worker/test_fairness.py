@@ -4,8 +4,9 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, QueueOptions
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.fairness import BUSY_WAIT_TURNS_MAX, Ring
+from fila_worker.core.fairness import Ring
 from fila_worker.core.fairness_key import FairnessKey
+from fila_worker.core.limits import Limits
 from fila_worker.core.queues import Queue
 from tests.support.shard import ShardHarness
 
@@ -140,7 +141,7 @@ def test_an_endless_stream_of_new_keys_leaves_the_busy_ones_a_turn_now_and_then(
 
 
 def test_a_new_key_waits_for_no_round_of_busy_ones_however_long(backlog: Backlog) -> None:
-    busy = [chr(10_000 + number) for number in range(BUSY_WAIT_TURNS_MAX * 2)]
+    busy = [chr(10_000 + number) for number in range(Limits().busy_wait_turns_max * 2)]
     for name in busy:
         backlog.add(name, 9)
     backlog.serve(len(busy) + 1)

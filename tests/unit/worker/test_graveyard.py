@@ -3,7 +3,6 @@
 import pytest
 
 from fila_proto_zmq.commands import DeleteQueue, Verb
-from fila_worker.core import graveyard
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
@@ -26,10 +25,8 @@ def acked(shard: ShardHarness, count: int, key: str = "default") -> None:
 
 
 @pytest.fixture
-def shard(monkeypatch: pytest.MonkeyPatch) -> ShardHarness:
-    monkeypatch.setattr(graveyard, "MESSAGES_MAX", 20)
-    monkeypatch.setattr(graveyard, "RUN_MIN", 4)
-    return created(Limits())
+def shard() -> ShardHarness:
+    return created(Limits(acked_messages_max=20, range_messages_min=4))
 
 
 def test_an_acked_batch_is_gone_for_everybody_while_it_lies_on_disk(shard: ShardHarness) -> None:
@@ -84,10 +81,9 @@ def test_a_repeated_ack_of_a_buried_batch_is_answered_as_the_first(shard: ShardH
     assert shard.settle(Verb.ACK, got).faults == []
 
 
-def test_acks_stay_acked_however_many_leases_a_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acks_stay_acked_however_many_leases_a_turn_ends() -> None:
     """A forgotten lease must not take the mark of messages along that still lie on disk."""
-    monkeypatch.setattr(graveyard, "LEASES_MAX", 2)
-    shard = created(Limits(finished_leases_max=4))
+    shard = created(Limits(finished_leases_max=4, acked_leases_max=2))
     shard.enqueue(*[b""] * 19)
     got = [shard.receive(1)[0] for _ in range(19)]
     shard.ack(got)
@@ -97,12 +93,11 @@ def test_acks_stay_acked_however_many_leases_a_turn_ends(monkeypatch: pytest.Mon
 
 
 def test_marks_are_purged_before_their_leases_are_forgotten() -> None:
-    assert Limits().finished_leases_max > graveyard.LEASES_MAX
+    assert Limits().finished_leases_max > Limits().acked_leases_max
 
 
-def test_an_old_lease_acked_before_a_crash_stays_acked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graveyard, "LEASES_MAX", 3)
-    shard = created(Limits(finished_leases_max=3))
+def test_an_old_lease_acked_before_a_crash_stays_acked() -> None:
+    shard = created(Limits(finished_leases_max=3, acked_leases_max=3))
     shard.enqueue(*[b""] * 9)
     old, *others = [shard.receive(1) for _ in range(9)]
     for got in others[:3]:
@@ -115,8 +110,8 @@ def test_an_old_lease_acked_before_a_crash_stays_acked(monkeypatch: pytest.Monke
     assert shard.counts() == (0, len(others) - 3, 0)
 
 
-def test_large_payloads_do_not_lie_for_long(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graveyard, "BYTES_MAX", 1000)
+def test_large_payloads_do_not_lie_for_long(shard: ShardHarness) -> None:
+    shard.limit(acked_bytes_max=1000)
     shard.enqueue(bytes(2000))
     shard.ack(shard.receive(1))
     assert on_disk(shard) == 0

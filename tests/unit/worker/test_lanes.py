@@ -6,13 +6,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import QueueOptions, Verb
-from fila_worker.core import lanes, state
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.keys import pack_place
 from fila_worker.core.lanes import Lane
+from fila_worker.core.limits import Limits
 from fila_worker.core.queues import Queue
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard import ShardHarness, limited
 
 
 @pytest.fixture
@@ -83,20 +83,18 @@ def test_a_refill_skips_what_is_leased_and_moves_the_tail(lane: Lane) -> None:
     assert lane.tail is None
 
 
-def test_a_spill_keeps_the_first_half_and_tells_what_it_dropped(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "SPILL_AT", 4)
+def test_a_spill_keeps_the_first_and_tells_what_it_dropped(lane: Lane) -> None:
     add(lane, 9, 1, 8, 2, 7, 3)
-    dropped = lane.spill()
+    dropped = lane.spill(2)
     assert [key for key, _ in dropped] == [place(lane, number) for number in (3, 7, 8, 9)]
     assert lane.tail == place(lane, 3)
     assert drained(lane) == [1, 2]
 
 
-def test_a_spill_moves_an_earlier_tail_forward(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "SPILL_AT", 4)
+def test_a_spill_moves_an_earlier_tail_forward(lane: Lane) -> None:
     add(lane, 9, 1, 8, 2, 7)
     add(lane, 10, record=None)
-    lane.spill()
+    lane.spill(2)
     assert lane.tail == place(lane, 7)
 
 
@@ -184,10 +182,8 @@ def test_all_lanes_share_one_memory() -> None:
     assert by_key == {key: numbered(20) for key in "abcdefgh"}
 
 
-def test_many_returned_messages_spill_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (lanes, state):
-        monkeypatch.setattr(module, "SPILL_AT", 16)
-    shard = ShardHarness()
+def test_many_returned_messages_spill_to_disk() -> None:
+    shard = ShardHarness(settings=limited(lane_disorder_messages_max=16))
     shard.create()
     shard.enqueue(*numbered(200))
     got = [each for _ in range(3) for each in shard.receive(50)]
@@ -224,35 +220,33 @@ def delivered_bytes(settings: ShardSettings) -> int:
 @hypothesis_settings(deadline=None, max_examples=100)
 @given(data=st.data(), buffer_bytes=st.sampled_from([1, 150, 1000, 1_000_000]), spill_at=st.sampled_from([2, 6, 4096]))
 def test_whatever_happens_the_first_pending_message_is_next(data: st.DataObject, buffer_bytes: int, spill_at: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (lanes, state):
-            patch.setattr(module, "SPILL_AT", spill_at)
-        shard = ShardHarness(settings=ShardSettings(buffer_bytes=buffer_bytes))
-        shard.create()
-        pending: list[tuple[int, int]] = []
-        held: dict[tuple[int, int], object] = {}
-        sequence = 0
-        for _ in range(data.draw(st.integers(1, 25))):
-            match data.draw(st.sampled_from(["enqueue", "receive", "release", "nack", "ack", "restart"])):
-                case "enqueue":
-                    priority = data.draw(st.integers(-1, 1))
-                    count = data.draw(st.integers(1, 8))
-                    shard.enqueue(*[bytes(20)] * count, priority=priority)
-                    pending += [(priority, sequence + number) for number in range(1, count + 1)]
-                    sequence += count
-                case "receive":
-                    got = shard.receive(data.draw(st.integers(1, 10)))
-                    places = [(each.record.priority, each.record.id_low & 0xFFFF) for each in got]
-                    pending.sort()
-                    assert places == pending[: len(got)]
-                    assert len(got) > 0 or not pending
-                    del pending[: len(got)]
-                    held.update(zip(places, got, strict=True))
-                case "restart":
-                    shard.restart()
-                case verb:
-                    chosen = data.draw(st.lists(st.sampled_from(sorted(held)), unique=True)) if held else []
-                    if chosen:
-                        assert not shard.settle(Verb[verb.upper()], [held.pop(each) for each in chosen]).faults
-                        pending += [] if verb == "ack" else chosen
-        assert shard.counts()[:2] == (len(pending), len(held))
+    limits = Limits(lane_disorder_messages_max=spill_at)
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=buffer_bytes, limits=limits))
+    shard.create()
+    pending: list[tuple[int, int]] = []
+    held: dict[tuple[int, int], object] = {}
+    sequence = 0
+    for _ in range(data.draw(st.integers(1, 25))):
+        match data.draw(st.sampled_from(["enqueue", "receive", "release", "nack", "ack", "restart"])):
+            case "enqueue":
+                priority = data.draw(st.integers(-1, 1))
+                count = data.draw(st.integers(1, 8))
+                shard.enqueue(*[bytes(20)] * count, priority=priority)
+                pending += [(priority, sequence + number) for number in range(1, count + 1)]
+                sequence += count
+            case "receive":
+                got = shard.receive(data.draw(st.integers(1, 10)))
+                places = [(each.record.priority, each.record.id_low & 0xFFFF) for each in got]
+                pending.sort()
+                assert places == pending[: len(got)]
+                assert len(got) > 0 or not pending
+                del pending[: len(got)]
+                held.update(zip(places, got, strict=True))
+            case "restart":
+                shard.restart()
+            case verb:
+                chosen = data.draw(st.lists(st.sampled_from(sorted(held)), unique=True)) if held else []
+                if chosen:
+                    assert not shard.settle(Verb[verb.upper()], [held.pop(each) for each in chosen]).faults
+                    pending += [] if verb == "ack" else chosen
+    assert shard.counts()[:2] == (len(pending), len(held))

@@ -5,7 +5,6 @@ import pytest
 from fila_proto_zmq.commands import Extend, Extended, Fences, Subscribe, Verb
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import LEASE_MS_MAX
-from fila_worker.core import attempts
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness, fences
 
@@ -105,10 +104,8 @@ def test_the_shard_asks_to_be_woken_for_the_next_expiry(shard: ShardHarness) -> 
     assert shard.shard.next_due(shard.now_ms) == 8_000
 
 
-def test_leases_that_expire_at_once_may_take_several_turns_and_none_is_lost(
-    shard: ShardHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attempts, "EXPIRIES_MAX", 30)
+def test_leases_that_expire_at_once_may_take_several_turns_and_none_is_lost(shard: ShardHarness) -> None:
+    shard.limit(turn_expiries_max=30)
     shard.enqueue(*[b""] * 200)
     for _ in range(200):
         shard.receive(1)

@@ -4,16 +4,18 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, Verb
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import ledger, state
+from fila_worker.core import ledger
 from fila_worker.core.keys import FIRST, LAST
+from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard import ShardHarness, limited
 
 EMPTY = seal_envelope(b"")
 
 
-def fold_after(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
-    monkeypatch.setattr(ledger, "FOLD_AFTER_ENTRIES", entries)
+def folding(entries: int) -> ShardHarness:
+    """A shard that folds its ledger after so many entries."""
+    return ShardHarness(settings=limited(ledger_entries_max=entries))
 
 
 def entries(shard: ShardHarness) -> int:
@@ -36,9 +38,9 @@ def spread(shard: ShardHarness, keys: str, **columns: object) -> None:
 
 
 @pytest.mark.parametrize("fold_every", [1, 2, 3, 5, 8, 13, 10_000])
-def test_counts_are_right_after_a_restart_at_any_point(monkeypatch: pytest.MonkeyPatch, fold_every: int) -> None:
-    fold_after(monkeypatch, fold_every)
-    shard = ShardHarness(settings=ShardSettings(consumer_timeout_ms=10**9))
+def test_counts_are_right_after_a_restart_at_any_point(fold_every: int) -> None:
+    limits = Limits(ledger_entries_max=fold_every)
+    shard = ShardHarness(settings=ShardSettings(consumer_timeout_ms=10**9, limits=limits))
     shard.create(max_attempts=3)
     steps = [
         lambda: spread(shard, "aab", weight=2),
@@ -66,9 +68,8 @@ def test_counts_are_right_after_a_restart_at_any_point(monkeypatch: pytest.Monke
                 assert {key: counts for key, counts in recovered.items() if any(counts[:3])} == busy
 
 
-def test_each_turn_writes_one_entry_and_a_fold_replaces_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    fold_after(monkeypatch, 5)
-    shard = ShardHarness()
+def test_each_turn_writes_one_entry_and_a_fold_replaces_them_all() -> None:
+    shard = folding(5)
     shard.create()
     sizes = []
     for _ in range(12):
@@ -78,9 +79,8 @@ def test_each_turn_writes_one_entry_and_a_fold_replaces_them_all(monkeypatch: py
     assert sizes.count(1) >= 2
 
 
-def test_many_changed_lanes_make_a_fold_due_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "FOLD_AFTER_COUNTS", 10)
-    shard = ShardHarness()
+def test_many_changed_lanes_make_a_fold_due_too() -> None:
+    shard = ShardHarness(settings=limited(ledger_counts_max=10))
     shard.create()
     sizes = []
     for _ in range(8):
@@ -98,9 +98,8 @@ def test_a_turn_that_changes_nothing_writes_nothing(shard: ShardHarness) -> None
     assert shard.store.commits == commits  # type: ignore[attr-defined]
 
 
-def test_idle_lanes_leave_the_disk_at_a_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    fold_after(monkeypatch, 2)
-    shard = ShardHarness()
+def test_idle_lanes_leave_the_disk_at_a_fold() -> None:
+    shard = folding(2)
     shard.create()
     spread(shard, "abc")
     shard.ack(shard.receive(9))
@@ -109,9 +108,8 @@ def test_idle_lanes_leave_the_disk_at_a_fold(monkeypatch: pytest.MonkeyPatch) ->
     assert lane_records(shard) == ["d"]
 
 
-def test_a_lane_that_was_idle_at_a_fold_is_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    fold_after(monkeypatch, 1)
-    shard = ShardHarness()
+def test_a_lane_that_was_idle_at_a_fold_is_recorded_again() -> None:
+    shard = folding(1)
     shard.create()
     for _ in range(3):
         spread(shard, "ab")
@@ -123,10 +121,9 @@ def test_a_lane_that_was_idle_at_a_fold_is_recorded_again(monkeypatch: pytest.Mo
     assert len(shard.receive(9)) == 2
 
 
-def test_weights_survive_in_entries_and_in_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_survive_in_entries_and_in_records() -> None:
     for fold_every in (1, 1000):
-        fold_after(monkeypatch, fold_every)
-        shard = ShardHarness()
+        shard = folding(fold_every)
         shard.create()
         spread(shard, "a", weight=3)
         spread(shard, "a", weight=7)
@@ -134,9 +131,8 @@ def test_weights_survive_in_entries_and_in_records(monkeypatch: pytest.MonkeyPat
         assert counts_by_key(shard) == {"a": (2, 0, 0, 7)}
 
 
-def test_a_more_urgent_message_than_all_is_found_after_folds_and_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    fold_after(monkeypatch, 1)
-    shard = ShardHarness()
+def test_a_more_urgent_message_than_all_is_found_after_folds_and_restarts() -> None:
+    shard = folding(1)
     shard.create()
     for priority in (0, -1, -2, -3):
         shard.enqueue(b"", priority=priority)
@@ -145,11 +141,8 @@ def test_a_more_urgent_message_than_all_is_found_after_folds_and_restarts(monkey
     assert [each.record.priority for each in shard.receive(9)] == [-3, -1, 0]
 
 
-def test_a_delayed_message_that_comes_before_all_is_found_after_folds_and_restarts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fold_after(monkeypatch, 1)
-    shard = ShardHarness()
+def test_a_delayed_message_that_comes_before_all_is_found_after_folds_and_restarts() -> None:
+    shard = folding(1)
     shard.create()
     shard.enqueue(b"first", delay_ms=1_000)
     shard.enqueue(b"second")
@@ -159,9 +152,8 @@ def test_a_delayed_message_that_comes_before_all_is_found_after_folds_and_restar
     assert [each.payload for each in shard.receive(9)] == [b"first", b"second", b"third"]
 
 
-def test_a_dead_letter_that_comes_before_all_is_found_after_folds_and_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    fold_after(monkeypatch, 1)
-    shard = ShardHarness()
+def test_a_dead_letter_that_comes_before_all_is_found_after_folds_and_restarts() -> None:
+    shard = folding(1)
     shard.create()
     shard.enqueue(b"first", b"second")
     first, second = shard.receive(2)
@@ -176,25 +168,24 @@ def test_a_dead_letter_that_comes_before_all_is_found_after_folds_and_restarts(m
 
 
 @pytest.fixture
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> ShardHarness:
+def forgetful() -> ShardHarness:
     """A shard that remembers two idle fairness keys of a queue."""
-    monkeypatch.setattr(state, "IDLE_LANES_MAX", 2)
-    shard = ShardHarness()
+    shard = ShardHarness(settings=limited(idle_lanes_max=2))
     shard.create()
     return shard
 
 
-def test_idle_keys_beyond_a_number_are_forgotten(forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_keys_beyond_a_number_are_forgotten(forgetful: ShardHarness) -> None:
+    forgetful.limit(ledger_entries_max=1)
     spread(forgetful, "abcdef")
     forgetful.ack(forgetful.receive(6))
-    fold_after(monkeypatch, 1)
     forgetful.turn()
     assert len(forgetful.stats().keys) == 2
     assert len(forgetful.shard.lanes) == 2
 
 
-def test_busy_keys_are_never_forgotten(forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    fold_after(monkeypatch, 1)
+def test_busy_keys_are_never_forgotten(forgetful: ShardHarness) -> None:
+    forgetful.limit(ledger_entries_max=1)
     spread(forgetful, "abc")
     spread(forgetful, "def", delay_ms=1_000)
     forgetful.receive(1)
@@ -203,12 +194,10 @@ def test_busy_keys_are_never_forgotten(forgetful: ShardHarness, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("later", ["ghijkl", "abcdef", "ab"])
-def test_keys_that_fall_idle_in_the_very_turn_of_a_fold_are_forgotten_once(
-    forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch, later: str
-) -> None:
+def test_keys_that_fall_idle_in_the_very_turn_of_a_fold_are_forgotten_once(forgetful: ShardHarness, later: str) -> None:
     spread(forgetful, "abcdef")
     got = forgetful.receive(6)
-    fold_after(monkeypatch, 1)
+    forgetful.limit(ledger_entries_max=1)
     forgetful.ack(got)
     spread(forgetful, later)
     forgetful.turn()
@@ -218,8 +207,8 @@ def test_keys_that_fall_idle_in_the_very_turn_of_a_fold_are_forgotten_once(
 
 
 @pytest.mark.parametrize("fold_every", [1, 2, 3, 4, 5])
-def test_keys_may_come_and_go_for_ever(forgetful: ShardHarness, monkeypatch: pytest.MonkeyPatch, fold_every: int) -> None:
-    fold_after(monkeypatch, fold_every)
+def test_keys_may_come_and_go_for_ever(forgetful: ShardHarness, fold_every: int) -> None:
+    forgetful.limit(ledger_entries_max=fold_every)
     for number in range(30):
         spread(forgetful, "abcdefghij"[number % 5 :][:5])
         if number % 2:

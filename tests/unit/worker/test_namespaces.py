@@ -6,6 +6,7 @@ from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import bucket_limit
 from fila_router.core.token_bank import TokenBank
 from fila_worker.core import namespaces
+from fila_worker.core.limits import Limits
 from tests.support.shard import ShardHarness
 
 LIMIT = "namespace:ns:max_enqueues_per_minute"
@@ -142,7 +143,7 @@ def test_a_new_session_asks_again_and_forgets_what_was_granted() -> None:
 def test_a_silent_bank_is_an_error_that_says_to_try_again() -> None:
     shard = Namespace()
     requests = [shard.offer(b"0"), shard.offer(b"1")]
-    shard.harness.pass_time(namespaces.WAIT_MS_MAX - 1)
+    shard.harness.pass_time(Limits().rate_wait_ms_max - 1)
     assert shard.harness.late == {}
     shard.harness.pass_time(1)
     assert all(isinstance(shard.answer(request), ShardUnavailableError) for request in requests)

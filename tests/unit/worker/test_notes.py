@@ -37,7 +37,6 @@ from fila_proto_zmq.events import (
     StorageRecovered,
     StorageStalled,
 )
-from fila_worker.core import purging
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Batch
@@ -103,8 +102,8 @@ def test_a_purge_says_how_many(quiet: ShardHarness) -> None:
     assert notes(quiet) == [QueuePurged("q", 3, "acme", 3, 0), QueuePurged("q", 3, None, 1, 0)]
 
 
-def test_a_purge_in_steps_says_what_is_left(quiet: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purging, "STEP_MESSAGES_MAX", 1)
+def test_a_purge_in_steps_says_what_is_left(quiet: ShardHarness) -> None:
+    quiet.limit(purge_messages_max=1)
     quiet.enqueue(b"", key="acme")
     quiet.ask(Enqueue([b"\0\0\0\0"], "acme", throttle_keys=[["t"]]))
     quiet.ask(PurgeQueue("acme"))

@@ -4,9 +4,9 @@ import pytest
 
 from fila_proto_zmq.commands import Purged, PurgeQueue, Verb
 from fila_proto_zmq.errors import QueueNotFoundError
-from fila_worker.core import lanes, purging, reading
+from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ADMIN, ShardHarness
+from tests.support.shard import ADMIN, ShardHarness, limited
 
 
 def purge(shard: ShardHarness, key: str | None = None, queue: str = "q") -> Purged:
@@ -154,11 +154,9 @@ def test_what_a_purge_of_one_key_leaves_can_be_acked_away(shard: ShardHarness) -
 @pytest.mark.parametrize("tail", [False, True])
 @pytest.mark.parametrize("leased", [0, 3])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_one_long_key_is_purged_in_steps(tail: bool, leased: int, restarted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purging, "STEP_MESSAGES_MAX", 25)
-    monkeypatch.setattr(purging, "LOOK_COST", 1)
-    monkeypatch.setattr(reading, "REFILL_MESSAGES", 4)
-    shard = ShardHarness(settings=ShardSettings(buffer_bytes=400 if tail else 2**20))
+def test_one_long_key_is_purged_in_steps(tail: bool, leased: int, restarted: bool) -> None:
+    limits = Limits(purge_messages_max=25, purge_look_messages=1, refill_messages_max=4)
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=400 if tail else 2**20, limits=limits))
     shard.create()
     shard.enqueue(*[b"%d" % number for number in range(100)], key="a")
     shard.enqueue(*[b""] * 60, key="a", delay_ms=7_000)
@@ -179,9 +177,8 @@ def test_one_long_key_is_purged_in_steps(tail: bool, leased: int, restarted: boo
     assert sorted(each.payload for each in shard.receive(9) if each.key == "a") == sorted(each.payload for each in held)
 
 
-def test_messages_that_come_between_two_steps_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purging, "STEP_MESSAGES_MAX", 20)
-    shard = ShardHarness(settings=ShardSettings(buffer_bytes=400))
+def test_messages_that_come_between_two_steps_are_served() -> None:
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=400, limits=Limits(purge_messages_max=20)))
     shard.create()
     shard.enqueue(*[b"old"] * 50)
     assert purge(shard, "default").remaining > 0
@@ -192,9 +189,8 @@ def test_messages_that_come_between_two_steps_are_served(monkeypatch: pytest.Mon
     assert shard.counts() == (0, 1, 0)
 
 
-def test_a_step_reads_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purging, "STEP_BYTES_MAX", 3_000)
-    shard = ShardHarness(settings=ShardSettings(buffer_bytes=100))
+def test_a_step_reads_a_bounded_number_of_bytes() -> None:
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=100, limits=Limits(purge_bytes_max=3_000)))
     shard.create()
     shard.enqueue(*[bytes(1_000)] * 10)
     assert purge(shard, "default").count in {3, 4}
@@ -202,10 +198,8 @@ def test_a_step_reads_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch)
     assert shard.counts() == (0, 0, 0)
 
 
-def test_a_queue_of_many_keys_is_purged_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purging, "LANES_MAX", 10)
-    monkeypatch.setattr(purging, "STEP_MESSAGES_MAX", 10)
-    shard = ShardHarness()
+def test_a_queue_of_many_keys_is_purged_in_steps() -> None:
+    shard = ShardHarness(settings=limited(purge_lanes_max=10, purge_messages_max=10))
     shard.create()
     for number in range(35):
         shard.enqueue(b"x", b"y", key=str(number))
@@ -218,9 +212,8 @@ def test_a_queue_of_many_keys_is_purged_in_steps(monkeypatch: pytest.MonkeyPatch
     assert shard.shard.queues["q"].size_bytes == 0
 
 
-def test_out_of_order_messages_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "SPILL_AT", 4)
-    shard = ShardHarness(settings=ShardSettings(buffer_bytes=500))
+def test_out_of_order_messages_go_too() -> None:
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=500, limits=Limits(lane_disorder_messages_max=4)))
     shard.create()
     for priority in range(30, 0, -1):
         shard.enqueue(b"x", priority=priority)

@@ -64,8 +64,8 @@ def test_a_count_bounds_what_goes_back(shard: ShardHarness) -> None:
     assert shard.redrive(2) == Redriven(0, 0)
 
 
-def test_one_command_moves_a_bounded_number(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redriving, "REDRIVE_MAX", 4)
+def test_one_command_moves_a_bounded_number(shard: ShardHarness) -> None:
+    shard.limit(redrive_messages_max=4)
     bury(shard, *[b""] * 10)
     assert [shard.redrive() for _ in range(3)] == [Redriven(4, 6), Redriven(4, 2), Redriven(2, 0)]
     assert shard.counts() == (10, 0, 0)
@@ -212,12 +212,12 @@ def test_what_was_browsed_is_found_at_once(shard: ShardHarness, monkeypatch: pyt
     assert pick(shard, *ids) == Redriven(2, 0, 2)
 
 
-def test_one_command_looks_at_a_bounded_number_of_places(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_command_looks_at_a_bounded_number_of_places(shard: ShardHarness) -> None:
     ids = [bury(shard, b"x", key=key)[0] for key in "abcde"]
-    monkeypatch.setattr(redriving, "EFFORT_MAX", 8)  # five lanes have to be looked at for each
+    shard.limit(redrive_places_max=8)  # five lanes have to be looked at for each
     assert pick(shard, *ids) == Redriven(2, 3, 2)
     assert pick(shard, *ids[2:]) == Redriven(2, 1, 2)
-    monkeypatch.setattr(redriving, "EFFORT_MAX", 1)
+    shard.limit(redrive_places_max=1)
     assert pick(shard, *ids[4:]) == Redriven(1, 0, 1)
 
 

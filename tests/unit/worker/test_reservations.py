@@ -261,8 +261,8 @@ def test_what_was_reserved_is_kept_in_memory_until_it_is_fetched_and_then_read(h
     assert fetch(harness) == first
 
 
-def test_what_is_kept_is_bounded(harness: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fila_worker.core.kept.KEPT_BYTES_MAX", 100)
+def test_what_is_kept_is_bounded(harness: ShardHarness) -> None:
+    harness.limit(reserved_bytes_max=100)
     harness.enqueue(*[b"x"] * 6)
     for part in range(6):
         reserve(harness, part=part, count=1)

@@ -13,8 +13,9 @@ from fila_proto_zmq.commands import (
     TransferMessages,
     Verb,
 )
-from fila_worker.core import outbox
+from fila_worker.core.limits import Limits
 from tests.support.carrier import SOURCE, TARGET, Carrier, dead_letters_elsewhere, fail, letters
+from tests.support.shard import limited
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_lost_frame_is_repeated(carrier: Carrier, kind: type[Command], times: 
     for index in restarted:
         carrier[index].restart()
     fail(carrier, b"2")
-    carrier.pass_time((times + 1) * outbox.REPEAT_MS)
+    carrier.pass_time((times + 1) * Limits().transfer_repeat_ms)
     assert letters(carrier[5]) == [b"0", b"1", b"2"]
     assert carrier[3].shard.outbox.next_due() is None
     carrier.pass_time(10_000)
@@ -88,8 +89,8 @@ def test_frames_that_come_twice_do_no_harm(carrier: Carrier) -> None:
     assert carrier[3].counts(SOURCE) == (0, 0, 0)
 
 
-def test_many_go_a_frame_at_a_time(carrier: Carrier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "SEND_MAX", 10)
+def test_many_go_a_frame_at_a_time(carrier: Carrier) -> None:
+    carrier[3].limit(transfer_messages_max=10)
     for _ in range(3):
         fail(carrier, *[b"x"] * 15)
     carrier.carry()
@@ -173,10 +174,9 @@ def test_a_refused_letter_of_a_queue_that_is_gone_goes_with_it(carrier: Carrier)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_letter_is_in_one_place_whatever_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_letter_is_in_one_place_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(outbox, "SEND_MAX", chance.choice([1, 3, 100]))
-    carrier = Carrier(3, 5)
+    carrier = Carrier(3, 5, settings=limited(transfer_messages_max=chance.choice([1, 3, 100])))
     carrier[5].create(TARGET)
     carrier[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE)
     carrier.carry()

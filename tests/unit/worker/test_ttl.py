@@ -6,7 +6,7 @@ from fila_proto_zmq.commands import Enqueue, QueueOptions, UpdateQueue, Verb
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import TTL_MS_MAX
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import expiry, schedule
+from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness
 
@@ -231,11 +231,9 @@ def test_a_time_that_can_not_be_is_refused(shard: ShardHarness, ttl_ms: int) -> 
 # --- many of them -----------------------------------------------------------------------------------------------------
 
 
-def test_many_that_end_at_once_are_swept_in_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "RELEASE_MAX", 20)
-    monkeypatch.setattr(expiry, "READ_BYTES_MAX", 300)
-    monkeypatch.setattr(expiry, "PIECE", 3)
-    shard = ShardHarness(settings=ShardSettings(buffer_bytes=600))
+def test_many_that_end_at_once_are_swept_in_bounded_turns() -> None:
+    limits = Limits(turn_due_max=20, due_read_bytes_max=300, due_read_messages_max=3)
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=600, limits=limits))
     shard.create()
     for key in "abc":
         shard.enqueue(*[b"%d" % number for number in range(40)], key=key, ttl_ms=2_000)

@@ -1,7 +1,5 @@
 """Views: queues as they were at one moment, whatever happens to them. The rest is in ``tests/property/test_views.py``."""
 
-from unittest.mock import patch
-
 import pytest
 
 from fila_proto_zmq.commands import (
@@ -18,8 +16,9 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import frozen, views
+from fila_worker.core import views
 from fila_worker.core.effects import Call
+from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, ShardHarness
 from tests.support.views import in_view, open_view, page_of, pages_of, payloads
@@ -146,8 +145,8 @@ def test_bounds_divide_the_keys_into_ranges_of_about_the_same_size(shard: ShardH
 def test_a_queue_is_not_divided_into_more_ranges_than_there_may_be(shard: ShardHarness) -> None:
     for number in range(12):
         shard.enqueue(b"", key=f"k{number:02}")
-    with patch.object(frozen, "BOUNDS_MAX", 3):
-        (queue,) = open_view(shard, range_messages=1).queues
+    shard.limit(view_ranges_max=3)
+    (queue,) = open_view(shard, range_messages=1).queues
     assert queue.bounds == ["k04", "k08"]
 
 
@@ -196,9 +195,9 @@ def test_a_page_that_finds_nothing_of_what_is_wanted_ends_early(shard: ShardHarn
     shard.enqueue(*[b""] * 50)
     shard.enqueue(b"last")
     shard.receive(50)
+    shard.limit(view_examined_messages_max=20)
     open_view(shard)
-    with patch.object(frozen, "EXAMINED_MAX", 20):
-        pages = pages_of(shard, states=["pending"])
+    pages = pages_of(shard, states=["pending"])
     assert [payloads(page) for page in pages] == [[], [], [b"last"]]
 
 
@@ -206,9 +205,9 @@ def test_a_page_that_comes_to_many_keys_ends_early(shard: ShardHarness) -> None:
     for number in range(5):
         shard.enqueue(b"", key=f"k{number}")
     shard.enqueue(b"late", key="z", delay_ms=1_000)
+    shard.limit(view_keys_max=2)
     open_view(shard)
-    with patch.object(frozen, "KEYS_MAX", 2):
-        assert [payloads(page) for page in pages_of(shard, states=["delayed"])] == [[], [], [b"late"]]
+    assert [payloads(page) for page in pages_of(shard, states=["delayed"])] == [[], [], [b"late"]]
 
 
 def test_a_page_can_be_asked_for_again(shard: ShardHarness) -> None:
@@ -260,7 +259,7 @@ def test_a_view_may_be_opened_anew_once_it_is_closed(shard: ShardHarness) -> Non
 
 def test_there_are_few_at_a_time_and_those_that_are_read_stay(shard: ShardHarness) -> None:
     shard.enqueue(b"0", b"1")
-    for number in range(views.VIEWS_MAX):
+    for number in range(Limits().views_max):
         open_view(shard, f"v{number}")
         shard.pass_time(1_000)
     with pytest.raises(OverloadedError, match="16 views of this shard's queues are open") as refused:
@@ -280,7 +279,7 @@ def test_there_are_few_at_a_time_and_those_that_are_read_stay(shard: ShardHarnes
 
 def test_what_was_read_to_its_end_makes_room_first_and_soon(shard: ShardHarness) -> None:
     shard.enqueue(b"0", b"1")
-    for number in range(views.VIEWS_MAX):
+    for number in range(Limits().views_max):
         open_view(shard, f"v{number}")
     begun = page_of(shard, "v3", limit=1)
     page_of(shard, "v7")

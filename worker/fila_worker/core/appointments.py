@@ -4,7 +4,7 @@ A queue of the same shard is looked at; one of another shard is asked for, and t
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, UpdateQueue
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from fila_worker.core.queues import Queue
     from fila_worker.core.shard import Shard
     from fila_worker.core.state import State
-
-WAIT_MS_MAX: Final = 3000
-"""How long a command waits for another shard's word: less than the usual timeout of a client."""
 
 
 def appointed(shard: "State", name: str, dead_letter: str | None) -> bool:
@@ -70,8 +67,9 @@ def go_on(shard: "Shard", command: Appointed, now_ms: int) -> None:
 
 def give_up(shard: "State", now_ms: int) -> None:
     """Refuse the commands that have waited for too long."""
+    wait_ms_max = shard.settings.limits.appointment_wait_ms_max
     for ticket, (call, held, dead_letter) in list(shard.waiting_for_appointment.items()):
-        if call.now_ms + WAIT_MS_MAX <= now_ms:
+        if call.now_ms + wait_ms_max <= now_ms:
             del shard.waiting_for_appointment[ticket]
             error: FilaError = ShardUnavailableError(
                 f"the shard of queue {dead_letter!r}, which is to take dead letters, does not answer: try again",
@@ -82,7 +80,8 @@ def give_up(shard: "State", now_ms: int) -> None:
 
 def next_due(shard: "State") -> int | None:
     """When the first command has waited for too long, Unix ms."""
-    return min((call.now_ms + WAIT_MS_MAX for call, _, _ in shard.waiting_for_appointment.values()), default=None)
+    since_ms = min((call.now_ms for call, _, _ in shard.waiting_for_appointment.values()), default=None)
+    return None if since_ms is None else since_ms + shard.settings.limits.appointment_wait_ms_max
 
 
 def settle_dead_letters(shard: "State", queue: "Queue") -> None:

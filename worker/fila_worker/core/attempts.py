@@ -24,9 +24,6 @@ LEASE_EXPIRED: Final = "lease expired"
 CONSUMER_LOST: Final = "consumer lost"
 """What ``Delivery.error`` says after an attempt that was not ended by its consumer."""
 
-EXPIRIES_MAX: Final = 2000
-"""Messages whose leases may expire in one turn, and the rest of the last lease; the others follow in the next."""
-
 
 class Attempt(NamedTuple):
     """How an attempt failed, and what is asked for the message. ``hooked``: the queue's hook may choose otherwise."""
@@ -198,7 +195,7 @@ def unlease(lane: "Lane", message_key: bytes) -> None:
 
 def expire_leases(shard: "State", now_ms: int) -> None:
     """End the leases whose time is up, as failed attempts."""
-    left = EXPIRIES_MAX
+    left = shard.settings.limits.turn_expiries_max
     while left > 0 and (lease := shard.leases.pop_expired(now_ms)):
         left -= lease.open
         expire(shard, lease, now_ms)

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from fila_worker.core.schedule import Entry
     from fila_worker.core.state import State
 
-ENTRY_IDS_MAX: Final = 500
-"""Ids that are forgotten by one entry of the due index, so that one is never much to read."""
-
 _RECORD: Final = Struct(">QQQ")
 _QUEUE_BYTES: Final = 4
 _KEY_BYTES_MAX: Final = _QUEUE_BYTES + DEDUP_ID_BYTES_MAX
@@ -86,9 +83,10 @@ class Dedup:
             if name:
                 put(keys[name], pack(expires_ms, high, low), dedup)
         names = [name for name in ids if name]
-        for start in range(0, len(names), ENTRY_IDS_MAX):
+        most = shard.settings.limits.dedup_entry_ids_max
+        for start in range(0, len(names), most):
             subject = self._prefix + pack_u64(first + start)
-            listed = _encode_ids(names[start : start + ENTRY_IDS_MAX])
+            listed = _encode_ids(names[start : start + most])
             shard.schedule.add(on_the_grid(expires_ms), Kind.FORGET, subject, shard.batch, listed)
 
 

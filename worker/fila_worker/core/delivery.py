@@ -31,18 +31,12 @@ T = TypeVar("T", int, str)
 _low_flags = itemgetter(1)
 """The byte of a record's flags that says whether it is out of the ordinary; 0 for most."""
 
-TURN_MESSAGES_MAX: Final = 2000
-"""Deliveries in one turn; a large one counts once for every :data:`WEIGHT_BYTES`."""
-
 WEIGHT_BYTES: Final = 16 * 1024
 """So a turn holds at most 32 MiB and one delivery in memory until its commit."""
 
 LOOK_BYTES: Final = 4 * 1024
 """What a message that is looked at and not delivered (it is too old, or waits for tokens) takes of a parcel's room: a turn must
 end, too, where there is much to look at and nothing to deliver."""
-
-QUEUE_MESSAGES_MIN: Final = 100
-"""What a queue may deliver in a turn at least, however many others want to; beyond that they share the turn."""
 
 
 class Parcel:
@@ -78,14 +72,15 @@ class Parcel:
 
 
 def deliver(shard: "State", now_ms: int) -> None:
-    """Serve the queues that have demands, one after the other, up to :data:`TURN_MESSAGES_MAX` messages in all."""
-    left = TURN_MESSAGES_MAX
+    """Serve the queues that have demands, one after the other, up to a turn's worth of messages in all."""
+    limits = shard.settings.limits
+    left = limits.turn_messages_max
     queues = list(shard.wanted.values())
     for index, queue in enumerate(queues):
         if left <= 0:
             return
         del shard.wanted[queue.id]
-        share = max(QUEUE_MESSAGES_MIN, left // (len(queues) - index))
+        share = max(limits.queue_turn_messages_min, left // (len(queues) - index))
         left -= _serve(shard, queue, min(left, share), now_ms)
         shard.offer(queue)  # behind the others
 

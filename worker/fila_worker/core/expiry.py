@@ -6,7 +6,7 @@ line, dedup ids are forgotten, idle queues are looked at.
 
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fila_worker.core import dead_letters, dedup
 from fila_worker.core.delays import lift, parse_delayed, too_old
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
     from fila_worker.core.schedule import Entry
     from fila_worker.core.state import State
-
-READ_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Messages that one turn reads because they are due: large ones would make it long, and its batch large."""
-
-PIECE: Final = 16
-"""Messages that are read at once, so that a piece of large ones is not too large either."""
 
 
 def act_on_due(shard: "State", now_ms: int) -> None:
@@ -49,12 +43,14 @@ def act_on_due(shard: "State", now_ms: int) -> None:
 
 def _in_pieces(shard: "State", due: "list[Entry]", act: "Callable[[State, list[bytes], int], int]", now_ms: int) -> None:
     """Act on the messages of some entries, some at a time, until enough bytes were read; the others are due again."""
+    limits = shard.settings.limits
+    piece = limits.due_read_messages_max
     entries = {entry.subject: entry for entry in due}
     keys = list(entries)
     bytes_read = done = 0
-    while done < len(keys) and bytes_read < READ_BYTES_MAX:
-        bytes_read += act(shard, keys[done : done + PIECE], now_ms)
-        done += PIECE
+    while done < len(keys) and bytes_read < limits.due_read_bytes_max:
+        bytes_read += act(shard, keys[done : done + piece], now_ms)
+        done += piece
     for key in keys[done:]:
         shard.schedule.put_back(entries[key], shard.batch)
 

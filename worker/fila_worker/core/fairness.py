@@ -12,8 +12,8 @@ Deficit round robin (Shreedhar & Varghese, "Efficient Fair Queueing using Defici
 
 FQ-CoDel keeps an emptied flow in its ring for a round, so that it cannot be new again at once. Here a key with nothing to
 deliver leaves, and starvation is prevented otherwise: a key that comes back right after its own turn waits for one turn of
-a busy key, and after :data:`FRESH_TURNS_MAX` turns of new keys in a row a busy key that has waited for
-:data:`BUSY_WAIT_TURNS_MAX` turns goes before keys that came later.
+a busy key, and after ``fresh_turns_max`` turns of new keys in a row a busy key that has waited for
+``busy_wait_turns_max`` turns goes before keys that came later.
 
 A turn in which a key could deliver nothing (its messages turned out to wait for tokens, say) was none: when they come, it is as new as
 it was.
@@ -27,19 +27,9 @@ Left out: virtual finish times (weighted fair queueing), whose accuracy below on
 
 from collections import Counter, OrderedDict, deque
 from heapq import heapify, heappop, heappush
-from typing import Final
 
 from fila_worker.core.fairness_key import MILLI, FairnessKey
-
-BUSY_WAIT_TURNS_MAX: Final = 1000
-"""Turns while a busy key waits, if new keys have them: a flood of one-message tenants must not starve the others."""
-
-FRESH_TURNS_MAX: Final = 100
-"""Turns of new keys in a row before a busy one is let in: its round may well take longer than it may wait, and a new key must
-never wait for all of it."""
-
-VOID_MAX: Final = 1000
-"""Entries of keys that left which a ring may hold, or as many as of those that did not."""
+from fila_worker.core.limits import DEFAULTS, Limits
 
 
 class Ring:
@@ -50,11 +40,12 @@ class Ring:
     """
 
     __slots__ = (
-        "_before", "_busy", "_busy_turn", "_due", "_entries", "_gone", "_left", "_newest", "_owing", "_round", "_turns", "again",
+        "_before", "_busy", "_busy_turn", "_due", "_entries", "_gone", "_left", "_limits", "_newest", "_owing", "_round", "_turns", "again",
         "current", "fresh", "late",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULTS) -> None:
+        self._limits = limits
         self.fresh: OrderedDict[FairnessKey, None] = OrderedDict()
         """Keys that became active and had no turn since."""
         self.again: OrderedDict[FairnessKey, None] = OrderedDict()
@@ -144,7 +135,7 @@ class Ring:
         elif all(line.pop(key, self) is self for line in (self.fresh, self.again, self.late)):
             key.absent += 1
             self._gone += 1
-            if self._gone > VOID_MAX and 2 * self._gone > len(self._busy):
+            if self._gone > self._limits.void_entries_max and 2 * self._gone > len(self._busy):
                 self._tidy_up()
         key.credit = min(0, key.credit)
 
@@ -152,7 +143,7 @@ class Ring:
         to_come = max(0, self._owing.pop(key) - self._round - 1)
         key.credit -= to_come * key.weight * MILLI
         key.last_turn = self._turns  # the rounds until now are paid for
-        if len(self._due) > VOID_MAX and len(self._due) > 2 * len(self._owing):
+        if len(self._due) > self._limits.void_entries_max and len(self._due) > 2 * len(self._owing):
             self._due = [entry for entry in self._due if self._owing.get(entry[2]) == entry[0]]
             heapify(self._due)
 
@@ -293,9 +284,9 @@ class Ring:
 
     def _others_starve(self) -> bool:
         """Whether a late or busy key has waited for too long, and a fresh one that came later has to wait for it."""
-        if self._turns - self._busy_turn <= FRESH_TURNS_MAX:
+        if self._turns - self._busy_turn <= self._limits.fresh_turns_max:
             return False
         since = self._busy_since()
         if self.late:
             since = min(since, next(iter(self.late)).joined_turn)
-        return self._turns - since > BUSY_WAIT_TURNS_MAX and next(iter(self.fresh)).joined_turn > since
+        return self._turns - since > self._limits.busy_wait_turns_max and next(iter(self.fresh)).joined_turn > since

@@ -23,21 +23,13 @@ from fila_worker.core.backlog import DELAYED, LEASED, PENDING
 from fila_worker.core.delays import parse_delayed
 from fila_worker.core.holders import shown
 from fila_worker.core.keys import LAST, MESSAGE_KEY_BYTES, lane_of, pack_u64
+from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.store import Families, Family, Pin
-
-EXAMINED_MAX: Final = 10_000
-"""Messages that a page looks at to find those that are wanted: a page is a piece of a turn, and turns must stay short."""
-
-KEYS_MAX: Final = 10_000
-"""Keys that a page looks at, for the same reason."""
-
-BOUNDS_MAX: Final = 1000
-"""Ranges that a queue is divided into."""
 
 IN_LINE, LATER = 0, 1
 """The two stretches of a lane: its messages in the ``messages`` family, and those in ``delayed``."""
@@ -84,10 +76,10 @@ class FrozenQueue(NamedTuple):
     keys: dict[str, FrozenKey]
     names: list[str]
 
-    def divided(self, range_messages: int) -> ViewedQueue:
-        """How many messages it has, and where to divide its keys into ranges of about ``range_messages``."""
+    def divided(self, range_messages: int, ranges_max: int) -> ViewedQueue:
+        """How many messages it has, and where to divide its keys into ranges of about ``range_messages``, at most ``ranges_max``."""
         total = sum(key.messages for key in self.keys.values())
-        target = max(range_messages, -(-total // BOUNDS_MAX))
+        target = max(range_messages, -(-total // ranges_max))
         bounds, gathered = [], 0
         for name in self.names:
             if gathered >= target:
@@ -162,15 +154,15 @@ def holds_of(queues: "Iterable[Queue]", leases: "Iterable[Lease]") -> dict[int, 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_page(queue: FrozenQueue, command: BrowseView, pin: "Pin", families: "Families") -> ViewBrowsed:
+def read_page(queue: FrozenQueue, command: BrowseView, pin: "Pin", families: "Families", limits: Limits) -> ViewBrowsed:
     """The messages that ``command`` asks for, as many as fit on a page, and where the next one begins."""
     page: list[MessageView] = []
     room_bytes, examined = DELIVERY_BYTES_MAX, 0
     names = _names(queue, command)
-    for stretch in _stretches(queue, command, islice(names, KEYS_MAX)):
+    for stretch in _stretches(queue, command, islice(names, limits.view_keys_max)):
         left = stretch.left
         for message_key, data in _messages(stretch, command.states, pin, families):
-            if len(page) == command.limit or room_bytes <= 0 or examined == EXAMINED_MAX:
+            if len(page) == command.limit or room_bytes <= 0 or examined >= limits.view_examined_messages_max:
                 return ViewBrowsed(page, (stretch.key.name, _CURSOR.pack(stretch.kind, message_key, left)))
             left -= 1
             examined += 1

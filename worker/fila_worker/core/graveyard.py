@@ -12,19 +12,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, after, lane_of, pack_u64
 from fila_worker.core.leases import Lease
+from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
     from fila_worker.core.state import State
-
-MESSAGES_MAX: Final = 8192
-BYTES_MAX: Final = 32 * 1024 * 1024
-LEASES_MAX: Final = 2048
-"""What may lie dead before it is purged: at once, not at the end of a turn, because a lease's mark must be gone before the
-lease is forgotten (``Limits.finished_leases_max``, which is more), or its messages would be alive again after a crash."""
-
-RUN_MIN: Final = 8
-"""Messages that are worth a range tombstone."""
 
 Dead: TypeAlias = "list[tuple[bytes, Lane]]"
 
@@ -35,7 +27,8 @@ _MARK: Final = b"\x00"
 class Graveyard:
     """The dead messages by lease. Invariant: each is in its lane's ``leased`` and ``stored``, and in no open lease."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self.dead: dict[int, Dead] = {}
         self.messages = 0
         self.size_bytes = 0
@@ -43,7 +36,12 @@ class Graveyard:
     @property
     def full(self) -> bool:
         """Whether it is time to purge."""
-        return self.messages >= MESSAGES_MAX or self.size_bytes >= BYTES_MAX or len(self.dead) >= LEASES_MAX
+        limits = self._limits
+        return (
+            self.messages >= limits.acked_messages_max
+            or self.size_bytes >= limits.acked_bytes_max
+            or len(self.dead) >= limits.acked_leases_max
+        )
 
     def add(self, lease_id: int, dead: Dead, size_bytes: int) -> None:
         """Remember the messages of an acked lease."""
@@ -105,7 +103,7 @@ def purge(shard: "State") -> None:
 def _remove(shard: "State", lane: "Lane", keys: list[bytes]) -> None:
     messages = shard.store.families.messages
     first, last = min(keys), max(keys)
-    if len(keys) >= RUN_MIN and _nothing_lives_up_to(lane, last):
+    if len(keys) >= shard.settings.limits.range_messages_min and _nothing_lives_up_to(lane, last):
         shard.batch.delete_range(first, after(last), messages)
         return
     for key in keys:

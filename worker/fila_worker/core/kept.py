@@ -5,16 +5,15 @@ fetches it again reads the disk. What does not fit is forgotten, the oldest firs
 """
 
 from collections import OrderedDict
-from typing import Final
 
-KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A micro-batch of ten thousand messages of 1 KB, and room for the next one's beginning."""
+from fila_worker.core.limits import Limits
 
 
 class KeptRecords:
     """The records of some leases, by lease id. ``size_bytes`` is that of all of them together."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._bytes_max = limits.reserved_bytes_max
         self.size_bytes = 0
         self._records: OrderedDict[int, tuple[list[bytes], int]] = OrderedDict()
 
@@ -25,7 +24,7 @@ class KeptRecords:
         """Keep the records of a new lease, in the order of its members."""
         self._records[lease_id] = records, size_bytes
         self.size_bytes += size_bytes
-        while self.size_bytes > KEPT_BYTES_MAX:
+        while self.size_bytes > self._bytes_max:
             _, (_, forgotten_bytes) = self._records.popitem(last=False)
             self.size_bytes -= forgotten_bytes
 

@@ -37,9 +37,6 @@ _key_of = itemgetter(0)
 FEW: Final = 64
 """Messages that are looked for one by one in a line, rather than with a walk along it."""
 
-SPILL_AT: Final = 4096
-"""Messages out of order that a lane may hold before all but the first half of them go back to disk."""
-
 
 ENTRY_BYTES: Final = 170
 """What an entry in memory costs beside the bytes of its record: a key, a tuple, three object headers."""
@@ -204,10 +201,10 @@ class Lane:
         self.line.extend(entry for entry in items if entry[0] not in leased)
         self.tail = None if exhausted else after(items[-1][0])
 
-    def spill(self) -> list[Entry]:
-        """Forget the later part of a buffer that outgrew :data:`SPILL_AT`; returns what was dropped."""
+    def spill(self, keep: int) -> list[Entry]:
+        """Forget all but the first ``keep`` messages of a buffer with more; returns what was dropped."""
         entries = self.buffered()
-        kept, dropped = entries[: SPILL_AT // 2], entries[SPILL_AT // 2 :]
+        kept, dropped = entries[:keep], entries[keep:]
         self.line = deque(kept)
         self.returned = []
         self.tail = dropped[0][0]

@@ -15,13 +15,9 @@ import msgspec
 
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
 from fila_worker.core.lanes import Lane
+from fila_worker.core.limits import Limits
 from fila_worker.core.queues import Queue
 from fila_worker.core.store import Batch, Families, Store
-
-FOLD_AFTER_COUNTS: Final = 16_384
-"""Lane counts in entries before a fold: bounds what recovery replays, and spreads a fold's cost (1 µs a lane)."""
-
-FOLD_AFTER_ENTRIES: Final = 8_192
 
 _HEAD: Final = Struct(">QQQI")
 _COUNTS: Final = Struct(">QQQQI")
@@ -62,8 +58,9 @@ class Counters:
 class Ledger:
     """The lanes' counts, kept. Every lane whose counts change must be passed to :meth:`touch` before the next commit."""
 
-    def __init__(self, families: Families, counters: Counters) -> None:
+    def __init__(self, families: Families, counters: Counters, limits: Limits) -> None:
         self._families = families
+        self._limits = limits
         self.counters = counters
         self.changed: list[Lane] = []
         """Lanes that changed since the last commit."""
@@ -107,7 +104,7 @@ class Ledger:
     def fold_due(self) -> bool:
         """Whether enough entries have piled up."""
         entries = self._next_entry - self._first_entry
-        return self._counts_written >= FOLD_AFTER_COUNTS or entries >= FOLD_AFTER_ENTRIES
+        return self._counts_written >= self._limits.ledger_counts_max or entries >= self._limits.ledger_entries_max
 
     def fold(self, batch: Batch) -> list[Lane]:
         """Replace all entries by the records of the lanes that changed since the last fold; returns those idle now.

@@ -6,10 +6,114 @@ fact of a format (how long a name may be) is not here, nor is one that users set
 
 from dataclasses import dataclass
 
+MIB = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Counts, bytes and milliseconds; the unit is the last word but ``max`` of a name."""
+    """Counts, bytes and milliseconds; the unit is the last word but ``max`` or ``min`` of a name."""
 
+    # leases and acked messages
     finished_leases_max: int = 8192
     """Finished leases that are remembered, so that a repeated settlement gets its first answer again."""
+    acked_messages_max: int = 8192
+    """Acked messages that lie on disk before they are purged together: their bookkeeping is memory, and a restart reads it."""
+    acked_bytes_max: int = 32 * MIB
+    """The same in bytes: a few large messages are worth a purge."""
+    acked_leases_max: int = 2048
+    """The same in leases: each has a record that a restart reads."""
+    range_messages_min: int = 8
+    """Neighbouring messages that are worth a range tombstone: it costs what two single deletes do, and readers pay for it."""
+    turn_expiries_max: int = 2000
+    """Messages whose leases may expire in one turn, and the rest of the last lease; the others follow in the next."""
+
+    # the ledger
+    ledger_counts_max: int = 16_384
+    """Lane counts in ledger entries before a fold: bounds what recovery replays, and spreads a fold's cost (1 µs a lane)."""
+    ledger_entries_max: int = 8192
+    """Ledger entries before a fold: the same for turns that change few lanes."""
+
+    # lanes and queues
+    lane_disorder_messages_max: int = 4096
+    """Messages out of order that a lane may hold before all but the first half of them go back to disk."""
+    refill_messages_max: int = 512
+    """What one refill of a lane reads: enough to forget the cost of a seek, little enough for thousands of lanes."""
+    refill_bytes_max: int = 256 * 1024
+    """The same in bytes."""
+    idle_lanes_max: int = 10_000
+    """Lanes without messages that a queue remembers, for their keys' weights and counters."""
+    priorities_max: int = 64
+    """Different priorities of a queue that are remembered, to find a message by its id; with more, its lanes are read."""
+
+    # fairness
+    busy_wait_turns_max: int = 1000
+    """Turns while a busy key waits, if new keys have them: a flood of one-message tenants must not starve the others."""
+    fresh_turns_max: int = 100
+    """Turns of new keys in a row before a busy one is let in: its round may well take longer than it may wait, and a new key
+    must never wait for all of it."""
+    void_entries_max: int = 1000
+    """Entries of keys that left which a ring may hold, or as many as of those that did not."""
+
+    # delivery
+    turn_messages_max: int = 2000
+    """Deliveries in one turn; a large one counts for several (``delivery.WEIGHT_BYTES``)."""
+    queue_turn_messages_min: int = 100
+    """What a queue may deliver in a turn at least, however many others want to; beyond that they share the turn."""
+
+    # what is due
+    turn_due_max: int = 1000
+    """Entries that may come due in one turn; the rest follow in the next, so that no turn is long."""
+    due_note_bytes_max: int = 64 * 1024
+    """Notes of entries that come due in one turn, more or less: what they list is work, too."""
+    due_read_bytes_max: int = 8 * MIB
+    """Messages that one turn reads because they are due: large ones would make it long, and its batch large."""
+    due_read_messages_max: int = 16
+    """Messages that are read at once because they are due, so that a piece of large ones is not too large either."""
+    dedup_entry_ids_max: int = 500
+    """Dedup ids that one entry of the due index lists: its note is read and acted upon as a whole."""
+
+    # other shards and the bank
+    transfer_messages_max: int = 100
+    """Messages that one frame carries to another shard."""
+    transfer_bytes_max: int = 1 * MIB
+    """The same in bytes, and one message more."""
+    transfer_repeat_ms: int = 1000
+    """When an unconfirmed batch is sent again: the other shard, or the router, was away."""
+    appointment_wait_ms_max: int = 3000
+    """How long a command waits for another shard's word: less than the usual timeout of a client."""
+    rate_wait_ms_max: int = 4000
+    """How long an enqueue waits for the bank's word on its namespace's rate: just below the usual timeout of a client."""
+
+    # commands in steps
+    purge_lanes_max: int = 10_000
+    """Lanes that are emptied at once without reading; a queue with more is emptied in steps."""
+    purge_messages_max: int = 10_000
+    """What a step of a purge reads, so that no turn is long."""
+    purge_bytes_max: int = 16 * MIB
+    """The same in bytes."""
+    purge_look_messages: int = 20
+    """To begin to read somewhere is as dear as reading so many messages."""
+    redrive_messages_max: int = 1000
+    """Messages that one redrive moves, so that no turn is long: callers repeat it."""
+    redrive_look_messages_max: int = 10_000
+    """Messages of a key that one redrive looks at for dead letters, in a queue that has other messages too."""
+    redrive_places_max: int = 100_000
+    """Places that one redrive looks at for the messages it names, about 1 µs each; for the first one as many as it takes."""
+
+    # caches and views
+    reserved_bytes_max: int = 16 * MIB
+    """Records of reserved messages that are kept for whoever fetches them."""
+    browse_cursors_max: int = 10_000
+    """Ends of browsed pages that are remembered, some 200 bytes each."""
+    views_max: int = 16
+    """Views open at a time: their disk space, and a few MiB of memory each."""
+    view_examined_messages_max: int = 10_000
+    """Messages that are looked at for one page of a view, so that no turn is long."""
+    view_keys_max: int = 10_000
+    """Fairness keys that are looked at for one page of a view."""
+    view_ranges_max: int = 1000
+    """Ranges that a view of a queue is divided into."""
+
+
+DEFAULTS = Limits()
+"""For what is made outside a shard."""

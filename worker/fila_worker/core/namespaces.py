@@ -13,12 +13,10 @@ from fila_proto_zmq.commands import Enqueue, Grant, TokenWant
 from fila_proto_zmq.errors import FilaError, RateLimitedError, ShardUnavailableError
 from fila_proto_zmq.runtime_config import quota_bucket
 from fila_worker.core.effects import Call
+from fila_worker.core.limits import Limits
 
 MICRO: Final = 1_000_000
 """A message takes one token."""
-
-WAIT_MS_MAX: Final = 4000
-"""How long an enqueue waits for the bank's word: just below the usual timeout of a client."""
 
 
 class Verdict(NamedTuple):
@@ -62,7 +60,8 @@ class _Quota:
 class Namespaces:
     """All namespaces with a rate that this shard takes messages for."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._wait_ms_max = limits.rate_wait_ms_max
         self._quotas: dict[str, _Quota] = {}
         self._changed: set[str] = set()
 
@@ -122,13 +121,13 @@ class Namespaces:
     def overdue(self, now_ms: int) -> Iterator[tuple[Call, Enqueue, FilaError]]:
         """What has waited for too long: the bank does not answer."""
         for quota in self._quotas.values():
-            while quota.waiting and quota.waiting[0][0].now_ms + WAIT_MS_MAX <= now_ms:
+            while quota.waiting and quota.waiting[0][0].now_ms + self._wait_ms_max <= now_ms:
                 call, command = quota.waiting.popleft()
                 yield call, command, _no_word(call.queue)
 
     def next_due(self) -> int | None:
         """When the first enqueue has waited for too long, Unix ms."""
-        times = [quota.waiting[0][0].now_ms + WAIT_MS_MAX for quota in self._quotas.values() if quota.waiting]
+        times = [quota.waiting[0][0].now_ms + self._wait_ms_max for quota in self._quotas.values() if quota.waiting]
         return min(times, default=None)
 
 

@@ -7,22 +7,16 @@ arrives once, however often its frame does.
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fila_proto_zmq.commands import Transfer, TransferMessages
 from fila_worker.core.keys import pack_u32, pack_u64, u64
+from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Families, Store
-
-SEND_MAX: Final = 100
-SEND_BYTES_MAX: Final = 1024 * 1024
-"""What one frame carries, and one message more."""
-
-REPEAT_MS: Final = 1000
-"""When an unconfirmed batch is sent again: the other shard, or the router, was away."""
 
 
 class Parcel(msgspec.Struct, array_like=True):
@@ -62,8 +56,9 @@ class Way:
 class Outbox:
     """All ways to other shards, and what came in from them."""
 
-    def __init__(self, shard: int, families: "Families") -> None:
+    def __init__(self, shard: int, families: "Families", limits: Limits) -> None:
         self._shard = shard
+        self._limits = limits
         self._families = families
         self.ways: dict[int, Way] = {}
         self.taken: dict[int, Taken] = {}
@@ -92,22 +87,25 @@ class Outbox:
 
     def due(self, now_ms: int) -> list[int]:
         """The shards to which something should be sent now."""
-        return [to_shard for to_shard, way in self.ways.items() if way.first <= way.last and _is_due(way, now_ms)]
+        return [to_shard for to_shard, way in self.ways.items() if way.first <= way.last and self._due_ms(way) <= now_ms]
 
     def next_due(self) -> int | None:
         """When to look again, Unix ms: 0 for at once, None for not before something is added."""
-        times = [0 if way.sent_ms is None else way.sent_ms + REPEAT_MS for way in self.ways.values() if way.first <= way.last]
+        times = [self._due_ms(way) for way in self.ways.values() if way.first <= way.last]
         return min(times, default=None)
+
+    def _due_ms(self, way: Way) -> int:
+        return 0 if way.sent_ms is None else way.sent_ms + self._limits.transfer_repeat_ms
 
     def frame(self, to_shard: int, store: "Store", now_ms: int) -> TransferMessages:
         """The next batch on a way. Sees only what is committed."""
-        way = self.ways[to_shard]
+        limits, way = self._limits, self.ways[to_shard]
         way.sent_ms = now_ms
         transfers, size_bytes = [], 0
-        for _, parcel in islice(self.unconfirmed(to_shard, store, way.last), SEND_MAX):
+        for _, parcel in islice(self.unconfirmed(to_shard, store, way.last), limits.transfer_messages_max):
             transfers.append(parcel.transfer)
             size_bytes += len(parcel.transfer.record)
-            if size_bytes >= SEND_BYTES_MAX:
+            if size_bytes >= limits.transfer_bytes_max:
                 break
         return TransferMessages(to_shard, self._shard, way.first, transfers)
 
@@ -140,10 +138,6 @@ class Outbox:
         taken = self.taken[from_shard] = Taken(last, refused)
         batch.put(b"inbox:%d" % from_shard, _encode(taken), self._families.state)
         return taken
-
-
-def _is_due(way: Way, now_ms: int) -> bool:
-    return way.sent_ms is None or now_ms - way.sent_ms >= REPEAT_MS
 
 
 def _key(to_shard: int, number: int) -> bytes:

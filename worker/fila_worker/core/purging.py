@@ -14,25 +14,15 @@ from fila_proto_zmq.commands import Purged, PurgeQueue
 from fila_proto_zmq.events import QueuePurged
 from fila_worker.core import graveyard
 from fila_worker.core.delays import DELAYED_HEAD_BYTES, parse_delayed
-from fila_worker.core.graveyard import RUN_MIN
 from fila_worker.core.keys import after
 from fila_worker.core.lanes import held_bytes
+from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
-
-LANES_MAX: Final = 10_000
-"""Lanes that are emptied at once without reading; a queue with more is emptied in steps."""
-
-STEP_MESSAGES_MAX: Final = 10_000
-STEP_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What a step reads, so that no turn is long."""
-
-LOOK_COST: Final = 20
-"""To begin to read somewhere is as dear as reading so many messages."""
 
 IN_MEMORY: Final = 10
 """Removing so many messages that are in memory is as dear as reading one."""
@@ -49,13 +39,13 @@ def purge(shard: "State", call: "Call", command: PurgeQueue) -> Purged:
 def _purge(shard: "State", queue: "Queue", command: PurgeQueue) -> Purged:
     graveyard.purge(shard)
     lanes = _lanes(queue, command.fairness_key)
-    if command.fairness_key is None and queue.lanes <= LANES_MAX:
+    if command.fairness_key is None and queue.lanes <= shard.settings.limits.purge_lanes_max:
         removed = sum(_empty(shard, lane) for lane in lanes)
         queue.size_bytes = _leased_bytes(shard, queue)
         shard.ledger.touch_queue(queue)
         return Purged(removed, 0)
     shard.settle_writes()
-    step = _Step()
+    step = _Step(shard.settings.limits)
     for lane in lanes:
         if step.over:
             break
@@ -83,15 +73,20 @@ def _leased_bytes(shard: "State", queue: "Queue") -> int:
 class _Step:
     """What one command may still read, and what it has removed."""
 
-    def __init__(self) -> None:
-        self.messages_left = STEP_MESSAGES_MAX
-        self.bytes_left = STEP_BYTES_MAX
+    def __init__(self, limits: Limits) -> None:
+        self.messages_left = limits.purge_messages_max
+        self.bytes_left = limits.purge_bytes_max
+        self._look_messages = limits.purge_look_messages
         self.removed = 0
 
     @property
     def over(self) -> bool:
         """Whether the rest is for the next command."""
         return self.messages_left <= 0 or self.bytes_left <= 0
+
+    def charge_look(self) -> None:
+        """Reading has begun somewhere."""
+        self.messages_left -= self._look_messages
 
     def charge(self, messages: int, size_bytes: int = 0) -> None:
         """So much was read."""
@@ -148,7 +143,7 @@ def _size_of(shard: "State", entries: "list[Entry]") -> int:
 
 def _read_tail(shard: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[list[bytes], int]:
     """What of a lane's tail is to go now, and its size; the rest becomes the tail. Leased ones are passed over."""
-    step.charge(LOOK_COST)
+    step.charge_look()
     gone: list[bytes] = []
     size_bytes = 0
     for key, record in shard.store.scan(tail, lane.end, shard.store.families.messages):
@@ -165,7 +160,7 @@ def _read_tail(shard: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[
 
 def _remove_delayed(shard: "State", lane: "Lane", step: _Step) -> tuple[int, int, int]:
     """Remove delayed messages; returns how many, how many of them were to be retried, and their size."""
-    step.charge(LOOK_COST)
+    step.charge_look()
     count = retrying = size_bytes = 0
     end = lane.end
     delayed = shard.store.families.delayed
@@ -188,7 +183,7 @@ def _delete(shard: "State", lane: "Lane", keys: list[bytes]) -> None:
     """Delete messages, given in order, of a lane that has no other but leased ones between them."""
     messages = shard.store.families.messages
     for run in _runs(keys, lane.leased):
-        if len(run) >= RUN_MIN:
+        if len(run) >= shard.settings.limits.range_messages_min:
             shard.batch.delete_range(run[0], after(run[-1]), messages)
         else:
             for key in run:

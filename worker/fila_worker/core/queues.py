@@ -9,6 +9,7 @@ import msgspec
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_worker.core.fairness import Ring
 from fila_worker.core.fairness_key import FairnessKey
+from fila_worker.core.limits import DEFAULTS, Limits
 from fila_worker.core.metering import Meter
 from fila_worker.core.pace import Pace
 
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.consumers import Demand
     from fila_worker.core.settings import ShardSettings
-
-IDLE_LANES_MAX: Final = 10_000
-"""Lanes without messages that a queue remembers, for their keys' weights and counters."""
-
-PRIORITIES_MAX: Final = 64
-"""Different priorities of a queue that are remembered, to find a message by its id; with more, its lanes are read."""
 
 USED_SAVE_MS: Final = 1000
 """How far what is durable of a queue's last use may lag behind."""
@@ -62,14 +57,14 @@ class Queue:
     """
 
     __slots__ = (
-        "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
+        "_priorities_max", "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
         "enqueued", "expired", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
         "paused", "paused_keys", "pending", "priorities", "ring", "saved_ms", "served", "served_ms", "size_bytes", "source",
         "strangers",
         "subscribers",        "unanswered", "used_ms",
     )  # fmt: skip
 
-    def __init__(self, queue_id: int, name: str, options: QueueOptions) -> None:
+    def __init__(self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS) -> None:
         self.id = queue_id
         self.name = name
         self.options = options
@@ -79,7 +74,7 @@ class Queue:
         self.keys: dict[str, FairnessKey] = {}
         self.lanes = 0
         """How many its keys have."""
-        self.ring = Ring()
+        self.ring = Ring(limits)
         self.demands: deque[Demand] = deque()
         self.subscribers: dict[bytes, int] = {}
         """How many subscriptions and waiters each client has here."""
@@ -96,6 +91,7 @@ class Queue:
         """Throttles for which the bank was asked for its sake, and has said nothing yet."""
         self.priorities: set[int] | None = {0}
         """The priorities that its messages ever had; None: more than can be remembered."""
+        self._priorities_max = limits.priorities_max
         self.strangers = False
         """Messages that another shard accepted are here, or have been."""
         self.size_bytes = 0
@@ -136,7 +132,7 @@ class Queue:
         if self.priorities is None or priorities <= self.priorities:
             return False
         known = self.priorities | priorities
-        self.priorities = known if len(known) <= PRIORITIES_MAX else None
+        self.priorities = known if len(known) <= self._priorities_max else None
         return True
 
     def info(self, shard: int) -> QueueInfo:

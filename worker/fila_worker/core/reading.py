@@ -1,17 +1,13 @@
 """The heads of lanes: what is next, read from disk where memory ends."""
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fila_worker.core.lanes import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.state import State
-
-REFILL_MESSAGES: Final = 512
-REFILL_BYTES: Final = 256 * 1024
-"""What one refill of a lane reads: enough to forget the cost of a seek, little enough for thousands of lanes."""
 
 
 def head(shard: "State", lane: "Lane") -> "Entry":
@@ -37,12 +33,13 @@ def next_entry(shard: "State", lane: "Lane") -> "Entry":
 def refill(shard: "State", lane: "Lane") -> None:
     """Read on from the lane's tail until something is in memory, or nothing is left."""
     shard.settle_writes()
-    families = shard.store.families
-    bytes_max = min(REFILL_BYTES, shard.settings.buffer_bytes // (len(lane.key.queue.ring) + 1))
+    families, limits = shard.store.families, shard.settings.limits
+    messages_max = limits.refill_messages_max
+    bytes_max = min(limits.refill_bytes_max, shard.settings.buffer_bytes // (len(lane.key.queue.ring) + 1))
     while lane.tail is not None and not lane.line:
         items: list[Entry] = []
         bytes_read = 0
-        for key, record in islice(shard.store.scan(lane.tail, lane.end, families.messages), REFILL_MESSAGES):
+        for key, record in islice(shard.store.scan(lane.tail, lane.end, families.messages), messages_max):
             keep = shard.buffered_bytes + len(record) + ENTRY_BYTES <= shard.settings.buffer_bytes
             items.append((key, record if keep else None))
             if keep and key not in lane.leased:
@@ -50,4 +47,4 @@ def refill(shard: "State", lane: "Lane") -> None:
             bytes_read += len(record)
             if bytes_read >= bytes_max:
                 break
-        lane.refill(items, exhausted=len(items) < REFILL_MESSAGES and bytes_read < bytes_max)
+        lane.refill(items, exhausted=len(items) < messages_max and bytes_read < bytes_max)

@@ -103,7 +103,9 @@ def _recover_queues(shard: Shard, now_ms: int) -> None:
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.queues):
         queue_id = int.from_bytes(key, "big")
         record = records[queue_id] = decode_queue(data)
-        queue = shard.queues[record.name] = shard.queues_by_id[queue_id] = Queue(queue_id, record.name, record.options)
+        queue = shard.queues[record.name] = shard.queues_by_id[queue_id] = Queue(
+            queue_id, record.name, record.options, shard.settings.limits
+        )
         queue.recover(record)
         queue.used_ms = max(queue.used_ms, min(now_ms, queue.used_ms + USED_SAVE_MS))
         queue.hooks = _recompiled(shard, queue)

@@ -4,7 +4,7 @@ Picked ones are found like any message by its id (:mod:`core.backlog`), or at on
 a person picks them. To find a message may take a look at many places, so a command looks for so many, and says how far it got.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fila_proto_zmq.commands import Redrive, Redriven
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.state import State
-
-REDRIVE_MAX: Final = 1000
-"""Messages that one command moves, so that no turn is long: callers repeat it."""
-
-LOOK_MAX: Final = 10_000
-"""Messages of a key that one command looks at for dead letters, in a queue that has other messages too."""
-
-EFFORT_MAX: Final = 100_000
-"""Places that one command looks at for the messages it names, about 1 µs each; for the first one as many as it takes."""
 
 
 def redrive(shard: "State", call: "Call", command: Redrive) -> Redriven:
@@ -56,7 +47,8 @@ def redrive(shard: "State", call: "Call", command: Redrive) -> Redriven:
 def _redrive_first(shard: "State", dead: Queue, command: Redrive, now_ms: int) -> int:
     if command.count < 0:
         raise InvalidArgumentError(f"redrive of {command.count} messages: use a count above 0, or 0 for all")
-    left = min(command.count or REDRIVE_MAX, REDRIVE_MAX)
+    most = shard.settings.limits.redrive_messages_max
+    left = min(command.count or most, most)
     moved = 0
     for lane in _lanes_to_empty(dead, command.fairness_key):
         if moved >= left:
@@ -72,9 +64,9 @@ def _lanes_to_empty(dead: Queue, name: str | None) -> "list[Lane]":
 
 def _empty(shard: "State", lane: "Lane", count: int, now_ms: int) -> int:
     """Send up to ``count`` messages of a lane back; returns how many went."""
-    moved = 0
+    moved, look_max = 0, shard.settings.limits.redrive_look_messages_max
     stay: list[Entry] = []
-    while moved < count and lane.pending > len(stay) and len(stay) < LOOK_MAX:
+    while moved < count and lane.pending > len(stay) and len(stay) < look_max:
         entries = [next_entry(shard, lane) for _ in range(min(count - moved, lane.pending - len(stay)))]
         shard.buffered_bytes -= held_bytes(entries)
         for message_key, record in _with_records(shard, entries):
@@ -103,8 +95,9 @@ def _redrive_picked(
     """Send those back that are pending here; returns how many went, and how many of the ids were looked at."""
     if command.count or command.fairness_key is not None:
         raise InvalidArgumentError("dead letters by their ids, or so many of all or of a fairness key: ask for one of them")
-    if len(ids) > REDRIVE_MAX:
-        raise InvalidArgumentError(f"redrive of {len(ids)} ids: name at most {REDRIVE_MAX} at a time")
+    most = shard.settings.limits.redrive_messages_max
+    if len(ids) > most:
+        raise InvalidArgumentError(f"redrive of {len(ids)} ids: name at most {most} at a time")
     found, looked_at = _find_all(shard, dead, ids)
     return sum(_move(shard, each, now_ms) for each in found), looked_at
 
@@ -113,7 +106,7 @@ def _find_all(shard: "State", dead: Queue, ids: list[tuple[int, int]]) -> tuple[
     """Those of the ids that are there, and how many were looked for."""
     shard.settle_writes()
     found: dict[bytes, Found] = {}
-    left, looked_at = EFFORT_MAX, 0
+    left, looked_at = shard.settings.limits.redrive_places_max, 0
     for high, low in ids:
         if left <= 0:
             break

@@ -14,15 +14,10 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_worker.core.keys import FIRST, LAST, after, pack_u64, u64
+from fila_worker.core.limits import DEFAULTS, Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Store
-
-RELEASE_MAX: Final = 1000
-"""Entries that may come due in one turn; the rest follow in the next, so that no turn is long."""
-
-NOTE_BYTES_MAX: Final = 64 * 1024
-"""Notes of entries that come due in one turn, more or less: what they list is work, too."""
 
 _CHECKPOINT: Final = b"due index"
 
@@ -67,8 +62,9 @@ class Schedule:
     durable.
     """
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "Store", limits: Limits = DEFAULTS) -> None:
         self._store = store
+        self._limits = limits
         self._family = store.families.schedule
         self.checkpoint = FIRST
         self.cursor = FIRST
@@ -91,7 +87,8 @@ class Schedule:
                 self._save(key, batch)
 
     def take_due(self, now_ms: int, batch: "Batch") -> list[Entry]:
-        """Take out up to :data:`RELEASE_MAX` entries that are due, in order. Sees only what is committed."""
+        """Take out a turn's worth of the entries that are due, in order. Sees only what is committed."""
+        limits = self._limits
         end = pack_u64(now_ms + 1)
         entries: list[Entry] = []
         note_bytes = 0
@@ -99,7 +96,7 @@ class Schedule:
             batch.delete(key, self._family)
             entries.append(Entry(u64(key), key[8], key[9:], note))
             note_bytes += len(note)
-            if len(entries) == RELEASE_MAX or note_bytes >= NOTE_BYTES_MAX:
+            if len(entries) >= limits.turn_due_max or note_bytes >= limits.due_note_bytes_max:
                 end = after(key)
                 break
         self._save(end, batch)

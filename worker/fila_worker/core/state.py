@@ -21,12 +21,12 @@ from fila_worker.core.graveyard import Graveyard
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.kept import KeptRecords
 from fila_worker.core.keys import FIRST_PLACE, pack_u32
-from fila_worker.core.lanes import ENTRY_BYTES, SPILL_AT, Lane, held_bytes
+from fila_worker.core.lanes import ENTRY_BYTES, Lane, held_bytes
 from fila_worker.core.leases import LeaseBook
 from fila_worker.core.ledger import Counters, Ledger
 from fila_worker.core.namespaces import Namespaces
 from fila_worker.core.outbox import Outbox
-from fila_worker.core.queues import IDLE_LANES_MAX, USED_SAVE_MS, Queue
+from fila_worker.core.queues import USED_SAVE_MS, Queue
 from fila_worker.core.runtime import RuntimeConfig
 from fila_worker.core.schedule import Schedule
 from fila_worker.core.settings import ShardSettings
@@ -48,6 +48,8 @@ class State:
         self.index = index
         self.shards = shards
         self.epoch = epoch
+        limits = settings.limits
+        self._disorder_max = limits.lane_disorder_messages_max
         self.batch = store.new_batch()
         self.effects: list[Effect] = []
         self.notes: list[Event] = []
@@ -57,18 +59,18 @@ class State:
         self.looked_at = 0
         """How many queues those who watch have looked into so far: the next look begins behind them."""
         self.counters = Counters()
-        self.ledger = Ledger(store.families, self.counters)
-        self.leases = LeaseBook(store.families.leases, epoch, settings.limits)
-        self.kept = KeptRecords()
-        self.graveyard = Graveyard()
+        self.ledger = Ledger(store.families, self.counters, limits)
+        self.leases = LeaseBook(store.families.leases, epoch, limits)
+        self.kept = KeptRecords(limits)
+        self.graveyard = Graveyard(limits)
         self.consumers = Consumers(settings.consumer_timeout_ms)
-        self.schedule = Schedule(store)
+        self.schedule = Schedule(store, limits)
         self.throttling = Throttling(epoch << 20, shards)
-        self.namespaces = Namespaces()
+        self.namespaces = Namespaces(limits)
         self.runtime = RuntimeConfig(store.families)
-        self.outbox = Outbox(index, store.families)
-        self.bookmarks = Bookmarks()
-        self.views = Views()
+        self.outbox = Outbox(index, store.families, limits)
+        self.bookmarks = Bookmarks(limits)
+        self.views = Views(limits)
         self.tickets = epoch << 32
         self.waiting_for_appointment: dict[int, tuple[Call, CreateQueue | UpdateQueue, str]] = {}
         """Commands that wait for another shard's word on a dead letter queue, by ticket."""
@@ -187,8 +189,8 @@ class State:
         keep = record is not None and self.buffered_bytes < self.settings.buffer_bytes
         if lane.add(message_key, record if keep else None) and record is not None and keep:
             self.buffered_bytes += len(record) + ENTRY_BYTES
-        if len(lane.returned) > SPILL_AT:
-            self.buffered_bytes -= held_bytes(lane.spill())
+        if len(lane.returned) > self._disorder_max:
+            self.buffered_bytes -= held_bytes(lane.spill(self._disorder_max // 2))
         self.activate(lane, message_key)
 
     # --- activity -----------------------------------------------------------------------------------------------------
@@ -326,7 +328,7 @@ class State:
     def fold(self) -> None:
         """Fold the ledger, and forget idle lanes of queues that remember too many."""
         for lane in self.ledger.fold(self.batch):
-            if lane.key.queue.lanes > IDLE_LANES_MAX and lane.idle:
+            if lane.key.queue.lanes > self.settings.limits.idle_lanes_max and lane.idle:
                 self.forget_lane(lane)
 
 

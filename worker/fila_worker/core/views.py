@@ -15,14 +15,12 @@ from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE
 from fila_worker.core import graveyard
 from fila_worker.core.browsing import STATES
 from fila_worker.core.frozen import FrozenQueue, freeze, holds_of, read_page
+from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.state import State
     from fila_worker.core.store import Pin
-
-VIEWS_MAX: Final = 16
-"""Open at a time: their disk space, and a few MiB of memory each."""
 
 NEEDED_MS: Final = 60_000
 """A view that was opened or read within this time is not closed for another one's sake..."""
@@ -37,14 +35,14 @@ class View:
     ``begun``: whether it was ever read; ``under_way``: how many reads were begun and have not come to their end.
     """
 
-    def __init__(self, queues: dict[str, FrozenQueue], pin: "Pin", command: OpenView, now_ms: int) -> None:
+    def __init__(self, queues: dict[str, FrozenQueue], pin: "Pin", command: OpenView, now_ms: int, limits: Limits) -> None:
         self.queues = queues
         self.pin = pin
         self.idle_ms = command.idle_ms
         self.used_ms = now_ms
         self.begun = False
         self.under_way = 0
-        self.opened = ViewOpened([queue.divided(command.range_messages) for queue in queues.values()])
+        self.opened = ViewOpened([queue.divided(command.range_messages, limits.view_ranges_max) for queue in queues.values()])
 
     @property
     def needed_until_ms(self) -> int:
@@ -60,9 +58,10 @@ class View:
 
 
 class Views:
-    """The open views of a shard, by name. Invariant: at most :data:`VIEWS_MAX`."""
+    """The open views of a shard, by name. Invariant: at most ``Limits.views_max``."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._count_max = limits.views_max
         self.by_name: dict[str, View] = {}
 
     def use(self, name: str, now_ms: int) -> View | None:
@@ -74,15 +73,15 @@ class Views:
 
     def make_room(self, now_ms: int) -> None:
         """See that there is room for one more: :class:`OverloadedError` if all that are open are being read."""
-        if len(self.by_name) < VIEWS_MAX:
+        if len(self.by_name) < self._count_max:
             return
         name, view = min(self.by_name.items(), key=lambda item: item[1].needed_until_ms)
         needed_ms = view.needed_until_ms - now_ms
         if needed_ms > 0:
             raise OverloadedError(
-                f"{VIEWS_MAX} views of this shard's queues are open and being read: try again in {needed_ms} ms",
+                f"{self._count_max} views of this shard's queues are open and being read: try again in {needed_ms} ms",
                 retry_after=needed_ms / 1000,
-                details={"views": VIEWS_MAX, "refused": True},
+                details={"views": self._count_max, "refused": True},
             )
         self.close(name)
 
@@ -115,7 +114,7 @@ def open_view(shard: "State", call: "Call", command: OpenView) -> ViewOpened:
     holds = holds_of(queues, shard.leases.leases.values())
     frozen = {queue.name: freeze(queue, holds) for queue in queues}
     families = shard.store.families
-    view = View(frozen, shard.store.pin([families.messages, families.delayed]), command, call.now_ms)
+    view = View(frozen, shard.store.pin([families.messages, families.delayed]), command, call.now_ms, shard.settings.limits)
     shard.views.by_name[command.view] = view
     return view.opened
 
@@ -146,6 +145,6 @@ def browse_view(shard: "State", call: "Call", command: BrowseView) -> ViewBrowse
     queue = view.queues.get(call.queue)
     if queue is None:
         raise QueueNotFoundError(f"queue {call.queue!r} is not in view {command.view!r}: it did not exist, or was not named")
-    page = read_page(queue, command, view.pin, shard.store.families)
+    page = read_page(queue, command, view.pin, shard.store.families, shard.settings.limits)
     view.count_page(first=command.start is None, last=page.next is None)
     return page
