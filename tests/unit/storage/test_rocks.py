@@ -2,13 +2,16 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fila_proto_zmq.errors import StorageError
+from fila_worker.core.store import DamageError
 from fila_worker.storage.rocks import PINNED_BYTES_MAX, RocksStore, SharedMemory
 from tests.support.cluster import eventually
 
@@ -16,6 +19,7 @@ ALL = (b"", b"\xff" * 32)
 
 CRASH = """
 import os, signal, sys
+from collections.abc import Callable
 from pathlib import Path
 from fila_worker.storage.rocks import RocksStore
 store = RocksStore(Path(sys.argv[1]), fsync=sys.argv[2] == "fsync")
@@ -160,3 +164,112 @@ def test_a_stall_is_told_while_it_lasts(tmp_path: Path) -> None:
     eventually(stalls, "a stall")
     eventually(lambda: not store.metrics().stalled, "its end")
     store.close()
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def crashed_with_a_log(path: Path) -> Path:
+    """The write-ahead log of 100 commits, as a crash leaves it."""
+    subprocess.run([sys.executable, "-c", CRASH, str(path), "fsync"], timeout=60, check=False)
+    return max(path.glob("*.log"), key=lambda log: log.stat().st_size)
+
+
+def flip(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("key", [b"000", b"050", b"099"])
+def test_a_log_with_a_flipped_bit_is_refused_by_name(tmp_path: Path, key: bytes) -> None:
+    log = crashed_with_a_log(tmp_path)
+    flip(log, log.read_bytes().index(key))
+    with pytest.raises(DamageError, match=str(log)) as caught:
+        RocksStore(tmp_path)
+    assert caught.value.details == {"path": str(tmp_path), "file": log.name}
+
+
+@pytest.mark.parametrize("torn_bytes", [1, 10, 20])
+def test_a_log_that_ends_in_a_torn_record_is_taken_up_to_there(tmp_path: Path, torn_bytes: int) -> None:
+    log = crashed_with_a_log(tmp_path)
+    os.truncate(log, log.stat().st_size - torn_bytes)
+    store = RocksStore(tmp_path)
+    expected = [b"%03d" % number for number in range(99)]
+    assert [key for key, _ in store.scan(*ALL, store.families.messages)] == expected
+    store.close()
+
+
+def with_tables(path: Path) -> Path:
+    """A store of 2,000 messages in a table; returns the table's file."""
+    store = RocksStore(path)
+    batch = store.new_batch()
+    for number in range(2000):
+        batch.put(b"%06d" % number, b"payload %04d " % number + os.urandom(200), store.families.messages)
+    store.commit(batch)
+    store._readers["messages"].flush(True)
+    store.close()
+    return next(file for file in path.glob("*.sst") if b"payload 1000" in file.read_bytes())
+
+
+def test_every_read_of_a_damaged_block_is_refused_by_name(tmp_path: Path) -> None:
+    table = with_tables(tmp_path)
+    flip(table, table.read_bytes().index(b"payload 1000") + 50)
+    store = RocksStore(tmp_path)
+    messages = store.families.messages
+    reads: list[Callable[[], object]] = [
+        lambda: list(store.scan(*ALL, messages)),
+        lambda: list(store.pin([messages]).scan(b"", messages)),
+        lambda: store.get(b"001000", messages),
+        lambda: store.get_many([b"001000"], messages),
+    ]
+    for read in reads:
+        with pytest.raises(DamageError, match=str(table)) as caught:
+            read()
+        assert caught.value.details["file"] == table.name
+    assert len(list(store.scan(b"", b"000900", messages))) == 900, "what is before the damage is whole"
+    store.close()
+
+
+def test_a_store_without_one_of_its_files_is_refused(tmp_path: Path) -> None:
+    table = with_tables(tmp_path)
+    table.unlink()
+    with pytest.raises(DamageError, match=table.name):
+        RocksStore(tmp_path)
+
+
+def test_a_database_without_its_first_file_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    with_tables(tmp_path)
+    (tmp_path / "CURRENT").unlink()
+    with pytest.raises(DamageError, match="CURRENT"):
+        RocksStore(tmp_path)
+
+
+def test_a_scan_sees_the_moment_in_which_it_began(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    write(store, b"1", b"")
+    scan = store.scan(*ALL, store.families.messages)
+    write(store, b"2", b"")
+    assert [key for key, _ in scan] == [b"1"]
+    store.close()
+
+
+def test_files_are_private_in_a_directory_that_was_there_before(tmp_path: Path) -> None:
+    with_tables(tmp_path)
+    tmp_path.chmod(0o755)
+    for file in tmp_path.iterdir():
+        file.chmod(0o644)
+    store = RocksStore(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("*.sst")} == {0o600}
+    store.close()
+
+
+def test_a_store_can_be_closed_and_opened_again_in_one_process(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    write(store, b"1", b"")
+    store.pin([store.families.messages])
+    store.close()
+    again = RocksStore(tmp_path)
+    assert again.get(b"1", again.families.messages) == b""
+    again.close()

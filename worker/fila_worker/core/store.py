@@ -9,9 +9,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from fila_proto_zmq.commands import StoreMetrics
+from fila_proto_zmq.errors import StorageError
 
 Family: TypeAlias = Any
 """An opaque handle of a column family, valid with the store that gave it."""
+
+
+class DamageError(StorageError):
+    """What is stored is not what was written. It does not go away: the shard must not be served, nor written to."""
+
+
+class InUseError(StorageError):
+    """Another process has the store open."""
 
 
 class Families(NamedTuple):
@@ -72,7 +81,7 @@ class Pin(Protocol):
 
 
 class Store(Protocol):
-    """Committed data. Any method may raise :class:`StorageError`; the process then ends, and recovery starts over."""
+    """Committed data. Any method may raise :class:`StorageError`; the shard is then dropped, and recovered anew."""
 
     families: Families
 
