@@ -92,8 +92,41 @@ def test_acks_stay_acked_however_many_leases_a_turn_ends() -> None:
     assert on_disk(shard) == 0
 
 
-def test_marks_are_purged_before_their_leases_are_forgotten() -> None:
-    assert Limits().finished_leases_max > Limits().acked_leases_max
+@pytest.mark.parametrize("verb", [Verb.ACK, Verb.NACK, Verb.RELEASE])
+def test_a_mark_outlives_any_number_of_leases_that_finish_after_it(verb: Verb) -> None:
+    """Leases that end without a mark are remembered too, and must not push a mark out whose messages still lie on disk."""
+    shard = created(Limits(finished_leases_max=3))
+    shard.enqueue(b"precious", b"precious")
+    precious = shard.receive(2)
+    shard.ack(precious)
+    for _ in range(5):
+        shard.enqueue(b"", b"")
+        first, second = shard.receive(2)
+        shard.settle(verb, [first])
+        shard.ack([second])
+        shard.ack(shard.receive(2))
+    assert shard.settle(Verb.ACK, precious).faults == []
+    shard.restart()
+    assert shard.counts() == (0, 0, 0)
+
+
+def test_what_a_restart_remembers_of_finished_leases_is_bounded() -> None:
+    shard = created(Limits(finished_leases_max=3))
+    shard.enqueue(*[b""] * 9)
+    for _ in range(9):
+        shard.ack(shard.receive(1))
+    shard.restart()
+    assert len(shard.shard.leases.finished) == 3
+    shard.restart()
+    assert len(shard.shard.leases.finished) == 3
+
+
+def test_a_count_below_zero_never_becomes_durable(shard: ShardHarness) -> None:
+    shard.enqueue(b"")
+    queue = shard.shard.queues["q"]
+    with pytest.raises(AssertionError, match="queue 'q' holds"):
+        queue.shrink(queue.size_bytes + 1)
+    assert queue.size_bytes > 0
 
 
 def test_an_old_lease_acked_before_a_crash_stays_acked() -> None:

@@ -139,7 +139,7 @@ def test_a_repeated_ack_of_a_part_is_answered_as_the_first_after_a_restart(shard
 
 
 def test_the_memory_of_finished_leases_is_bounded() -> None:
-    shard = ShardHarness(settings=ShardSettings(limits=Limits(finished_leases_max=3)))
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(finished_leases_max=3, acked_leases_max=1)))
     shard.create()
     numbers = []
     for _ in range(5):

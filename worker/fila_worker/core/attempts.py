@@ -127,7 +127,8 @@ def _retry(shard: "State", message: _Returned, now_ms: int, after_ms: int) -> No
         delay(shard, lane, key, packed, now_ms + after_ms, retrying=True)
         return
     shard.batch.put(key, packed, shard.store.families.messages)
-    lane.key.queue.size_bytes += len(packed) - len(stored)
+    lane.key.queue.grow(len(packed))
+    lane.key.queue.shrink(len(stored))
     shard.ledger.touch_queue(lane.key.queue)
     shard.line_up(lane, key, packed)
     shard.release_slot(lane.key)

@@ -56,7 +56,7 @@ def delay(
     shard.schedule.add(due_ms, Kind.RELEASE, key, shard.batch)
     lane.delayed += 1
     queue.delayed += 1
-    queue.size_bytes += len(record)
+    queue.grow(len(record))
     if retrying:
         lane.retrying += 1
     shard.ledger.touch(lane)
@@ -69,7 +69,7 @@ def lift(shard: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
     shard.batch.delete(key, shard.store.families.delayed)
     lane.delayed -= 1
     queue.delayed -= 1
-    queue.size_bytes -= len(delayed.record)
+    queue.shrink(len(delayed.record))
     if delayed.retrying:
         lane.retrying -= 1
     shard.ledger.touch(lane)

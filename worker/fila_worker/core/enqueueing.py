@@ -164,7 +164,7 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Ite
     shard.counters.sequence = sequence
     queue.pending += accepted
     queue.enqueued += accepted
-    queue.size_bytes += size_bytes + accepted * FIXED_BYTES
+    queue.grow(size_bytes + accepted * FIXED_BYTES)
     shard.ledger.touch_queue(queue)
     return faults
 

@@ -5,13 +5,15 @@ marks its lease as acked, and its messages stay *leased* as far as their lanes c
 them. When enough have gathered they are *purged*: most of a lane's are then one unbroken run from its beginning, and a range
 tombstone removes them for what two single deletes cost (a delete costs a third of an enqueue). After a crash the marks say
 which messages are dead.
+
+A mark is removed by the purge that removes its messages, and by nothing else.
 """
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, after, lane_of, pack_u64
-from fila_worker.core.leases import Lease
+from fila_worker.core.leases import SETTLED, Lease
 from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
@@ -70,9 +72,14 @@ def bury(shard: "State", lease: Lease) -> None:
         purge(shard)
 
 
+def is_mark(data: bytes) -> bool:
+    """Whether the record of a lease is the mark of an acked one."""
+    return data.startswith(_MARK)
+
+
 def exhume(shard: "State", lease_id: int, data: bytes) -> bool:
     """After a crash: take up the mark of an acked lease, for recovery to purge; False if ``data`` is no such mark."""
-    if not data.startswith(_MARK):
+    if not is_mark(data):
         return False
     keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(1, len(data), MESSAGE_KEY_BYTES)]
     dead = [(key, shard.lanes[lane_of(key)]) for key in keys]
@@ -87,7 +94,7 @@ def purge(shard: "State") -> None:
     """Remove all dead messages from disk."""
     by_lane: dict[Lane, list[bytes]] = {}
     for lease_id, dead in shard.graveyard.take().items():
-        shard.batch.put(pack_u64(lease_id), b"", shard.store.families.leases)
+        shard.leases.remember(lease_id, SETTLED, shard.batch)
         for key, lane in dead:
             if lane in by_lane:
                 by_lane[lane].append(key)

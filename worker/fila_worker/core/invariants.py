@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from fila_worker.core.consumers import Subscription
 from fila_worker.core.delays import parse_delayed
+from fila_worker.core.graveyard import is_mark
 from fila_worker.core.holders import is_reservation
 from fila_worker.core.keys import FIRST, LAST, lane_of, pack_u64, u64
 from fila_worker.core.lanes import held_bytes
+from fila_worker.core.leases import SETTLED
 from fila_worker.core.schedule import Kind
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ def _check_leases(shard: "Shard") -> None:
     dead = {key for each in shard.graveyard.dead.values() for key, _ in each}
     _expect("messages both leased and dead", dead & set(leased), set())
     _expect("leased keys", {key for lane in shard.lanes.values() for key in lane.leased}, set(leased) | dead)
+    _check_lease_records(shard)
     due = {lease_id: expiry for expiry, lease_id in sorted(shard.leases.due, reverse=True)}
     for lease in shard.leases.leases.values():
         _expect(f"lease {lease.id}: open", lease.open, len(list(lease.open_members())))
@@ -99,6 +102,19 @@ def _check_leases(shard: "Shard") -> None:
         for subscription in consumer.subscriptions.values():
             held = sum(lease.open for lease in consumer.leases.values() if lease.subscription is subscription)
             _expect(f"subscription {subscription.id}: held", subscription.held, held)
+
+
+def _check_lease_records(shard: "Shard") -> None:
+    """On disk are open leases, marks of acked ones whose messages are there too, and the finished ones: each once, no more."""
+    book, dead = shard.leases, shard.graveyard.dead
+    both = [lease_id for lease_id in dead if lease_id in book.finished or lease_id in book.leases]
+    _expect("leases with a mark that are known elsewhere too", both, [])
+    records = {u64(key): data for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases)}
+    marked = {lease_id for lease_id, data in records.items() if is_mark(data)}
+    _expect("marks of acked leases", set(dead), marked)
+    settled = {lease_id for lease_id, ended in book.finished.items() if ended is SETTLED}
+    _expect("finished leases", settled, {lease_id for lease_id, data in records.items() if not data})
+    _expect("leases on disk", set(book.leases), records.keys() - marked - settled)
 
 
 def _check_delayed(shard: "Shard") -> None:

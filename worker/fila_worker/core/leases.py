@@ -166,6 +166,8 @@ class LeaseBook:
         self._next_id = (epoch << 32) + 1
         self.leases: dict[int, Lease] = {}
         self.finished: OrderedDict[int, list[Member] | bool] = OrderedDict()
+        """How leases ended that have no messages on disk: their members, or :data:`SETTLED` for all. Acked leases whose messages
+        still lie there are in the graveyard instead: so to forget one of these never takes a mark away."""
         self.due: list[tuple[int, int]] = []
         self.reservations: dict[bytes, dict[int, Lease]] = {}
         """What each reservation holds, by part, in the order in which it was taken."""
@@ -206,22 +208,26 @@ class LeaseBook:
             if given_back:
                 self.save(lease, batch)
             return
-        if not lease.taken:
-            batch.put(pack_u64(lease.id), b"", self._family)  # remembered over a restart too
-        else:
-            batch.delete(pack_u64(lease.id), self._family)
-        self._finish(lease, batch)
+        self._take_out(lease)
+        self.remember(lease.id, lease.members if lease.taken else SETTLED, batch)
 
-    def close_acked(self, lease: Lease, batch: "Batch") -> None:
-        """Finish a lease all of whose members were acked at once; the caller has marked its record."""
+    def close_acked(self, lease: Lease) -> None:
+        """End a lease all of whose members were acked at once; it lies in the graveyard, which remembers it later."""
         if lease.subscription is not None:
             lease.subscription.held -= lease.open
         lease.open = 0
-        self._finish(lease, batch)
-
-    def _finish(self, lease: Lease, batch: "Batch") -> None:
         self._take_out(lease)
-        self.finished[lease.id] = lease.members if lease.taken else SETTLED
+
+    def remember(self, lease_id: int, ended: list[Member] | bool, batch: "Batch") -> None:
+        """Keep how a lease ended that has no messages any more, and forget the one that ended first if there are too many.
+
+        One that was settled as a whole is known after a restart too.
+        """
+        if ended is SETTLED:
+            batch.put(pack_u64(lease_id), b"", self._family)
+        else:
+            batch.delete(pack_u64(lease_id), self._family)
+        self.finished[lease_id] = ended
         if len(self.finished) > self._limits.finished_leases_max:
             forgotten, _ = self.finished.popitem(last=False)
             batch.delete(pack_u64(forgotten), self._family)

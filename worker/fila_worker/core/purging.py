@@ -130,7 +130,7 @@ def _empty_some(shard: "State", lane: "Lane", step: _Step) -> None:
         size_bytes += tail_bytes
     _delete(shard, lane, gone)
     delayed, retrying, delayed_bytes = _remove_delayed(shard, lane, step) if lane.delayed else (0, 0, 0)
-    lane.key.queue.size_bytes -= size_bytes + delayed_bytes
+    lane.key.queue.shrink(size_bytes + delayed_bytes)
     _count_out(shard, lane, len(gone), delayed, retrying)
     step.removed += len(gone) + delayed
 

@@ -135,6 +135,16 @@ class Queue:
         self.priorities = known if len(known) <= self._priorities_max else None
         return True
 
+    def grow(self, size_bytes: int) -> None:
+        """Count a record's bytes that came to the queue."""
+        self.size_bytes += size_bytes
+
+    def shrink(self, size_bytes: int) -> None:
+        """Count bytes off that were counted on before: more than there are would be a bug, and must not become durable."""
+        left = self.size_bytes - size_bytes
+        assert left >= 0, f"queue {self.name!r} holds {self.size_bytes} bytes and is to lose {size_bytes}"
+        self.size_bytes = left
+
     def info(self, shard: int) -> QueueInfo:
         """The queue's row in a list."""
         return QueueInfo(

@@ -145,8 +145,10 @@ def _recover_lane(shard: Shard, lane_id: int, record: LaneRecord) -> Lane:
 
 def _recover_leases(shard: Shard, now_ms: int) -> None:
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases):
-        if not data or exhume(shard, u64(key), data):
-            shard.leases.finished[u64(key)] = SETTLED
+        if exhume(shard, u64(key), data):
+            continue
+        if not data:
+            shard.leases.remember(u64(key), SETTLED, shard.batch)
             continue
         record = decode_lease(data)
         consumer = _holder(shard, record.client, now_ms)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fila_worker.core.consumers import Consumer
     from fila_worker.core.effects import Call
     from fila_worker.core.lanes import Lane
+    from fila_worker.core.leases import Member
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
@@ -106,13 +107,18 @@ def _open_ones(lease: Lease, wanted: list[int], faults: Faults, *, repeatable: b
 
 def _judge_finished(shard: "State", lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool) -> None:
     """Answer for a lease that is over, as when it was open; an unknown one is long over."""
-    members = shard.leases.finished.get(lease_id, TAKEN) if repeatable else TAKEN
+    members = _finished(shard, lease_id) if repeatable else TAKEN
     if members is SETTLED:
         return
     for index in wanted or (range(len(members)) if isinstance(members, list) else [-1]):
         settled = isinstance(members, list) and index < len(members) and members[index] is SETTLED
         if not settled:
             faults.append(_refusal(lease_id, index, _expired()))
+
+
+def _finished(shard: "State", lease_id: int) -> "list[Member] | bool":
+    """How a lease that is over ended; an unknown one was taken from its holder."""
+    return SETTLED if lease_id in shard.graveyard.dead else shard.leases.finished.get(lease_id, TAKEN)
 
 
 def _expired() -> FilaError:
@@ -131,13 +137,13 @@ def ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms
     queue.in_flight -= len(indexes)
     queue.acked += len(indexes)
     queue.meter.acked(lease.leased_ms, len(indexes), now_ms)
-    queue.size_bytes -= sum(lease.sizes) if len(indexes) == len(lease.sizes) else sum(lease.sizes[each] for each in indexes)
+    queue.shrink(sum(lease.sizes) if len(indexes) == len(lease.sizes) else sum(lease.sizes[each] for each in indexes))
     shard.ledger.touch_queue(queue)
     if queue.options.max_in_flight_per_key is not None:
         _free_slots(shard, lease, indexes)
     if len(indexes) == len(lease.members):
         bury(shard, lease)
-        shard.leases.close_acked(lease, shard.batch)
+        shard.leases.close_acked(lease)
     else:
         _remove(shard, lease, indexes)
         shard.leases.close_members(lease, len(indexes), shard.batch, given_back=False)

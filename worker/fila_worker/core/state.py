@@ -157,7 +157,7 @@ class State:
         """Count a message that is pending now."""
         queue = lane.key.queue
         queue.pending += 1
-        queue.size_bytes += size_bytes
+        queue.grow(size_bytes)
         self.ledger.touch(lane)
         self.ledger.touch_queue(queue)
 
@@ -180,7 +180,7 @@ class State:
         self.batch.delete(message_key, self.store.families.messages)
         lane.stored -= 1
         queue.pending -= 1
-        queue.size_bytes -= size_bytes
+        queue.shrink(size_bytes)
         self.ledger.touch(lane)
         self.ledger.touch_queue(queue)
 
