@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 from fila_cluster.client.call import Call
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.lease import NO_LEASE, Lease, Owner, duration_s
-from fila_cluster.client.settling import Indexes, fences_of
+from fila_cluster.client.settling import Indexes, fences_of, in_frames
 from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.commands import (
     Command,
@@ -32,6 +32,7 @@ from fila_proto_zmq.commands import (
     Unsubscribe,
     Verb,
 )
+from fila_proto_zmq.limits import FENCES_MAX
 from fila_proto_zmq.names import root_name
 
 HEARTBEAT_S_MAX = 2.0
@@ -244,7 +245,9 @@ class Consumption:
         for lease in leases:
             durations[lease.renewal_ms].append((lease.id, []))
         for duration_ms, fences in durations.items():
-            self._send(queue, Extend(fences, duration_ms), timeout=self._call_timeout_s, persistent=False)
+            for start in range(0, len(fences), FENCES_MAX):
+                some = Extend(fences[start : start + FENCES_MAX], duration_ms)
+                self._send(queue, some, timeout=self._call_timeout_s, persistent=False)
 
     def _schedule(self, subscription: Subscription, when: float) -> None:
         subscription.beat_at = min(subscription.beat_at, when)
@@ -260,9 +263,10 @@ class Consumption:
 
     def _release(self, queue: str, leases: Indexes) -> Call | None:
         ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
-        if not ended:
-            return None
-        return self._send(queue, Settle(Verb.RELEASE, fences_of(ended)), timeout=self._leaving_timeout_s)
+        call = None
+        for piece in in_frames(ended):
+            call = self._send(queue, Settle(Verb.RELEASE, fences_of(piece)), timeout=self._leaving_timeout_s)
+        return call  # the last one: a link keeps its order
 
     def _end(self, subscription: Subscription) -> None:
         subscription.ended = True

@@ -5,7 +5,7 @@ delay). A lease whose deliveries are all in the frame travels as its number alon
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from fila_cluster.client.lease import Lease, Owner
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Fault, Fences, Settle, Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, InvalidArgumentError
+from fila_proto_zmq.limits import FENCES_MAX
 
 if TYPE_CHECKING:
     from fila_cluster.client.delivery import Delivery
@@ -76,8 +77,15 @@ class _Frame:
 
     leases: Indexes = field(default_factory=dict)
     members: list[Settling] = field(default_factory=list)
+    named: int = 0
+    """Deliveries in it."""
+
+    def has_room(self, lease: Lease, count: int) -> bool:
+        """Whether so many deliveries of a lease may join, by the bounds of a frame."""
+        return (lease in self.leases or len(self.leases) < FENCES_MAX) and self.named + count <= FENCES_MAX
 
     def add(self, settling: Settling, lease: Lease, indexes: list[int]) -> None:
+        self.named += len(indexes)
         known = self.leases.get(lease)
         if known is None:
             self.leases[lease] = indexes
@@ -124,12 +132,15 @@ class Settler:
         """Send what was settled since the last flush."""
         if not self._new:
             return
-        frames: defaultdict[tuple[str, Settlement], _Frame] = defaultdict(_Frame)
+        frames: defaultdict[tuple[str, Settlement], list[_Frame]] = defaultdict(list)
         while self._new:
             settling, how, leases = self._new.popleft()
             for lease, indexes in leases.items():
-                frames[lease.queue, how].add(settling, lease, indexes)
-        for (queue, how), frame in frames.items():
+                open_to = frames[lease.queue, how]
+                if not open_to or not open_to[-1].has_room(lease, len(indexes)):
+                    open_to.append(_Frame())
+                open_to[-1].add(settling, lease, indexes)
+        for (queue, how), frame in [(kind, frame) for kind, each in frames.items() for frame in each]:
             command = Settle(how.verb, fences_of(frame.leases), how.error, how.metadata, how.after_ms)
             self._send(queue, command, partial(_answered, frame))
 
@@ -150,6 +161,20 @@ class Settler:
         elif how.verb is not Verb.ACK:
             text = f"{delivery!r} was delivered at most once, it is gone from its queue: there is nothing to settle"
             settling.errors[position] = AlreadySettledError(text)
+
+
+def in_frames(leases: Indexes) -> Iterator[Indexes]:
+    """The same in pieces, each of which a frame may carry."""
+    piece: Indexes = {}
+    named = 0
+    for lease, indexes in leases.items():
+        if len(piece) == FENCES_MAX or named + len(indexes) > FENCES_MAX:
+            yield piece
+            piece, named = {}, 0
+        piece[lease] = indexes
+        named += len(indexes)
+    if piece:
+        yield piece
 
 
 def fences_of(leases: Indexes) -> Fences:

@@ -26,6 +26,9 @@ FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
 ENVELOPE_OVERHEAD_BYTES: Final = HEADERS_BYTES_MAX + 64 * 1024
 """What one message may add to its payload on the wire: headers, scheduling options, framing."""
 
+FENCES_MAX: Final = 10_000
+"""Leases in one Settle or Extend, and members that they name by index: as many as an Enqueue has messages, for the same reason."""
+
 DELIVERY_MESSAGES_MAX: Final = 500
 """Messages in one delivery frame: enough to amortise a frame, few enough to spread over consumers."""
 

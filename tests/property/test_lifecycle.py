@@ -154,7 +154,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(data=st.data(), duration_ms=st.sampled_from([1_000, 40_000]))
     def extend(self, data: st.DataObject, duration_ms: int) -> None:
         held = data.draw(st.sampled_from(self.model.delivered))
-        reply = self.harness.ask(Extend(fences([held.got]), duration_ms), client=b"other")
+        reply = self.harness.ask(Extend(fences([held.got]), duration_ms), client=self.harness.holders[held.got.lease])
         assert isinstance(reply, Extended)
         assert reply.faults == []
         held.expires_ms = reply.expires_ms

@@ -26,7 +26,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.record import Record, open_envelope, seal_envelope, unpack_record
-from fila_worker.core.effects import Answer, Call, Post, Push
+from fila_worker.core.effects import Answer, Call, Effect, Post, Push
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.invariants import check
 from fila_worker.core.limits import Limits
@@ -115,6 +115,8 @@ class ShardHarness:
         self.requests = 0
         self.pushed: dict[tuple[bytes, int], list[Got]] = {}
         self.late: dict[int, Reply | FilaError] = {}
+        self.holders: dict[int, bytes] = {}
+        """Which client got each lease."""
         self.posted: list[Post] = []
         """What the shard had to say to the router and to other shards."""
         self.shard = recover(
@@ -139,6 +141,7 @@ class ShardHarness:
         self.shard.deliver(self.now_ms)
         for effect in self.shard.commit():
             effect.frames()
+            self._note_holders(effect)
             if isinstance(effect, Push):
                 got = opened(effect.delivered)
                 self.pushed.setdefault((effect.client, effect.delivered.subscription), []).extend(got)
@@ -148,6 +151,12 @@ class ShardHarness:
                 self.posted.append(effect)
         if self.checked:
             check(self.shard)
+
+    def _note_holders(self, effect: Effect) -> None:
+        if isinstance(effect, Push):
+            self.holders.update((batch.lease, effect.client) for batch in effect.delivered.batches)
+        elif isinstance(effect, Answer) and isinstance(effect.reply, Delivered):
+            self.holders.update((batch.lease, effect.call.client) for batch in effect.reply.batches)
 
     def pass_time(self, milliseconds: int) -> None:
         """Move the clock, and let the shard do all that came due."""
@@ -194,9 +203,16 @@ class ShardHarness:
         return self.pushed.pop((client, number), [])
 
     def settle(self, verb: Verb, got: list[Got], queue: str = "q", **options: object) -> Settled:
-        reply = self.ask(Settle(verb, fences(got), **options), queue, ADMIN)  # type: ignore[arg-type]
-        assert isinstance(reply, Settled)
-        return reply
+        """Let whoever has them settle these deliveries, in a frame for each client."""
+        by_client: dict[bytes, list[Got]] = {}
+        for each in got:
+            by_client.setdefault(self.holders.get(each.lease, b"c1"), []).append(each)
+        faults = []
+        for client, held in (by_client or {b"c1": []}).items():
+            reply = self.ask(Settle(verb, fences(held), **options), queue, client)  # type: ignore[arg-type]
+            assert isinstance(reply, Settled)
+            faults += reply.faults
+        return Settled(faults)
 
     def ack(self, got: list[Got], queue: str = "q") -> None:
         assert not self.settle(Verb.ACK, got, queue).faults

@@ -15,6 +15,7 @@ from fila_cluster.errors import (
 )
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Settle, Settled, Verb
+from fila_proto_zmq.limits import FENCES_MAX
 from tests.unit.client.peer import Peer, batch, give_up
 
 EXPIRED = to_fault(LeaseExpiredError("expired"))
@@ -57,6 +58,28 @@ def test_single_settlements_coalesce_by_queue_and_manner(peer):
         ("b", (), Verb.ACK),
         ("a", (2,), Verb.NACK),
     }
+
+
+def test_what_does_not_fit_a_frame_travels_in_several(peer):
+    small = peer.receive("q", *(batch(number, 1) for number in range(1, FENCES_MAX + 2)))
+    settling = peer.session.settle(small, ACK)
+    frames = peer.sent()
+    assert [len(sent.command.fences) for sent in frames] == [FENCES_MAX, 1]
+    peer.reply(frames[1], Settled([(FENCES_MAX + 1, -1, EXPIRED)]))
+    assert not settling.done
+    peer.reply(frames[0], Settled())
+    assert errors_of(settling) == {FENCES_MAX: LeaseExpiredError}
+
+
+def test_a_frame_names_no_more_deliveries_than_it_may(peer):
+    large = peer.receive("q", *(batch(number, 500) for number in range(1, 22)))
+    settling = peer.session.settle(large[1:], ACK)
+    frames = peer.sent()
+    assert [sum(len(indexes) or 500 for _, indexes in sent.command.fences) for sent in frames] == [9999, 500]
+    for sent in frames:
+        peer.reply(sent, Settled())
+    assert settling.done
+    give_up(large[0])
 
 
 def test_one_batch_over_several_queues_is_done_when_all_are(peer):

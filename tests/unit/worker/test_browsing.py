@@ -7,6 +7,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, MessageNotFoundError, Qu
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
 from fila_proto_zmq.record import payload_of, record_id, unpack_record
+from fila_worker.core.holders import shown_client
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, ShardHarness
 
@@ -56,7 +57,11 @@ def test_a_view_says_where_a_message_is_and_who_has_it(shard: ShardHarness) -> N
     shard.receive(client=b"\x01\x02")
     leased, pending, delayed = browse(shard).messages
     assert [each.state for each in (leased, pending, delayed)] == ["leased", "pending", "delayed"]
-    assert (leased.consumer, leased.leased_ms, leased.lease_expires_ms) == ("0102", shard.now_ms, shard.now_ms + 30_000)
+    assert (leased.consumer, leased.leased_ms, leased.lease_expires_ms) == (
+        shown_client(b"\x01\x02"),
+        shard.now_ms,
+        shard.now_ms + 30_000,
+    )
     assert (pending.consumer, pending.leased_ms, pending.lease_expires_ms, pending.due_ms) == ("", 0, 0, 0)
     assert (delayed.due_ms, leased.due_ms) == (shard.now_ms + 4_900, 0)
     assert {(each.fairness_key, each.weight) for each in (leased, pending, delayed)} == {("acme", 3)}

@@ -17,6 +17,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
+from fila_worker.core.leases import FINISHED
 from tests.support.shard import ShardHarness
 
 
@@ -31,10 +32,14 @@ def listed(shard: ShardHarness, prefix: str = "") -> list[QueueInfo]:
 
 
 def on_disk(shard: ShardHarness) -> dict[str, int]:
-    """Items by family, the ledger, the shard's identity and empty marks left out."""
+    """Items by family, the ledger, the shard's identity and what is remembered of finished leases left out."""
     families = shard.store.families._asdict()
     items = {name: list(shard.store.scan(b"", b"\xff" * 32, family)) for name, family in families.items()}
-    return {name: sum(1 for _, data in found if data) for name, found in items.items() if name not in {"ledger", "state"}}
+    return {
+        name: sum(1 for _, data in found if not data.startswith(FINISHED))
+        for name, found in items.items()
+        if name not in {"ledger", "state"}
+    }
 
 
 def test_a_deleted_queue_is_gone_with_its_dead_letter_queue(shard: ShardHarness) -> None:

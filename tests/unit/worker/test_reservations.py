@@ -261,6 +261,35 @@ def test_what_was_reserved_is_kept_in_memory_until_it_is_fetched_and_then_read(h
     assert fetch(harness) == first
 
 
+# --- names and ids ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", [b"\0reserved\0\0\0\0\x01s", b"\0reserved\0\0\0\0\x01s\xff", b"\0reserved\0", b"\0"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_no_client_is_taken_for_a_reservation_whatever_its_id(harness: ShardHarness, client: bytes, restarted: bool) -> None:
+    harness.enqueue(*[b"x"] * 4)
+    for _ in range(2):
+        harness.receive(1, client=client)
+    harness.subscribe(1, client=client, number=7)
+    reserve(harness, "s")
+    if restarted:
+        harness.restart()
+    assert {len(view.consumer) for view in harness.ask(Browse(9)).messages} == {8, 1}  # type: ignore[attr-defined]
+    harness.pass_time(30_000)
+    assert harness.stats().expired == 3
+    harness.goodbye(client)
+    assert harness.shard.leases.reservations.keys() == {(harness.shard.queues["q"].id, "s")}
+    harness.restart()
+
+
+def test_a_client_cannot_settle_what_is_reserved(harness: ShardHarness) -> None:
+    harness.enqueue(b"x")
+    reserve(harness, "s")
+    (lease,) = harness.shard.leases.leases
+    assert [fault.code for _, _, fault in harness.ask(Settle(Verb.ACK, [(lease, [])])).faults] == ["LEASE_EXPIRED"]  # type: ignore[attr-defined]
+    assert harness.counts() == (0, 1, 0)
+
+
 def test_what_is_kept_is_bounded(harness: ShardHarness) -> None:
     harness.limit(reserved_bytes_max=100)
     harness.enqueue(*[b"x"] * 6)

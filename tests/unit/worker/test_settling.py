@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_proto_zmq.commands import Fences, Settle, Settled, Verb
+from fila_proto_zmq.commands import Extend, Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import DELAY_MS_MAX, METADATA_BYTES_MAX
 from fila_worker.core.limits import Limits
@@ -77,9 +77,67 @@ def test_a_fence_may_name_a_delivery_twice(shard: ShardHarness) -> None:
     assert [each.attempts for each in shard.receive(2)] == [1, 1]
 
 
-def test_another_client_may_settle_what_it_knows_the_fence_of(shard: ShardHarness) -> None:
+# --- whose fences they are --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("indexes", [[], [0], [0, 1, 2]])
+def test_a_fence_counts_for_its_holder_only(shard: ShardHarness, verb: Verb, restarted: bool, indexes: list[int]) -> None:
+    lease, got = leased(shard)
+    shard.subscribe(1, client=b"thief")
+    if restarted:
+        shard.restart()
+    before = list(shard.store.families.leases.items()), shard.counts()
+    assert refused(settle(shard, [(lease, indexes)], verb, client=b"thief")) == [(lease, -1, "LEASE_EXPIRED")]
+    (fault,) = shard.ask(Extend([(lease, indexes)], 60_000), client=b"thief").faults  # type: ignore[attr-defined]
+    assert (fault[1], fault[2].code) == (-1, "LEASE_EXPIRED")
+    assert (list(shard.store.families.leases.items()), shard.counts()) == before
+    shard.ack(got)
+
+
+@pytest.mark.parametrize("purged", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_first_answer_is_for_the_client_that_settled(purged: bool, restarted: bool, apart: bool) -> None:
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(acked_leases_max=1 if purged else 100)))
+    shard.create()
     lease, _ = leased(shard)
-    assert settle(shard, [(lease, [])], client=b"c2") == Settled([])
+    for indexes in [[0], [1, 2]] if apart else [[]]:
+        assert settle(shard, [(lease, indexes)]) == Settled([])
+    if restarted:
+        shard.restart()
+    assert refused(settle(shard, [(lease, [])], client=b"thief")) == [(lease, -1, "LEASE_EXPIRED")]
+    assert settle(shard, [(lease, [0, 2])]) == Settled([])
+
+
+@pytest.mark.parametrize("indexes", [[-3], [-1], [3], [2**63], [0, -3, -3]])
+def test_an_index_out_of_range_of_a_lease_that_is_over_is_refused(shard: ShardHarness, indexes: list[int]) -> None:
+    """Some of it was taken from its holder, so its members are told apart."""
+    lease, _ = leased(shard)
+    settle(shard, [(lease, [0])])
+    shard.pass_time(30_000)
+    wrong = [(lease, index, "INVALID_ARGUMENT") for index in dict.fromkeys(indexes) if index]
+    assert refused(settle(shard, [(lease, indexes)])) == wrong
+
+
+@pytest.mark.parametrize("open_", [True, False])
+def test_an_index_that_is_named_twice_counts_once(shard: ShardHarness, open_: bool) -> None:
+    lease, _ = leased(shard)
+    if not open_:
+        settle(shard, [(lease, [0])])
+        shard.pass_time(30_000)
+    expected = [(lease, 9, "INVALID_ARGUMENT")] if open_ else [(lease, 1, "LEASE_EXPIRED"), (lease, 9, "INVALID_ARGUMENT")]
+    assert refused(settle(shard, [(lease, [1, 9, 1, 9])])) == expected
+
+
+@pytest.mark.parametrize("fences", [[(1, [0] * 10_001)], [(1, [])] * 10_001, [(1, [0] * 5_000), (2, [0] * 5_001)]])
+def test_a_frame_names_a_bounded_number(shard: ShardHarness, fences: Fences) -> None:
+    lease, got = leased(shard)
+    for command in (Settle(Verb.ACK, [(lease, []), *fences]), Extend([(lease, []), *fences], 60_000)):
+        with pytest.raises(InvalidArgumentError, match="name at most 10,000 of each"):
+            shard.ask(command)
+    shard.ack(got)
 
 
 # --- repeating --------------------------------------------------------------------------------------------------------
@@ -148,14 +206,14 @@ def test_the_memory_of_finished_leases_is_bounded() -> None:
         numbers.append(lease)
     assert len(shard.shard.leases.finished) == 3
     assert [refused(settle(shard, [(lease, [0])])) for lease in numbers[2:]] == [[], [], []]
-    assert refused(settle(shard, [(numbers[0], [0])])) == [(numbers[0], 0, "LEASE_EXPIRED")]
+    assert refused(settle(shard, [(numbers[0], [0])])) == [(numbers[0], -1, "LEASE_EXPIRED")]
 
 
 # --- wrong fences -----------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_that_never_was_is_refused_delivery_by_delivery(shard: ShardHarness) -> None:
-    assert refused(settle(shard, [(77, [0, 5])])) == [(77, 0, "LEASE_EXPIRED"), (77, 5, "LEASE_EXPIRED")]
+def test_a_lease_that_never_was_is_refused_once_however_much_of_it_is_named(shard: ShardHarness) -> None:
+    assert refused(settle(shard, [(77, [0, 5] * 5_000)])) == [(77, -1, "LEASE_EXPIRED")]
 
 
 def test_an_unknown_lease_that_is_named_as_a_whole_is_refused_as_a_whole(shard: ShardHarness) -> None:
@@ -181,8 +239,8 @@ def test_no_delivery_is_reported_settled_that_is_not(shard: ShardHarness) -> Non
 def test_a_wrong_fence_does_not_spoil_the_others(shard: ShardHarness) -> None:
     lease, _ = leased(shard)
     assert refused(settle(shard, [(1, [0]), (lease, [0, 1, 2]), (2, [0])])) == [
-        (1, 0, "LEASE_EXPIRED"),
-        (2, 0, "LEASE_EXPIRED"),
+        (1, -1, "LEASE_EXPIRED"),
+        (2, -1, "LEASE_EXPIRED"),
     ]
     assert shard.counts() == (0, 0, 0)
 
@@ -191,7 +249,7 @@ def test_a_wrong_fence_does_not_spoil_the_others(shard: ShardHarness) -> None:
 def test_settling_by_the_name_of_another_queue_is_refused_and_touches_nothing(shard: ShardHarness, verb: Verb) -> None:
     shard.create("other")
     lease, got = leased(shard)
-    assert refused(settle(shard, [(lease, [0])], verb, queue="other")) == [(lease, 0, "LEASE_EXPIRED")]
+    assert refused(settle(shard, [(lease, [0])], verb, queue="other")) == [(lease, -1, "LEASE_EXPIRED")]
     assert shard.counts() == (0, 3, 0)
     shard.ack(got)
 

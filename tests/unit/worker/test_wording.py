@@ -2,7 +2,8 @@
 
 import pytest
 
-from fila_worker.core.holders import holder_of
+from fila_worker.core.consumers import Consumer
+from fila_worker.core.holders import Reservation
 from fila_worker.core.wording import counted, holder, span
 
 
@@ -24,5 +25,5 @@ def test_counts() -> None:
 
 
 def test_holders() -> None:
-    assert holder(b"\x01\xff") == "client 01ff"
-    assert holder(holder_of(3, "batch-7")) == "reservation 'batch-7'"
+    assert holder(Consumer(b"\x01\xff", 0)) == "client 3d773946"
+    assert holder(Reservation(3, "batch-7")) == "reservation 'batch-7'"

@@ -11,7 +11,7 @@ from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import Record, headers_length, pack_record, unpack_record
 from fila_worker.core import dead_letters
 from fila_worker.core.delays import delay, too_old
-from fila_worker.core.holders import is_reservation
+from fila_worker.core.holders import Reservation
 from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.core.leases import TAKEN, Lease
 
@@ -206,7 +206,7 @@ def expire(shard: "State", lease: Lease, now_ms: int) -> None:
     """End the members of one lease whose time is up."""
     indexes = [index for index, _, _ in lease.open_members() if lease.expiry_of(index) <= now_ms]
     lease.queue.expired += len(indexes)
-    if is_reservation(lease.consumer.client):  # who reserves has not begun to work on anything
+    if isinstance(lease.holder, Reservation):  # who reserves has not begun to work on anything
         give_back(shard, lease, indexes, TAKEN, now_ms)
     else:
         fail_attempts(shard, lease, indexes, TAKEN, Attempt(LEASE_EXPIRED, now_ms))

@@ -189,7 +189,7 @@ def _leased(shard: "State", queue: "Queue", key: "FairnessKey | None", about: st
     held = list(held_of(shard, queue, key))
     first_ms = min(each.expires_ms for each in held)
     oldest_ms = min(each.lease.leased_ms for each in held)
-    consumers = len({each.lease.consumer.client for each in held})
+    consumers = len({each.lease.holder for each in held})
     text = (
         f"nothing waits in {about}: {counted(len(held), 'message')} leased by {counted(consumers, 'consumer')}, the oldest for "
         f"{span(now_ms - oldest_ms)}; the first lease ends in {span(first_ms - now_ms)}"

@@ -15,7 +15,6 @@ from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, DELIVERY_BYTES_MAX
 from fila_proto_zmq.record import record_id
 from fila_worker.core import graveyard
 from fila_worker.core.backlog import DELAYED, LEASED, PENDING, Found, as_found, find
-from fila_worker.core.holders import shown
 from fila_worker.core.keys import FIRST_PLACE, after
 
 if TYPE_CHECKING:
@@ -152,6 +151,6 @@ def _view(found: Found, leased: "tuple[Lease, int] | None") -> MessageView:
         found.due_ms,
         lease.leased_ms if lease else 0,
         lease.expiry_of(index) if lease else 0,
-        shown(lease.consumer.client) if lease else "",
+        lease.holder.shown if lease else "",
         found.record,
     )

@@ -57,7 +57,7 @@ def held_of(shard: "State", queue: "Queue", key: "FairnessKey | None" = None) ->
 def lease_words(held: Held, now_ms: int) -> str:
     """Who has a message, since when and until when."""
     since = span(now_ms - held.lease.leased_ms)
-    return f"leased by {holder(held.lease.consumer.client)} for {since}, and for another {span(held.expires_ms - now_ms)}"
+    return f"leased by {holder(held.lease.holder)} for {since}, and for another {span(held.expires_ms - now_ms)}"
 
 
 # --- caps --------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
 from fila_proto_zmq.errors import FilaError
 from fila_worker.core.effects import Answer, Call
+from fila_worker.core.holders import shown_client
 
 if TYPE_CHECKING:
     from fila_worker.core.leases import Lease, LeaseBook
@@ -24,7 +25,7 @@ BANK_MS_MAX: Final = 100
 
 
 class Consumer:
-    """A client with something to lose; or a reservation, which has nothing but leases."""
+    """A client with something to lose."""
 
     __slots__ = ("client", "leases", "seen_ms", "subscriptions", "waiters")
 
@@ -35,6 +36,11 @@ class Consumer:
         self.subscriptions: dict[int, Subscription] = {}
         self.waiters: dict[int, Waiter] = {}
         """Pending receives by request id."""
+
+    @property
+    def shown(self) -> str:
+        """What others see of it."""
+        return shown_client(self.client)
 
     @property
     def idle(self) -> bool:
@@ -101,14 +107,12 @@ class Waiter:
 class Reserving(Waiter):
     """A part of a reservation that waits for its messages."""
 
-    __slots__ = ("_book", "holder", "part", "timeout_ms")
+    __slots__ = ("_book", "part", "reservation", "timeout_ms")
     opcode = Reserve.opcode
 
-    def __init__(
-        self, call: Call, consumer: Consumer, queue: "Queue", command: Reserve, holder: bytes, book: "LeaseBook"
-    ) -> None:
+    def __init__(self, call: Call, consumer: Consumer, queue: "Queue", command: Reserve, book: "LeaseBook") -> None:
         super().__init__(call, consumer, queue, command.count, command.wait_ms)
-        self.holder = holder
+        self.reservation = command.reservation
         self.part = command.part
         self.timeout_ms = command.timeout_ms
         self._book = book
@@ -116,11 +120,14 @@ class Reserving(Waiter):
     @property
     def credit(self) -> int:
         """How many messages it would take: none if somebody else took this part meanwhile, for the same reservation."""
-        return 0 if self._book.part(self.holder, self.part) else super().credit
+        return 0 if self._taken() else super().credit
 
     def answer_nothing(self) -> Answer:
         """Its time is up; or somebody else took its part."""
-        return self.answer_with(self._book.part(self.holder, self.part))
+        return self.answer_with(self._taken())
+
+    def _taken(self) -> "Lease | None":
+        return self._book.part(self.queue.id, self.reservation, self.part)
 
     def answer_with(self, lease: "Lease | None") -> Answer:
         """The part is taken."""

@@ -16,7 +16,6 @@ from fila_proto_zmq.events import ClientLeft, ConsumerLost
 from fila_proto_zmq.limits import PREFETCH_MAX, WAIT_MS_MAX
 from fila_worker.core.attempts import CONSUMER_LOST, end_all
 from fila_worker.core.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
-from fila_worker.core.holders import shown
 from fila_worker.core.settlement import renew
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def goodbye(shard: "State", call: "Call", command: Goodbye) -> Done:
     """Give back, uncounted, all that a client has not settled."""
     consumer = shard.consumers.by_client.get(call.client)
     if consumer is not None:
-        shard.notes.append(ClientLeft(shown(consumer.client), shard.index, _held(consumer)))
+        shard.notes.append(ClientLeft(consumer.shown, shard.index, _held(consumer)))
         _drop(shard, consumer, None, call.now_ms)
     return Done()
 
@@ -132,7 +131,7 @@ def drop_lost(shard: "State", now_ms: int) -> None:
     for consumer in shard.consumers.lost(now_ms):
         if not consumer.idle:
             silent_ms = now_ms - consumer.seen_ms
-            shard.notes.append(ConsumerLost(shown(consumer.client), shard.index, _held(consumer), silent_ms))
+            shard.notes.append(ConsumerLost(consumer.shown, shard.index, _held(consumer), silent_ms))
         _drop(shard, consumer, CONSUMER_LOST, now_ms)
 
 

@@ -251,7 +251,7 @@ def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, n
 def _reserve(shard: "State", demand: Reserving, parcel: Parcel, now_ms: int) -> None:
     """Lease a parcel to a reservation, and say how much it is; whoever wants the messages asks for them by its name."""
     demand.queue.in_flight += len(parcel)
-    holder = shard.leases.holder(demand.holder, now_ms)
+    holder = shard.leases.reservation(demand.queue.id, demand.reservation)
     lease = Lease(shard.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
     lease.sizes = list(map(len, parcel.records))
     lease.mortal = any(record[1] & MORTAL for record in parcel.records)

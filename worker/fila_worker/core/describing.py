@@ -9,8 +9,8 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import ConsumerView, DescribeQueue, HookState, QueueDescription
-from fila_worker.core.consumers import Subscription
-from fila_worker.core.holders import is_reservation, shown
+from fila_worker.core.consumers import Consumer, Subscription
+from fila_worker.core.holders import Holder, Reservation
 
 if TYPE_CHECKING:
     from fila_worker.core.consumers import Consumer, Demand
@@ -30,36 +30,36 @@ def describe(shard: "State", call: "Call", command: DescribeQueue) -> QueueDescr
     """Say what a queue is."""
     queue = shard.queue(call.queue)
     held = _held(shard, queue)
-    everybody = dict.fromkeys((*queue.subscribers, *held))
+    consumers = map(shard.consumers.by_client.__getitem__, queue.subscribers)
+    everybody: dict[Holder, None] = dict.fromkeys((*consumers, *held))
     chosen = nlargest(CONSUMERS_SHOWN_MAX, everybody, key=held.__getitem__)
     return QueueDescription(
         queue.info(shard.index), queue.options, (queue.source or queue).created_ms, queue.size_bytes,
-        queue.is_dead_letter or queue.appointed, [_view(shard, queue, client, held[client]) for client in chosen],
+        queue.is_dead_letter or queue.appointed, [_view(queue, holder, held[holder]) for holder in chosen],
         len(everybody) - len(chosen), _hooks(queue, call.now_ms),
     )  # fmt: skip
 
 
-def _held(shard: "State", queue: "Queue") -> Counter[bytes]:
+def _held(shard: "State", queue: "Queue") -> Counter[Holder]:
     """How many messages of a queue each of their holders has."""
-    held: Counter[bytes] = Counter()
+    held: Counter[Holder] = Counter()
     for lease in shard.leases.leases.values():
         if lease.queue is queue:
-            held[lease.consumer.client] += lease.open
+            held[lease.holder] += lease.open
     return held
 
 
-def _view(shard: "State", queue: "Queue", holder: bytes, in_flight: int) -> ConsumerView:
-    if is_reservation(holder):
-        leases = shard.leases.reserved(holder)
+def _view(queue: "Queue", holder: Holder, in_flight: int) -> ConsumerView:
+    if isinstance(holder, Reservation):
+        leases = list(holder.leases.values())
         heard_ms = max(max(lease.leased_ms, lease.expires_ms - lease.duration_ms) for lease in leases)
-        return ConsumerView(shown(holder), RESERVATION, 0, 0, in_flight, heard_ms, _first_expiry(leases))
-    consumer = shard.consumers.by_client[holder]
-    leases = [lease for lease in consumer.leases.values() if lease.queue is queue] if in_flight else []
-    demands = _demands(consumer, queue)
+        return ConsumerView(holder.shown, RESERVATION, 0, 0, in_flight, heard_ms, _first_expiry(leases))
+    leases = [lease for lease in holder.leases.values() if lease.queue is queue] if in_flight else []
+    demands = _demands(holder, queue)
     kind = PUSH if any(isinstance(each, Subscription) for each in demands) else RECEIVE
     wanted = sum(each.prefetch if isinstance(each, Subscription) else each.count for each in demands)
     credit = sum(max(0, each.credit) for each in demands)
-    return ConsumerView(shown(holder), kind, wanted, credit, in_flight, consumer.seen_ms, _first_expiry(leases))
+    return ConsumerView(holder.shown, kind, wanted, credit, in_flight, holder.seen_ms, _first_expiry(leases))
 
 
 def _demands(consumer: "Consumer", queue: "Queue") -> "list[Demand]":

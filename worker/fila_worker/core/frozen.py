@@ -21,7 +21,6 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX
 from fila_worker.core.backlog import DELAYED, LEASED, PENDING
 from fila_worker.core.delays import parse_delayed
-from fila_worker.core.holders import shown
 from fila_worker.core.keys import LAST, MESSAGE_KEY_BYTES, lane_of, pack_u64
 from fila_worker.core.limits import Limits
 
@@ -140,7 +139,7 @@ def holds_of(queues: "Iterable[Queue]", leases: "Iterable[Lease]") -> dict[int, 
     holds: dict[int, dict[bytes, Hold]] = {}
     for lease in leases:
         if lease.queue.id in chosen:
-            common = Hold(lease.leased_ms, lease.expires_ms, shown(lease.consumer.client))
+            common = Hold(lease.leased_ms, lease.expires_ms, lease.holder.shown)
             for index, key, lane in lease.open_members():
                 hold = common._replace(expires_ms=lease.expiry_of(index)) if index in lease.extended else common
                 held = holds.get(lane.id)

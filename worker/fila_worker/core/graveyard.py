@@ -10,20 +10,29 @@ A mark is removed by the purge that removes its messages, and by nothing else.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from fila_worker.core.keys import MESSAGE_KEY_BYTES, after, lane_of, pack_u64
-from fila_worker.core.leases import SETTLED, Lease
+from fila_worker.core.keys import MESSAGE_KEY_BYTES, after, lane_of, pack_u32, pack_u64
+from fila_worker.core.leases import SETTLED, Finished, Lease
 from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
     from fila_worker.core.state import State
 
-Dead: TypeAlias = "list[tuple[bytes, Lane]]"
+Members: TypeAlias = "list[tuple[bytes, Lane]]"
+
+
+class Dead(NamedTuple):
+    """An acked lease: whose it was, None for a reservation, and its messages."""
+
+    client: bytes | None
+    members: Members
+
 
 _MARK: Final = b"\x00"
-"""First byte of an acked lease's record, which no other record in the family begins with; the message keys follow."""
+"""First byte of an acked lease's record, which no other record in the family begins with. The client's id follows, after its length
+(0: a reservation), and the message keys."""
 
 
 class Graveyard:
@@ -48,12 +57,12 @@ class Graveyard:
     def add(self, lease_id: int, dead: Dead, size_bytes: int) -> None:
         """Remember the messages of an acked lease."""
         self.dead[lease_id] = dead
-        self.messages += len(dead)
+        self.messages += len(dead.members)
         self.size_bytes += size_bytes
 
     def count_by_lane(self) -> Counter[int]:
         """How many are dead in each lane, by lane id."""
-        return Counter(lane.id for dead in self.dead.values() for _, lane in dead)
+        return Counter(lane.id for dead in self.dead.values() for _, lane in dead.members)
 
     def take(self) -> dict[int, Dead]:
         """All of it, and start anew."""
@@ -64,12 +73,16 @@ class Graveyard:
 
 def bury(shard: "State", lease: Lease) -> None:
     """All members of ``lease``, none of which had ended, were acked: mark it so, and let its messages lie."""
-    dead: Dead = lease.members  # type: ignore[assignment]  # all are pairs
-    mark = _MARK + b"".join([key for key, _ in dead])
+    members: Members = lease.members  # type: ignore[assignment]  # all are pairs
+    client = lease.client or b""
+    mark = b"".join([_MARK, pack_u32(len(client)), client, *[key for key, _ in members]])
     shard.batch.put(pack_u64(lease.id), mark, shard.store.families.leases)
-    shard.graveyard.add(lease.id, dead, sum(lease.sizes))
+    shard.graveyard.add(lease.id, Dead(lease.client, members), sum(lease.sizes))
     if shard.graveyard.full:
         purge(shard)
+
+
+_CLIENT_AT: Final = len(_MARK) + 4
 
 
 def is_mark(data: bytes) -> bool:
@@ -81,9 +94,10 @@ def exhume(shard: "State", lease_id: int, data: bytes) -> bool:
     """After a crash: take up the mark of an acked lease, for recovery to purge; False if ``data`` is no such mark."""
     if not is_mark(data):
         return False
-    keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(1, len(data), MESSAGE_KEY_BYTES)]
-    dead = [(key, shard.lanes[lane_of(key)]) for key in keys]
-    for key, lane in dead:
+    keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")
+    keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
+    dead = Dead(data[_CLIENT_AT:keys_at] or None, [(key, shard.lanes[lane_of(key)]) for key in keys])
+    for key, lane in dead.members:
         lane.leased.add(key)
         lane.key.queue.pending -= 1
     shard.graveyard.add(lease_id, dead, 0)
@@ -94,8 +108,8 @@ def purge(shard: "State") -> None:
     """Remove all dead messages from disk."""
     by_lane: dict[Lane, list[bytes]] = {}
     for lease_id, dead in shard.graveyard.take().items():
-        shard.leases.remember(lease_id, SETTLED, shard.batch)
-        for key, lane in dead:
+        shard.leases.remember(lease_id, Finished(dead.client, SETTLED), shard.batch)
+        for key, lane in dead.members:
             if lane in by_lane:
                 by_lane[lane].append(key)
             else:

@@ -1,27 +1,56 @@
-"""Who may hold leases: a client, by its identity, or a reservation, by its name.
+"""Who holds leases: a client, by its id, or a reservation, by its name.
 
-Lease records say whose they are in one field. A reservation's holder begins with :data:`MARK`, which no client's identity
-does, so a restart finds out what is whose from the records alone.
+They are two types, and a lease's record has a field for each. So nothing that a client may choose, its id least of all, makes it
+a reservation, or the other way round. A holder has ``leases``, by lease id, and ``shown``, its text for people.
 """
 
-from typing import Final
+from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeAlias
 
-from fila_worker.core.keys import pack_u32
+if TYPE_CHECKING:
+    from fila_worker.core.consumers import Consumer
+    from fila_worker.core.leases import Lease
 
-MARK: Final = b"\0reserved\0"
-_NAME_AT: Final = len(MARK) + 4
-
-
-def holder_of(queue_id: int, reservation: str) -> bytes:
-    """The holder that a reservation is on one queue: on each queue it is something of its own."""
-    return MARK + pack_u32(queue_id) + reservation.encode()
+SHOWN_BYTES = 4
+"""Of a client's digest: enough to tell a queue's consumers apart, and no way back to the id."""
 
 
-def is_reservation(holder: bytes) -> bool:
-    """Whether this is a reservation and not a client."""
-    return holder.startswith(MARK)
+def shown_client(client: bytes) -> str:
+    """A client for other clients and for the log: never its id, because who knows an id might pass for the client."""
+    return blake2b(client, digest_size=SHOWN_BYTES).hexdigest()
 
 
-def shown(holder: bytes) -> str:
-    """A holder for people: a reservation's name, a client's identity in hex digits."""
-    return holder[_NAME_AT:].decode() if is_reservation(holder) else holder.hex()
+class Reservation:
+    """A reservation on one queue: on each queue a name is something of its own.
+
+    Invariant: ``parts`` are its leases by the numbers of their parts; one that comes with the number of another is in ``leases``
+    only, and is settled with the others.
+    """
+
+    __slots__ = ("leases", "name", "parts", "queue_id")
+
+    def __init__(self, queue_id: int, name: str) -> None:
+        self.queue_id = queue_id
+        self.name = name
+        self.leases: dict[int, Lease] = {}
+        """By lease id, in the order in which they were taken."""
+        self.parts: dict[int, Lease] = {}
+
+    @property
+    def shown(self) -> str:
+        """Its name."""
+        return self.name
+
+    def add(self, lease: "Lease") -> None:
+        """It holds one more part."""
+        self.leases[lease.id] = lease
+        self.parts.setdefault(lease.part, lease)
+
+    def remove(self, lease: "Lease") -> None:
+        """One of its leases ended."""
+        del self.leases[lease.id]
+        if self.parts.get(lease.part) is lease:
+            del self.parts[lease.part]
+
+
+Holder: TypeAlias = "Consumer | Reservation"

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 from fila_worker.core.consumers import Subscription
 from fila_worker.core.delays import parse_delayed
 from fila_worker.core.graveyard import is_mark
-from fila_worker.core.holders import is_reservation
 from fila_worker.core.keys import FIRST, LAST, lane_of, pack_u64, u64
 from fila_worker.core.lanes import held_bytes
-from fila_worker.core.leases import SETTLED
+from fila_worker.core.leases import FINISHED, SETTLED
 from fila_worker.core.schedule import Kind
 
 if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
-    from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.shard import Shard
     from fila_worker.core.throttle import Throttle
@@ -84,7 +82,7 @@ def _buffered_bytes(lane: "Lane") -> int:
 def _check_leases(shard: "Shard") -> None:
     leased = Counter(key for lease in shard.leases.leases.values() for _, key, _ in lease.open_members())
     _expect("messages leased twice", [key for key, times in leased.items() if times > 1], [])
-    dead = {key for each in shard.graveyard.dead.values() for key, _ in each}
+    dead = {key for each in shard.graveyard.dead.values() for key, _ in each.members}
     _expect("messages both leased and dead", dead & set(leased), set())
     _expect("leased keys", {key for lane in shard.lanes.values() for key in lane.leased}, set(leased) | dead)
     _check_lease_records(shard)
@@ -93,15 +91,26 @@ def _check_leases(shard: "Shard") -> None:
         _expect(f"lease {lease.id}: open", lease.open, len(list(lease.open_members())))
         if not lease.open or due.get(lease.id, lease.next_expiry() + 1) > lease.next_expiry():
             raise InvariantBroken(f"lease {lease.id}: finished but kept, or nobody will notice its expiry")
-    reservations: dict[bytes, dict[int, Lease]] = {}
-    for lease in shard.leases.leases.values():
-        if is_reservation(lease.consumer.client):
-            reservations.setdefault(lease.consumer.client, {})[lease.part] = lease
-    _expect("reservations", shard.leases.reservations, reservations)
+    _check_holders(shard)
     for consumer in shard.consumers.by_client.values():
         for subscription in consumer.subscriptions.values():
             held = sum(lease.open for lease in consumer.leases.values() if lease.subscription is subscription)
             _expect(f"subscription {subscription.id}: held", subscription.held, held)
+
+
+def _check_holders(shard: "Shard") -> None:
+    """Each lease is known to its holder, and no holder knows another."""
+    book, clients = shard.leases, shard.consumers.by_client.values()
+    held = [pair for each in clients for pair in each.leases.items()]
+    held += [pair for each in book.reservations.values() for pair in each.leases.items()]
+    _expect("leases by holder", dict(held), book.leases)
+    _expect("leases with two holders", len(held), len(book.leases))
+    for (queue_id, name), reservation in book.reservations.items():
+        _expect(f"reservation {name!r}: key", (reservation.queue_id, reservation.name), (queue_id, name))
+        _expect(f"reservation {name!r}: empty", not reservation.leases, False)
+        _expect(f"reservation {name!r}: holder", {each.holder for each in reservation.leases.values()}, {reservation})
+        parts = {part: lease.part for part, lease in reservation.parts.items()}
+        _expect(f"reservation {name!r}: parts", parts, {each.part: each.part for each in reservation.leases.values()})
 
 
 def _check_lease_records(shard: "Shard") -> None:
@@ -112,9 +121,10 @@ def _check_lease_records(shard: "Shard") -> None:
     records = {u64(key): data for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases)}
     marked = {lease_id for lease_id, data in records.items() if is_mark(data)}
     _expect("marks of acked leases", set(dead), marked)
-    settled = {lease_id for lease_id, ended in book.finished.items() if ended is SETTLED}
-    _expect("finished leases", settled, {lease_id for lease_id, data in records.items() if not data})
-    _expect("leases on disk", set(book.leases), records.keys() - marked - settled)
+    settled = {lease_id: ended.client for lease_id, ended in book.finished.items() if ended.members is SETTLED}
+    finished = {lease_id: data[1:] for lease_id, data in records.items() if data.startswith(FINISHED)}
+    _expect("finished leases", settled, finished)
+    _expect("leases on disk", set(book.leases), records.keys() - marked - settled.keys())
 
 
 def _check_delayed(shard: "Shard") -> None:
@@ -221,7 +231,7 @@ def _check_demands(shard: "Shard", queue: "Queue") -> None:
 
 def _check_sizes(shard: "Shard") -> None:
     sizes: Counter[int] = Counter()
-    dead = {key for each in shard.graveyard.dead.values() for key, _ in each}
+    dead = {key for each in shard.graveyard.dead.values() for key, _ in each.members}
     for key, record in shard.store.scan(FIRST, LAST, shard.store.families.messages):
         if key not in dead:
             sizes[shard.lanes[lane_of(key)].key.queue.id] += len(record)

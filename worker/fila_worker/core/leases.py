@@ -12,12 +12,11 @@ recovery what the record lists and the ``messages`` family still holds is leased
 from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from fila_worker.core.consumers import Consumer
-from fila_worker.core.holders import is_reservation
+from fila_worker.core.holders import Holder, Reservation
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u64
 from fila_worker.core.lanes import Lane
 from fila_worker.core.limits import Limits
@@ -40,7 +39,9 @@ class LeaseRecord(msgspec.Struct, array_like=True):
     """A lease at rest. ``keys`` is the concatenation of its members' message keys, blanked where they ended."""
 
     client: bytes
-    """Whose it is: see :mod:`core.holders`."""
+    """Whose it is; empty for a reservation's."""
+    reservation: str
+    """The name of the reservation that holds it; empty for a client's."""
     subscription: int
     """Of a reservation: the number of its part."""
     queue: int
@@ -56,6 +57,17 @@ _encode = msgspec.msgpack.Encoder().encode
 decode_lease = msgspec.msgpack.Decoder(LeaseRecord).decode
 
 
+class Finished(NamedTuple):
+    """A lease that is over: whose it was, None for a reservation, and how its members ended, or :data:`SETTLED` for all."""
+
+    client: bytes | None
+    members: "list[Member] | bool"
+
+
+FINISHED: Final = b"\x01"
+"""First byte of the record of a lease that is over, which no open lease's begins with; the client's id follows."""
+
+
 class Lease:
     """Messages that went out together.
 
@@ -64,10 +76,10 @@ class Lease:
 
     __slots__ = (
         "at_most_once",
-        "consumer",
         "duration_ms",
         "expires_ms",
         "extended",
+        "holder",
         "id",
         "leased_ms",
         "members",
@@ -81,10 +93,10 @@ class Lease:
     )
 
     def __init__(
-        self, lease_id: int, consumer: "Consumer", queue: "Queue", members: list[Member], now_ms: int, duration_ms: int
+        self, lease_id: int, holder: "Holder", queue: "Queue", members: list[Member], now_ms: int, duration_ms: int
     ) -> None:
         self.id = lease_id
-        self.consumer = consumer
+        self.holder = holder
         self.queue = queue
         self.members = members
         self.open = len(members)
@@ -111,6 +123,11 @@ class Lease:
         self.subscription = subscription
         self.subscription_id = subscription.id
         subscription.held += self.open
+
+    @property
+    def client(self) -> bytes | None:
+        """The client that may settle its members by their fences; None for a reservation's, which are ended by name."""
+        return None if isinstance(self.holder, Reservation) else self.holder.client
 
     @property
     def part(self) -> int:
@@ -140,8 +157,8 @@ class Lease:
         else:
             keys = [_BLANK[member] if isinstance(member, bool) else member[0] for member in self.members]
         record = LeaseRecord(
-            self.consumer.client, self.subscription_id, self.queue.id, self.leased_ms, self.duration_ms, self.expires_ms,
-            b"".join(keys), self.extended, self.at_most_once,
+            self.client or b"", self.holder.name if isinstance(self.holder, Reservation) else "", self.subscription_id,
+            self.queue.id, self.leased_ms, self.duration_ms, self.expires_ms, b"".join(keys), self.extended, self.at_most_once,
         )  # fmt: skip
         return _encode(record)
 
@@ -165,12 +182,12 @@ class LeaseBook:
         self._limits = limits
         self._next_id = (epoch << 32) + 1
         self.leases: dict[int, Lease] = {}
-        self.finished: OrderedDict[int, list[Member] | bool] = OrderedDict()
-        """How leases ended that have no messages on disk: their members, or :data:`SETTLED` for all. Acked leases whose messages
+        self.finished: OrderedDict[int, Finished] = OrderedDict()
+        """How leases ended that have no messages on disk: acked leases whose messages
         still lie there are in the graveyard instead: so to forget one of these never takes a mark away."""
         self.due: list[tuple[int, int]] = []
-        self.reservations: dict[bytes, dict[int, Lease]] = {}
-        """What each reservation holds, by part, in the order in which it was taken."""
+        self.reservations: dict[tuple[int, str], Reservation] = {}
+        """Those that hold something, by queue id and name."""
 
     def __len__(self) -> int:
         return len(self.leases)
@@ -184,9 +201,12 @@ class LeaseBook:
     def add(self, lease: Lease) -> None:
         """Enter a lease, new or recovered."""
         self.leases[lease.id] = lease
-        lease.consumer.leases[lease.id] = lease
-        if is_reservation(lease.consumer.client):
-            self.reservations.setdefault(lease.consumer.client, {})[lease.part] = lease
+        holder = lease.holder
+        if isinstance(holder, Reservation):
+            self.reservations[holder.queue_id, holder.name] = holder
+            holder.add(lease)
+        else:
+            holder.leases[lease.id] = lease
         if len(self.due) > 2 * len(self.leases) + 1000:
             self.due = [(each.next_expiry(), each.id) for each in self.leases.values() if each is not lease]
             heapify(self.due)
@@ -209,7 +229,7 @@ class LeaseBook:
                 self.save(lease, batch)
             return
         self._take_out(lease)
-        self.remember(lease.id, lease.members if lease.taken else SETTLED, batch)
+        self.remember(lease.id, Finished(lease.client, lease.members if lease.taken else SETTLED), batch)
 
     def close_acked(self, lease: Lease) -> None:
         """End a lease all of whose members were acked at once; it lies in the graveyard, which remembers it later."""
@@ -218,16 +238,18 @@ class LeaseBook:
         lease.open = 0
         self._take_out(lease)
 
-    def remember(self, lease_id: int, ended: list[Member] | bool, batch: "Batch") -> None:
+    def remember(self, lease_id: int, finished: Finished, batch: "Batch") -> None:
         """Keep how a lease ended that has no messages any more, and forget the one that ended first if there are too many.
 
-        One that was settled as a whole is known after a restart too.
+        One that was settled as a whole is known after a restart too. A reservation's is not kept: nobody asks by its fence.
         """
-        if ended is SETTLED:
-            batch.put(pack_u64(lease_id), b"", self._family)
-        else:
+        if finished.client is None or finished.members is not SETTLED:
             batch.delete(pack_u64(lease_id), self._family)
-        self.finished[lease_id] = ended
+        else:
+            batch.put(pack_u64(lease_id), FINISHED + finished.client, self._family)
+        if finished.client is None:
+            return
+        self.finished[lease_id] = finished
         if len(self.finished) > self._limits.finished_leases_max:
             forgotten, _ = self.finished.popitem(last=False)
             batch.delete(pack_u64(forgotten), self._family)
@@ -241,25 +263,21 @@ class LeaseBook:
 
     def _take_out(self, lease: Lease) -> None:
         del self.leases[lease.id]
-        del lease.consumer.leases[lease.id]
-        parts = self.reservations.get(lease.consumer.client)
-        if parts is not None:
-            del parts[lease.part]
-            if not parts:
-                del self.reservations[lease.consumer.client]
+        holder = lease.holder
+        if not isinstance(holder, Reservation):
+            del holder.leases[lease.id]
+            return
+        holder.remove(lease)
+        if not holder.leases:
+            del self.reservations[holder.queue_id, holder.name]
 
-    def holder(self, reservation: bytes, now_ms: int) -> Consumer:
-        """Who holds a reservation's leases; new with its first one."""
-        parts = self.reservations.get(reservation)
-        return next(iter(parts.values())).consumer if parts else Consumer(reservation, now_ms)
+    def reservation(self, queue_id: int, name: str) -> Reservation:
+        """A reservation on a queue; a new one if it holds nothing."""
+        return self.reservations.get((queue_id, name)) or Reservation(queue_id, name)
 
-    def reserved(self, holder: bytes) -> list[Lease]:
-        """What a reservation holds, in the order in which it was taken."""
-        return list(self.reservations.get(holder, {}).values())
-
-    def part(self, holder: bytes, part: int) -> Lease | None:
+    def part(self, queue_id: int, name: str, part: int) -> Lease | None:
         """One part of a reservation, if it has it."""
-        return self.reservations.get(holder, {}).get(part)
+        return self.reservation(queue_id, name).parts.get(part)
 
     def reschedule(self, lease: Lease) -> None:
         """Make sure that an expiry that came closer is noticed in time."""

@@ -13,7 +13,7 @@ from fila_worker.core.backlog import DELAYED, LEASED, Found, find
 from fila_worker.core.caps import cap, held_of, lease_words
 from fila_worker.core.delays import parse_delayed
 from fila_worker.core.estimates import delivery_ms, is_served, rivals_of, tokens_come_ms
-from fila_worker.core.holders import is_reservation, shown
+from fila_worker.core.holders import Reservation
 from fila_worker.core.places import place_in_line
 from fila_worker.core.queues import DISCARD, OWN
 from fila_worker.core.shortages import tokens
@@ -88,9 +88,9 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
 
 def _leased(shard: "State", found: Found, record: Record, now_ms: int) -> "Reason":
     held = next(each for each in held_of(shard, found.lane.key.queue, found.lane.key) if each.key == found.key)
-    client = held.lease.consumer.client
+    who = held.lease.holder
     details: dict[str, Any] = {
-        "consumer": shown(client), "reservation": is_reservation(client), "leased_ms": held.lease.leased_ms,
+        "consumer": who.shown, "reservation": isinstance(who, Reservation), "leased_ms": held.lease.leased_ms,
         "expires_ms": held.expires_ms, "attempts": record.attempts,
     }  # fmt: skip
     return reason(ReasonCode.LEASED, f"{lease_words(held, now_ms)}, unless that is renewed", held.expires_ms, **details)

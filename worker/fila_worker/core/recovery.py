@@ -14,14 +14,13 @@ from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import MORTAL
 from fila_worker.core.administration import recount_held
 from fila_worker.core.breaker import GuardedHooks
-from fila_worker.core.consumers import Consumer
 from fila_worker.core.graveyard import exhume, purge
-from fila_worker.core.holders import is_reservation
+from fila_worker.core.holders import Holder
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.incoming import LAST_QUEUE_ID, bind_dead_letters
 from fila_worker.core.keys import FIRST, FIRST_PLACE, LAST, MESSAGE_KEY_BYTES, lane_of, u64
 from fila_worker.core.lanes import Lane
-from fila_worker.core.leases import SETTLED, TAKEN, Lease, LeaseRecord, Member, decode_lease, member_ended
+from fila_worker.core.leases import FINISHED, SETTLED, TAKEN, Finished, Lease, LeaseRecord, Member, decode_lease, member_ended
 from fila_worker.core.ledger import LaneRecord, decode_lane
 from fila_worker.core.policy import compile_hooks
 from fila_worker.core.queues import USED_SAVE_MS, Queue, QueueRecord, decode_queue
@@ -29,7 +28,7 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 _IDENTITY: Final = b"identity"
 
 
@@ -147,15 +146,15 @@ def _recover_leases(shard: Shard, now_ms: int) -> None:
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases):
         if exhume(shard, u64(key), data):
             continue
-        if not data:
-            shard.leases.remember(u64(key), SETTLED, shard.batch)
+        if data.startswith(FINISHED):
+            shard.leases.remember(u64(key), Finished(data.removeprefix(FINISHED), SETTLED), shard.batch)
             continue
         record = decode_lease(data)
-        consumer = _holder(shard, record.client, now_ms)
+        holder = _holder(shard, record, now_ms)
         found = _found(shard, record)
         members = list(_members(shard, record, found))
         queue = shard.queues_by_id[record.queue]
-        lease = Lease(u64(key), consumer, queue, members, record.leased_ms, record.duration_ms)
+        lease = Lease(u64(key), holder, queue, members, record.leased_ms, record.duration_ms)
         lease.sizes = [len(message or b"") for message in found]
         lease.mortal = any(message and message[1] & MORTAL for message in found)
         lease.expires_ms, lease.extended, lease.subscription_id, lease.at_most_once = (
@@ -164,11 +163,11 @@ def _recover_leases(shard: Shard, now_ms: int) -> None:
         _restore(shard, lease, key)
 
 
-def _holder(shard: Shard, holder: bytes, now_ms: int) -> Consumer:
+def _holder(shard: Shard, record: LeaseRecord, now_ms: int) -> Holder:
     """Whose a lease is: a client, which now has to give a sign of life, or a reservation."""
-    if is_reservation(holder):
-        return shard.leases.holder(holder, now_ms)
-    return shard.consumers.open(holder, now_ms)
+    if record.reservation:
+        return shard.leases.reservation(record.queue, record.reservation)
+    return shard.consumers.open(record.client, now_ms)
 
 
 def _found(shard: Shard, record: LeaseRecord) -> list[bytes | None]:

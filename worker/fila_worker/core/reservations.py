@@ -35,7 +35,6 @@ from fila_worker.core.attempts import give_back
 from fila_worker.core.consumers import Reserving
 from fila_worker.core.consuming import line_up
 from fila_worker.core.delivery import lease_batch
-from fila_worker.core.holders import holder_of
 from fila_worker.core.leases import SETTLED
 from fila_worker.core.settlement import ack
 
@@ -49,20 +48,19 @@ def reserve(shard: "State", call: "Call", command: Reserve) -> Reserved | None:
     """Wait in line for a part of a reservation; the turn's delivery, or a later one, answers."""
     queue = shard.queue(call.queue)
     _check(command, queue)
-    holder = holder_of(queue.id, command.reservation)
-    lease = shard.leases.part(holder, command.part)
+    lease = shard.leases.part(queue.id, command.reservation, command.part)
     if lease is not None:
         return Reserved([(command.part, lease.open)], lease.next_expiry())
     consumer = shard.consumers.open(call.client, call.now_ms)
     if call.request not in consumer.waiters:  # else a repeated frame: the first one's answer serves both
-        line_up(shard, Reserving(call, consumer, queue, command, holder, shard.leases))
+        line_up(shard, Reserving(call, consumer, queue, command, shard.leases))
     return None
 
 
 def fetch(shard: "State", call: "Call", command: FetchReserved) -> Delivered:
     """The messages of a part."""
     queue = shard.queue(call.queue)
-    lease = shard.leases.part(holder_of(queue.id, command.reservation), command.part)
+    lease = shard.leases.part(queue.id, command.reservation, command.part)
     if lease is None:
         raise LeaseExpiredError(
             f"reservation {command.reservation!r} of queue {queue.name!r} holds no part {command.part}: it was settled, or "
@@ -79,7 +77,7 @@ def fetch(shard: "State", call: "Call", command: FetchReserved) -> Delivered:
 def renew_reservation(shard: "State", call: "Call", command: RenewReservation) -> Reserved:
     """Let a reservation's leases start over."""
     _check_timeout(command.timeout_ms)
-    leases = shard.leases.reserved(holder_of(shard.queue(call.queue).id, command.reservation))
+    leases = shard.leases.reservation(shard.queue(call.queue).id, command.reservation).leases.values()
     for lease in leases:
         lease.duration_ms = command.timeout_ms
         lease.expires_ms = call.now_ms + command.timeout_ms
@@ -97,7 +95,7 @@ def end_reservation(shard: "State", call: "Call", command: EndReservation) -> Re
             f"verb {command.verb}: a reservation ends with {Verb.ACK:d} (ack) or {Verb.RELEASE:d} (release)"
         )
     count = 0
-    for lease in shard.leases.reserved(holder_of(queue.id, command.reservation)):
+    for lease in list(shard.leases.reservation(queue.id, command.reservation).leases.values()):
         indexes = [index for index, _, _ in lease.open_members()]
         count += len(indexes)
         if command.verb == Verb.ACK:

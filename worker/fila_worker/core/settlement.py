@@ -7,15 +7,21 @@ whoever has the message now is left alone.
 
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Extend, Extended, Fault, Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, LeaseExpiredError
-from fila_proto_zmq.limits import DELAY_MS_MAX, ERROR_TEXT_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, METADATA_BYTES_MAX
+from fila_proto_zmq.limits import (
+    DELAY_MS_MAX,
+    ERROR_TEXT_BYTES_MAX,
+    FENCES_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    METADATA_BYTES_MAX,
+)
 from fila_worker.core.attempts import Attempt, defer, expire, fail_attempts, give_back, invite
 from fila_worker.core.graveyard import bury
-from fila_worker.core.holders import is_reservation
 from fila_worker.core.leases import SETTLED, TAKEN, Lease
 
 if TYPE_CHECKING:
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 Faults = list[tuple[int, int, Fault]]
+WHOLE: Final = -1
+"""In place of an index: the fault is of the lease, whatever was named of it."""
 _message_key = itemgetter(0)
 
 
@@ -35,7 +43,7 @@ def settle(shard: "State", call: "Call", command: Settle) -> Settled:
     queue = shard.queue(call.queue)
     verb = _checked(command)
     faults: Faults = []
-    for lease, indexes in _fenced(shard, queue, command.fences, call.now_ms, faults):
+    for lease, indexes in _fenced(shard, call, queue, command.fences, faults):
         if verb is Verb.ACK:
             ack(shard, queue, lease, indexes, call.now_ms)
         elif verb is Verb.RELEASE:
@@ -48,6 +56,14 @@ def settle(shard: "State", call: "Call", command: Settle) -> Settled:
     return Settled(faults)
 
 
+def _check_fences(fences: Fences) -> None:
+    named = sum(len(indexes) for _, indexes in fences)
+    if len(fences) > FENCES_MAX or named > FENCES_MAX:
+        raise InvalidArgumentError(
+            f"{len(fences):,} leases and {named:,} of their deliveries by index in one frame: name at most {FENCES_MAX:,} of each"
+        )
+
+
 def _checked(command: Settle) -> Verb:
     try:
         verb = Verb(command.verb)
@@ -58,6 +74,7 @@ def _checked(command: Settle) -> Verb:
         raise InvalidArgumentError(f"retry after {command.after_ms} ms: use 0 to {DELAY_MS_MAX}")
     if len(command.metadata or b"") > METADATA_BYTES_MAX:
         raise InvalidArgumentError(f"metadata of {len(command.metadata or b'')} bytes: use at most {METADATA_BYTES_MAX}")
+    _check_fences(command.fences)
     return verb
 
 
@@ -71,19 +88,22 @@ def _attempt(command: Settle, verb: Verb, now_ms: int) -> Attempt:
 
 
 def _fenced(
-    shard: "State", queue: "Queue", fences: Fences, now_ms: int, faults: Faults, *, repeatable: bool = True
+    shard: "State", call: "Call", queue: "Queue", fences: Fences, faults: Faults, *, repeatable: bool = True
 ) -> Iterator[tuple[Lease, list[int]]]:
-    """The leases that ``fences`` name with their members that are still open; what is refused joins ``faults``.
+    """The caller's leases that ``fences`` name with their members that are still open; what is refused joins ``faults``.
 
+    Only a client's own leases are looked up: a fence counts for nobody else, whoever learnt it.
     ``repeatable``: what its holder settled is passed over in silence, also if it was named by its index.
     """
+    consumer = shard.consumers.by_client.get(call.client)
+    held = consumer.leases if consumer else {}
     for lease_id, wanted in fences:
-        lease = shard.leases.leases.get(lease_id)
-        if lease is None or lease.queue is not queue or is_reservation(lease.consumer.client):
-            _judge_finished(shard, lease_id, wanted, faults, repeatable=repeatable)
+        lease = held.get(lease_id)
+        if lease is None or lease.queue is not queue:
+            _judge_finished(shard, call.client, lease_id, wanted, faults, repeatable=repeatable)
             continue
-        if lease.next_expiry() <= now_ms:
-            expire(shard, lease, now_ms)  # also when the turn that would have noticed is yet to come
+        if lease.next_expiry() <= call.now_ms:
+            expire(shard, lease, call.now_ms)  # also when the turn that would have noticed is yet to come
         if not wanted and lease.open == len(lease.members):
             yield lease, list(range(lease.open))  # the usual case: all of a batch, none of it settled before
         elif indexes := _open_ones(lease, wanted, faults, repeatable=repeatable):
@@ -96,8 +116,7 @@ def _open_ones(lease: Lease, wanted: list[int], faults: Faults, *, repeatable: b
     for index in dict.fromkeys(wanted) if wanted else range(len(lease.members)):
         member = lease.members[index] if 0 <= index < len(lease.members) else None
         if member is None:
-            nobody = InvalidArgumentError(f"no such delivery in this lease of {len(lease.members)}")
-            faults.append(_refusal(lease.id, index, nobody))
+            faults.append(_refusal(lease.id, index, _nobody(len(lease.members))))
         elif member is TAKEN or (member is SETTLED and wanted and not repeatable):
             faults.append(_refusal(lease.id, index, _expired()))
         elif member is not SETTLED:
@@ -105,20 +124,34 @@ def _open_ones(lease: Lease, wanted: list[int], faults: Faults, *, repeatable: b
     return found
 
 
-def _judge_finished(shard: "State", lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool) -> None:
-    """Answer for a lease that is over, as when it was open; an unknown one is long over."""
-    members = _finished(shard, lease_id) if repeatable else TAKEN
+def _judge_finished(
+    shard: "State", client: bytes, lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool
+) -> None:
+    """Answer for a lease that is over, as when it was open; an unknown one, and another client's, is long over."""
+    members = _finished(shard, client, lease_id) if repeatable else TAKEN
     if members is SETTLED:
         return
-    for index in wanted or (range(len(members)) if isinstance(members, list) else [-1]):
-        settled = isinstance(members, list) and index < len(members) and members[index] is SETTLED
-        if not settled:
+    if not isinstance(members, list):
+        faults.append(_refusal(lease_id, WHOLE, _expired()))
+        return
+    for index in dict.fromkeys(wanted) or range(len(members)):
+        if not 0 <= index < len(members):
+            faults.append(_refusal(lease_id, index, _nobody(len(members))))
+        elif members[index] is not SETTLED:
             faults.append(_refusal(lease_id, index, _expired()))
 
 
-def _finished(shard: "State", lease_id: int) -> "list[Member] | bool":
-    """How a lease that is over ended; an unknown one was taken from its holder."""
-    return SETTLED if lease_id in shard.graveyard.dead else shard.leases.finished.get(lease_id, TAKEN)
+def _finished(shard: "State", client: bytes, lease_id: int) -> "list[Member] | bool":
+    """How a client's lease that is over ended; an unknown one was taken from its holder."""
+    dead = shard.graveyard.dead.get(lease_id)
+    if dead is not None:
+        return SETTLED if dead.client == client else TAKEN
+    finished = shard.leases.finished.get(lease_id)
+    return finished.members if finished is not None and finished.client == client else TAKEN
+
+
+def _nobody(size: int) -> FilaError:
+    return InvalidArgumentError(f"no such delivery in this lease of {size}")
 
 
 def _expired() -> FilaError:
@@ -182,9 +215,10 @@ def extend(shard: "State", call: "Call", command: Extend) -> Extended:
     queue = shard.queue(call.queue)
     if not LEASE_MS_MIN <= command.duration_ms <= LEASE_MS_MAX:
         raise InvalidArgumentError(f"extension by {command.duration_ms} ms: use {LEASE_MS_MIN} to {LEASE_MS_MAX}")
+    _check_fences(command.fences)
     faults: Faults = []
     expires_ms = call.now_ms + command.duration_ms
-    for lease, indexes in _fenced(shard, queue, command.fences, call.now_ms, faults, repeatable=False):
+    for lease, indexes in _fenced(shard, call, queue, command.fences, faults, repeatable=False):
         lease.extended.update(dict.fromkeys(indexes, expires_ms))
         shard.leases.save(lease, shard.batch)
         shard.leases.reschedule(lease)

@@ -34,7 +34,7 @@ class Families(NamedTuple):
     """``due u64 · kind u8 · subject`` → a note, mostly empty. What comes due; see :mod:`core.schedule`."""
     leases: Family
     """``lease u64`` → :class:`core.leases.LeaseRecord`, one a delivery batch; or, once all of it was acked, the mark of
-    :mod:`core.graveyard`; or empty: settled, and remembered for repeated settlements."""
+    :mod:`core.graveyard`; or, when its messages are gone, whose it was, remembered for repeated settlements."""
     lanes: Family
     """``lane u64`` → :class:`core.ledger.LaneRecord`: identity and folded counts of a lane."""
     ledger: Family

@@ -4,7 +4,7 @@ from typing import Any
 
 from fila_proto_zmq.commands import Reason
 from fila_proto_zmq.reasons import ReasonCode
-from fila_worker.core.holders import is_reservation, shown
+from fila_worker.core.holders import Holder, Reservation
 
 
 def reason(code: ReasonCode, text: str, until_ms: int = 0, /, **details: Any) -> Reason:
@@ -26,6 +26,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def holder(client: bytes) -> str:
+def holder(who: "Holder") -> str:
     """Who has a lease."""
-    return f"reservation {shown(client)!r}" if is_reservation(client) else f"client {shown(client)}"
+    return f"reservation {who.shown!r}" if isinstance(who, Reservation) else f"client {who.shown}"
