@@ -6,9 +6,18 @@ newcomer takes over the identity of a peer whose old connection is not known to 
 What waits towards a worker is bounded by the core, not here. Of a client, only so many frames are taken in advance (then its
 connection is not read from), and so many answers are kept that it does not fetch (then they are dropped, as for a client
 that is gone).
+
+Two properties of libzmq would otherwise let any program, or any page in a browser, harm the broker:
+
+- A first byte other than 0xFF is taken for a peer of ZMTP 1.0, which has no handshake: the bytes of an HTTP POST are then frames. With
+  a ZAP domain, libzmq refuses such peers; no ZAP handler is needed.
+- Peers without a routing id get numbered ones, and a peer that chose the next number beforehand makes libzmq abort. Where the numbers
+  start comes from ``rand()``, which starts with the same seed in each process: it is given another one.
 """
 
+import ctypes
 import errno
+import secrets
 from typing import TypeAlias
 
 import zmq
@@ -30,9 +39,10 @@ UNREAD_FRAMES_MAX = 1_000
 UNFETCHED_FRAMES_MAX = 100_000
 """Answers and deliveries to one client that it has not fetched; far more than it can ask for in good faith."""
 
-_OPTIONS = {
+_OPTIONS: dict[zmq.SocketOption, int | bytes] = {
     zmq.ROUTER_MANDATORY: 1,
     zmq.ROUTER_HANDOVER: 1,
+    zmq.ZAP_DOMAIN: b"fila",
     zmq.LINGER: LINGER_MS,
     zmq.BACKLOG: BACKLOG,
     zmq.TCP_KEEPALIVE: 1,  # a peer whose machine is gone is noticed after 30 + 3 × 10 s
@@ -57,7 +67,11 @@ class CannotListenError(Exception):
 def open_front(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socket:
     """Listen for clients. A frame that no payload could excuse closes its sender's connection."""
     frame_bytes_max = settings.max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
-    limits = {zmq.MAXMSGSIZE: frame_bytes_max, zmq.RCVHWM: UNREAD_FRAMES_MAX, zmq.SNDHWM: UNFETCHED_FRAMES_MAX}
+    limits: dict[zmq.SocketOption, int | bytes] = {
+        zmq.MAXMSGSIZE: frame_bytes_max,
+        zmq.RCVHWM: UNREAD_FRAMES_MAX,
+        zmq.SNDHWM: UNFETCHED_FRAMES_MAX,
+    }
     return _listen(context, settings.listen, "--listen", _OPTIONS | limits)
 
 
@@ -66,7 +80,16 @@ def open_back(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socke
     return _listen(context, settings.worker_listen, "--worker-listen", _OPTIONS | {zmq.RCVHWM: 0, zmq.SNDHWM: 0})
 
 
-def _listen(context: "zmq.Context[Socket]", endpoint: str, flag: str, options: dict[zmq.SocketOption, int]) -> Socket:
+def _seed() -> None:
+    """Let the numbers that libzmq gives to peers start where no peer can guess."""
+    try:
+        ctypes.CDLL(None).srand(secrets.randbits(32))
+    except (OSError, AttributeError):  # a libc that can't be reached so: the numbers can be guessed, all else holds
+        return
+
+
+def _listen(context: "zmq.Context[Socket]", endpoint: str, flag: str, options: dict[zmq.SocketOption, int | bytes]) -> Socket:
+    _seed()
     socket = context.socket(zmq.ROUTER)
     for option, value in options.items():
         socket.set(option, value)

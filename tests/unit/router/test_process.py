@@ -50,7 +50,8 @@ class Peer:
 
     def __init__(self, context: zmq.Context, endpoint: str, identity: bytes) -> None:
         self.socket = context.socket(zmq.DEALER)
-        self.socket.identity = identity
+        if identity:
+            self.socket.identity = identity
         self.socket.linger = 0
         self.socket.rcvtimeo = 1000 * PATIENCE_S
         self.socket.reconnect_ivl = 10
