@@ -100,6 +100,9 @@ class Limits:
     redrive_places_max: int = 100_000
     """Places that one redrive looks at for the messages it names, about 1 µs each; for the first one as many as it takes."""
 
+    recovery_records_max: int = 1000
+    """Records that a step of a recovery reads: some 10 ms, for the other shards of the process go on between steps."""
+
     # caches and views
     reserved_bytes_max: int = 16 * MIB
     """Records of reserved messages that are kept for whoever fetches them."""

@@ -4,6 +4,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from fila_worker.core.lanes import ENTRY_BYTES
+from fila_worker.core.store import DamageError
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Entry, Lane
@@ -16,7 +17,8 @@ def head(shard: "State", lane: "Lane") -> "Entry":
     if entry is None:
         refill(shard, lane)
         entry = lane.peek()
-    assert entry is not None, f"lane {lane.id} counts {lane.pending} pending messages and has none"
+    if entry is None:
+        raise DamageError(f"lane {lane.id} counts {lane.pending} pending messages and has none")
     return entry
 
 
@@ -26,7 +28,8 @@ def next_entry(shard: "State", lane: "Lane") -> "Entry":
     if entry is None:
         refill(shard, lane)
         entry = lane.pop()
-    assert entry is not None, f"lane {lane.id} counts {lane.pending} pending messages and has none"
+    if entry is None:
+        raise DamageError(f"lane {lane.id} counts {lane.pending} pending messages and has none")
     return entry
 
 

@@ -2,14 +2,20 @@
 
 Reads the queues, the lanes with their counts (not the messages), the leases with the keys that they list, and the first
 delayed message: so a restart costs what is in flight and how many lanes there are, never the backlog.
+
+It goes in steps of a bounded number of records, so that the other shards of a process go on meanwhile. Nothing is written before
+the last step. What can't be read, or contradicts something else, is a :class:`DamageError` that says so: a shard that went on
+without it would overwrite what may still be rescued.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Generator, Iterator
+from struct import error as StructError  # noqa: N812  # it is a class
+from traceback import extract_tb
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from fila_proto_zmq.errors import LuaCompilationError, StorageError
+from fila_proto_zmq.errors import LuaCompilationError
 from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import MORTAL
 from fila_worker.core.administration import recount_held
@@ -26,10 +32,12 @@ from fila_worker.core.policy import compile_hooks
 from fila_worker.core.queues import USED_SAVE_MS, Queue, QueueRecord, decode_queue
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
-from fila_worker.core.store import Store
+from fila_worker.core.store import DamageError, Store, WrongStoreError
 
 FORMAT: Final = 3
 _IDENTITY: Final = b"identity"
+
+_Record = TypeVar("_Record")
 
 
 class Identity(msgspec.Struct, array_like=True):
@@ -41,36 +49,88 @@ class Identity(msgspec.Struct, array_like=True):
     epoch: int
 
 
+Steps: TypeAlias = Generator[None, int | None, None]
+"""What is done in steps. It may be sent the time with each, Unix ms."""
+
+_CONTRADICTIONS: Final = (LookupError, ValueError, TypeError, AssertionError, StructError, msgspec.MsgspecError)
+"""What code meets that reads records of which one is not what another says."""
+
+
 def recover(
     store: Store, settings: ShardSettings, compile_hooks: HookCompiler, *, index: int, shards: int, now_ms: int
 ) -> Shard:
-    """Open shard ``index`` of ``shards`` in ``store``, new if the store is empty.
+    """Open shard ``index`` of ``shards`` in ``store``, new if the store is empty, without a pause.
 
-    Raises :class:`StorageError` if the store holds another shard, or a later format.
+    Raises what :func:`recover_in_steps` does.
+    """
+    steps = recover_in_steps(store, settings, compile_hooks, index=index, shards=shards, now_ms=now_ms)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            shard: Shard = done.value
+            return shard
+
+
+def recover_in_steps(
+    store: Store, settings: ShardSettings, compile_hooks: HookCompiler, *, index: int, shards: int, now_ms: int
+) -> Generator[None, int | None, Shard]:
+    """The same in steps; send the time with each. Returns the shard.
+
+    Raises :class:`WrongStoreError` if the store holds another shard, or another format, and :class:`DamageError`.
     """
     identity = _claim(store, index, shards)
     shard = Shard(store, settings, compile_hooks, index=index, shards=shards, epoch=identity.epoch)
-    parks = shard.runtime.recover(store)
+    try:
+        yield from _take_up(shard, now_ms)
+    except _CONTRADICTIONS as cause:
+        raise DamageError(f"the records of shard {index} contradict each other: {_said(cause)}") from cause
+    shard.batch.put(_IDENTITY, msgspec.msgpack.encode(identity), store.families.state)
+    shard.commit()
+    return shard
+
+
+def _said(cause: Exception) -> str:
+    """What was found, and where, without the records' contents."""
+    frame = extract_tb(cause.__traceback__)[-1]
+    text = str(cause) if isinstance(cause, (msgspec.MsgspecError, KeyError, AssertionError)) else ""
+    return f"{type(cause).__name__} {text} in {frame.name}".replace("  ", " ")
+
+
+def _take_up(shard: Shard, now_ms: int) -> Steps:
+    parks = shard.runtime.recover(shard.store)
     shard.park(parks, now_ms)
     for key in parks.keys() - shard.throttling.parks.keys():
         shard.runtime.forget_park(key, shard.batch)  # its time has come meanwhile
     shard.throttling.recover(shard.runtime.limits, now_ms)
-    _recover_queues(shard, now_ms)
-    _recover_lanes(shard)
-    _recover_leases(shard, now_ms)
+    yield from _recover_queues(shard, now_ms)
+    yield from _recover_lanes(shard)
+    yield from _recover_leases(shard, now_ms)
     purge(shard)
-    for lane in shard.lanes.values():
+    for number, lane in enumerate(shard.lanes.values()):
         if lane.pending:
             shard.activate(lane, lane.prefix + FIRST_PLACE)
+        if _step_ends(shard, number):
+            yield
     for queue in shard.queues.values():
+        _check_counts(queue)
         recount_held(shard, queue)
+        yield
     shard.schedule.recover()
-    shard.outbox.recover(store)
+    shard.outbox.recover(shard.store)
     for lane in shard.ledger.fold(shard.batch):
         shard.forget_lane(lane)
-    shard.batch.put(_IDENTITY, msgspec.msgpack.encode(identity), store.families.state)
-    shard.commit()
-    return shard
+
+
+def _step_ends(shard: Shard, number: int) -> bool:
+    """Whether a step ends with the record of this number."""
+    return number % shard.settings.limits.recovery_records_max == 0
+
+
+def _check_counts(queue: Queue) -> None:
+    counts = {"pending": queue.pending, "in flight": queue.in_flight, "delayed": queue.delayed, "bytes": queue.size_bytes}
+    if min(counts.values()) < 0:
+        raise DamageError(f"the records of queue {queue.name!r} contradict each other: they count {counts}")
 
 
 def _claim(store: Store, index: int, shards: int) -> Identity:
@@ -80,16 +140,16 @@ def _claim(store: Store, index: int, shards: int) -> Identity:
     try:
         identity = msgspec.msgpack.decode(data, type=Identity)
     except msgspec.MsgspecError as cause:
-        raise StorageError(f"the data of shard {index} is damaged: its identity can't be read ({cause})") from cause
+        raise DamageError(f"the data of shard {index} is damaged: its identity can't be read ({cause})") from cause
     if identity.format > FORMAT:
-        raise StorageError(f"the data was written by a later version (format {identity.format}): upgrade fila-cluster")
+        raise WrongStoreError(f"the data was written by a later version (format {identity.format}): upgrade fila-cluster")
     if identity.format < FORMAT:
-        raise StorageError(
+        raise WrongStoreError(
             f"the data was written by a preview (format {identity.format}, this version reads {FORMAT}): "
             "use another data directory, or consume what is in it with the version that wrote it"
         )
     if (identity.shard, identity.shards) != (index, shards):
-        raise StorageError(
+        raise WrongStoreError(
             f"the data is of shard {identity.shard} of {identity.shards}, not of shard {index} of {shards}: "
             "start with the data directory and the number of shards that belong together"
         )
@@ -97,17 +157,18 @@ def _claim(store: Store, index: int, shards: int) -> Identity:
     return identity
 
 
-def _recover_queues(shard: Shard, now_ms: int) -> None:
+def _recover_queues(shard: Shard, now_ms: int) -> Steps:
     records: dict[int, QueueRecord] = {}
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.queues):
         queue_id = int.from_bytes(key, "big")
-        record = records[queue_id] = decode_queue(data)
+        record = records[queue_id] = _decoded(decode_queue, data, f"the record of queue number {queue_id}")
         queue = shard.queues[record.name] = shard.queues_by_id[queue_id] = Queue(
             queue_id, record.name, record.options, shard.settings.limits
         )
         queue.recover(record)
         queue.used_ms = max(queue.used_ms, min(now_ms, queue.used_ms + USED_SAVE_MS))
         queue.hooks = _recompiled(shard, queue)
+        yield  # hooks take half a millisecond to compile
     shard.last_queue_id = int.from_bytes(shard.store.get(LAST_QUEUE_ID, shard.store.families.state) or b"", "big")
     for queue_id, record in records.items():
         if record.dead_letters:
@@ -123,16 +184,30 @@ def _recompiled(shard: Shard, queue: Queue) -> GuardedHooks | None:
         return None
 
 
-def _recover_lanes(shard: Shard) -> None:
-    families = shard.store.families
-    records = {u64(key): decode_lane(data) for key, data in shard.store.scan(FIRST, LAST, families.lanes)}
+def _recover_lanes(shard: Shard) -> Steps:
+    records: dict[int, LaneRecord] = {}
+    for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.lanes)):
+        records[u64(key)] = _decoded(decode_lane, data, f"the record of lane {u64(key)}")
+        if _step_ends(shard, number):
+            yield
     shard.ledger.replay(shard.store, records, shard.queues_by_id)
-    for lane_id, record in records.items():
+    for number, (lane_id, record) in enumerate(records.items()):
         shard.ledger.recovered(_recover_lane(shard, lane_id, record))
+        if _step_ends(shard, number):
+            yield
+
+
+def _decoded(decode: Callable[[bytes], _Record], data: bytes, what: str) -> _Record:
+    try:
+        return decode(data)
+    except msgspec.MsgspecError as cause:
+        raise DamageError(f"{what} is damaged: {cause}") from cause
 
 
 def _recover_lane(shard: Shard, lane_id: int, record: LaneRecord) -> Lane:
-    queue = shard.queues_by_id[record.queue]
+    queue = shard.queues_by_id.get(record.queue)
+    if queue is None:
+        raise DamageError(f"lane {lane_id} is of queue number {record.queue}, which has no record")
     lane = shard.open_lane(queue, record.fairness_key, tuple(record.throttle_keys), lane_id)
     lane.key.weight = record.weight
     lane.stored, lane.delayed, lane.retrying, lane.floor = record.stored, record.delayed, record.retrying, record.floor
@@ -142,14 +217,16 @@ def _recover_lane(shard: Shard, lane_id: int, record: LaneRecord) -> Lane:
     return lane
 
 
-def _recover_leases(shard: Shard, now_ms: int) -> None:
-    for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases):
+def _recover_leases(shard: Shard, now_ms: int) -> Steps:
+    for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.leases)):
+        if _step_ends(shard, number):
+            now_ms = (yield) or now_ms  # consumers have their whole timeout from now on
         if exhume(shard, u64(key), data):
             continue
         if data.startswith(FINISHED):
             shard.leases.remember(u64(key), Finished(data.removeprefix(FINISHED), SETTLED), shard.batch)
             continue
-        record = decode_lease(data)
+        record = _decoded(decode_lease, data, f"the record of lease {u64(key)}")
         holder = _holder(shard, record, now_ms)
         found = _found(shard, record)
         members = list(_members(shard, record, found))

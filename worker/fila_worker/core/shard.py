@@ -8,8 +8,8 @@ The owner of a shard calls, each turn::
     effects = shard.commit()              # one batch; then, and only then, send the effects
 
 Nothing here reads a clock, a socket or a disk: time is an argument, storage a port. A command either does all that it says
-or raises a :class:`FilaError` before it changed anything. A failed commit leaves memory ahead of the disk, so the owner must
-drop the shard and recover a new one; there is no other rollback.
+or raises a :class:`FilaError` before it changed anything. Any other error, and a :class:`StorageError`, leaves memory ahead of the
+disk, so the owner must drop the shard and recover a new one; there is no other rollback.
 
 Reads see only what is committed. A verb that has to read therefore calls :meth:`State.settle_writes` first, which commits
 what the turn has written so far, at a point where what was written is whole.
@@ -58,7 +58,7 @@ from fila_proto_zmq.commands import (
     Unsubscribe,
     UpdateQueue,
 )
-from fila_proto_zmq.errors import FilaError, InvalidFrameError
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
 from fila_worker.core import (
     administration,
@@ -104,6 +104,8 @@ class Shard(State):
             if verb is None:
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
             reply = verb(self, call, command)
+        except StorageError:
+            raise  # no refusal: what the turn has done is not on the disk, or may not be
         except FilaError as error:
             metering.note_refusal(self, queue, command, error)
             self.effects.append(answer(call, command, error))

@@ -30,7 +30,7 @@ from fila_worker.core.queues import USED_SAVE_MS, Queue
 from fila_worker.core.runtime import RuntimeConfig
 from fila_worker.core.schedule import Schedule
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.store import Store
+from fila_worker.core.store import DamageError, Store
 from fila_worker.core.throttle import Throttle
 from fila_worker.core.throttling import Throttling
 from fila_worker.core.views import Views
@@ -279,7 +279,10 @@ class State:
         self.settle_writes()
         records = self.store.get_many(keys, self.store.families.messages)
         found = [record for record in records if record is not None]
-        assert len(found) == len(keys), f"shard {self.index}: messages vanished from disk"
+        if len(found) != len(keys):
+            raise DamageError(
+                f"shard {self.index}: {len(keys) - len(found)} of {len(keys)} messages that it counts are not stored"
+            )
         return found
 
     def save_queue(self, queue: Queue) -> None:

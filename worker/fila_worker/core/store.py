@@ -19,8 +19,16 @@ class DamageError(StorageError):
     """What is stored is not what was written. It does not go away: the shard must not be served, nor written to."""
 
 
-class InUseError(StorageError):
+class UnfitStoreError(StorageError):
+    """The store is not there for this shard. Nothing is wrong with it."""
+
+
+class InUseError(UnfitStoreError):
     """Another process has the store open."""
+
+
+class WrongStoreError(UnfitStoreError):
+    """The store holds another shard, or a format that this version does not read."""
 
 
 class Families(NamedTuple):
