@@ -109,8 +109,7 @@ def recount_held(shard: "State", queue: Queue) -> None:
     """Count what each key has in flight, for a cap that is new or recovered."""
     dead = shard.graveyard.count_by_lane()
     for key in queue.keys.values():
-        lanes = key.lanes.values()
-        key.held = sum(len(lane.leased) - dead[lane.id] + lane.retrying for lane in lanes)
+        key.held = sum(len(lane.leased) - dead[lane.id] + lane.retrying for lane in key.views)
         key.stuck = b""
         key.settle_shape()
         shard.stir(key)
@@ -169,7 +168,7 @@ def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueSt
 
 
 def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats:
-    lanes = key.lanes.values()
+    lanes = key.views
     return KeyStats(
         key.name,
         key.weight,
@@ -183,7 +182,7 @@ def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats
 
 
 def _throttle_stats(shard: "State", queue: Queue, now_ms: int) -> list[ThrottleStats]:
-    lanes = (lane for key in queue.keys.values() for lane in key.lanes.values())
+    lanes = (lane for key in queue.keys.values() if key.cold is None for lane in key.lanes.values())
     stats = []
     for name in shard.throttling.used_by(lanes):
         limit = shard.runtime.limits[name]

@@ -4,7 +4,7 @@ A message is found by its id without an index: the id has its number, the queue 
 priorities that its messages had, so in each lane there are a few keys where it could be.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,6 +19,7 @@ from fila_worker.core.keys import PRIORITY_BIAS, pack_place
 from fila_worker.core.lanes import held_bytes
 
 if TYPE_CHECKING:
+    from fila_worker.core.cold import ColdLane
     from fila_worker.core.effects import Call
     from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
@@ -83,7 +84,7 @@ def find_browsed(shard: "State", queue: "Queue", high: int, low: int) -> Found |
     if place is None or key is None:
         return None
     wanted = _ID.pack(high, low)
-    pairs = [(lane, lane.prefix + place[1]) for lane in key.lanes.values()]
+    pairs = [(lane, lane.prefix + place[1]) for lane in key.views]
     return next((found for found in _look_up(shard, pairs) if found.record[ID_AT] == wanted), None)
 
 
@@ -95,7 +96,7 @@ def _candidates(shard: "State", queue: "Queue", high: int, low: int, wanted: byt
         yield from _read_through(shard, queue, wanted)
         return
     places = [pack_place(priority + PRIORITY_BIAS, sequence(low)) for priority in queue.priorities]
-    lanes = [lane for key in queue.keys.values() for lane in key.lanes.values() if not lane.idle]
+    lanes = [lane for key in queue.keys.values() for lane in key.views if not lane.idle]
     pairs = iter([(lane, lane.prefix + place) for lane in lanes for place in places])
     while chunk := list(islice(pairs, LOOK_UP_KEYS)):
         yield from _look_up(shard, chunk)
@@ -104,25 +105,25 @@ def _candidates(shard: "State", queue: "Queue", high: int, low: int, wanted: byt
 def _read_through(shard: "State", queue: "Queue", wanted: bytes) -> Iterator[Found]:
     """Read all messages for one that could be anywhere: a second for each million."""
     families = shard.store.families
-    for lane in [lane for key in queue.keys.values() for lane in key.lanes.values()]:
+    for lane in [lane for key in queue.keys.values() for lane in key.views]:
         for key, record in shard.store.scan(lane.floor, lane.end, families.messages) if lane.stored else ():
             if record[ID_AT] == wanted:
-                yield Found(lane, key, LEASED if key in lane.leased else PENDING, record)
+                yield Found(lane.warm(), key, LEASED if key in lane.leased else PENDING, record)
         for key, value in shard.store.scan(lane.prefix, lane.end, families.delayed) if lane.delayed else ():
             if value[_DELAYED_ID_AT] == wanted:
-                yield as_found(lane, key, value)
+                yield as_found(lane.warm(), key, value)
 
 
-def _look_up(shard: "State", pairs: "list[tuple[Lane, bytes]]") -> Iterator[Found]:
+def _look_up(shard: "State", pairs: "Sequence[tuple[Lane | ColdLane, bytes]]") -> Iterator[Found]:
     keys, families = [key for _, key in pairs], shard.store.families
     for (lane, key), record in zip(pairs, shard.store.get_many(keys, families.messages), strict=True):
         if record is not None:
-            yield Found(lane, key, LEASED if key in lane.leased else PENDING, record)
+            yield Found(lane.warm(), key, LEASED if key in lane.leased else PENDING, record)
     pairs = [(lane, key) for lane, key in pairs if lane.delayed]
     keys = [key for _, key in pairs]
     for (lane, key), value in zip(pairs, shard.store.get_many(keys, families.delayed), strict=True):
         if value is not None:
-            yield as_found(lane, key, value)
+            yield as_found(lane.warm(), key, value)
 
 
 def as_found(lane: "Lane", key: bytes, value: bytes) -> Found:

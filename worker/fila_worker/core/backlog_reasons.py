@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fila_proto_zmq.commands import Reason
+    from fila_worker.core.cold import ColdLane
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
@@ -97,7 +98,7 @@ def explain_queue(shard: "State", queue: "Queue", now_ms: int) -> Explained:
     if queue.pending:
         return Explained(PENDING, _of_pending_queue(shard, queue, more, now_ms))
     if queue.delayed:
-        lanes = (lane for key in queue.keys.values() for lane in key.lanes.values())
+        lanes = (lane for key in queue.keys.values() for lane in key.views)
         return Explained(DELAYED, [_delayed(shard, lanes, about, now_ms), *paused, *more])
     if queue.in_flight:
         return Explained(LEASED, [_leased(shard, queue, None, about, now_ms), *paused, *more])
@@ -134,6 +135,8 @@ def _holdup(shard: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] 
         return (
             ReasonCode.ORDERED_BEHIND if key.queue.options.max_in_flight_per_key == 1 else ReasonCode.IN_FLIGHT_CAP
         ).value, ""
+    if key.cold is not None:
+        return None  # it needs no tokens
     lack = None
     for lane in islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX):
         lacks = tokens(shard, lane, now_ms, lane.need or TOKEN)
@@ -170,7 +173,7 @@ def _empty(about: str) -> "Reason":
     return reason(ReasonCode.EMPTY, f"{about} has no messages: nothing waits")
 
 
-def _delayed(shard: "State", lanes: "Iterable[Lane]", about: str, now_ms: int) -> "Reason":
+def _delayed(shard: "State", lanes: "Iterable[Lane | ColdLane]", about: str, now_ms: int) -> "Reason":
     """Nothing is in line; the first of what is looked at comes then."""
     count, due = 0, []
     for lane in lanes:

@@ -18,6 +18,7 @@ from fila_worker.core.backlog import DELAYED, LEASED, PENDING, Found, as_found, 
 from fila_worker.core.keys import FIRST_PLACE, after
 
 if TYPE_CHECKING:
+    from fila_worker.core.cold import ColdLane
     from fila_worker.core.effects import Call
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
@@ -80,12 +81,18 @@ def _place_of(shard: "State", queue: "Queue", message_id: tuple[int, int]) -> tu
 
 def _messages(shard: "State", key: "FairnessKey", state: str | None, place: bytes) -> Iterator[Found]:
     """A key's messages from a place on, over all its lanes."""
+    if key.cold is not None and not any(_has_any(lane, state) for lane in key.views):
+        return iter(())
     small = [lane for lane in key.lanes.values() if lane.tail is None and lane.stored <= FEW_STORED]
     large = [lane for lane in key.lanes.values() if lane.tail is not None or lane.stored > FEW_STORED]
     sources = [_in_memory(shard, small, state, place), *(_stored(shard, lane, state, place) for lane in large)]
     if state in {None, DELAYED}:
         sources += [_delayed(shard, lane, place) for lane in key.lanes.values() if lane.delayed]
     return merge(*sources, key=lambda found: found.key[8:])
+
+
+def _has_any(lane: "Lane | ColdLane", state: str | None) -> bool:
+    return bool({None: lane.stored + lane.delayed, PENDING: lane.pending, DELAYED: lane.delayed}.get(state, len(lane.leased)))
 
 
 def _in_memory(shard: "State", lanes: "list[Lane]", state: str | None, place: bytes) -> Iterator[Found]:

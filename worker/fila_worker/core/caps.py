@@ -19,6 +19,7 @@ from fila_worker.core.wording import holder, reason, span
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Reason
+    from fila_worker.core.cold import ColdLane
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Lease
@@ -119,6 +120,6 @@ def _behind_tokens(shard: "State", key: "FairnessKey", place: bytes, now_ms: int
     return _behind(key, kept or shard.read([message_key])[0], waiting.text, waiting.until_ms, **details)
 
 
-def delayed_of(shard: "State", lane: "Lane") -> Iterator[tuple[bytes, bytes]]:
+def delayed_of(shard: "State", lane: "Lane | ColdLane") -> Iterator[tuple[bytes, bytes]]:
     """The delayed messages of a lane, by their places in line."""
     return shard.store.scan(lane.prefix, lane.end, shard.store.families.delayed)

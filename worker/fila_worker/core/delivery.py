@@ -12,6 +12,7 @@ from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, MORTAL, extension_of
 from fila_worker.core import dead_letters
+from fila_worker.core.cold import warm_up_next
 from fila_worker.core.consumers import Demand, Reserving, Subscription
 from fila_worker.core.delays import too_old
 from fila_worker.core.effects import Push, answer
@@ -123,7 +124,7 @@ def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> Parcel:
     released = 0
     while count > 0 and room_bytes > 0 and (key := ring.current or ring.begin_turn()):
         lane = key.sole
-        if lane is None:
+        if lane is None and (key.cold is None or (lane := warm_up_next(shard, queue, key)) is None):
             parcel.room_bytes = room_bytes
             count -= _pick_among(shard, key, parcel, count, now_ms)
             room_bytes = parcel.room_bytes

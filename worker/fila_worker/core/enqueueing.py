@@ -94,9 +94,9 @@ def _take_in(shard: "State", queue: "Queue", command: Enqueue, now_ms: int) -> E
     if throttle_sets is None or not _is_usual(shard, queue, command) or (dedup and not dedup.usual):
         faults, known = accept_one_by_one(shard, queue, command, dedup, high, now_ms)
     elif dedup:
-        faults, known = _accept_new(shard, queue, command, throttle_sets, dedup, high)
+        faults, known = _accept_new(shard, queue, command, throttle_sets, dedup, high, now_ms)
     else:
-        faults = _accept(shard, queue, command, throttle_sets, high)
+        faults = _accept(shard, queue, command, throttle_sets, high, now_ms)
     shard.offer(queue)
     return Enqueued(high, low_half(first), counters.sequence + 1 - first, faults, known)
 
@@ -104,7 +104,9 @@ def _take_in(shard: "State", queue: "Queue", command: Enqueue, now_ms: int) -> E
 # --- the usual case ---------------------------------------------------------------------------------------------------
 
 
-def _accept(shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Iterable[ThrottleKeys], high: int) -> Faults:
+def _accept(
+    shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Iterable[ThrottleKeys], high: int, now_ms: int
+) -> Faults:
     """Take in a batch of messages that are due now, the usual case. Returns the faults by index.
 
     ``counters.sequence`` grows by the number accepted. All columns were checked at once, and a known key's name when it was
@@ -115,8 +117,8 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Ite
     unquestioned = min(payload_max, HEADERS_BYTES_MAX)
     keys, changed = queue.keys, shard.ledger.changed
     messages, put = shard.store.families.messages, shard.batch.put
-    sequence, room = shard.counters.sequence, shard.settings.buffer_bytes - shard.buffered_bytes
-    first, buffered, size_bytes = sequence, 0, 0
+    first = sequence = shard.counters.sequence
+    room, buffered, size_bytes = shard.settings.buffer_bytes - shard.buffered_bytes, 0, 0
     count = len(command.envelopes)
     rows = zip(
         command.envelopes,
@@ -128,16 +130,18 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Ite
     )
     for envelope, name, weight, priority, throttle_keys in rows:
         key = keys.get(name)
-        lane = key.lanes.get(throttle_keys) if key else None
+        lane = key.sole if key else None
+        if key and (lane is None or lane.throttle_keys is not throttle_keys):  # the usual one without the look-up
+            lane = key.lanes.get(throttle_keys)
         headers_bytes = from_bytes(envelope[:4], "big")
         size = len(envelope)
         if lane is None or headers_bytes > size - 4 or size > unquestioned:
             try:
                 check_message(envelope, name, payload_max)
+                lane = lane or quotas.open_lane(shard, queue, name, throttle_keys, now_ms)
             except FilaError as error:
                 faults.append((sequence - first + len(faults), to_fault(error)))
                 continue
-            lane = lane or shard.lane(queue, name, throttle_keys)
         if weight and weight != lane.key.weight:
             shard.set_weight(lane.key, weight)
         sequence += 1
@@ -162,15 +166,20 @@ def _accept(shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Ite
     accepted = sequence - first
     shard.buffered_bytes += buffered
     shard.counters.sequence = sequence
-    queue.pending += accepted
-    queue.enqueued += accepted
+    queue.pending, queue.enqueued = queue.pending + accepted, queue.enqueued + accepted
     queue.grow(size_bytes + accepted * FIXED_BYTES)
     shard.ledger.touch_queue(queue)
     return faults
 
 
 def _accept_new(
-    shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Iterable[ThrottleKeys], dedup: Dedup, high: int
+    shard: "State",
+    queue: "Queue",
+    command: Enqueue,
+    throttle_sets: Iterable[ThrottleKeys],
+    dedup: Dedup,
+    high: int,
+    now_ms: int,
 ) -> tuple[Faults, Known]:
     """Take in a usual batch with dedup ids: those that are known are set aside, the others are a batch like any other."""
     faults: Faults = []
@@ -182,7 +191,7 @@ def _accept_new(
         command = _only(command, new)
         throttle_sets = _throttle_sets(command) or ()
     first = shard.counters.sequence + 1
-    refused = _accept(shard, queue, command, throttle_sets, high)
+    refused = _accept(shard, queue, command, throttle_sets, high, now_ms)
     stored = dedup.ids
     if dedup.seen or refused:
         faults = sorted(faults + [(new[position], fault) for position, fault in refused], key=itemgetter(0))

@@ -60,7 +60,7 @@ def _release(shard: "State", keys: list[bytes], now_ms: int) -> int:
     bytes_read = 0
     for key, value in zip(keys, shard.store.get_many(keys, shard.store.families.delayed), strict=True):
         bytes_read += len(value or b"")
-        lane = shard.lanes.get(lane_of(key))
+        lane = shard.find_lane(lane_of(key))
         delayed = parse_delayed(value) if value is not None else None
         if lane is None or delayed is None or delayed.due_ms > now_ms:
             continue  # its queue was deleted, it was cancelled, or delayed anew
@@ -81,7 +81,7 @@ def _expire(shard: "State", keys: list[bytes], now_ms: int, expired: set[bytes])
     """
     by_lane: defaultdict[Lane, list[bytes]] = defaultdict(list)
     for key in keys:
-        lane = shard.lanes.get(lane_of(key))
+        lane = shard.find_lane(lane_of(key))
         if lane is not None and key not in lane.leased:
             by_lane[lane].append(key)
     bytes_read = 0

@@ -25,11 +25,77 @@ before the busy ones.
 Left out: virtual finish times (weighted fair queueing), whose accuracy below one turn nobody would see, for O(log n).
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain, islice
 
 from fila_worker.core.fairness_key import MILLI, FairnessKey
 from fila_worker.core.limits import DEFAULTS, Limits
+
+
+class Line:
+    """Keys one behind the other, each with links to its neighbours: one in the middle leaves without a search, and no table grows.
+
+    A key is in one line at most. Rejected: an ``OrderedDict``, 110 bytes a key where the links take 24.
+    """
+
+    __slots__ = ("_length", "first", "last")
+
+    def __init__(self) -> None:
+        self.first: FairnessKey | None = None
+        self.last: FairnessKey | None = None
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __bool__(self) -> bool:
+        return self.first is not None
+
+    def __iter__(self) -> Iterator[FairnessKey]:
+        key = self.first
+        while key is not None:
+            yield key
+            key = key.behind
+
+    def append(self, key: FairnessKey) -> None:
+        """A key that is in no line comes last."""
+        last = self.last
+        key.line, key.before = self, last
+        if last is None:
+            self.first = key
+        else:
+            last.behind = key
+        self.last = key
+        self._length += 1
+
+    def pop(self) -> FairnessKey:
+        """Take out the first of a line that has any."""
+        key = self.first
+        assert key is not None, "nobody is in line"
+        behind = self.first = key.behind
+        if behind is None:
+            self.last = None
+        else:
+            behind.before = key.behind = None
+        key.line = None
+        self._length -= 1
+        return key
+
+    def remove(self, key: FairnessKey) -> None:
+        """Take a key out of the line it is in."""
+        before, behind = key.before, key.behind
+        if before is None:
+            self.first = behind
+        else:
+            before.behind = behind
+        if behind is None:
+            self.last = before
+        else:
+            behind.before = before
+        key.line = key.before = key.behind = None
+        self._length -= 1
 
 
 class Ring:
@@ -46,11 +112,11 @@ class Ring:
 
     def __init__(self, limits: Limits = DEFAULTS) -> None:
         self._limits = limits
-        self.fresh: OrderedDict[FairnessKey, None] = OrderedDict()
+        self.fresh = Line()
         """Keys that became active and had no turn since."""
-        self.again: OrderedDict[FairnessKey, None] = OrderedDict()
+        self.again = Line()
         """Like ``fresh``, but no busy key had a turn since their last one, and there are some: they are fresh when one has."""
-        self.late: OrderedDict[FairnessKey, None] = OrderedDict()
+        self.late = Line()
         """Keys with a backlog that had no turn since they became active, and others became active after them."""
         self.current: FairnessKey | None = None
         """The key whose turn is in progress."""
@@ -99,11 +165,11 @@ class Ring:
         if key.credit < 0:
             self._forgive(key)
         key.joined_turn = self._turns
-        others = len(self._busy) > self._gone or self._owing or self.late
+        others = len(self._busy) > self._gone or self._owing or self.late.first
         if others and key.last_turn >= self._busy_turn:
-            self.again[key] = None
+            self.again.append(key)
         else:
-            self.fresh[key] = None
+            self.fresh.append(key)
             self._newest = self._turns
 
     def rejoin(self, key: FairnessKey) -> None:
@@ -130,9 +196,11 @@ class Ring:
             last_turn, credit, spent = self._before
             if key.spent == spent:  # it could deliver nothing (its messages wait for tokens, say), so that was no turn
                 key.last_turn, key.credit = last_turn, credit
+        elif key.line is not None:
+            key.line.remove(key)
         elif key in self._owing:
             self._take_along_debt(key)
-        elif all(line.pop(key, self) is self for line in (self.fresh, self.again, self.late)):
+        else:
             key.absent += 1
             self._gone += 1
             if self._gone > self._limits.void_entries_max and 2 * self._gone > len(self._busy):
@@ -171,12 +239,16 @@ class Ring:
                 busy.append(key)
         return [*current, *self.fresh, *self.late, *self.again, *busy, *sorted(self._owing, key=self._owing.__getitem__)]
 
+    def upcoming(self, count: int) -> list[FairnessKey]:
+        """About the next keys to have a turn, in about their order; entries of keys that left may be among them."""
+        return list(islice(chain(self.fresh, self.late, self._busy), count))
+
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def begin_turn(self) -> FairnessKey | None:
         """Start the next key's turn, with ``weight`` of credit; None if no key is active."""
         while True:
-            key = self._next_first() if self.fresh or self.late else None
+            key = self._next_first() if self.fresh.first or self.late.first else None
             if key is None:
                 if self._left <= 0 and self._busy and not self._owing:  # the usual round: nobody pays off a debt
                     self._round += 1
@@ -190,12 +262,12 @@ class Ring:
                         continue
                 elif self._owing and self._begin_round():
                     continue
-                elif self.again:
-                    key, _ = self.again.popitem(last=False)
+                elif self.again.first:
+                    key = self.again.pop()
                 else:
                     return None
                 self._busy_turn = self._turns
-                if self.again:
+                if self.again.first:
                     self._refresh()
             self._before = key.last_turn, key.credit, key.spent
             key.last_turn = self._turns
@@ -208,22 +280,22 @@ class Ring:
 
     def _next_first(self) -> FairnessKey | None:
         """The next of the keys that come before the busy ones; None if there is none, or a busy one starves."""
-        while self.fresh and not self._others_starve():
-            key, _ = self.fresh.popitem(last=False)
-            if not (self._newest > key.joined_turn and self.fresh and key.pending > key.weight):
+        while self.fresh.first and not self._others_starve():
+            key = self.fresh.pop()
+            if not (self._newest > key.joined_turn and self.fresh.first and key.pending > key.weight):
                 return key
-            self.late[key] = None
-        if not self.late or not self._late_is_next():
+            self.late.append(key)
+        if not self.late.first or not self._late_is_next():
             return None
-        key, _ = self.late.popitem(last=False)
+        key = self.late.pop()
         self._busy_turn = self._turns
         self._refresh()
         return key
 
     def _refresh(self) -> None:
         """A key that was not fresh has its turn: those that came again and waited for one are fresh."""
-        self.fresh.update(self.again)
-        self.again.clear()
+        while self.again.first:
+            self.fresh.append(self.again.pop())
 
     def end_turn(self, key: FairnessKey) -> None:
         """The key's credit is used up, and it has more to deliver."""
@@ -255,7 +327,7 @@ class Ring:
         while self._owing:
             due = self._due[0][0]
             if due > self._round:
-                if self._busy or self.again:
+                if self._busy or self.again.first:
                     break
                 self._round = due  # nobody else is there: no need to wait
             _, _, key = heappop(self._due)
@@ -275,7 +347,8 @@ class Ring:
 
     def _late_is_next(self) -> bool:
         """Whether the first late key comes before the busy ones: always, but where fresh keys leave little, who waits for longest."""
-        return not self.fresh or next(iter(self.late)).joined_turn <= self._busy_since()
+        late = self.late.first
+        return not self.fresh.first or (late is not None and late.joined_turn <= self._busy_since())
 
     def _busy_since(self) -> int:
         """How many turns there had been when the first of the busy keys had its last; without any, as many as now."""
@@ -286,7 +359,7 @@ class Ring:
         """Whether a late or busy key has waited for too long, and a fresh one that came later has to wait for it."""
         if self._turns - self._busy_turn <= self._limits.fresh_turns_max:
             return False
-        since = self._busy_since()
-        if self.late:
-            since = min(since, next(iter(self.late)).joined_turn)
-        return self._turns - since > self._limits.busy_wait_turns_max and next(iter(self.fresh)).joined_turn > since
+        since, fresh, late = self._busy_since(), self.fresh.first, self.late.first
+        if late is not None:
+            since = min(since, late.joined_turn)
+        return fresh is not None and self._turns - since > self._limits.busy_wait_turns_max and fresh.joined_turn > since

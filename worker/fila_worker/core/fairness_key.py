@@ -2,16 +2,24 @@
 
 Usually a key has one lane and nothing that could hold it up: its ``sole`` one. Else a heap knows the lanes that may deliver by the
 places of their first messages; it is corrected when a lane comes up, so that nothing has to be kept in order on the way.
+
+A key far from its turn is *cold*: its lane is not an object but a few packed bytes (:mod:`core.cold`). Who only looks at keys uses
+``views``; who is going to change a lane uses ``lanes``, and the key is warm again.
 """
 
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
+from fila_worker.core.cold import unpacked, warm_up
 from fila_worker.core.keys import FIRST_PLACE
 from fila_worker.core.lanes import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fila_worker.core.cold import ColdLane
+    from fila_worker.core.fairness import Line
     from fila_worker.core.queues import Queue
 
 MILLI: Final = 1000
@@ -28,15 +36,18 @@ class FairnessKey:
     __slots__ = (
         "absent",
         "active",
+        "before",
+        "behind",
         "blocked",
+        "cold",
         "credit",
         "delivered",
         "heads",
         "held",
         "joined_at",
         "joined_turn",
-        "lanes",
         "last_turn",
+        "line",
         "name",
         "paused",
         "queue",
@@ -44,19 +55,22 @@ class FairnessKey:
         "sole",
         "spent",
         "stuck",
+        "warm_lanes",
         "weight",
     )  # fmt: skip
 
     def __init__(self, name: str, queue: "Queue") -> None:
         self.name = name
         self.queue = queue
-        self.lanes: dict[tuple[str, ...], Lane] = {}
-        """By throttle keys (sorted, distinct)."""
+        self.cold: bytes | None = None
+        """Its only lane in packed form, while it is far from its turn (:mod:`core.cold`); None: its lanes are objects."""
+        self.warm_lanes: dict[tuple[str, ...], Lane] | None = None
+        """Those objects, by throttle keys (sorted, distinct); None: there is none. Use :attr:`lanes`."""
         self.sole: Lane | None = None
         """Its only lane, if there is nothing more to think about: no throttle, no cap on what is in flight."""
-        self.heads: list[tuple[bytes, int, Lane]] = []
+        self.heads: list[tuple[bytes, int, Lane]] | None = None
         """The lanes that may deliver, by the place of their first message; an entry that is not its lane's
-        ``head_place`` is stale. Not kept while there is a ``sole`` lane."""
+        ``head_place`` is stale. None, and not kept, while there is a ``sole`` lane."""
         self.ready = 0
         """Lanes that are active and not blocked."""
         self.blocked = 0
@@ -81,6 +95,24 @@ class FairnessKey:
         """Cost of what was delivered, in thousandths."""
         self.joined_at = 0
         """``spent`` when the key last became active."""
+        self.line: Line | None = None
+        """The line of the ring that it is in, and its neighbours there."""
+        self.before: FairnessKey | None = None
+        self.behind: FairnessKey | None = None
+
+    @property
+    def lanes(self) -> dict[tuple[str, ...], Lane]:
+        """Its lanes by throttle keys (sorted, distinct). Warms a cold key up: to look and go on, use :attr:`views`."""
+        if self.cold is not None:
+            warm_up(self)
+        return self.warm_lanes or {}
+
+    @property
+    def views(self) -> "Iterable[Lane | ColdLane]":
+        """Its lanes to be read only, whether they are warm or cold."""
+        if self.cold is not None:
+            return (unpacked(self),)
+        return self.warm_lanes.values() if self.warm_lanes is not None else ()
 
     @property
     def deliverable(self) -> bool:
@@ -96,14 +128,18 @@ class FairnessKey:
     @property
     def pending(self) -> int:
         """Messages in line."""
-        return sum(lane.pending for lane in self.lanes.values())
+        if self.sole is not None:
+            return self.sole.pending
+        return sum(lane.pending for lane in self.views)
 
     def settle_shape(self) -> None:
         """Lanes came or went, or the queue's options changed: see whether there is a sole lane."""
+        if self.cold is not None:
+            return  # it is seen when the key is warmed up
         lanes = list(self.lanes.values())
         simple = len(lanes) == 1 and lanes[0].throttle is None and self.queue.options.max_in_flight_per_key is None
         self.sole = lanes[0] if simple else None
-        self.heads = []
+        self.heads = None
         if self.sole is None:
             for lane in lanes:
                 lane.head_place = b""
@@ -115,6 +151,8 @@ class FairnessKey:
         place = message_key[8:]
         if not lane.head_place or place < lane.head_place:
             lane.head_place = place
+            if self.heads is None:
+                self.heads = []
             heappush(self.heads, (place, lane.id, lane))
 
     def first_lane(self, head_of: Callable[[Lane], bytes]) -> Lane | None:
@@ -136,6 +174,7 @@ class FairnessKey:
 
     def first_is_blocked(self) -> None:
         """The lane that :meth:`first_lane` found has to wait."""
+        assert self.heads is not None, f"{self.name!r} has a sole lane, which never waits"
         _, _, lane = heappop(self.heads)
         lane.head_place = b""
         self.ready -= 1

@@ -25,6 +25,7 @@ from fila_worker.core.keys import LAST, MESSAGE_KEY_BYTES, lane_of, pack_u64
 from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
+    from fila_worker.core.cold import ColdLane
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
@@ -108,7 +109,7 @@ def freeze(queue: "Queue", holds: Mapping[int, Mapping[bytes, Hold]]) -> FrozenQ
     """A queue as it is now; ``holds`` are its leased messages by lane. Dead messages must be gone."""
     keys = {}
     for key in queue.keys.values():
-        lanes = [_frozen(lane, holds) for lane in key.lanes.values() if lane.stored or lane.delayed]
+        lanes = [_frozen(lane, holds) for lane in key.views if lane.stored or lane.delayed]
         if lanes:
             if len(lanes) > 1:
                 lanes.sort()
@@ -117,12 +118,12 @@ def freeze(queue: "Queue", holds: Mapping[int, Mapping[bytes, Hold]]) -> FrozenQ
     return FrozenQueue(queue.name, keys, sorted(keys))
 
 
-def _frozen(lane: "Lane", holds: Mapping[int, Mapping[bytes, Hold]]) -> FrozenLane:
+def _frozen(lane: "Lane | ColdLane", holds: Mapping[int, Mapping[bytes, Hold]]) -> FrozenLane:
     held = holds.get(lane.id, _NO_HOLDS) if lane.leased else _NO_HOLDS
     return FrozenLane(lane.id, list(lane.throttle_keys), _start(lane, held), lane.stored, lane.delayed, held)
 
 
-def _start(lane: "Lane", held: Mapping[bytes, Hold]) -> bytes:
+def _start(lane: "Lane | ColdLane", held: Mapping[bytes, Hold]) -> bytes:
     """A scan from here meets none of the tombstones of what was consumed."""
     head = lane.peek()
     start = head[0] if head else lane.tail or lane.end

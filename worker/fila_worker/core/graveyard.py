@@ -96,7 +96,7 @@ def exhume(shard: "State", lease_id: int, data: bytes) -> bool:
         return False
     keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")
     keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
-    dead = Dead(data[_CLIENT_AT:keys_at] or None, [(key, shard.lanes[lane_of(key)]) for key in keys])
+    dead = Dead(data[_CLIENT_AT:keys_at] or None, [(key, shard.known_lane(lane_of(key))) for key in keys])
     for key, lane in dead.members:
         lane.leased.add(key)
         lane.key.queue.pending -= 1

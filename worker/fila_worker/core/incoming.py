@@ -116,7 +116,7 @@ def add_queue(shard: "State", name: str, options: QueueOptions, created_ms: int 
     """A new queue, durable with the turn."""
     shard.last_queue_id += 1
     shard.batch.put(LAST_QUEUE_ID, pack_u32(shard.last_queue_id), shard.store.families.state)
-    queue = Queue(shard.last_queue_id, name, options, shard.settings.limits)
+    queue = Queue(shard.last_queue_id, name, options, shard.settings.limits, shard.lanes)
     queue.created_ms = created_ms
     shard.queues[name] = shard.queues_by_id[queue.id] = queue
     shard.save_queue(queue)

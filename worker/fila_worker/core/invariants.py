@@ -6,15 +6,20 @@ Each check compares a thing that is kept with what it is derived from; the messa
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from fila_worker.core.cold import unpacked
 from fila_worker.core.consumers import Subscription
 from fila_worker.core.delays import parse_delayed
 from fila_worker.core.graveyard import is_mark
 from fila_worker.core.keys import FIRST, LAST, lane_of, pack_u64, u64
 from fila_worker.core.lanes import held_bytes
 from fila_worker.core.leases import FINISHED, SETTLED
+from fila_worker.core.ledger import decode_lane
 from fila_worker.core.schedule import Kind
 
 if TYPE_CHECKING:
+    from fila_worker.core.cold import ColdLane
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
@@ -33,6 +38,7 @@ def check(shard: "Shard") -> None:
     on_disk = _keys_on_disk(shard)
     for lane in shard.lanes.values():
         _check_lane(lane, on_disk.pop(lane.id, []))
+    _check_cold(shard, on_disk)
     _expect("messages of unknown lanes", {lane: len(keys) for lane, keys in on_disk.items()}, {})
     _check_leases(shard)
     _check_delayed(shard)
@@ -71,8 +77,34 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     _expect(f"{name}: blocked", lane.blocked, lane.throttle is not None and lane in lane.throttle.waiting)
     head = lane.peek()
     if lane.active and not lane.blocked and lane.key.sole is None and head is not None:
-        _expect(f"{name}: known to its key's heap", (lane.head_place, lane.id, lane) in lane.key.heads, True)
+        _expect(f"{name}: known to its key's heap", (lane.head_place, lane.id, lane) in (lane.key.heads or ()), True)
         _expect(f"{name}: first place known", lane.head_place <= head[0][8:], True)
+
+
+def _cold_lanes(shard: "Shard") -> "list[ColdLane]":
+    return [unpacked(key) for queue in shard.queues.values() for key in queue.keys.values() if key.cold is not None]
+
+
+def _check_cold(shard: "Shard", on_disk: dict[int, list[bytes]]) -> None:
+    """What is cold says what its record on disk says, and its messages are there."""
+    _expect("warm lanes in the clock", set(shard.lanes) - set(shard.lanes.clock), set())
+    _expect("the clock's entries", len(shard.lanes.clock), len(set(shard.lanes.clock)))
+    for lane in _cold_lanes(shard):
+        key = lane.key
+        name = f"cold lane {lane.id} ({key.queue.name}, {key.name!r})"
+        keys = on_disk.pop(lane.id, [])
+        _expect(f"{name}: stored", lane.stored, len(keys))
+        _expect(f"{name}: first key below its floor", [each for each in keys if each < lane.floor], [])
+        _expect(
+            f"{name}: warm, too", (lane.id in shard.lanes, key.warm_lanes, key.sole, key.heads), (False, None, None, None)
+        )
+        data = shard.store.get(lane.prefix, shard.store.families.lanes)
+        record = decode_lane(data) if data is not None else None
+        _expect(f"{name}: recorded", record is not None, True)
+        if record is not None:
+            kept: tuple[object, ...] = (key.queue.id, key.name, key.weight, lane.stored, lane.delayed, 0, [])
+            _expect(f"{name}: record", kept, (*list(msgspec.structs.astuple(record))[:6], record.throttle_keys))
+            _expect(f"{name}: floor of the record", record.floor <= lane.floor, True)
 
 
 def _buffered_bytes(lane: "Lane") -> int:
@@ -143,8 +175,9 @@ def _check_delayed(shard: "Shard") -> None:
         retrying[lane_of(key)] += message.retrying
         if message.due_ms not in entries.get(key, []):
             raise InvariantBroken(f"a message is delayed until {message.due_ms} and nobody will notice")
-    _expect("delayed messages of unknown lanes", set(delayed) - set(shard.lanes), set())
-    for lane in shard.lanes.values():
+    lanes: list[Lane | ColdLane] = [*shard.lanes.values(), *_cold_lanes(shard)]
+    _expect("delayed messages of unknown lanes", set(delayed) - {lane.id for lane in lanes}, set())
+    for lane in lanes:
         _expect(f"lane {lane.id}: delayed, retrying", (lane.delayed, lane.retrying), (delayed[lane.id], retrying[lane.id]))
     earliest, cursor = shard.schedule.next_due_ms, max(shard.schedule.cursor, shard.schedule.checkpoint)
     if first is not None and (earliest is None or pack_u64(earliest) > first or cursor > first):
@@ -191,7 +224,7 @@ def _will_be_woken(shard: "Shard", throttle: "Throttle") -> bool:
 
 def _check_queue(shard: "Shard", name: str) -> None:
     queue = shard.queues[name]
-    lanes = [lane for key in queue.keys.values() for lane in key.lanes.values()]
+    lanes = [lane for key in queue.keys.values() for lane in key.views]
     _expect(f"{name}: lanes", queue.lanes, len(lanes))
     _expect(f"{name}: pending", queue.pending, sum(lane.pending for lane in lanes))
     dead = shard.graveyard.count_by_lane()
@@ -205,7 +238,7 @@ def _check_queue(shard: "Shard", name: str) -> None:
 
 
 def _check_key(key: "FairnessKey", dead: Counter[int]) -> None:
-    lanes = key.lanes.values()
+    lanes = key.views
     _expect(f"{key.name}: ready", key.ready, sum(lane.active and not lane.blocked for lane in lanes))
     _expect(f"{key.name}: blocked", key.blocked, sum(lane.blocked for lane in lanes))
     _expect(f"{key.name}: stuck without a reason", bool(key.stuck) and not key.blocked, False)
@@ -231,11 +264,13 @@ def _check_demands(shard: "Shard", queue: "Queue") -> None:
 
 def _check_sizes(shard: "Shard") -> None:
     sizes: Counter[int] = Counter()
+    lanes: list[Lane | ColdLane] = [*shard.lanes.values(), *_cold_lanes(shard)]
+    queue_of = {lane.id: lane.key.queue.id for lane in lanes}
     dead = {key for each in shard.graveyard.dead.values() for key, _ in each.members}
     for key, record in shard.store.scan(FIRST, LAST, shard.store.families.messages):
         if key not in dead:
-            sizes[shard.lanes[lane_of(key)].key.queue.id] += len(record)
+            sizes[queue_of[lane_of(key)]] += len(record)
     for key, value in shard.store.scan(FIRST, LAST, shard.store.families.delayed):
-        sizes[shard.lanes[lane_of(key)].key.queue.id] += len(parse_delayed(value).record)
+        sizes[queue_of[lane_of(key)]] += len(parse_delayed(value).record)
     for queue in shard.queues.values():
         _expect(f"{queue.name}: size", queue.size_bytes, sizes[queue.id])

@@ -60,7 +60,6 @@ class Lane:
         "blocked",
         "changed",
         "delayed",
-        "end",
         "floor",
         "head_place",
         "id",
@@ -103,7 +102,6 @@ class Lane:
         self.need = 0
         """What its first message takes, as of when it had to wait."""
         self.prefix = pack_u64(lane_id)
-        self.end = self.prefix + LAST
         self.stored = 0
         """Messages in the ``messages`` family: pending and leased."""
         self.leased: set[bytes] = set()
@@ -122,6 +120,11 @@ class Lane:
         """Whether its counts differ from the last ledger entry."""
 
     @property
+    def end(self) -> bytes:
+        """Behind all its messages."""
+        return self.prefix + LAST
+
+    @property
     def pending(self) -> int:
         """Messages that could be delivered."""
         return self.stored - len(self.leased)
@@ -130,6 +133,10 @@ class Lane:
     def idle(self) -> bool:
         """Nothing is, and nothing will come by itself."""
         return not (self.stored or self.delayed)
+
+    def warm(self) -> "Lane":
+        """The lane itself: it is an object. A cold one (:class:`core.cold.ColdLane`) becomes one by this."""
+        return self
 
     def add(self, key: bytes, record: bytes | None) -> bool:
         """Put a pending message in line, with its record if memory allows; returns whether it is held in memory now.

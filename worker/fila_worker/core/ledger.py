@@ -7,9 +7,9 @@ ledger *folds*: it rewrites the records of all lanes that changed since the last
 reads the records, then the entries in order; the last word counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -39,6 +39,15 @@ class LaneRecord(msgspec.Struct, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_lane = msgspec.msgpack.Decoder(LaneRecord).decode
+
+
+class Counts(NamedTuple):
+    """What an entry says of a lane."""
+
+    stored: int
+    delayed: int
+    retrying: int
+    weight: int
 
 
 class Counters:
@@ -136,17 +145,29 @@ class Ledger:
         self.write_entry(batch)  # the counters live in entries only
         return idle
 
-    def forget(self, queue: Queue, lanes: Iterable[Lane], batch: Batch) -> None:
-        """Remove a queue that is deleted, with its lanes."""
+    def is_folded(self, lane: Lane) -> bool:
+        """Whether no entry has counts of a lane, and its record says all."""
+        return lane.id not in self._unfolded
+
+    def unfolded(self) -> list[Lane]:
+        """The lanes that changed since the last fold."""
+        return [*self._unfolded.values(), *(lane for lane in self.changed if lane.id not in self._unfolded)]
+
+    def forget_queue(self, queue: Queue) -> None:
+        """A queue is deleted. Its lanes are to be forgotten, too."""
         self.changed_queues.pop(queue.id, None)
         self._sized.pop(queue.id, None)
-        lanes = list(lanes)
-        gone = {lane.id for lane in lanes}
+
+    def forget(self, lanes: Collection[Lane], batch: Batch) -> None:
+        """Remove the records of lanes that are no more."""
         for lane in lanes:
-            batch.delete(lane.prefix, self._families.lanes)
-            lane.recorded = False
+            if lane.recorded:
+                batch.delete(lane.prefix, self._families.lanes)
+                lane.recorded = False
             self._unfolded.pop(lane.id, None)
-        self.changed = [lane for lane in self.changed if lane.id not in gone]
+        if any(lane.changed for lane in lanes):
+            gone = {lane.id for lane in lanes}
+            self.changed[:] = [lane for lane in self.changed if lane.id not in gone]  # the enqueue loop holds the list
 
     def _record(self, lane: Lane, batch: Batch) -> None:
         key = lane.key
@@ -158,25 +179,24 @@ class Ledger:
 
     def recovered(self, lane: Lane) -> None:
         """A lane was rebuilt from its record and entries: the next fold must write it again."""
-        lane.recorded = True
         self._unfolded[lane.id] = lane
 
-    def replay(self, store: Store, records: dict[int, LaneRecord], queues: dict[int, Queue]) -> None:
-        """Bring counters, lane records and the sizes of queues up to the last commit."""
+    def replay(self, store: Store, queues: dict[int, Queue]) -> "dict[int, Counts]":
+        """Bring counters and the sizes of queues up to the last commit; returns the counts of lanes that changed since the last fold."""
         counters = self.counters
+        changed: dict[int, Counts] = {}
         for key, entry in store.scan(FIRST, LAST, self._families.ledger):
             self._next_entry = u64(key) + 1
             counters.sequence, counters.lane, counters.clock_ms, lanes = _HEAD.unpack_from(entry)
             sizes = _HEAD.size + lanes * _COUNTS.size
-            for lane_id, stored, delayed, retrying, weight in _COUNTS.iter_unpack(entry[_HEAD.size : sizes]):
-                record = records.get(lane_id)
-                if record is not None:
-                    record.stored, record.delayed, record.retrying, record.weight = stored, delayed, retrying, weight
+            for lane_id, *counts in _COUNTS.iter_unpack(entry[_HEAD.size : sizes]):
+                changed[lane_id] = Counts(*counts)
             for queue_id, size_bytes in _SIZE.iter_unpack(entry[sizes:]):
                 queue = queues.get(queue_id)
                 if queue is not None:
                     queue.size_bytes = size_bytes
                     self._sized[queue_id] = queue
+        return changed
 
 
 def _floor(lane: Lane) -> bytes:

@@ -45,6 +45,15 @@ class Limits:
     priorities_max: int = 64
     """Different priorities of a queue that are remembered, to find a message by its id; with more, its lanes are read."""
 
+    # cold keys
+    warm_lanes_max: int = 100_000
+    """Lanes of fairness keys that are objects in memory, 2 KiB each; beyond it keys far from their turns are cooled down. Warming up
+    one costs as much as delivering its message, so this many busy keys are spared it."""
+    warm_ahead_max: int = 64
+    """Cold keys that are warmed up at once when one of them has its turn: reading many messages costs little more than one."""
+    cool_steps_min: int = 128
+    """Warm lanes that are looked at in a turn, at least, while there are too many: a tenth of a millisecond."""
+
     # fairness
     busy_wait_turns_max: int = 1000
     """Turns while a busy key waits, if new keys have them: a flood of one-message tenants must not starve the others."""

@@ -16,6 +16,7 @@ from fila_worker.core.keys import pack_u32, u32
 from fila_worker.core.reading import head
 
 if TYPE_CHECKING:
+    from fila_worker.core.cold import ColdLane
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.state import State
@@ -38,7 +39,7 @@ def waiting_since_ms(shard: "State", keys: "Iterable[FairnessKey]", reads_max: i
     """When the oldest pending message of some fairness keys was enqueued, Unix ms; None if there is none."""
     search = _Search(shard, reads_max)
     for key in keys:
-        for lane in key.lanes.values():
+        for lane in key.views:
             search.look(lane)
     return search.found_ms
 
@@ -54,13 +55,16 @@ class _Search:
         self._reads_left = reads_max
         self._looks_left = LOOKS_MAX
 
-    def look(self, lane: "Lane") -> None:
+    def look(self, view: "Lane | ColdLane") -> None:
         """Look at the pending messages of a lane."""
-        if not lane.pending:
+        if not view.pending:
             return
-        entry = lane.peek()
-        if entry is None and self._may_read():
-            entry = head(self._shard, lane)
+        entry = view.peek()
+        if entry is None:
+            if not self._may_read():
+                return
+            entry = head(self._shard, view.warm())
+        lane = view.warm()
         while entry is not None:
             self._note(entry)
             entry = self._first_of_next_priority(lane, entry[0])

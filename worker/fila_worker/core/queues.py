@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
+from fila_worker.core.cold import WarmLanes
 from fila_worker.core.fairness import Ring
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.limits import DEFAULTS, Limits
@@ -16,6 +17,7 @@ from fila_worker.core.pace import Pace
 if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.consumers import Demand
+    from fila_worker.core.lanes import Lane
     from fila_worker.core.settings import ShardSettings
 
 USED_SAVE_MS: Final = 1000
@@ -59,12 +61,14 @@ class Queue:
     __slots__ = (
         "_priorities_max", "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
         "enqueued", "expired", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
-        "paused", "paused_keys", "pending", "priorities", "ring", "saved_ms", "served", "served_ms", "size_bytes", "source",
+        "paused", "paused_keys", "pending", "priorities", "resting", "ring", "saved_ms", "searched_ms", "served", "served_ms", "size_bytes", "source",
         "strangers",
-        "subscribers",        "unanswered", "used_ms",
+        "subscribers", "unanswered", "used_ms", "warm",
     )  # fmt: skip
 
-    def __init__(self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS) -> None:
+    def __init__(
+        self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
+    ) -> None:
         self.id = queue_id
         self.name = name
         self.options = options
@@ -74,6 +78,12 @@ class Queue:
         self.keys: dict[str, FairnessKey] = {}
         self.lanes = 0
         """How many its keys have."""
+        self.warm = WarmLanes() if warm is None else warm
+        """The warm lanes of its shard, its own among them."""
+        self.resting: dict[int, Lane] = {}
+        """Lanes that were idle when the ledger was folded, by id; with something in them by now, perhaps."""
+        self.searched_ms = 0
+        """When its lanes were last looked through for idle ones."""
         self.ring = Ring(limits)
         self.demands: deque[Demand] = deque()
         self.subscribers: dict[bytes, int] = {}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.record import FIXED_BYTES
-from fila_worker.core import graveyard
+from fila_worker.core import forgetting, graveyard
 
 if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
+    from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
@@ -47,6 +48,27 @@ def has_room_for_all(shard: "State", queue: "Queue", command: Enqueue) -> bool:
     return settings.max_key_messages is None
 
 
+def open_lane(
+    shard: "State", queue: "Queue", key_name: str, throttle_keys: tuple[str, ...], now_ms: int
+) -> "Lane":  # fmt: skip
+    """The lane for new messages, as :meth:`State.lane` opens it; :class:`OverloadedError` if that is one key too many."""
+    check_keys(shard, queue, key_name, now_ms)
+    return shard.lane(queue, key_name, throttle_keys)
+
+
+def check_keys(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> None:
+    """Raise :class:`OverloadedError` if this would be one fairness key more than a queue may have. Those with nothing left make room."""
+    most = shard.settings.max_keys_per_queue
+    if len(queue.keys) < most or key_name in queue.keys or forgetting.make_room(shard, queue, now_ms):
+        return
+    raise _overloaded(
+        queue,
+        f"queue {queue.name!r} has messages of {len(queue.keys)} fairness keys and may have {most} ([limits] max_keys_per_queue), "
+        f"so {key_name!r} can't be one more",
+        now_ms,
+    )
+
+
 def check_room(shard: "State", queue: "Queue", key_name: str, size_bytes: int, now_ms: int) -> None:
     """Raise :class:`OverloadedError` if one more message would be beyond a limit of its queue or its key."""
     settings = shard.settings
@@ -57,6 +79,7 @@ def check_room(shard: "State", queue: "Queue", key_name: str, size_bytes: int, n
     for name, unit, most, wanted in limits:
         if most is not None and wanted > most:
             raise _overloaded(queue, f"queue {queue.name!r} is full: {most} {unit} ([limits] {name})", now_ms)
+    check_keys(shard, queue, key_name, now_ms)
     key = queue.keys.get(key_name)
     most = settings.max_key_messages
     if most is not None and key is not None and _messages_of(shard, key, most) >= most:

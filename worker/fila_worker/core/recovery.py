@@ -9,6 +9,9 @@ without it would overwrite what may still be rescued.
 """
 
 from collections.abc import Callable, Generator, Iterator
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 from struct import error as StructError  # noqa: N812  # it is a class
 from traceback import extract_tb
 from typing import Final, TypeAlias, TypeVar
@@ -20,6 +23,8 @@ from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import MORTAL
 from fila_worker.core.administration import recount_held
 from fila_worker.core.breaker import GuardedHooks
+from fila_worker.core.cold import COUNT_MAX, packed
+from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.graveyard import exhume, purge
 from fila_worker.core.holders import Holder
 from fila_worker.core.hooks import HookCompiler
@@ -100,21 +105,19 @@ def _said(cause: Exception) -> str:
 def _take_up(shard: Shard, now_ms: int) -> Steps:
     parks = shard.runtime.recover(shard.store)
     shard.park(parks, now_ms)
-    for key in parks.keys() - shard.throttling.parks.keys():
-        shard.runtime.forget_park(key, shard.batch)  # its time has come meanwhile
+    for throttle_key in parks.keys() - shard.throttling.parks.keys():
+        shard.runtime.forget_park(throttle_key, shard.batch)  # its time has come meanwhile
     shard.throttling.recover(shard.runtime.limits, now_ms)
     yield from _recover_queues(shard, now_ms)
     yield from _recover_lanes(shard)
     yield from _recover_leases(shard, now_ms)
     purge(shard)
-    for number, lane in enumerate(shard.lanes.values()):
-        if lane.pending:
-            shard.activate(lane, lane.prefix + FIRST_PLACE)
-        if _step_ends(shard, number):
-            yield
+    late = _late(shard)
     for queue in shard.queues.values():
+        yield from _activate(shard, queue, late.get(queue.id, []))
         _check_counts(queue)
-        recount_held(shard, queue)
+        if queue.options.max_in_flight_per_key is not None:
+            recount_held(shard, queue)
         yield
     shard.schedule.recover()
     shard.outbox.recover(shard.store)
@@ -162,9 +165,8 @@ def _recover_queues(shard: Shard, now_ms: int) -> Steps:
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.queues):
         queue_id = int.from_bytes(key, "big")
         record = records[queue_id] = _decoded(decode_queue, data, f"the record of queue number {queue_id}")
-        queue = shard.queues[record.name] = shard.queues_by_id[queue_id] = Queue(
-            queue_id, record.name, record.options, shard.settings.limits
-        )
+        queue = Queue(queue_id, record.name, record.options, shard.settings.limits, shard.lanes)
+        shard.queues[record.name] = shard.queues_by_id[queue_id] = queue
         queue.recover(record)
         queue.used_ms = max(queue.used_ms, min(now_ms, queue.used_ms + USED_SAVE_MS))
         queue.hooks = _recompiled(shard, queue)
@@ -185,14 +187,23 @@ def _recompiled(shard: Shard, queue: Queue) -> GuardedHooks | None:
 
 
 def _recover_lanes(shard: Shard) -> Steps:
-    records: dict[int, LaneRecord] = {}
+    changed = shard.ledger.replay(shard.store, shard.queues_by_id)
     for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.lanes)):
-        records[u64(key)] = _decoded(decode_lane, data, f"the record of lane {u64(key)}")
-        if _step_ends(shard, number):
-            yield
-    shard.ledger.replay(shard.store, records, shard.queues_by_id)
-    for number, (lane_id, record) in enumerate(records.items()):
-        shard.ledger.recovered(_recover_lane(shard, lane_id, record))
+        lane_id = u64(key)
+        record = _decoded(decode_lane, data, f"the record of lane {lane_id}")
+        queue = shard.queues_by_id.get(record.queue)
+        if queue is None:
+            raise DamageError(f"lane {lane_id} is of queue number {record.queue}, which has no record")
+        counts = changed.get(lane_id)
+        if counts is not None:
+            record.stored, record.delayed, record.retrying, record.weight = counts
+            shard.ledger.recovered(_recover_lane(shard, queue, lane_id, record))
+        elif record.fairness_key not in queue.keys and _is_simple(record):
+            _recover_cold(queue, lane_id, record)
+        else:
+            _recover_lane(shard, queue, lane_id, record)
+        queue.pending += record.stored
+        queue.delayed += record.delayed
         if _step_ends(shard, number):
             yield
 
@@ -204,17 +215,65 @@ def _decoded(decode: Callable[[bytes], _Record], data: bytes, what: str) -> _Rec
         raise DamageError(f"{what} is damaged: {cause}") from cause
 
 
-def _recover_lane(shard: Shard, lane_id: int, record: LaneRecord) -> Lane:
-    queue = shard.queues_by_id.get(record.queue)
-    if queue is None:
-        raise DamageError(f"lane {lane_id} is of queue number {record.queue}, which has no record")
+def _is_simple(record: LaneRecord) -> bool:
+    """Whether a lane, the first of its key, may be cold."""
+    empty = not (record.stored or record.delayed)
+    return not (empty or record.retrying or record.throttle_keys or max(record.stored, record.delayed) > COUNT_MAX)
+
+
+def _recover_cold(queue: Queue, lane_id: int, record: LaneRecord) -> None:
+    name = record.fairness_key
+    key = queue.keys[name] = FairnessKey(name, queue)
+    key.paused = name in queue.paused_keys
+    key.weight = record.weight
+    key.cold = packed(lane_id, record.stored, record.delayed, record.floor)
+    queue.lanes += 1
+
+
+def _recover_lane(shard: Shard, queue: Queue, lane_id: int, record: LaneRecord) -> Lane:
     lane = shard.open_lane(queue, record.fairness_key, tuple(record.throttle_keys), lane_id)
     lane.key.weight = record.weight
     lane.stored, lane.delayed, lane.retrying, lane.floor = record.stored, record.delayed, record.retrying, record.floor
     lane.tail = lane.floor if lane.stored else None
-    queue.pending += record.stored
-    queue.delayed += record.delayed
+    lane.recorded = True
     return lane
+
+
+def _activate(shard: Shard, queue: Queue, late: list[tuple[int, FairnessKey]]) -> Steps:
+    """Give the recovered keys that have something pending their places in the ring, in the order of their first lanes that have."""
+    for number, (_, key) in enumerate(merge(_on_time(queue), late, key=itemgetter(0))):
+        if _step_ends(shard, number):
+            yield
+        if key.cold is not None:
+            key.ready = 1
+            if key.deliverable:
+                queue.ring.join(key)
+            continue
+        for lane in key.lanes.values():
+            if lane.pending:
+                shard.activate(lane, lane.prefix + FIRST_PLACE)
+
+
+def _on_time(queue: Queue) -> Iterator[tuple[int, FairnessKey]]:
+    """The keys whose first lanes have something pending; they were met in the order of those."""
+    for key in queue.keys.values():
+        for first in islice(key.views, 1):
+            if first.pending:
+                yield first.id, key
+
+
+def _late(shard: Shard) -> dict[int, list[tuple[int, FairnessKey]]]:
+    """The others, of which a later lane has, by queue. They are warm: who has one lane is on time or has nothing."""
+    found: dict[int, dict[FairnessKey, int]] = {}
+    for lane in shard.lanes.values():
+        key = lane.key
+        if lane.pending and len(key.lanes) > 1 and not next(iter(key.lanes.values())).pending:
+            firsts = found.setdefault(key.queue.id, {})
+            firsts[key] = min(lane.id, firsts.get(key, lane.id))
+    return {
+        queue_id: sorted(((lane_id, key) for key, lane_id in firsts.items()), key=itemgetter(0))
+        for queue_id, firsts in found.items()
+    }
 
 
 def _recover_leases(shard: Shard, now_ms: int) -> Steps:
@@ -264,7 +323,7 @@ def _members(shard: Shard, record: LeaseRecord, found: list[bytes | None]) -> It
         if ended is not None:
             yield ended
         else:
-            yield SETTLED if message is None else (key, shard.lanes[lane_of(key)])
+            yield SETTLED if message is None else (key, shard.known_lane(lane_of(key)))
 
 
 def _restore(shard: Shard, lease: Lease, key: bytes) -> None:

@@ -19,6 +19,8 @@ from fila_worker.core.queues import Queue
 from fila_worker.core.reading import next_entry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fila_worker.core.effects import Call
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Entry, Lane
@@ -57,9 +59,9 @@ def _redrive_first(shard: "State", dead: Queue, command: Redrive, now_ms: int) -
     return moved
 
 
-def _lanes_to_empty(dead: Queue, name: str | None) -> "list[Lane]":
-    keys: list[FairnessKey] = [key for key in dead.keys.values() if name is None or key.name == name]
-    return [lane for key in keys for lane in key.lanes.values() if lane.active]
+def _lanes_to_empty(dead: Queue, name: str | None) -> "Iterator[Lane]":
+    keys: list[FairnessKey] = [key for key in dead.keys.values() if key.ready and (name is None or key.name == name)]
+    return (lane for key in keys for lane in tuple(key.lanes.values()) if lane.active)
 
 
 def _empty(shard: "State", lane: "Lane", count: int, now_ms: int) -> int:

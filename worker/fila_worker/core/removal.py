@@ -28,15 +28,17 @@ def _remove(shard: "State", queue: "Queue") -> None:
     close_demands(shard, queue)
     for lease in [lease for lease in shard.leases.leases.values() if lease.queue is queue]:
         shard.leases.drop(lease, shard.batch)
-    lanes = [lane for key in queue.keys.values() for lane in key.lanes.values()]
+    ids = sorted(lane.id for key in queue.keys.values() for lane in key.views)
+    lanes = [lane for key in queue.keys.values() for lane in (key.warm_lanes or {}).values()]
     for lane in lanes:
         shard.buffered_bytes -= held_bytes(lane.clear())
         shard.throttling.leave(lane)
         del shard.lanes[lane.id]
-    for first, last in _stretches(sorted(lane.id for lane in lanes)):
-        for family in (shard.store.families.messages, shard.store.families.delayed):
+    for first, last in _stretches(ids):
+        for family in (shard.store.families.messages, shard.store.families.delayed, shard.store.families.lanes):
             shard.batch.delete_range(pack_u64(first), pack_u64(last + 1), family)
-    shard.ledger.forget(queue, lanes, shard.batch)
+    shard.ledger.forget_queue(queue)
+    shard.ledger.forget(lanes, shard.batch)
     shard.batch.delete(pack_u32(queue.id), shard.store.families.queues)
     shard.batch.delete_range(pack_u32(queue.id), pack_u32(queue.id + 1), shard.store.families.dedup)
     if queue.hooks is not None:

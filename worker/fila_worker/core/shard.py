@@ -66,6 +66,7 @@ from fila_worker.core import (
     attempts,
     backlog,
     browsing,
+    cold,
     consuming,
     delivery,
     describing,
@@ -214,6 +215,7 @@ class Shard(State):
             graveyard.purge(self)  # a lane is idle once its dead are gone
             self.fold()
         self.settle_writes()
+        cold.cool_down(self)
         effects, self.effects = self.effects, []
         return effects
 

@@ -14,16 +14,17 @@ from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.names import is_dead_letter, root_name
 from fila_worker.core.bookmarks import Bookmarks
+from fila_worker.core.cold import WarmLanes, unpacked, warm_up
 from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.graveyard import Graveyard
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.kept import KeptRecords
-from fila_worker.core.keys import FIRST_PLACE, pack_u32
+from fila_worker.core.keys import FIRST_PLACE, pack_u32, pack_u64
 from fila_worker.core.lanes import ENTRY_BYTES, Lane, held_bytes
 from fila_worker.core.leases import LeaseBook
-from fila_worker.core.ledger import Counters, Ledger
+from fila_worker.core.ledger import Counters, Ledger, decode_lane
 from fila_worker.core.namespaces import Namespaces
 from fila_worker.core.outbox import Outbox
 from fila_worker.core.queues import USED_SAVE_MS, Queue
@@ -83,7 +84,8 @@ class State:
         self.queues: dict[str, Queue] = {}
         self.queues_by_id: dict[int, Queue] = {}
         self.last_queue_id = 0
-        self.lanes: dict[int, Lane] = {}
+        self.lanes = WarmLanes()
+        """The lanes that are in memory; see :meth:`find_lane`."""
         self.buffered_bytes = 0
         """Record bytes held by lanes."""
         self.wanted: dict[int, Queue] = {}
@@ -124,17 +126,41 @@ class State:
         lane = Lane(lane_id, key, throttle_keys)
         if throttle_keys and not queue.is_dead_letter:  # who reads dead letters does not call the throttled service
             self.throttling.enter(lane)
-        key.lanes[throttle_keys] = lane
-        self.lanes[lane_id] = lane
+        if key.cold is not None:
+            warm_up(key)
+        if key.warm_lanes is None:
+            key.warm_lanes = {}
+        key.warm_lanes[throttle_keys] = lane
+        self.lanes.enter(lane)
         queue.lanes += 1
-        if key.sole is not None or len(key.lanes) == 1:
+        if key.sole is not None or len(key.warm_lanes) == 1:
             key.settle_shape()
+        return lane
+
+    def find_lane(self, lane_id: int) -> Lane | None:
+        """The lane with this id, warmed up if it is cold; None if there is none. As of what is committed."""
+        lane = self.lanes.get(lane_id)
+        if lane is not None:
+            return lane
+        data = self.store.get(pack_u64(lane_id), self.store.families.lanes)
+        record = decode_lane(data) if data is not None else None
+        queue = self.queues_by_id.get(record.queue) if record else None
+        key = queue.keys.get(record.fairness_key) if record and queue else None
+        if key is None or key.cold is None or unpacked(key).id != lane_id:
+            return None
+        return warm_up(key)
+
+    def known_lane(self, lane_id: int) -> Lane:
+        """Like :meth:`find_lane`, for a lane that must be there."""
+        lane = self.find_lane(lane_id)
+        assert lane is not None, f"shard {self.index}: lane {lane_id} is unknown"
         return lane
 
     def forget_lane(self, lane: Lane) -> None:
         """Drop a lane without messages, and its key with its last lane."""
         key, queue = lane.key, lane.key.queue
         self.throttling.leave(lane)
+        queue.resting.pop(lane.id, None)
         del key.lanes[lane.throttle_keys]
         del self.lanes[lane.id]
         queue.lanes -= 1
@@ -331,8 +357,10 @@ class State:
     def fold(self) -> None:
         """Fold the ledger, and forget idle lanes of queues that remember too many."""
         for lane in self.ledger.fold(self.batch):
-            if lane.key.queue.lanes > self.settings.limits.idle_lanes_max and lane.idle:
+            if lane.idle and lane.key.queue.lanes > self.settings.limits.idle_lanes_max:
                 self.forget_lane(lane)
+            elif lane.idle:
+                lane.key.queue.resting[lane.id] = lane
 
 
 def _how_to_get(name: str) -> str:
