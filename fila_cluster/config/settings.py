@@ -118,6 +118,7 @@ class Limits(Section):
     max_queue_messages: Limit = None
     max_queue_bytes: Limit = None
     max_key_messages: Limit = None
+    max_keys_per_queue: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 1_000_000
     min_free_disk_bytes: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 1024**3
     dedup_window_ms: Annotated[int, Field(ge=1, le=DELAY_MS_MAX)] = 300_000
 

@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.limits import DEFAULTS, Limits
+from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
+from tests.support.tight_shard import CHILLY
 
 WEIGHTS = st.lists(st.integers(1, 10), min_size=2, max_size=8)
+LIMITS = st.sampled_from([DEFAULTS, CHILLY])
 EMPTY = seal_envelope(b"")
 
 
@@ -45,9 +49,11 @@ def unfair_windows(order: list[int], weights: list[int], length: int) -> list[tu
 
 
 @settings(deadline=None, max_examples=60)
-@given(weights=WEIGHTS, data=st.data())
-def test_every_window_is_shared_by_weight_while_all_keys_are_backlogged(weights: list[int], data: st.DataObject) -> None:
-    harness = ShardHarness(checked=False)
+@given(weights=WEIGHTS, data=st.data(), limits=LIMITS)
+def test_every_window_is_shared_by_weight_while_all_keys_are_backlogged(
+    weights: list[int], data: st.DataObject, limits: Limits
+) -> None:
+    harness = ShardHarness(checked=False, settings=ShardSettings(limits=limits))
     harness.create()
     total = sum(weights)
     deliveries = 60 * total
@@ -68,13 +74,14 @@ def test_every_window_is_shared_by_weight_while_all_keys_are_backlogged(weights:
     quiet=st.lists(st.tuples(st.integers(1, 10), st.integers(1, 12)), min_size=1, max_size=5),
     warm_up=st.integers(1, 150),
     repeats=st.integers(1, 4),
+    limits=LIMITS,
 )
 def test_a_newly_active_key_waits_for_a_turn_at_most(
-    busy: list[int], quiet: list[tuple[int, int]], warm_up: int, repeats: int
+    busy: list[int], quiet: list[tuple[int, int]], warm_up: int, repeats: int, limits: Limits
 ) -> None:
     """``quiet``: keys that become active at the same time, each with a weight and a number of messages; some busy ones perhaps had
     no turn yet."""
-    harness = ShardHarness(checked=False)
+    harness = ShardHarness(checked=False, settings=ShardSettings(limits=limits))
     harness.create()
     for key, weight in enumerate(busy):
         enqueue(harness, key, 1500, weight)
@@ -91,9 +98,9 @@ def test_a_newly_active_key_waits_for_a_turn_at_most(
 
 
 @settings(deadline=None, max_examples=30)
-@given(busy=st.lists(st.integers(1, 5), min_size=1, max_size=5), rounds=st.integers(50, 200))
-def test_a_key_that_empties_and_refills_in_step_starves_nobody(busy: list[int], rounds: int) -> None:
-    harness = ShardHarness(checked=False)
+@given(busy=st.lists(st.integers(1, 5), min_size=1, max_size=5), rounds=st.integers(50, 200), limits=LIMITS)
+def test_a_key_that_empties_and_refills_in_step_starves_nobody(busy: list[int], rounds: int, limits: Limits) -> None:
+    harness = ShardHarness(checked=False, settings=ShardSettings(limits=limits))
     harness.create()
     for key, weight in enumerate(busy):
         enqueue(harness, key, rounds, weight)

@@ -46,6 +46,7 @@ def test_the_defaults_are_the_documented_ones():
     limits = settings.limits
     assert limits.max_payload_bytes == 16_777_216
     assert (limits.max_queue_messages, limits.max_queue_bytes, limits.max_key_messages) == (None, None, None)
+    assert limits.max_keys_per_queue == 1_000_000
     assert (limits.min_free_disk_bytes, limits.dedup_window_ms) == (1_073_741_824, 300_000)
     telemetry = settings.telemetry
     assert (telemetry.otlp_endpoint, telemetry.service_name, telemetry.metrics_interval_ms) == (None, "fila", 10_000)

@@ -86,6 +86,7 @@ def test_limits_and_hooks_reach_the_shards():
         max_queue_messages=2,
         max_queue_bytes=3,
         max_key_messages=4,
+        max_keys_per_queue=10,
         min_free_disk_bytes=5,
         dedup_window_ms=6,
     )
@@ -97,6 +98,7 @@ def test_limits_and_hooks_reach_the_shards():
     )
     shard = told(Settings(limits=limits, lua=lua))
     assert (shard.max_payload_bytes, shard.max_queue_messages, shard.max_queue_bytes) == (1, 2, 3)
+    assert shard.max_keys_per_queue == 10
     assert (shard.max_key_messages, shard.min_free_disk_bytes, shard.dedup_window_ms) == (4, 5, 6)
     assert (shard.lua_timeout_ms, shard.lua_memory_limit_bytes) == (7, 65_536)
     assert (shard.lua_breaker_threshold, shard.lua_breaker_cooldown_ms) == (8, 9)

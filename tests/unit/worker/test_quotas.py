@@ -7,6 +7,7 @@ from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.record import FIXED_BYTES, record_id, seal_envelope
 from fila_worker.core import quotas
 from fila_worker.core.keys import FIRST, LAST
+from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
 
@@ -133,3 +134,72 @@ def test_a_disk_that_is_nearly_full_refuses_messages_and_nothing_else() -> None:
     shard.ask(PurgeQueue())
     shard.shard.free_disk_bytes = 1_000
     assert offer(shard, b"2").count == 1
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def offer_to(shard: ShardHarness, *keys: str, **columns: int) -> Enqueued:
+    reply = shard.ask(Enqueue([seal_envelope(b"")] * len(keys), list(keys), **columns))  # type: ignore[arg-type]
+    assert isinstance(reply, Enqueued)
+    return reply
+
+
+@pytest.mark.parametrize("delay_ms", [0, 60_000])
+def test_a_queue_takes_so_many_keys_and_messages_of_those_it_has(delay_ms: int) -> None:
+    shard = limited(max_keys_per_queue=3)
+    reply = offer_to(shard, "a", "b", "c", "d", "a", "e", delay_ms=delay_ms)
+    assert (refused(reply), reply.count) == ([3, 5], 4)
+    assert "max_keys_per_queue" in reply.faults[0][1].text
+    shard.restart()
+    assert refused(offer_to(shard, "c", "d", delay_ms=delay_ms)) == [1]
+
+
+@pytest.mark.parametrize("how", ["ack", "fail", "purge", "restart"])
+def test_keys_with_nothing_left_make_room(how: str) -> None:
+    shard = limited(max_keys_per_queue=2)
+    offer_to(shard, "a", "b")
+    match how:
+        case "ack":
+            shard.ack(shard.receive(2))
+        case "fail":
+            shard.settle(Verb.FAIL, shard.receive(2))
+        case "purge":
+            shard.ask(PurgeQueue())
+        case "restart":
+            shard.ack(shard.receive(2))
+            shard.restart()
+    assert refused(offer_to(shard, "c", "d", "e")) == [2]
+    assert {key.fairness_key for key in shard.stats().keys} == {"c", "d"}
+    shard.restart()
+    assert {key.fairness_key for key in shard.stats().keys} == {"c", "d"}
+
+
+def test_a_leased_message_s_key_makes_no_room() -> None:
+    shard = limited(max_keys_per_queue=1)
+    offer_to(shard, "a")
+    got = shard.receive()
+    assert refused(offer_to(shard, "b")) == [0]
+    shard.ack(got)
+    shard.pass_time(1)
+    assert offer_to(shard, "b").count == 1
+
+
+def test_keys_that_were_remembered_for_their_weights_make_room() -> None:
+    shard = ShardHarness(settings=ShardSettings(max_keys_per_queue=3, limits=Limits(ledger_counts_max=1)))
+    shard.create()
+    offer_to(shard, "a", "b", "c")
+    shard.ack(shard.receive(3))
+    shard.turn()
+    assert len(shard.stats().keys) == 3
+    assert refused(offer_to(shard, "d", "e", "f", "g")) == [3]
+
+
+def test_dead_letters_of_any_number_of_keys_are_let_in_and_back() -> None:
+    shard = limited(max_keys_per_queue=1)
+    for key in ("a", "b"):
+        offer_to(shard, key)
+        shard.settle(Verb.FAIL, shard.receive())
+    assert shard.counts("q.dlq") == (2, 0, 0)
+    assert shard.redrive().count == 2, "what was accepted is not lost"
+    assert refused(offer_to(shard, "c")) == [0]
