@@ -29,8 +29,8 @@ class RememberingStore(MemoryStore):
         super().__init__()
         self.states: list[Families] = []
 
-    def commit(self, batch: Batch) -> None:
-        super().commit(batch)
+    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+        super().commit(batch, sync=sync)
         self.states.append(Families(*(family.copy() for family in self.families)))
 
 

@@ -4,7 +4,7 @@ Frames travel as bytes, as they do between processes. The clock of all stations 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 
 from fila_proto_zmq.codec import decode_command
@@ -14,6 +14,8 @@ from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Post
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.settings import ShardSettings
+from fila_worker.core.store import Store
+from fila_worker.storage.memory import MemoryStore
 from tests.support.shard import SHARDS, ShardHarness, compile_lua
 
 
@@ -31,10 +33,19 @@ class Carrier:
     """Stations by shard, and the road between them. ``copies`` says how often a frame arrives; 0: it is lost."""
 
     def __init__(
-        self, *shards: int, settings: ShardSettings | None = None, compile_hooks: HookCompiler = compile_lua
+        self,
+        *shards: int,
+        settings: ShardSettings | None = None,
+        compile_hooks: HookCompiler = compile_lua,
+        stores: Mapping[int, Store] | None = None,
     ) -> None:
         self.stations = {
-            index: ShardHarness(settings=settings or ShardSettings(), compile_hooks=compile_hooks, index=index)
+            index: ShardHarness(
+                (stores or {}).get(index) or MemoryStore(),
+                settings or ShardSettings(),
+                compile_hooks=compile_hooks,
+                index=index,
+            )
             for index in shards
         }
         self.copies: Callable[[Command], int] = once

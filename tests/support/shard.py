@@ -1,6 +1,7 @@
 """A shard on a virtual clock: no sockets, no processes, and an invariant check after every turn."""
 
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from fila_proto_zmq.commands import (
     Command,
@@ -32,6 +33,7 @@ from fila_worker.core.invariants import check
 from fila_worker.core.limits import Limits
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
+from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
 from fila_worker.lua import compile_hooks as compile_lua
 from fila_worker.storage.memory import MemoryStore
@@ -119,16 +121,26 @@ class ShardHarness:
         """Which client got each lease."""
         self.posted: list[Post] = []
         """What the shard had to say to the router and to other shards."""
-        self.shard = recover(
-            self.store, self.settings, self.compile_hooks, index=self.index, shards=SHARDS, now_ms=self.now_ms
-        )
+        self.openings = 0
+        self.shard = self._opened()
 
     def restart(self) -> None:
         """Drop the shard as a crash would, and recover another from the store."""
-        self.shard = recover(
-            self.store, self.settings, self.compile_hooks, index=self.index, shards=SHARDS, now_ms=self.now_ms
-        )
+        self.shard = self._opened()
         check(self.shard)
+
+    def _opened(self) -> Shard:
+        self.openings += 1
+        entropy = Random(self.openings * SHARDS + self.index).getrandbits(64)
+        return recover(
+            self.store,
+            self.settings,
+            self.compile_hooks,
+            index=self.index,
+            shards=SHARDS,
+            now_ms=self.now_ms,
+            entropy=entropy,
+        )
 
     def limit(self, **limits: int) -> None:
         """Restart the shard with other limits than it had."""

@@ -1,6 +1,7 @@
 """The worker's loop: frames in, one turn, frames out, sleep until the next frame or timer."""
 
 import gc
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -43,7 +44,15 @@ def _open_shard(settings: WorkerSettings, index: int, memory: SharedMemory, jour
     began = time.monotonic()
     path = Path(settings.data_dir) / f"shard-{index:04d}"
     store = RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
-    shard = recover(store, settings.shard, compile_hooks, index=index, shards=settings.shards_total, now_ms=now_ms)
+    shard = recover(
+        store,
+        settings.shard,
+        compile_hooks,
+        index=index,
+        shards=settings.shards_total,
+        now_ms=now_ms,
+        entropy=secrets.randbits(64),
+    )
     journal.tell([_opened(shard, round(1000 * (time.monotonic() - began)))])
     return shard
 

@@ -118,23 +118,30 @@ class Transfer(Struct):
 
 
 class TransferMessages(Command):
-    """Messages for another shard, numbered from ``first`` without gaps. The router forwards it to ``to_shard``."""
+    """Messages for another shard, numbered from ``first`` without gaps. The router forwards it to ``to_shard``.
+
+    Numbers are those of a ``stream``, which lasts from one opening of the sender's store to the next; of streams before ``since``
+    nothing can come any more.
+    """
 
     opcode: ClassVar[int] = 90
     to_shard: int
     from_shard: int
     first: int
     transfers: list[Transfer]
+    stream: bytes
+    since: bytes
 
 
 class MessagesTransferred(Command):
-    """All up to number ``last`` are durable on ``from_shard``, except ``refused``, which the sender keeps."""
+    """All of a stream up to number ``last`` are durable on ``from_shard``, except ``refused``, which the sender keeps."""
 
     opcode: ClassVar[int] = 91
     to_shard: int
     from_shard: int
     last: int
     refused: list[int]
+    stream: bytes
 
 
 class Appoint(Command):

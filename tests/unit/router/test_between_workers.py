@@ -88,8 +88,8 @@ def test_a_stranger_s_park_is_not_told(desk: Desk):
 
 MESSAGE = Transfer("q", "default", 1, [], False, bytes(1000))
 BETWEEN = [
-    TransferMessages(2, 0, 7, [MESSAGE]),
-    MessagesTransferred(2, 0, 7, []),
+    TransferMessages(2, 0, 7, [MESSAGE], b"stream", b"stream"),
+    MessagesTransferred(2, 0, 7, [], b"stream"),
     Appoint(2, 0, 5, "q"),
     Appointed(2, 0, 5, True),
 ]

@@ -25,6 +25,7 @@ from fila_proto_zmq.commands import (
     Grants,
     ListConfig,
     ListQueues,
+    MessagesTransferred,
     Park,
     PutConfig,
     QueueList,
@@ -45,6 +46,7 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Post
 from fila_worker.core.invariants import check
+from fila_worker.core.outbox import stream_of
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
@@ -55,6 +57,7 @@ from tests.unit.protocol.vectors import BODIES
 
 SHARDS_TOTAL = 4
 HERE = (0, 2, 3)
+STREAM = stream_of(1, 2)
 NAMES = {shard: next(name for name in map("q{}".format, range(99)) if shard_of(name, 4) == shard) for shard in range(4)}
 """A queue name for each shard."""
 CLIENT = b"\x01client"
@@ -267,10 +270,16 @@ def test_what_a_shard_says_to_its_neighbour_does_not_leave_the_process(host: Hos
 
 
 def test_what_a_neighbour_cannot_read_is_dropped(host: HostHarness) -> None:
-    damaged = Transfer(NAMES[0], "default", 1, [], False, b"damaged")
-    host.host.shards[2].effects.append(Post(TransferMessages(0, 2, 1, [damaged])))
+    frame = TransferMessages(0, 2, 1, [], b"no stream", b"")
+    host.host.shards[2].effects.append(Post(frame))
     assert host.exchange() == host.exchange() == []
-    assert tell(host, TransferMessages(0, 1, 1, [damaged])) == []
+    assert tell(host, TransferMessages(0, 1, 1, [], b"no stream", b"")) == []
+
+
+def test_a_message_of_a_later_layout_is_refused_and_holds_up_nothing(host: HostHarness) -> None:
+    later = Transfer(NAMES[0], "default", 1, [], False, b"\xff")
+    (frame,) = tell(host, TransferMessages(0, 1, 7, [later], STREAM, STREAM))
+    assert decode_body(MessagesTransferred, frame[3]) == MessagesTransferred(1, 0, 7, [7], STREAM)
 
 
 def test_another_host_s_shard_is_answered_over_the_router(host: HostHarness) -> None:

@@ -237,10 +237,10 @@ class SlowStore(MemoryStore):
         metrics.stalled = self.slow
         return metrics
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch, *, sync: bool = False) -> None:
         if self.broken:
             raise StorageError("disk full")
-        super().commit(batch)
+        super().commit(batch, sync=sync)
 
 
 def test_slow_storage_is_told_once_until_it_is_fast_again() -> None:

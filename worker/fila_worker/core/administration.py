@@ -84,7 +84,7 @@ def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> Done | N
         queue.hooks.hooks.close()
     queue.options, queue.hooks = options, hooks
     settle_dead_letters(shard, queue)
-    shard.save_queue(queue)
+    shard.define_queue(queue)
     if "max_in_flight_per_key" in given:
         recount_held(shard, queue)
     if "idle_expiry_ms" in given:
@@ -126,7 +126,7 @@ def pause(shard: "State", call: "Call", command: Pause) -> Done:
         if key is not None:
             key.paused = command.paused
             shard.stir(key)
-    shard.save_queue(queue)
+    shard.define_queue(queue)
     shard.offer(queue)
     kind = QueuePaused if command.paused else QueueResumed
     shard.notes.append(kind(queue.name, shard.index, command.fairness_key))

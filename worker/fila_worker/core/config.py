@@ -33,4 +33,5 @@ def put_config(shard: "State", version: int, changes: Mapping[str, str | None], 
     if whole:
         changes = {key: None for key in runtime.values if key not in changes} | dict(changes)
     runtime.change(version, changes, shard.batch)
+    shard.to_be_synced = True
     shard.wake(shard.throttling.limit(runtime_config.buckets_of(changes), runtime.limits, now_ms), now_ms)

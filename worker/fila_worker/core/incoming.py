@@ -119,7 +119,7 @@ def add_queue(shard: "State", name: str, options: QueueOptions, created_ms: int 
     queue = Queue(shard.last_queue_id, name, options, shard.settings.limits, shard.lanes)
     queue.created_ms = created_ms
     shard.queues[name] = shard.queues_by_id[queue.id] = queue
-    shard.save_queue(queue)
+    shard.define_queue(queue)
     return queue
 
 
@@ -129,7 +129,7 @@ def own_dead_letters(shard: "State", queue: Queue) -> Queue:
         return queue.dead_letters
     dead_letters = add_queue(shard, dead_letter_name(queue.name), QueueOptions())
     bind_dead_letters(queue, dead_letters)
-    shard.save_queue(queue)
+    shard.define_queue(queue)
     return dead_letters
 
 

@@ -2,7 +2,8 @@
 
 Messages are leased in *batches*, one durable record for all that went out in one delivery, because a record per message
 would double the cost of a delivery. A delivery is named by its *fence*, ``(lease id, index)``. Lease ids are never used
-twice: the high 32 bits are the shard's epoch, which grows with every opening.
+twice: the high 24 bits are the shard's epoch, which grows with every opening and is synced then. The low 40 begin anywhere in
+their first half: so also a store that was restored from a copy gives out others than it did before.
 
 A batch's record lists its members' keys. A member that was acked has no message any more, so an ack need not touch the
 record; a member that was given back (retried, expired, released) still has one, so its key in the record is blanked. On
@@ -171,16 +172,24 @@ def member_ended(key: bytes) -> bool | None:
     return None
 
 
+_LEASE_BITS: Final = 40
+
+
+def first_lease(epoch: int, entropy: int) -> int:
+    """The first lease id of an opening; half of its range, some 10^11 ids, is certain to follow."""
+    return (epoch << _LEASE_BITS) + entropy % (1 << _LEASE_BITS - 1) + 1
+
+
 class LeaseBook:
     """All leases of a shard, by id and by expiry.
 
     The heap ``due`` is lazy: an entry may be too early (the lease was renewed) or stale (it is finished), never too late.
     """
 
-    def __init__(self, family: "Family", epoch: int, limits: Limits) -> None:
+    def __init__(self, family: "Family", first_id: int, limits: Limits) -> None:
         self._family = family
         self._limits = limits
-        self._next_id = (epoch << 32) + 1
+        self._next_id = first_id
         self.leases: dict[int, Lease] = {}
         self.finished: OrderedDict[int, Finished] = OrderedDict()
         """How leases ended that have no messages on disk: acked leases whose messages

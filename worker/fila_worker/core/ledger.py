@@ -80,6 +80,13 @@ class Ledger:
         self._unfolded: dict[int, Lane] = {}
         self._first_entry = self._next_entry = 0
         self._counts_written = 0
+        self._used = (0, 0)
+        """The numbers given out as of the last entry."""
+
+    @property
+    def entry_due(self) -> bool:
+        """Whether a commit must carry an entry: counts changed, or numbers were given out, if only for what is gone again."""
+        return bool(self.changed or self.changed_queues) or (self.counters.sequence, self.counters.lane) != self._used
 
     def touch(self, lane: Lane) -> None:
         """The lane's counts or weight changed. (The enqueue and ack loops inline this.)"""
@@ -94,6 +101,7 @@ class Ledger:
     def write_entry(self, batch: Batch) -> None:
         """Add the counts of all changed lanes, and the sizes of all changed queues, to a batch."""
         counters = self.counters
+        self._used = counters.sequence, counters.lane
         parts = [_HEAD.pack(counters.sequence, counters.lane, counters.clock_ms, len(self.changed))]
         for lane in self.changed:
             lane.changed = False
@@ -188,6 +196,7 @@ class Ledger:
         for key, entry in store.scan(FIRST, LAST, self._families.ledger):
             self._next_entry = u64(key) + 1
             counters.sequence, counters.lane, counters.clock_ms, lanes = _HEAD.unpack_from(entry)
+            self._used = counters.sequence, counters.lane
             sizes = _HEAD.size + lanes * _COUNTS.size
             for lane_id, *counts in _COUNTS.iter_unpack(entry[_HEAD.size : sizes]):
                 changed[lane_id] = Counts(*counts)

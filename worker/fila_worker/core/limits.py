@@ -88,6 +88,8 @@ class Limits:
     """The same in bytes, and one message more."""
     transfer_repeat_ms: int = 1000
     """When an unconfirmed batch is sent again: the other shard, or the router, was away."""
+    past_streams_max: int = 16
+    """Streams of a shard that are remembered though nothing more can come of them: a frame may have been long under way."""
     appointment_wait_ms_max: int = 3000
     """How long a command waits for another shard's word: less than the usual timeout of a client."""
     rate_wait_ms_max: int = 4000

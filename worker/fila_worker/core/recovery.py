@@ -62,13 +62,23 @@ _CONTRADICTIONS: Final = (LookupError, ValueError, TypeError, AssertionError, St
 
 
 def recover(
-    store: Store, settings: ShardSettings, compile_hooks: HookCompiler, *, index: int, shards: int, now_ms: int
+    store: Store,
+    settings: ShardSettings,
+    compile_hooks: HookCompiler,
+    *,
+    index: int,
+    shards: int,
+    now_ms: int,
+    entropy: int = 0,
 ) -> Shard:
     """Open shard ``index`` of ``shards`` in ``store``, new if the store is empty, without a pause.
 
+    ``entropy``: 64 random bits, which tell this opening from any other, also where the epoch is given out again because the store
+    was restored from a copy. The epoch is synced before anything is served.
+
     Raises what :func:`recover_in_steps` does.
     """
-    steps = recover_in_steps(store, settings, compile_hooks, index=index, shards=shards, now_ms=now_ms)
+    steps = recover_in_steps(store, settings, compile_hooks, index=index, shards=shards, now_ms=now_ms, entropy=entropy)
     while True:
         try:
             next(steps)
@@ -78,19 +88,27 @@ def recover(
 
 
 def recover_in_steps(
-    store: Store, settings: ShardSettings, compile_hooks: HookCompiler, *, index: int, shards: int, now_ms: int
+    store: Store,
+    settings: ShardSettings,
+    compile_hooks: HookCompiler,
+    *,
+    index: int,
+    shards: int,
+    now_ms: int,
+    entropy: int = 0,
 ) -> Generator[None, int | None, Shard]:
     """The same in steps; send the time with each. Returns the shard.
 
     Raises :class:`WrongStoreError` if the store holds another shard, or another format, and :class:`DamageError`.
     """
     identity = _claim(store, index, shards)
-    shard = Shard(store, settings, compile_hooks, index=index, shards=shards, epoch=identity.epoch)
+    shard = Shard(store, settings, compile_hooks, index=index, shards=shards, epoch=identity.epoch, entropy=entropy)
     try:
         yield from _take_up(shard, now_ms)
     except _CONTRADICTIONS as cause:
         raise DamageError(f"the records of shard {index} contradict each other: {_said(cause)}") from cause
     shard.batch.put(_IDENTITY, msgspec.msgpack.encode(identity), store.families.state)
+    shard.to_be_synced = True
     shard.commit()
     return shard
 
@@ -120,7 +138,7 @@ def _take_up(shard: Shard, now_ms: int) -> Steps:
             recount_held(shard, queue)
         yield
     shard.schedule.recover()
-    shard.outbox.recover(shard.store)
+    shard.outbox.recover(shard.store, shard.batch)
     for lane in shard.ledger.fold(shard.batch):
         shard.forget_lane(lane)
 

@@ -43,6 +43,7 @@ def _remove(shard: "State", queue: "Queue") -> None:
     shard.batch.delete_range(pack_u32(queue.id), pack_u32(queue.id + 1), shard.store.families.dedup)
     if queue.hooks is not None:
         queue.hooks.hooks.close()
+    shard.to_be_synced = True  # else a power cut could bring it back, and its name may be another queue's by then
     shard.wanted.pop(queue.id, None)
     del shard.queues[queue.name]
     del shard.queues_by_id[queue.id]

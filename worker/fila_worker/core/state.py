@@ -23,10 +23,10 @@ from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.kept import KeptRecords
 from fila_worker.core.keys import FIRST_PLACE, pack_u32, pack_u64
 from fila_worker.core.lanes import ENTRY_BYTES, Lane, held_bytes
-from fila_worker.core.leases import LeaseBook
+from fila_worker.core.leases import LeaseBook, first_lease
 from fila_worker.core.ledger import Counters, Ledger, decode_lane
 from fila_worker.core.namespaces import Namespaces
-from fila_worker.core.outbox import Outbox
+from fila_worker.core.outbox import Outbox, stream_of
 from fila_worker.core.queues import USED_SAVE_MS, Queue
 from fila_worker.core.runtime import RuntimeConfig
 from fila_worker.core.schedule import Schedule
@@ -41,7 +41,15 @@ class State:
     """The state of one shard. Its invariants are checked by :func:`fila_worker.core.invariants.check`."""
 
     def __init__(
-        self, store: Store, settings: ShardSettings, compile_hooks: HookCompiler, *, index: int, shards: int, epoch: int
+        self,
+        store: Store,
+        settings: ShardSettings,
+        compile_hooks: HookCompiler,
+        *,
+        index: int,
+        shards: int,
+        epoch: int,
+        entropy: int = 0,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -52,6 +60,8 @@ class State:
         limits = settings.limits
         self._disorder_max = limits.lane_disorder_messages_max
         self.batch = store.new_batch()
+        self.to_be_synced = False
+        """Whether the batch has something that a power cut must not take back, whatever the durability."""
         self.effects: list[Effect] = []
         self.notes: list[Event] = []
         """What happened, for the operator; told once the turn is committed."""
@@ -61,7 +71,7 @@ class State:
         """How many queues those who watch have looked into so far: the next look begins behind them."""
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters, limits)
-        self.leases = LeaseBook(store.families.leases, epoch, limits)
+        self.leases = LeaseBook(store.families.leases, first_lease(epoch, entropy), limits)
         self.kept = KeptRecords(limits)
         self.graveyard = Graveyard(limits)
         self.consumers = Consumers(settings.consumer_timeout_ms)
@@ -69,7 +79,7 @@ class State:
         self.throttling = Throttling(epoch << 20, shards)
         self.namespaces = Namespaces(limits)
         self.runtime = RuntimeConfig(store.families)
-        self.outbox = Outbox(index, store.families, limits)
+        self.outbox = Outbox(index, stream_of(epoch, entropy), store.families, limits)
         self.bookmarks = Bookmarks(limits)
         self.views = Views(limits)
         self.tickets = epoch << 32
@@ -93,11 +103,12 @@ class State:
 
     def settle_writes(self) -> None:
         """Commit what was written so far, so that reads see it."""
-        if self.ledger.changed or self.ledger.changed_queues:
+        if self.ledger.entry_due:
             self.ledger.write_entry(self.batch)
         if len(self.batch):
             batch, self.batch = self.batch, self.store.new_batch()
-            self.store.commit(batch)
+            sync, self.to_be_synced = self.to_be_synced, False
+            self.store.commit(batch, sync=sync)
 
     def queue(self, name: str) -> Queue:
         """The queue called ``name``."""
@@ -311,8 +322,13 @@ class State:
             )
         return found
 
+    def define_queue(self, queue: Queue) -> None:
+        """Make a queue's definition durable with the turn, over a power cut too."""
+        self.save_queue(queue)
+        self.to_be_synced = True
+
     def save_queue(self, queue: Queue) -> None:
-        """Make a queue's definition durable with the turn."""
+        """Make what a queue's record says durable with the turn."""
         self.batch.put(pack_u32(queue.id), queue.to_bytes(), self.store.families.queues)
 
     def appoint(self, queue: Queue) -> None:

@@ -96,8 +96,11 @@ class Store(Protocol):
     def new_batch(self) -> Batch:
         """An empty batch."""
 
-    def commit(self, batch: Batch) -> None:
-        """Make a batch durable, all or nothing. The batch cannot be used again."""
+    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+        """Make a batch durable, all or nothing. The batch cannot be used again.
+
+        ``sync``: it, and all before it, survives a power cut, whatever the store's durability is otherwise.
+        """
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """One value, or None."""

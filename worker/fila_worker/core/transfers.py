@@ -1,19 +1,20 @@
 """Messages from one shard to another: dead letters of a queue that names a queue elsewhere for them, and their way back.
 
 A message leaves its queue and enters the outbox in one batch; the other shard takes it into its queue and remembers its number in
-one batch; then the outbox forgets it. What the other shard refuses, because the queue is not there, goes back to where it
-came from, or to the queue's own ``.dlq``.
+one batch; then the outbox forgets it. What the other shard refuses, because the queue is not there or the message was written by
+a later version, goes back to where it came from, or to the queue's own ``.dlq``, and holds up nothing.
 """
 
 from typing import TYPE_CHECKING
 
 from fila_proto_zmq.commands import MessagesTransferred, Transfer, TransferMessages
+from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, unpack_record
 from fila_worker.core import incoming
 from fila_worker.core.effects import Post
 from fila_worker.core.keys import place_of
-from fila_worker.core.outbox import Parcel
+from fila_worker.core.outbox import STREAM_BYTES, Parcel
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
@@ -37,23 +38,29 @@ def send_due(shard: "State", now_ms: int) -> None:
 
 def take(shard: "State", command: TransferMessages, now_ms: int) -> None:
     """Take in messages of another shard, each once, and say so."""
-    taken = shard.outbox.last_taken(command.from_shard)
+    outbox = shard.outbox
+    if len(command.stream) != STREAM_BYTES:
+        raise InvalidFrameError(f"stream of {len(command.stream)} bytes: it has {STREAM_BYTES}")
+    outbox.forget_streams(command.from_shard, command.since, shard.batch)
+    taken = outbox.last_taken(command.from_shard, command.stream)
     last = command.first + len(command.transfers) - 1
     if last > taken.last:
         fresh = range(max(command.first, taken.last + 1), last + 1)
-        records = [unpack_record(transfer.record) for transfer in command.transfers]  # if one can't be read, none is taken
         refused = [number for number in taken.refused if number >= command.first]  # the sender may not have heard of it
         for number in fresh:
             index = number - command.first
-            if not _take_one(shard, command.transfers[index], records[index], now_ms):
+            if not _take_one(shard, command.transfers[index], now_ms):
                 refused.append(number)
-        taken = shard.outbox.take(command.from_shard, last, refused, shard.batch)
-    shard.effects.append(Post(MessagesTransferred(command.from_shard, shard.index, taken.last, taken.refused)))
+        taken = outbox.take(command, last, refused, shard.batch)
+    posted = MessagesTransferred(command.from_shard, shard.index, taken.last, taken.refused, command.stream)
+    shard.effects.append(Post(posted))
 
 
-def _take_one(shard: "State", transfer: Transfer, record: Record, now_ms: int) -> bool:
+def _take_one(shard: "State", transfer: Transfer, now_ms: int) -> bool:
+    """Take in one message; False if its queue is not here, or its record is of a layout that this version can't read."""
     queue = shard.queues.get(transfer.queue)
-    if queue is None:
+    record = _read(transfer)
+    if queue is None or record is None:
         return False
     message = incoming.Incoming(
         incoming.revived(record) if transfer.redriven else record,
@@ -69,10 +76,16 @@ def _take_one(shard: "State", transfer: Transfer, record: Record, now_ms: int) -
     return True
 
 
+def _read(transfer: Transfer) -> Record | None:
+    try:
+        return unpack_record(transfer.record)
+    except InvalidFrameError:
+        return None
+
+
 def confirm(shard: "State", command: MessagesTransferred) -> None:
     """Forget what has arrived; what was refused comes back."""
-    way = shard.outbox.ways.get(command.from_shard)
-    if way is None or not way.first <= command.last <= way.last:
+    if not shard.outbox.awaits(command.from_shard, command.stream, command.last):
         return  # said before
     if command.refused:
         _bring_back(shard, command)

@@ -65,7 +65,7 @@ class MemoryStore:
         """An empty batch."""
         return MemoryBatch()
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch, *, sync: bool = False) -> None:
         """Apply a batch."""
         assert isinstance(batch, MemoryBatch)
         for change in batch.changes:

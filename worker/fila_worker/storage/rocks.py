@@ -115,19 +115,21 @@ class RocksStore:
         self._pins: WeakSet[RocksPin] = WeakSet()
         self._write_options = WriteOptions()
         self._write_options.sync = fsync
+        self._synced = WriteOptions()
+        self._synced.sync = True
         self._commit_ns, self._commit_changes = Histogram(SPAN_NS), Histogram(CHANGES)
 
     def new_batch(self) -> Batch:
         """An empty batch: RocksDB's own, whose methods are the port's."""
         return WriteBatch(raw_mode=True)
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch, *, sync: bool = False) -> None:
         """One write to the log and the memtables."""
         assert isinstance(batch, WriteBatch)
         started_ns = perf_counter_ns()
         try:
             changes = len(batch)
-            self._db.write(batch, self._write_options)
+            self._db.write(batch, self._synced if sync else self._write_options)
         except Exception as cause:
             raise _failure(self._path, "a write", cause) from cause
         self._commit_ns.observe(perf_counter_ns() - started_ns)
