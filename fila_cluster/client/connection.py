@@ -21,6 +21,7 @@ from copy import copy
 from random import Random
 
 from fila_cluster.client.call import Call
+from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
 from fila_proto_zmq.commands import Fault, Goodbye, Hello, Welcome
 from fila_proto_zmq.errors import (
@@ -64,13 +65,16 @@ class Connection:
         self._was_open = False
         self._frame_bytes_max: float = math.inf
         self._requests = 0
+        self._session = b""
+        """The secret that makes this client the same one after a reconnect."""
+        self._tag = 0
 
     def greet(self, now: float) -> None:
         """Say Hello: first thing, and again on every new link."""
         self.welcome = None
         if self._greeting is not None:
             self._calls.pop(self._greeting.request, None)
-        hello = Hello(list(VERSIONS), self._client_version)
+        hello = Hello(list(VERSIONS), self._client_version, self._session)
         self._greeting = self._register(Call("", hello, now, math.inf, then=self._greeted))
         self._send(self._greeting)
 
@@ -169,7 +173,8 @@ class Connection:
 
     def _send(self, call: Call) -> None:
         if not call.frames:
-            call.frames = encode_command(call.command, call.request, call.key)
+            epoch = 0 if call is self._greeting else self._tag
+            call.frames = encode_command(call.command, call.request, call.key, epoch)
             if len(call.frames[2]) > self._frame_bytes_max:
                 self._finish(call, error=self._too_large(call))
                 return
@@ -191,6 +196,7 @@ class Connection:
         welcome: Welcome = greeting.value
         self.welcome = welcome
         self._was_open = True
+        self._session, self._tag = welcome.session, int.from_bytes(welcome.session[:TAG_BYTES], "big")
         if welcome.max_payload_bytes:
             self._frame_bytes_max = welcome.max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
         held, self._held = self._held, []
@@ -200,6 +206,8 @@ class Connection:
         self._on_open(welcome)
 
     def _refused(self, call: Call, error: FilaError, now: float) -> None:
+        if error.details.get("greet") is True and self.welcome is not None:  # the broker has forgotten this session
+            self.greet(now)
         delay_s = self._backoff_s(call, error)
         if self._may_repeat(call, error) and now + delay_s < call.deadline:
             call.attempts += 1

@@ -10,7 +10,6 @@ part, 7 µs instead of 2).
 """
 
 import math
-import os
 from typing import Any
 
 import zmq
@@ -41,12 +40,6 @@ _OPTIONS = (
 _POLLIN, _NOBLOCK, _SNDMORE, _RCVMORE = int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.RCVMORE)
 
 
-def new_identity() -> bytes:
-    """A random name for the broker to know this client by; never starts with 0, which is ZeroMQ's own."""
-    identity = os.urandom(16)
-    return identity if identity[0] else b"\x01" + identity[1:]
-
-
 class Link:
     """One DEALER socket and its monitor, in a context of their own: closing it leaves nothing behind."""
 
@@ -55,7 +48,6 @@ class Link:
         self._socket = self._context.socket(zmq.DEALER)
         for option, value in _OPTIONS:
             self._socket.set(option, value)
-        self._socket.set(zmq.IDENTITY, new_identity())
         self._socket.set(zmq.IPV6, int("[" in endpoint))
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._both = [(self._socket, _POLLIN), (self._monitor, _POLLIN)]

@@ -38,9 +38,9 @@ def decode_command(header: Header, body: bytes | memoryview) -> Command:
     return decode_body(struct, body)
 
 
-def encode_command(command: Command, request: int, key: str = "") -> list[bytes]:
-    """The three parts of a request frame."""
-    return [pack_header(command.opcode, request), key.encode(), encode_body(command)]
+def encode_command(command: Command, request: int, key: str = "", epoch: int = 0) -> list[bytes]:
+    """The three parts of a request frame. ``epoch``: the tag of the session, if there is one."""
+    return [pack_header(command.opcode, request, epoch=epoch), key.encode(), encode_body(command)]
 
 
 def encode_reply(opcode: int, request: int, reply: Reply, key: str = "") -> list[bytes]:

@@ -14,7 +14,7 @@ offset  size  field
 2       1     protocol version
 3       1     opcode
 4       2     flags
-6       4     shard epoch: 0 from clients that go through the router
+6       4     epoch: the tag of the client's session in requests, 0 if there is none; 0 elsewhere
 10      8     request id: chosen by the caller, repeated in the reply; 0 for pushes
 ======  ====  =========================================================================
 

@@ -2,6 +2,7 @@
 
 import gc
 import resource
+import secrets
 import sys
 import time
 from importlib.metadata import version
@@ -34,7 +35,9 @@ def serve(settings: RouterSettings) -> int:
     _allow_many_connections()
     ours = version("fila-cluster")
     journal = Journal("router", settings.log)
-    core = Router(settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, ours)
+    core = Router(
+        settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, ours, entropy=secrets.token_bytes
+    )
     with zmq.Context() as context, open_front(context, settings) as front, open_back(context, settings) as back:
         journal.tell([RouterListening(ours, settings.listen, settings.worker_listen, settings.shards_total)])
         loop = Loop(core, front, back, stop, journal)

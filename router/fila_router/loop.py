@@ -16,6 +16,7 @@ from fila_process.journal import Journal
 from fila_process.stop import StopRequests
 from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
+from fila_router.core.sessions import Session
 from fila_router.sockets import Socket
 
 BURST_FRAMES: Final = 500
@@ -86,19 +87,20 @@ class Loop:
         recv, get, send = front.recv, front.get, back.send
         for _ in range(BURST_FRAMES):
             try:
-                client = recv(_NOW)
+                connection = recv(_NOW)
             except zmq.Again:
                 return
             header = recv()
             key = recv() if get(_UNFINISHED) else b""
             body = recv(copy=False) if get(_UNFINISHED) else None
             if body is None or body.more:
-                self._core.malformed(client, header)
+                self._core.malformed(connection, header, now_ms)
                 _skip_rest(front)
                 continue
-            worker = from_client(client, header, key, body, now_ms)
-            if worker is None:
+            way = from_client(connection, header, key, body, now_ms)
+            if way is None:
                 continue
+            worker, client = way
             if not _reaches(back, worker):
                 self._core.unsent(worker, client, header, key, now_ms)
                 continue
@@ -108,7 +110,7 @@ class Loop:
             send(body, copy=False)
 
     def _drain_workers(self, now_ms: int) -> None:
-        front, back, from_worker = self._front, self._back, self._core.from_worker
+        back, front, from_worker = self._back, self._front, self._core.from_worker
         recv, get, send = back.recv, back.get, front.send
         for _ in range(BURST_FRAMES):
             try:
@@ -122,7 +124,8 @@ class Loop:
             if body is None or body.more:
                 _skip_rest(back)
                 continue
-            if from_worker(identity, client, header, key, body, now_ms) and _reaches(front, client):
+            session = from_worker(identity, client, header, key, body, now_ms)
+            if session is not None and self._reaches_client(session):
                 send(header, _MORE)
                 send(key, _MORE)
                 send(body, copy=False)
@@ -137,9 +140,22 @@ class Loop:
                 else:
                     self._core.unreachable(identity, now_ms)
             for client, *parts in to_clients:
-                if _reaches(self._front, client):
+                session = self._core.session_of(client)
+                if session is not None and self._reaches_client(session):
                     self._front.send_multipart(parts)
             self._journal.tell(notes)
+
+    def _reaches_client(self, session: Session) -> bool:
+        """Begin a frame to a client; False if it does not read, or is gone."""
+        try:
+            self._front.send(session.connection, _MORE_NOW)
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                self._core.gone(session)
+            elif error.errno != zmq.EAGAIN:
+                raise
+            return False
+        return True
 
 
 def _reaches(socket: Socket, address: bytes) -> bool:

@@ -1,7 +1,8 @@
 """The router's two sockets: the front for clients, the back for workers.
 
-Both are ZeroMQ ROUTERs that drop nothing silently: a peer that is gone or does not read is an error to the sender, and a
-newcomer takes over the identity of a peer whose old connection is not known to be dead yet.
+Both are ZeroMQ ROUTERs that drop nothing silently: a peer that is gone or does not read is an error to the sender. A worker that
+comes back takes over the name of its old connection, which is perhaps not known to be dead yet. At the front nobody takes over a name:
+a second peer with the same one is not listened to. Clients have no names there, see :mod:`fila_router.core.sessions`.
 
 What waits towards a worker is bounded by the core, not here. Of a client, only so many frames are taken in advance (then its
 connection is not read from), and so many answers are kept that it does not fetch (then they are dropped, as for a client
@@ -41,7 +42,6 @@ UNFETCHED_FRAMES_MAX = 100_000
 
 _OPTIONS: dict[zmq.SocketOption, int | bytes] = {
     zmq.ROUTER_MANDATORY: 1,
-    zmq.ROUTER_HANDOVER: 1,
     zmq.ZAP_DOMAIN: b"fila",
     zmq.LINGER: LINGER_MS,
     zmq.BACKLOG: BACKLOG,
@@ -77,7 +77,8 @@ def open_front(context: "zmq.Context[Socket]", settings: RouterSettings) -> Sock
 
 def open_back(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socket:
     """Listen for workers."""
-    return _listen(context, settings.worker_listen, "--worker-listen", _OPTIONS | {zmq.RCVHWM: 0, zmq.SNDHWM: 0})
+    limits: dict[zmq.SocketOption, int | bytes] = {zmq.ROUTER_HANDOVER: 1, zmq.RCVHWM: 0, zmq.SNDHWM: 0}
+    return _listen(context, settings.worker_listen, "--worker-listen", _OPTIONS | limits)
 
 
 def _seed() -> None:

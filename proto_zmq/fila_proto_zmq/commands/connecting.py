@@ -15,6 +15,8 @@ class Welcome(Reply):
     """A client that is silent for longer loses its leases: send a heartbeat at least three times in this span."""
     max_payload_bytes: int = 0
     """The largest payload that this broker accepts; 0: it does not say. Far larger frames cost a client its connection."""
+    session: bytes = b""
+    """The secret of this session, 32 bytes: who brings it in a later Hello is the same client. Its first 4 bytes are the epoch of requests."""
 
 
 class Hello(Command):
@@ -24,3 +26,5 @@ class Hello(Command):
     reply: ClassVar[type[Reply]] = Welcome
     versions: list[int]
     client: str = ""
+    session: bytes = b""
+    """The secret that an earlier Welcome gave; empty: a new session."""

@@ -77,6 +77,14 @@ def too_busy(why: str) -> OverloadedError:
     return OverloadedError(f"{why}: try again in a moment", retry_after=RETRY_S, details={"refused": True})
 
 
+def not_greeted() -> ShardUnavailableError:
+    """A request of a session that its connection does not have: the router is new, or has forgotten it, or the connection is new."""
+    return ShardUnavailableError(
+        "this connection has not greeted for the session that the request names: say Hello with it, then ask again",
+        details={"refused": True, "greet": True},
+    )
+
+
 def no_common_version(versions: list[int]) -> UnsupportedVersionError:
     """A greeting that can't be answered in any version it names."""
     return UnsupportedVersionError(

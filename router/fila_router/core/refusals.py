@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.errors import (
     InvalidFrameError,
     PermissionDeniedError,
@@ -35,4 +36,4 @@ class Refusals:
             told, told_ms = self._told.get(code, (0, now_ms - TELL_AGAIN_MS))
             if count > told and now_ms - told_ms >= TELL_AGAIN_MS:
                 self._told[code] = count, now_ms
-                yield ClientRefused(self._tally.refused_last[code].hex(), code, count - told)
+                yield ClientRefused(client_name(self._tally.refused_last[code]), code, count - told)

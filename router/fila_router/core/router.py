@@ -8,8 +8,10 @@ outbox. What is in it for workers has to go out before the next frame of a clien
 to know before.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from fila_proto_zmq.clients import SESSION_BYTES, client_name
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
 from fila_proto_zmq.commands import (
     BY_OPCODE,
@@ -36,14 +38,16 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.events import ClientConnected
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
-from fila_router.core.answers import no_common_version, overloaded, unavailable
+from fila_router.core.answers import no_common_version, not_greeted, overloaded, unavailable
 from fila_router.core.fan_in import FanIns
 from fila_router.core.joining import Measurements, QueueLists
+from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
 from fila_router.core.outbox import Outbox
 from fila_router.core.refusals import Refusals
 from fila_router.core.relay import RELAYED, addressee
 from fila_router.core.routing import RoutingTable
+from fila_router.core.sessions import Session, Sessions
 from fila_router.core.tally import Tally
 from fila_router.core.token_bank import TokenBank
 from fila_router.core.worker import Worker
@@ -64,12 +68,26 @@ _FORWARDED: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE if
 """First six bytes (magic, version, opcode, flags) of all headers that are forwarded: one look-up judges them all."""
 _ONE_WAY: Final = RELAYED | {Tokens.opcode, Park.opcode}
 _PREFIX: Final = pack_header(0)[:3]
+_SILENCE_TIMEOUTS: Final = 10
+"""A session lives for at least so many consumer timeouts: by then nothing is left of it at any worker."""
 
 
 class Router:
-    """Everything a router knows. Nothing is kept of a client but its open requests."""
+    """Everything a router knows. Nothing is kept of a client but its session and its open requests."""
 
-    def __init__(self, shards_total: int, consumer_timeout_ms: int, max_payload_bytes: int, version: str) -> None:
+    def __init__(
+        self,
+        shards_total: int,
+        consumer_timeout_ms: int,
+        max_payload_bytes: int,
+        version: str,
+        *,
+        entropy: Callable[[int], bytes],
+        limits: RouterLimits = DEFAULTS,
+    ) -> None:
+        """``entropy(n)``: n bytes that nobody can guess, the secrets of sessions."""
+        silence_ms_max = max(limits.session_silence_ms, _SILENCE_TIMEOUTS * consumer_timeout_ms)
+        self._sessions = Sessions(limits, silence_ms_max, entropy)
         self._tally = Tally()
         self._refusals = Refusals(self._tally)
         self.outbox = Outbox(self._tally)
@@ -84,27 +102,33 @@ class Router:
 
     # --- clients ------------------------------------------------------------------------------------------------------
 
-    def from_client(self, client: bytes, header: bytes, key: bytes, body: Body, now_ms: int) -> bytes | None:
-        """The identity of the worker to forward this frame to; None if it was answered here."""
+    def from_client(
+        self, connection: bytes, header: bytes, key: bytes, body: Body, now_ms: int
+    ) -> tuple[bytes, bytes] | None:
+        """The worker to forward this frame to, and the client to name there; None if it was answered here."""
         self._tally.from_clients += 1
+        session = self._session_on(connection, now_ms)
+        client = session.client
         try:
             if header[:6] in _FORWARDED and len(header) == HEADER_BYTES:
+                if header[6:10] not in session.tags:
+                    raise not_greeted()
                 shard = self._table.shard_of(key)
                 worker = self._table.owners[shard]
                 if worker is None or not worker.routable or not self._members.started:
                     raise unavailable(shard)
                 identity = _forward(worker, client, header, key, shard, len(body), now_ms)
                 self._tally.to_workers += 1
-                return identity
-            return self._serve_client(client, header, key, bytes(body), now_ms)
+                return identity, client
+            return self._serve_client(session, header, key, bytes(body), now_ms)
         except FilaError as error:
             self.outbox.refuse(client, header, key, error)
         return None
 
-    def malformed(self, client: bytes, header: bytes) -> None:
+    def malformed(self, connection: bytes, header: bytes, now_ms: int) -> None:
         """Answer a frame that has less or more than three parts."""
         error = InvalidFrameError("a frame has exactly 3 parts: header, routing key, body")
-        self.outbox.refuse(client, header, b"", error)
+        self.outbox.refuse(self._session_on(connection, now_ms).client, header, b"", error)
 
     def unsent(self, identity: bytes, client: bytes, header: bytes, key: bytes, now_ms: int) -> None:
         """Take back what :meth:`from_client` decided: the worker's connection is gone."""
@@ -112,9 +136,30 @@ class Router:
         self.outbox.refuse(client, header, key, unavailable(shard))
         self.unreachable(identity, now_ms)
 
-    def _serve_client(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> bytes | None:
-        command = _own_command(unpack_header(header), body)
-        if isinstance(command, ListQueues):
+    def session_of(self, client: bytes) -> Session | None:
+        """Where a client is now; None: nowhere that is known, so there is nobody to answer."""
+        return self._sessions.by_client.get(client)
+
+    def gone(self, session: Session) -> None:
+        """Note that a client's connection has ended."""
+        self._sessions.forget(session)
+
+    def _session_on(self, connection: bytes, now_ms: int) -> Session:
+        session = self._sessions.by_connection.get(connection)
+        if session is None:
+            session = self._sessions.nameless(connection, now_ms)
+        session.heard_ms = now_ms
+        return session
+
+    def _serve_client(
+        self, session: Session, header: bytes, key: bytes, body: bytes, now_ms: int
+    ) -> tuple[bytes, bytes] | None:
+        command, client = _own_command(unpack_header(header), body), session.client
+        if header[6:10] not in session.tags and not isinstance(command, Hello):
+            raise not_greeted()
+        if isinstance(command, Hello):
+            self._greet(session.connection, header, key, command, now_ms)
+        elif isinstance(command, ListQueues):
             self._ask_all(client, header, key, body, now_ms)
         elif isinstance(command, GetMetrics):
             self._ask_who_is_there(client, header, key, body, now_ms)
@@ -123,30 +168,30 @@ class Router:
             self._members.rendezvous.propose(client, header, key, command, now_ms)
         elif isinstance(command, (GetConfig, ListConfig)):
             shard, worker = self._keeper_of_config()
-            return _forward(worker, client, header, key, shard, len(body), now_ms)
+            return _forward(worker, client, header, key, shard, len(body), now_ms), client
         else:
-            self.outbox.answer(client, header, key, self._own_reply(client, command))
+            self.outbox.answer(client, header, key, self._status())
         return None
 
-    def _own_reply(self, client: bytes, command: Command) -> Reply:
-        if isinstance(command, Hello):
-            welcome = self._welcome(command)
-            self.outbox.notes.append(ClientConnected(client.hex()))
-            return welcome
-        return self._status()
+    def _greet(self, connection: bytes, header: bytes, key: bytes, hello: Hello, now_ms: int) -> None:
+        """Welcome a client to the session that it brings, or to a new one."""
+        common = [version for version in VERSIONS if version in hello.versions]
+        if not common:
+            raise no_common_version(hello.versions)
+        secret = hello.session if len(hello.session) == SESSION_BYTES else self._sessions.new_secret()
+        client = self._sessions.resume(connection, secret, now_ms).client
+        shards = len(self._table.owners)
+        welcome = Welcome(
+            common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes, session=secret
+        )
+        self.outbox.answer(client, header, key, welcome)
+        self.outbox.notes.append(ClientConnected(client_name(client)))
 
     def _status(self) -> ClusterStatus:
         return ClusterStatus(self._version, len(self._table.owners), self._table.status())
 
     def _metrics(self) -> tuple[ClusterStatus, RouterMetrics]:
         return self._status(), self._tally.metrics(self._table.workers.values())
-
-    def _welcome(self, hello: Hello) -> Welcome:
-        common = [version for version in VERSIONS if version in hello.versions]
-        if not common:
-            raise no_common_version(hello.versions)
-        shards = len(self._table.owners)
-        return Welcome(common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes)
 
     def _ask_all(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
         self._check_started()
@@ -180,26 +225,30 @@ class Router:
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def from_worker(self, identity: bytes, client: bytes, header: bytes, key: bytes, body: Body, now_ms: int) -> bool:
-        """Whether to forward this frame to ``client``; if not, it was for the router, or from a ghost."""
+    def from_worker(
+        self, identity: bytes, client: bytes, header: bytes, key: bytes, body: Body, now_ms: int
+    ) -> Session | None:
+        """Whom to forward this frame to; None: it was for the router, or from a ghost, or its client is gone."""
         if header[:3] != _PREFIX or len(header) != HEADER_BYTES:
-            return False
+            return None
         self._tally.from_workers += 1
         worker = self._table.workers.get(identity)
         if worker is None:
             if not client:
                 self._heed_stranger(identity, unpack_header(header), bytes(body), now_ms)
-            return False
+            return None
         if worker.routable:
             worker.seen_ms = now_ms
         else:
             self._members.heard(worker, now_ms, registers=header[3] == Register.opcode)
         if not client:
             self._heed(worker, header, body, now_ms)
-            return False
-        wanted = worker.in_flight.close(client, header) if header[5] & REPLY else self._owns(worker, key)
-        self._tally.to_clients += wanted
-        return wanted
+            return None
+        if not (worker.in_flight.close(client, header) if header[5] & REPLY else self._owns(worker, key)):
+            return None
+        session = self._sessions.by_client.get(client)
+        self._tally.to_clients += session is not None
+        return session
 
     def unreachable(self, identity: bytes, now_ms: int) -> None:
         """Note that a worker's connection is gone."""
@@ -305,6 +354,7 @@ class Router:
         if now_ms - self._swept_ms >= SWEEP_MS:
             self._swept_ms = now_ms
             self._bank.sweep(now_ms)
+            self._sessions.sweep(now_ms)
             for worker in self._table.workers.values():
                 worker.in_flight.forget_overdue(now_ms)
 

@@ -86,6 +86,56 @@ def test_a_greeting_may_be_refused_for_a_moment():
     assert isinstance(peer.one(Hello).command, Hello)
 
 
+# --- the session ------------------------------------------------------------------------------------------------------
+
+SECRET = bytes(range(1, 33))
+TAG = 0x01020304
+
+
+def in_session() -> Peer:
+    peer = Peer(connected=False)
+    peer.reply(peer.one(Hello), Welcome(1, "0.0", 1, 15_000, session=SECRET))
+    return peer
+
+
+def test_it_brings_its_secret_to_each_later_connection():
+    peer = in_session()
+    peer.session.disconnected(peer.now)
+    assert peer.one(Hello).command == Hello([1], "test", SECRET)
+
+
+def test_requests_name_the_session_and_greetings_do_not():
+    peer = in_session()
+    ask(peer)
+    (asked,) = peer.sent()
+    assert asked.header.epoch == TAG
+    peer.session.disconnected(peer.now)
+    assert peer.one(Hello).header.epoch == 0
+
+
+def test_a_broker_that_gives_no_secret_is_asked_without_a_tag():
+    peer = Peer()
+    ask(peer)
+    (asked,) = peer.sent()
+    assert asked.header.epoch == 0
+
+
+def test_a_broker_that_has_forgotten_it_is_greeted_and_asked_again():
+    peer = in_session()
+    calls = [ask(peer), ask(peer)]
+    for sent in peer.sent():
+        peer.refuse(sent, ShardUnavailableError("greet", details={"refused": True, "greet": True}))
+    hello = peer.one(Hello)
+    assert hello.command == Hello([1], "test", SECRET)
+    peer.reply(hello, Welcome(1, "0.0", 1, 15_000, session=SECRET))
+    peer.advance(1.0)
+    again = peer.sent()
+    assert [sent.header.epoch for sent in again] == [TAG, TAG]
+    for sent in again:
+        peer.reply(sent, Done())
+    assert all(call.done for call in calls)
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 

@@ -202,11 +202,12 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
 
 # --- the example ------------------------------------------------------------------------------------------------------
 
+SESSION = bytes(range(32))
 RECORD = pack_record(Record(0, 0, *ID, Extension(), ENVELOPE))
 LEASE = 4294967297
 EXPECTED: list[tuple[str, Struct]] = [
-    ("→", Hello([1], "doc/1")),
-    ("←", Welcome(1, "0.1.0", 4, 15_000, 16_777_216)),
+    ("→", Hello([1], "doc/1", b"")),
+    ("←", Welcome(1, "0.1.0", 4, 15_000, 16_777_216, SESSION)),
     ("→", CreateQueue(QueueOptions(None, 5))),
     ("←", Done()),
     ("→", Enqueue([ENVELOPE], "acme")),
@@ -235,7 +236,9 @@ def test_the_example_is_what_the_code_sends() -> None:
         assert arrow == direction
         assert name == ("DELIVERY" if push else type(struct).__name__)
         assert (body, decode_body(type(struct), body)) == (encode_body(struct), struct)
-        assert raw_header == pack_header(header.opcode, header.request, header.flags)
+        greeted = arrow == "→" and name != "Hello"
+        tag = int.from_bytes(SESSION[:4], "big") if greeted else 0
+        assert raw_header == pack_header(header.opcode, header.request, header.flags, tag)
         assert header.flags == (0 if arrow == "→" or push else REPLY | ERROR if name == "Fault" else REPLY)
 
 

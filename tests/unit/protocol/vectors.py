@@ -136,12 +136,14 @@ PLAIN_SHARD_METRICS = [
     [PLAIN_TIMES, PLAIN_TIMES, 1, 2, 3, False],
 ]  # fmt: skip
 
+SESSION = bytes(range(32))
+
 BODIES = [
-    Body(Hello([1], "py 0.1"), [[1], "py 0.1"], "929101a6707920302e31"),
+    Body(Hello([1], "py 0.1", SESSION), [[1], "py 0.1", SESSION], "939101a6707920302e31c420" + SESSION.hex()),
     Body(
-        Welcome(1, "0.1.0", 4, 15_000, 16_777_216),
-        [1, "0.1.0", 4, 15_000, 16_777_216],
-        "9501a5302e312e3004cd3a98ce01000000",
+        Welcome(1, "0.1.0", 4, 15_000, 16_777_216, SESSION),
+        [1, "0.1.0", 4, 15_000, 16_777_216, SESSION],
+        "9601a5302e312e3004cd3a98ce01000000c420" + SESSION.hex(),
     ),
     Body(
         CreateQueue(QueueOptions(30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536)),

@@ -1,5 +1,6 @@
 """A router core on a test's desk: say something as a client or a worker, see what comes out, on a clock of one's own."""
 
+from random import Random
 from typing import Any, NamedTuple
 
 from fila_proto_zmq.codec import decode_body, decode_command, encode_body, encode_error, encode_reply, from_fault
@@ -7,10 +8,12 @@ from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Enqueue, Fault, Le
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import START_MS_MAX
 from fila_router.core.router import Router
 
-CLIENT = b"\1client"
+CLIENT = b"\0conn1"
+"""The connection that speaks unless a test says otherwise."""
 PID = 42
 QUEUE = b"orders"
 KNOCK = pack_header(Pulse.opcode, 0, REPLY)
@@ -26,9 +29,9 @@ class Answer(NamedTuple):
 
 
 class Desk:
-    def __init__(self, shards: int = 1, *, started: bool = True) -> None:
+    def __init__(self, shards: int = 1, *, started: bool = True, limits: RouterLimits = DEFAULTS) -> None:
         """``started``: long ago, so that the router does not wait for the owner of shard 0 any more."""
-        self.router = Router(shards, 15_000, 1 << 24, "9.9")
+        self.router = Router(shards, 15_000, 1 << 24, "9.9", entropy=Random(7).randbytes, limits=limits)
         self.now_ms = 0
         for now_ms in (-START_MS_MAX, 0) if started else ():
             self.router.tick(now_ms)
@@ -47,7 +50,16 @@ class Desk:
         return self.ask(Enqueue([b"\0\0\0\0"]), key, client)
 
     def frame(self, header: bytes, key: bytes = QUEUE, body: bytes = b"", client: bytes = CLIENT) -> bytes | None:
-        return self.router.from_client(client, header, key, body, self.now_ms)
+        way = self.router.from_client(client, header, key, body, self.now_ms)
+        return None if way is None else way[0]
+
+    def client_on(self, connection: bytes = CLIENT) -> bytes:
+        """The client that workers see when this connection speaks."""
+        return self.router._sessions.by_connection[connection].client
+
+    def _connection_of(self, client: bytes) -> bytes:
+        session = self.router.session_of(client)
+        return b"" if session is None else session.connection
 
     @property
     def last_request(self) -> int:
@@ -57,7 +69,7 @@ class Desk:
         """What the router answered since this was last asked."""
         outbox = self.router.outbox
         frames, outbox.to_clients = outbox.to_clients, []
-        return [_answer(*frame) for frame in frames]
+        return [_answer(self._connection_of(client), *frame) for client, *frame in frames]
 
     def error(self) -> FilaError:
         """The only answer, which is an error."""
@@ -117,9 +129,8 @@ class Desk:
 
     def reply(self, request: int, worker: str = "worker-0", client: bytes = CLIENT, opcode: int = Enqueue.opcode) -> bool:
         """Whether a worker's answer to a request would be forwarded."""
-        return self.router.from_worker(
-            worker.encode(), client, pack_header(opcode, request, REPLY), QUEUE, b"\x90", self.now_ms
-        )
+        header = pack_header(opcode, request, REPLY)
+        return bool(self.router.from_worker(worker.encode(), self.client_on(client), header, QUEUE, b"\x90", self.now_ms))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

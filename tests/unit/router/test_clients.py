@@ -90,7 +90,8 @@ def test_hello_is_welcomed():
     desk = Desk(shards=3)
     desk.ask(Hello([1]), key=b"")
     (answer,) = desk.answers()
-    assert answer.content == Welcome(1, "9.9", 3, 15_000, 1 << 24)
+    assert isinstance(answer.content, Welcome)
+    assert answer.content == Welcome(1, "9.9", 3, 15_000, 1 << 24, answer.content.session)
 
 
 def test_hello_is_understood_in_the_header_of_any_version():
@@ -188,11 +189,11 @@ def test_a_bad_body_of_the_router_s_own_commands_is_an_invalid_frame(body: bytes
 
 def test_a_frame_of_too_few_or_too_many_parts_is_an_invalid_frame():
     desk = Desk()
-    desk.router.malformed(CLIENT, pack_header(Enqueue.opcode, 5))
+    desk.router.malformed(CLIENT, pack_header(Enqueue.opcode, 5), 0)
     (answer,) = desk.answers()
     assert answer.request == 5
     assert isinstance(answer.content, InvalidFrameError)
-    desk.router.malformed(CLIENT, b"?")
+    desk.router.malformed(CLIENT, b"?", 0)
     assert isinstance(desk.error(), InvalidFrameError)
 
 

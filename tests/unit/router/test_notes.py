@@ -2,6 +2,7 @@
 
 import pytest
 
+from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Hello
 from fila_proto_zmq.events import ClientConnected, ClientRefused, Event, WorkerJoined, WorkerLeft, WorkerLost, WorkerReturned
 from fila_router.core.refusals import TELL_AGAIN_MS
@@ -31,34 +32,34 @@ def test_a_worker_comes_is_lost_returns_and_leaves():
 def test_a_client_that_says_hello_is_noted():
     desk = Desk()
     desk.ask(Hello([1], "test"))
-    assert desk.notes() == [ClientConnected(CLIENT.hex())]
+    assert desk.notes() == [ClientConnected(client_name(desk.client_on()))]
 
 
 def test_a_client_of_another_version_is_a_refusal_and_no_connection():
     desk = Desk()
     desk.ask(Hello([99], "test"))
     desk.router.tick(0)
-    assert desk.notes() == [ClientRefused(CLIENT.hex(), "UNSUPPORTED_VERSION", 1)]
+    assert desk.notes() == [ClientRefused(client_name(desk.client_on()), "UNSUPPORTED_VERSION", 1)]
 
 
 def test_a_flood_of_nonsense_is_a_line_now_and_then_with_its_number():
     desk = Desk()
     for _ in range(1000):
-        desk.router.malformed(b"\1a", b"")
+        desk.router.malformed(b"\1a", b"", desk.now_ms)
     desk.router.tick(0)
     for _ in range(500):
-        desk.router.malformed(b"\1b", b"")
+        desk.router.malformed(b"\1b", b"", desk.now_ms)
     desk.pass_ms(TELL_AGAIN_MS - 250)
-    assert refused(desk) == [ClientRefused("0161", "INVALID_FRAME", 1000)]
+    assert refused(desk) == [ClientRefused(client_name(desk.client_on(b"\1a")), "INVALID_FRAME", 1000)]
     desk.pass_ms(250)
-    assert refused(desk)[1:] == [ClientRefused("0162", "INVALID_FRAME", 500)]
+    assert refused(desk)[1:] == [ClientRefused(client_name(desk.client_on(b"\1b")), "INVALID_FRAME", 500)]
     desk.pass_ms(2 * TELL_AGAIN_MS)
     assert len(refused(desk)) == 2
 
 
 def test_each_kind_of_refusal_is_told_for_itself():
     desk = Desk()
-    desk.router.malformed(CLIENT, b"")
+    desk.router.malformed(CLIENT, b"", desk.now_ms)
     desk.ask(Hello([99], "test"))
     desk.router.tick(0)
     assert {note.error for note in refused(desk)} == {"INVALID_FRAME", "UNSUPPORTED_VERSION"}

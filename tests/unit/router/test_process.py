@@ -13,10 +13,13 @@ import msgspec
 import pytest
 import zmq
 
-from fila_proto_zmq.codec import decode_body, encode_command, encode_reply, from_fault
+from fila_proto_zmq.clients import client_of
+from fila_proto_zmq.codec import decode_body, encode_command, encode_delivery, encode_reply, from_fault
 from fila_proto_zmq.commands import (
     BY_OPCODE,
+    DELIVERY,
     Command,
+    Delivered,
     Done,
     Enqueue,
     Fault,
@@ -149,7 +152,9 @@ def test_frames_travel_both_ways_unchanged(broker: Broker):
     for size in (0, 10, 70_000, 1_000_000):
         body = random.Random(size).randbytes(size)
         client.send(pack_header(Enqueue.opcode, 7), b"orders", body)
-        assert echo(worker) == [b"\1client", pack_header(Enqueue.opcode, 7), b"orders", body]
+        name, *parts = echo(worker)
+        assert parts == [pack_header(Enqueue.opcode, 7), b"orders", body]
+        assert name != b"\1client"
         assert client.recv() == [pack_header(Enqueue.opcode, 7, REPLY), b"orders", b"\x90"]
 
 
@@ -184,7 +189,7 @@ def test_random_multiparts_disturb_nobody(broker: Broker):
         noise.send(*(chance.randbytes(chance.choice([0, 1, 18, 40])) for _ in range(chance.randrange(1, 7))))
         worker.send(*(chance.randbytes(chance.choice([0, 1, 18, 40])) for _ in range(chance.randrange(1, 7))))
     client.send(pack_header(Enqueue.opcode, 2), b"orders", b"")
-    assert echo(worker)[0] == b"\1client"
+    echo(worker)
     assert client.recv()[0] == pack_header(Enqueue.opcode, 2, REPLY)
 
 
@@ -256,14 +261,40 @@ def test_a_worker_reads_what_it_lacks_before_the_first_frame_of_a_client(broker:
     assert unpack_header(worker.recv()[1]).opcode == Register.opcode
 
 
-def test_a_client_that_returns_under_its_name_gets_its_answers(broker: Broker):
-    worker, first = broker.worker(), broker.client()
+def test_a_client_that_returns_with_its_session_gets_its_answers(broker: Broker):
+    worker, first = broker.worker(), broker.client(b"")
+    session = first.ask(Hello([1])).session
     first.send(pack_header(Enqueue.opcode, 1), b"orders", b"")
     client, *_ = worker.recv()
-    second = broker.client()
-    assert isinstance(second.ask(Hello([1]), 2), Welcome)
+    assert client == client_of(session)
+    second = broker.client(b"")
+    assert second.ask(Hello([1], session=session), 2).session == session
     worker.send(client, *encode_reply(Enqueue.opcode, 1, Done(), "orders"))
     assert unpack_header(second.recv()[0]).request == 1
+
+
+def test_a_client_is_the_same_one_after_the_router_was_restarted(broker: Broker):
+    session = broker.client(b"").ask(Hello([1])).session
+    broker.stop()
+    broker.process = launch(broker.directory)
+    worker, again = broker.worker(), broker.client(b"")
+    again.ask(Hello([1], session=session))
+    again.send(pack_header(Enqueue.opcode, 1), b"orders", b"")
+    assert worker.recv()[0] == client_of(session)
+
+
+def test_who_chooses_another_s_address_gets_nothing_of_it(broker: Broker):
+    """Addresses are libzmq's numbers; a second peer under one that is in use is not listened to."""
+    worker, victim = broker.worker(), broker.client(b"\1chosen")
+    session = victim.ask(Hello([1])).session
+    thieves = [broker.client(b"\1chosen"), broker.client(client_of(session))]
+    for thief in thieves:
+        thief.send(*encode_command(GetClusterStatus(), 1))
+    assert thieves[1].recv()
+    worker.send(client_of(session), *encode_delivery("orders", Delivered(1, [])))
+    assert unpack_header(victim.recv()[0]).opcode == DELIVERY
+    assert not thieves[0].socket.poll(0)
+    assert not thieves[1].socket.poll(0)
 
 
 def test_an_answer_for_a_client_that_is_gone_is_dropped(broker: Broker):
@@ -273,7 +304,7 @@ def test_an_answer_for_a_client_that_is_gone_is_dropped(broker: Broker):
     gone.socket.close()
     worker.send(seen[0], pack_header(Enqueue.opcode, 1, REPLY), b"orders", b"")
     client.send(pack_header(Enqueue.opcode, 1), b"orders", b"")
-    assert echo(worker)[0] == b"\1client"
+    assert echo(worker)[0] != seen[0]
     assert client.recv()
 
 

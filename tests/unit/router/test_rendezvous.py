@@ -321,14 +321,16 @@ def test_questions_go_to_the_owner_of_shard_0_else_to_anybody_who_lives(desk: De
 def test_a_question_that_cannot_be_sent_is_refused(desk: Desk):
     header = pack_header(GetConfig.opcode, 5)
     assert desk.frame(header, b"", encode_body(GetConfig("a"))) == b"worker-0"
-    desk.router.unsent(b"worker-0", CLIENT, header, b"", desk.now_ms)
+    desk.router.unsent(b"worker-0", desk.client_on(), header, b"", desk.now_ms)
     assert desk.error().details == {"refused": True, "shard": 0}
 
 
 def test_values_travel_unopened(desk: Desk):
     desk.ask(GetConfig("a"), b"")
     header = pack_header(GetConfig.opcode, 1, REPLY)
-    assert desk.router.from_worker(b"worker-0", CLIENT, header, b"", encode_body(ConfigValues({"a": "1"})), desk.now_ms)
+    assert desk.router.from_worker(
+        b"worker-0", desk.client_on(), header, b"", encode_body(ConfigValues({"a": "1"})), desk.now_ms
+    )
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

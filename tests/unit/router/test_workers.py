@@ -6,7 +6,7 @@ from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, ListQueues, Registe
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused
 from fila_proto_zmq.frames import REPLY, pack_header
-from tests.unit.router.desk import CLIENT, PID, QUEUE, Desk
+from tests.unit.router.desk import PID, QUEUE, Desk
 
 
 def states(desk: Desk) -> dict[str, str]:
@@ -14,7 +14,10 @@ def states(desk: Desk) -> dict[str, str]:
 
 
 def pushed(desk: Desk, worker: str, key: bytes = QUEUE) -> bool:
-    return desk.router.from_worker(worker.encode(), CLIENT, pack_header(DELIVERY), key, b"", desk.now_ms)
+    desk.frame(b"")  # the client is there
+    return (
+        desk.router.from_worker(worker.encode(), desk.client_on(), pack_header(DELIVERY), key, b"", desk.now_ms) is not None
+    )
 
 
 def assert_interrupted(desk: Desk, *requests: int) -> None:
@@ -127,7 +130,7 @@ def test_a_vanished_connection_answers_at_once():
     desk.register()
     desk.enqueue()
     assert desk.enqueue() == b"worker-0"
-    desk.router.unsent(b"worker-0", CLIENT, pack_header(Enqueue.opcode, 2), QUEUE, desk.now_ms)
+    desk.router.unsent(b"worker-0", desk.client_on(), pack_header(Enqueue.opcode, 2), QUEUE, desk.now_ms)
     refused, interrupted = desk.answers()
     assert (refused.request, interrupted.request) == (2, 1)
     assert refused.content.details["refused"] is True
@@ -227,7 +230,7 @@ def test_a_worker_of_another_version_is_not_heard():
     desk.register()
     desk.enqueue()
     header = pack_header(Enqueue.opcode, 1, REPLY, version=2)
-    assert not desk.router.from_worker(b"worker-0", CLIENT, header, QUEUE, b"", 0)
+    assert not desk.router.from_worker(b"worker-0", desk.client_on(), header, QUEUE, b"", 0)
 
 
 def test_requests_that_are_never_answered_are_forgotten_at_last():

@@ -2,12 +2,12 @@
 
 import pytest
 
+from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Browse, Browsed, Cancel, Extend, MessageView, PurgeQueue, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, MessageNotFoundError, QueueNotFoundError
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
 from fila_proto_zmq.record import payload_of, record_id, unpack_record
-from fila_worker.core.holders import shown_client
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, ShardHarness
 
@@ -58,7 +58,7 @@ def test_a_view_says_where_a_message_is_and_who_has_it(shard: ShardHarness) -> N
     leased, pending, delayed = browse(shard).messages
     assert [each.state for each in (leased, pending, delayed)] == ["leased", "pending", "delayed"]
     assert (leased.consumer, leased.leased_ms, leased.lease_expires_ms) == (
-        shown_client(b"\x01\x02"),
+        client_name(b"\1\2"),
         shard.now_ms,
         shard.now_ms + 30_000,
     )

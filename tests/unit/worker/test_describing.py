@@ -2,6 +2,7 @@
 
 import pytest
 
+from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     ConsumerView,
     CreateQueue,
@@ -17,7 +18,6 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core import describing
-from fila_worker.core.holders import shown_client
 from fila_worker.core.settings import ShardSettings
 from tests.support.carrier import name_on
 from tests.support.shard import ADMIN, ShardHarness
@@ -33,7 +33,7 @@ def describe(shard: ShardHarness, queue: str = "q") -> QueueDescription:
 
 
 def consumer(shard: ShardHarness, client: bytes, queue: str = "q") -> ConsumerView:
-    (view,) = [each for each in describe(shard, queue).consumers if each.consumer == shown_client(client)]
+    (view,) = [each for each in describe(shard, queue).consumers if each.consumer == client_name(client)]
     return view
 
 
@@ -98,7 +98,7 @@ def test_a_subscription_has_a_prefetch_and_credit(shard: ShardHarness):
     shard.subscribe(10, client=A)
     shard.pass_time(700)
     now_ms = shard.now_ms
-    assert consumer(shard, A) == ConsumerView(shown_client(A), "push", 10, 7, 3, now_ms - 700, now_ms - 700 + 30_000)
+    assert consumer(shard, A) == ConsumerView(client_name(A), "push", 10, 7, 3, now_ms - 700, now_ms - 700 + 30_000)
     shard.ack(shard.take_pushed(A)[:2])
     assert (consumer(shard, A).credit, consumer(shard, A).in_flight) == (9, 1)
     shard.heartbeat(A)
@@ -126,9 +126,9 @@ def test_a_lower_prefetch_leaves_no_debt(shard: ShardHarness):
 
 def test_who_receives_is_seen_while_it_waits_and_while_it_holds(shard: ShardHarness):
     shard.send(Receive(20, 5000), "q", B)
-    assert consumer(shard, B) == ConsumerView(shown_client(B), "receive", 20, 20, 0, shard.now_ms, 0)
+    assert consumer(shard, B) == ConsumerView(client_name(B), "receive", 20, 20, 0, shard.now_ms, 0)
     shard.enqueue(b"x", b"y", lease_ms=4000)
-    assert consumer(shard, B) == ConsumerView(shown_client(B), "receive", 0, 0, 2, shard.now_ms, shard.now_ms + 4000)
+    assert consumer(shard, B) == ConsumerView(client_name(B), "receive", 0, 0, 2, shard.now_ms, shard.now_ms + 4000)
     shard.pass_time(4000)
     assert describe(shard).consumers == []
 
@@ -160,7 +160,7 @@ def test_those_who_hold_the_most_come_first_and_the_others_are_counted(shard: Sh
         shard.receive(count, client=client)
     shard.subscribe(1, client=b"\4d")
     told = describe(shard)
-    assert [(each.consumer, each.in_flight) for each in told.consumers] == [(shown_client(B), 3), (shown_client(C), 2)]
+    assert [(each.consumer, each.in_flight) for each in told.consumers] == [(client_name(B), 3), (client_name(C), 2)]
     assert told.consumers_left_out == 2
 
 

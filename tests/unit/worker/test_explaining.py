@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     Browse,
     Browsed,
@@ -24,14 +25,13 @@ from fila_proto_zmq.record import record_id, seal_envelope
 from fila_worker.core.browsing import browse
 from fila_worker.core.effects import Call
 from fila_worker.core.explaining import explain
-from fila_worker.core.holders import shown_client
 from fila_worker.core.settings import ShardSettings
 from tests.support.cluster_of_shards import ClusterOfShards
 from tests.support.explained import codes, first, these, why
 from tests.support.hooked import hooked, on_enqueue, send
 from tests.support.shard import ADMIN, SHARDS, Got, ShardHarness
 
-C1 = shown_client(b"c1")
+C1 = client_name(b"c1")
 
 
 def text_of(shard: ShardHarness, *arguments: str, **options: str) -> str:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     CreateQueue,
     DeleteQueue,
@@ -38,7 +39,6 @@ from fila_proto_zmq.events import (
     StorageStalled,
 )
 from fila_worker.core.effects import Call
-from fila_worker.core.holders import shown_client
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Batch
 from fila_worker.host import Host
@@ -191,7 +191,7 @@ def test_a_lost_consumer_s_messages_are_counted(quiet: ShardHarness) -> None:
     quiet.enqueue(b"", b"", b"")
     quiet.subscribe(2)
     quiet.pass_time(quiet.settings.consumer_timeout_ms)
-    assert notes(quiet) == [ConsumerLost(shown_client(b"c1"), 3, 2, quiet.settings.consumer_timeout_ms)]
+    assert notes(quiet) == [ConsumerLost(client_name(b"c1"), 3, 2, quiet.settings.consumer_timeout_ms)]
 
 
 def test_a_consumer_that_has_nothing_left_is_forgotten_without_a_word(quiet: ShardHarness) -> None:
@@ -206,7 +206,7 @@ def test_a_client_that_leaves_is_no_loss(quiet: ShardHarness) -> None:
     quiet.receive(2)
     quiet.ask(Goodbye())
     quiet.ask(Goodbye())
-    assert notes(quiet) == [ClientLeft(shown_client(b"c1"), 3, 2)]
+    assert notes(quiet) == [ClientLeft(client_name(b"c1"), 3, 2)]
 
 
 def test_messages_are_never_noted(quiet: ShardHarness) -> None:

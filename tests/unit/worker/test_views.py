@@ -2,6 +2,7 @@
 
 import pytest
 
+from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     BrowseView,
     CreateQueue,
@@ -18,7 +19,6 @@ from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core import views
 from fila_worker.core.effects import Call
-from fila_worker.core.holders import shown_client
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, ShardHarness
@@ -59,8 +59,8 @@ def test_what_it_says_of_a_message(shard: ShardHarness) -> None:
         for payload, each in zip(payloads(in_view(shard)), in_view(shard), strict=True)
     }
     assert said == {
-        b"leased": ("leased", shown_client(b"\x01\x02"), now_ms, now_ms + 30_000, 0, ["t1", "t2"]),
-        b"extended": ("leased", shown_client(b"\x01\x02"), now_ms, now_ms + 90_000, 0, ["t1", "t2"]),
+        b"leased": ("leased", client_name(b"\x01\x02"), now_ms, now_ms + 30_000, 0, ["t1", "t2"]),
+        b"extended": ("leased", client_name(b"\x01\x02"), now_ms, now_ms + 90_000, 0, ["t1", "t2"]),
         b"pending": ("pending", "", 0, 0, 0, ["t1", "t2"]),
         b"delayed": ("delayed", "", 0, 0, now_ms + 5_000, []),
     }

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
 from fila_proto_zmq.errors import FilaError
 from fila_worker.core.effects import Answer, Call
-from fila_worker.core.holders import shown_client
 
 if TYPE_CHECKING:
     from fila_worker.core.leases import Lease, LeaseBook
@@ -40,7 +40,7 @@ class Consumer:
     @property
     def shown(self) -> str:
         """What others see of it."""
-        return shown_client(self.client)
+        return client_name(self.client)
 
     @property
     def idle(self) -> bool:

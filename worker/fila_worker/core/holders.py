@@ -4,20 +4,11 @@ They are two types, and a lease's record has a field for each. So nothing that a
 a reservation, or the other way round. A holder has ``leases``, by lease id, and ``shown``, its text for people.
 """
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from fila_worker.core.consumers import Consumer
     from fila_worker.core.leases import Lease
-
-SHOWN_BYTES = 4
-"""Of a client's digest: enough to tell a queue's consumers apart, and no way back to the id."""
-
-
-def shown_client(client: bytes) -> str:
-    """A client for other clients and for the log: never its id, because who knows an id might pass for the client."""
-    return blake2b(client, digest_size=SHOWN_BYTES).hexdigest()
 
 
 class Reservation:

@@ -1,0 +1,24 @@
+"""Who a client is: what follows from the secret of its session.
+
+The router gives each session a secret, and only the session's own client ever sees it. Workers know the client by a hash of it, so what
+they see can't be turned into the secret; people and other clients see a short hash of that.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+SESSION_BYTES: Final = 32
+"""A session's secret."""
+
+TAG_BYTES: Final = 4
+"""The part of the secret that names the session in the headers of its requests. The other 28 bytes keep it secret."""
+
+
+def client_of(session: bytes) -> bytes:
+    """The identity of the client that holds this secret: 16 bytes."""
+    return blake2b(session, digest_size=16).digest()
+
+
+def client_name(client: bytes) -> str:
+    """A client for people and for other clients: 8 hex digits that say nothing but which one it is."""
+    return blake2b(client, digest_size=4).hexdigest()
