@@ -67,14 +67,16 @@ def interrupted(shard: int) -> ShardUnavailableError:
     )
 
 
-def overloaded(worker: Worker) -> OverloadedError:
-    """The worker's bound of open requests is reached."""
-    return too_busy(f"{worker.name} has {len(worker.in_flight)} requests of {worker.in_flight.bytes} bytes in hand")
+def overloaded(worker: Worker, client: bytes, opcode: int) -> OverloadedError:
+    """The worker's bound of open requests, or the client's share of it, is reached."""
+    in_flight = worker.in_flight
+    why = f"{worker.name} has {len(in_flight)} requests of {in_flight.size_bytes} bytes in hand"
+    return too_busy(why, in_flight.retry_ms(client, opcode) / 1000)
 
 
-def too_busy(why: str) -> OverloadedError:
+def too_busy(why: str, retry_after: float = RETRY_S) -> OverloadedError:
     """Some bound is reached."""
-    return OverloadedError(f"{why}: try again in a moment", retry_after=RETRY_S, details={"refused": True})
+    return OverloadedError(f"{why}: try again in {retry_after:g} s", retry_after=retry_after, details={"refused": True})
 
 
 def not_greeted() -> ShardUnavailableError:

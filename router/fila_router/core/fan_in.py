@@ -4,15 +4,13 @@ What becomes of an answer that is missing is for :mod:`joining` to say.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
 from fila_router.core.answers import error_frame, error_in, reply_frame, too_busy, unavailable
+from fila_router.core.in_flight import has_share
 from fila_router.core.joining import Joining
-
-FAN_INS_MAX: Final = 1000
-"""Questions under way at once."""
+from fila_router.core.limits import DEFAULTS
 
 Frames = list[list[bytes]]
 """Multipart frames for clients, address first."""
@@ -49,14 +47,15 @@ class FanIn:
 class FanIns:
     """All questions under way, by the request id that the workers repeat in their answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, questions_max: int = DEFAULTS.questions_max) -> None:
+        self._questions_max = questions_max
         self._open: dict[int, FanIn] = {}
         self._asked = 0
 
     def ask(self, client: bytes, header: bytes, key: bytes, asked: set[bytes], answers: Joining, now_ms: int) -> int:
         """Note a question to the workers ``asked``; returns the request id to use."""
-        if len(self._open) >= FAN_INS_MAX:
-            raise too_busy(f"{FAN_INS_MAX} questions to all workers are open")
+        if not has_share(client, self._open.values(), self._questions_max):
+            raise too_busy(f"{len(self._open)} questions to all workers are open")
         self._asked += 1
         self._open[self._asked] = FanIn(client, header, key, now_ms + answers.ms_max, asked, answers)
         return self._asked

@@ -1,16 +1,21 @@
 """The requests that one worker owes an answer, so that each is answered exactly once, whatever becomes of the worker.
 
-A request is named by its *ticket*: client id + request id, as bytes. The table is bounded in requests and in bytes:
-behind it is a socket's queue that would otherwise grow without limit while a worker is busy. What relieves a worker
-(settling, heartbeats) has room long after what loads it is refused. Receives may wait for hours by design and are
-counted apart.
+A request is named by its *ticket*: client id + request id, as bytes. There are three rooms, each bounded in requests and in bytes,
+because behind them is a socket's queue that would otherwise grow without limit while a worker is busy:
+
+- what loads a worker (enqueues, deliveries, questions);
+- what relieves it (settling, heartbeats): it is admitted however full the first room is;
+- what waits by design, perhaps for hours (receives, reservations): it costs memory, not time.
+
+A room is shared fairly. As long as half of it is free anybody may take what there is; beyond, a client may hold what it would hold if
+all clients in the room, and one more, held the same. So there is always room for one that comes.
 
 An entry that is never answered is dropped when no client can be waiting for it any more; nobody is told, since its
 client gave up long before.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Collection
+from typing import Final, Protocol, TypeAlias
 
 from fila_proto_zmq.commands import (
     CancelReceive,
@@ -20,23 +25,13 @@ from fila_proto_zmq.commands import (
     Heartbeat,
     Receive,
     RenewReservation,
+    Reserve,
     Settle,
     Subscribe,
     Unsubscribe,
 )  # fmt: skip
 from fila_proto_zmq.limits import WAIT_MS_MAX
-
-CALLS_MAX: Final = 10_000
-"""About a second of a worker's time; a client that comes now would wait that long."""
-
-RELIEF_MAX: Final = 4 * CALLS_MAX
-"""Where even requests that free a worker's memory are refused."""
-
-WAITS_MAX: Final = 100_000
-"""Receives at one worker. They cost memory, not time."""
-
-BYTES_MAX: Final = 128 * 1024 * 1024
-"""Frames on their way to one worker. A single larger one still passes when nothing else is in flight."""
+from fila_router.core.limits import DEFAULTS, RouterLimits
 
 OVERHEAD_BYTES: Final = 128
 """What a frame weighs beside its body: no flood of empty frames is free."""
@@ -44,77 +39,150 @@ OVERHEAD_BYTES: Final = 128
 CALL_MS_MAX: Final = 60_000
 """No call may take this long; a client's timeout is seconds."""
 
-_RELIEVING: Final = frozenset(
-    command.opcode
-    for command in (
-        Settle,
-        Extend,
-        Subscribe,
-        Unsubscribe,
-        Heartbeat,
-        Goodbye,
-        CancelReceive,
-        RenewReservation,
-        EndReservation,
-    )
-)
-_RECEIVE: Final = Receive.opcode
+RETRY_MS_MIN: Final = 50
+RETRY_MS_MAX: Final = 5000
+"""When to come again after a refusal: no sooner than a worker's turn takes, and no later than anybody's timeout."""
+
+_LOADING, _RELIEVING, _WAITING = range(3)
+_RELIEF: Final = (
+    Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, RenewReservation, EndReservation,
+)  # fmt: skip
+_KINDS: Final = {command.opcode: _RELIEVING for command in _RELIEF} | {
+    Receive.opcode: _WAITING,
+    Reserve.opcode: _WAITING,
+}
+_ROOM_OF: Final = bytes(_KINDS.get(opcode, _LOADING) for opcode in range(256))
+"""The room of each opcode."""
 
 Call: TypeAlias = tuple[bytes, bytes, bytes, int, int, int]
 """Client id, header, routing key, shard, bytes, when to forget it (ms). A plain tuple: one is made per frame."""
 
 
-class InFlight:
-    """Open requests of one worker. Invariant: ``bytes`` is the sum of the sizes of all entries."""
+def relieves(opcode: int) -> bool:
+    """Whether a request frees something: it must always have a way."""
+    return _ROOM_OF[opcode] == _RELIEVING
 
-    __slots__ = ("bytes", "calls", "waits")
 
-    def __init__(self) -> None:
+class Asked(Protocol):
+    """Something that a client waits for."""
+
+    client: bytes
+
+
+def has_share(client: bytes, open_now: Collection[Asked], calls_max: int) -> bool:
+    """Whether ``client`` may have one more among those that are few: looks at all of them when half of the room is taken."""
+    if len(open_now) < calls_max // 2:
+        return True
+    clients = [asked.client for asked in open_now]
+    own = clients.count(client)
+    return len(clients) < calls_max and (not own or own < calls_max // (len(set(clients)) + 1))
+
+
+class Room:
+    """Open requests of one kind. Invariants: ``size_bytes`` is the sum of the sizes of all entries; ``held`` has, for each client with an
+    entry, how many requests and bytes they are.
+    """
+
+    __slots__ = ("bytes_max", "calls", "calls_max", "client_max", "forget_ms", "held", "size_bytes")
+
+    def __init__(self, calls_max: int, bytes_max: int, client_max: int, forget_ms: int) -> None:
         self.calls: dict[bytes, Call] = {}
-        self.waits: dict[bytes, Call] = {}
-        self.bytes = 0
+        self.held: dict[bytes, list[int]] = {}
+        self.size_bytes = 0
+        self.calls_max = calls_max
+        self.bytes_max = bytes_max
+        self.client_max = client_max
+        self.forget_ms = forget_ms
+
+    def has_room(self, client: bytes) -> bool:
+        """Whether ``client`` may have one more request here."""
+        calls, held_bytes = len(self.calls), self.size_bytes
+        if calls < self.calls_max // 2 and held_bytes < self.bytes_max // 2 and calls < self.client_max:
+            return True
+        own = self.held.get(client)
+        if own is None:
+            return calls < self.calls_max and held_bytes < self.bytes_max
+        sharers = len(self.held) + 1
+        return (
+            own[0] < min(self.client_max, max(self.calls_max // sharers, 1))
+            and calls < self.calls_max
+            and (held_bytes < self.bytes_max // 2 or own[1] < self.bytes_max // sharers)
+            and held_bytes < self.bytes_max
+        )
+
+    def add(self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int) -> None:
+        """Note a request that is about to be forwarded."""
+        ticket = client + header[10:]
+        held_bytes = size_bytes + OVERHEAD_BYTES
+        self.size_bytes += held_bytes
+        own = self.held.get(client)
+        if own is None:
+            own = self.held[client] = [0, 0]
+        own[1] += held_bytes
+        if ticket in self.calls:
+            held_bytes += self.calls[ticket][4]
+        else:
+            own[0] += 1
+        self.calls[ticket] = (client, header, key, shard, held_bytes, now_ms + self.forget_ms)
+
+    def pop(self, ticket: bytes) -> Call | None:
+        """Remove a request; None if it is not there (any more)."""
+        call = self.calls.pop(ticket, None)
+        if call is not None:
+            self.size_bytes -= call[4]
+            own = self.held[call[0]]
+            own[0] -= 1
+            own[1] -= call[4]
+            if not own[0]:
+                del self.held[call[0]]
+        return call
+
+
+class InFlight:
+    """Open requests of one worker, by room."""
+
+    __slots__ = ("_answered", "_answers_per_s", "_measured_ms", "rooms")
+
+    def __init__(self, limits: RouterLimits = DEFAULTS) -> None:
+        bytes_max = limits.in_flight_bytes_max
+        self.rooms = (
+            Room(limits.calls_max, bytes_max, limits.calls_max, CALL_MS_MAX),
+            Room(limits.relieving_calls_max, bytes_max, limits.relieving_calls_max, CALL_MS_MAX),
+            Room(limits.waits_max, bytes_max, limits.client_waits_max, CALL_MS_MAX + WAIT_MS_MAX),
+        )
+        self._answered = 0
+        self._answers_per_s = 0.0
+        self._measured_ms: int | None = None
 
     def __len__(self) -> int:
-        return len(self.calls) + len(self.waits)
+        return sum(len(room.calls) for room in self.rooms)
 
-    def has_room(self, opcode: int) -> bool:
-        """Whether one more request of ``opcode`` may go to this worker."""
-        if opcode == _RECEIVE:
-            return len(self.waits) < WAITS_MAX
-        if opcode in _RELIEVING:
-            return len(self.calls) < RELIEF_MAX and self.bytes < 2 * BYTES_MAX
-        return len(self.calls) < CALLS_MAX and self.bytes < BYTES_MAX
+    @property
+    def size_bytes(self) -> int:
+        """What all of them weigh."""
+        return sum(room.size_bytes for room in self.rooms)
+
+    def has_room(self, client: bytes, opcode: int) -> bool:
+        """Whether one more request of ``opcode`` may go from ``client`` to this worker."""
+        return self.rooms[_ROOM_OF[opcode]].has_room(client)
 
     def open(self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int) -> None:
         """Note a request that is about to be forwarded.
 
         A client that lost its connection repeats what is open, under the same id: one answer will do for both.
         """
-        waits = header[3] == _RECEIVE
-        table = self.waits if waits else self.calls
-        ticket = client + header[10:]
-        held_bytes = size_bytes + OVERHEAD_BYTES
-        self.bytes += held_bytes
-        if ticket in table:
-            held_bytes += table[ticket][4]
-        forget_ms = now_ms + CALL_MS_MAX + (WAIT_MS_MAX if waits else 0)
-        table[ticket] = (client, header, key, shard, held_bytes, forget_ms)
+        self.rooms[_ROOM_OF[header[3]]].add(client, header, key, shard, size_bytes, now_ms)
 
     def close(self, client: bytes, header: bytes) -> bool:
         """Note an answer; False if nobody waits for it (any more)."""
-        table = self.waits if header[3] == _RECEIVE else self.calls
-        call = table.pop(client + header[10:], None)
-        if call is None:
-            return False
-        self.bytes -= call[4]
-        return True
+        self._answered += 1
+        return self.rooms[_ROOM_OF[header[3]]].pop(client + header[10:]) is not None
 
     def withdraw(self, client: bytes, header: bytes) -> int:
         """Remove a request that was opened and could not be sent; returns its shard."""
-        table = self.waits if header[3] == _RECEIVE else self.calls
-        shard = table[client + header[10:]][3]
-        self.close(client, header)
-        return shard
+        call = self.rooms[_ROOM_OF[header[3]]].pop(client + header[10:])
+        assert call is not None
+        return call[3]
 
     def take(self, shards: frozenset[int]) -> list[Call]:
         """Remove and return the open requests of ``shards``."""
@@ -124,10 +192,24 @@ class InFlight:
         """Drop what can't be awaited any more."""
         self._remove(lambda call: call[5] <= now_ms)
 
+    def measure(self, now_ms: int) -> None:
+        """Learn how fast the worker answers. Call it a few times a second."""
+        if self._measured_ms is not None and now_ms > self._measured_ms:
+            rate = self._answered * 1000 / (now_ms - self._measured_ms)
+            self._answers_per_s = (self._answers_per_s + rate) / 2
+        self._answered, self._measured_ms = 0, now_ms
+
+    def retry_ms(self, client: bytes, opcode: int) -> int:
+        """When there will be room again: half of what the client has in the way is answered, at the worker's present pace."""
+        room = self.rooms[_ROOM_OF[opcode]]
+        if room is self.rooms[_WAITING] or not self._answers_per_s:
+            return RETRY_MS_MAX if room is self.rooms[_WAITING] else 4 * RETRY_MS_MIN
+        in_front = len(room.calls) / 2
+        return round(min(max(in_front * 1000 / self._answers_per_s, RETRY_MS_MIN), RETRY_MS_MAX))
+
     def _remove(self, condition: Callable[[Call], bool]) -> list[Call]:
         removed: list[Call] = []
-        for table in (self.calls, self.waits):
-            tickets = [ticket for ticket, call in table.items() if condition(call)]
-            removed += [table.pop(ticket) for ticket in tickets]
-        self.bytes -= sum(call[4] for call in removed)
+        for room in self.rooms:
+            tickets = [ticket for ticket, call in room.calls.items() if condition(call)]
+            removed += [call for ticket in tickets if (call := room.pop(ticket)) is not None]
         return removed

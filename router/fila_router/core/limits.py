@@ -12,6 +12,18 @@ class RouterLimits:
     session_silence_ms: int = 600_000
     """A session that is silent for so long is forgotten: its client greets again when it is refused. A client that holds anything at
     a worker is never silent for more than ``consumer_timeout_ms``, and at least ten times that is waited for."""
+    calls_max: int = 10_000
+    """Requests that load one worker: about a second of its time; a client that comes now would wait that long."""
+    relieving_calls_max: int = 40_000
+    """Requests that relieve one worker."""
+    waits_max: int = 100_000
+    """Receives and reservations that wait at one worker. They cost memory, not time."""
+    client_waits_max: int = 10_000
+    """Those of one client at one worker: a client that leaves has them all ended at once."""
+    in_flight_bytes_max: int = 128 * 1024 * 1024
+    """Frames on their way to one worker, of each of the three kinds. A single larger one still passes when nothing else is in flight."""
+    questions_max: int = 1000
+    """Questions to all workers, and changes of the runtime config, under way at once."""
 
 
 DEFAULTS = RouterLimits()

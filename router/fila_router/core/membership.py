@@ -12,6 +12,7 @@ from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused, WorkerReturned
 from fila_router.core.answers import interrupted
 from fila_router.core.fan_in import FanIns
+from fila_router.core.limits import RouterLimits
 from fila_router.core.outbox import Outbox
 from fila_router.core.parks import Parks
 from fila_router.core.rendezvous import OWNER, Rendezvous
@@ -32,9 +33,9 @@ _KNOCK: Final = [b"", *encode_reply(Pulse.opcode, 0, Done())]
 class Membership:
     """The workers, and what they are told when they come. ``started``: clients' frames may be forwarded."""
 
-    def __init__(self, table: RoutingTable, bank: TokenBank, fan_ins: FanIns, outbox: Outbox) -> None:
+    def __init__(self, table: RoutingTable, bank: TokenBank, fan_ins: FanIns, outbox: Outbox, limits: RouterLimits) -> None:
         self.started = False
-        self.rendezvous = Rendezvous(table, bank, outbox)
+        self.rendezvous = Rendezvous(table, bank, outbox, limits.questions_max)
         self._table = table
         self._bank = bank
         self._fan_ins = fan_ins

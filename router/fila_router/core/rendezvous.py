@@ -23,6 +23,7 @@ from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
 from fila_proto_zmq.runtime_config import bucket_limit, buckets_of
 from fila_router.core.answers import error_in, interrupted, too_busy
+from fila_router.core.in_flight import has_share
 from fila_router.core.outbox import Outbox
 from fila_router.core.routing import RoutingTable
 from fila_router.core.token_bank import TokenBank
@@ -30,9 +31,6 @@ from fila_router.core.worker import Worker
 
 CHANGE_MS_MAX: Final = 4000
 """Just below the usual timeout of a client, which so learns what happened."""
-
-CHANGES_MAX: Final = 1000
-"""Changes under way at once."""
 
 OWNER: Final = 0
 """The shard whose worker judges and numbers changes."""
@@ -52,7 +50,8 @@ class Change:
 class Rendezvous:
     """The copy of the config, and the changes under way, by the number that the owner repeats in its answer."""
 
-    def __init__(self, table: RoutingTable, bank: TokenBank, outbox: Outbox) -> None:
+    def __init__(self, table: RoutingTable, bank: TokenBank, outbox: Outbox, changes_max: int) -> None:
+        self._changes_max = changes_max
         self.version = 0
         self.values: dict[str, str] = {}
         self._table = table
@@ -66,8 +65,8 @@ class Rendezvous:
     def propose(self, client: bytes, header: bytes, key: bytes, command: SetConfig, now_ms: int) -> None:
         """Let the owner of shard 0 judge a client's change."""
         owner = self._table.live_owner(OWNER)
-        if len(self._open) >= CHANGES_MAX:
-            raise too_busy(f"{CHANGES_MAX} changes of the runtime config are under way")
+        if not has_share(client, self._open.values(), self._changes_max):
+            raise too_busy(f"{len(self._open)} changes of the runtime config are under way")
         self._asked += 1
         self._open[self._asked] = Change(client, header, key, now_ms + CHANGE_MS_MAX)
         self._outbox.tell([owner.identity], command, self._asked)

@@ -94,10 +94,10 @@ class Router:
         self._consumer_timeout_ms = consumer_timeout_ms
         self._max_payload_bytes = max_payload_bytes
         self._version = version
-        self._table = RoutingTable(shards_total)
-        self._fan_ins = FanIns()
+        self._table = RoutingTable(shards_total, limits)
+        self._fan_ins = FanIns(limits.questions_max)
         self._bank = TokenBank()
-        self._members = Membership(self._table, self._bank, self._fan_ins, self.outbox)
+        self._members = Membership(self._table, self._bank, self._fan_ins, self.outbox, limits)
         self._swept_ms = 0
 
     # --- clients ------------------------------------------------------------------------------------------------------
@@ -351,6 +351,8 @@ class Router:
         self._members.tick(now_ms)
         self.outbox.to_clients += self._fan_ins.give_up(now_ms)
         self.outbox.notes += self._refusals.news(now_ms)
+        for worker in self._table.workers.values():
+            worker.in_flight.measure(now_ms)
         if now_ms - self._swept_ms >= SWEEP_MS:
             self._swept_ms = now_ms
             self._bank.sweep(now_ms)
@@ -361,8 +363,8 @@ class Router:
 
 def _forward(worker: Worker, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int) -> bytes:
     """Note a request that goes to ``worker``; returns its identity."""
-    if not worker.in_flight.has_room(header[3]):
-        raise overloaded(worker)
+    if not worker.in_flight.has_room(client, header[3]):
+        raise overloaded(worker, client, header[3])
     worker.in_flight.open(client, header, key, shard, size_bytes, now_ms)
     return worker.identity
 

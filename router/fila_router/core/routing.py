@@ -12,6 +12,8 @@ from fila_proto_zmq.commands import Register, WorkerStatus
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_router.core.answers import unavailable
+from fila_router.core.in_flight import InFlight
+from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker import Worker
 
 CACHED_KEYS_MAX: Final = 200_000
@@ -21,7 +23,8 @@ CACHED_KEYS_MAX: Final = 200_000
 class RoutingTable:
     """Shards, their owners and epochs. Invariant: every owner is in ``workers``."""
 
-    def __init__(self, shards_total: int) -> None:
+    def __init__(self, shards_total: int, limits: RouterLimits = DEFAULTS) -> None:
+        self._limits = limits
         self.owners: list[Worker | None] = [None] * shards_total
         self.epochs: list[int] = [0] * shards_total
         self.workers: dict[bytes, Worker] = {}
@@ -67,7 +70,9 @@ class RoutingTable:
         self._check_offer(identity, offer)
         worker = self.workers.get(identity)
         if worker is None:
-            worker = self.workers[identity] = Worker(identity, offer.pid, offer.version, now_ms)
+            worker = self.workers[identity] = Worker(
+                identity, offer.pid, offer.version, now_ms, in_flight=InFlight(self._limits)
+            )
         worker.registered(offer.pid, offer.version)
         worker.seen(now_ms)
         superseded = self._hand_over(worker, dict(offer.shards))

@@ -42,7 +42,7 @@ from fila_proto_zmq.errors import BY_CODE
 from fila_proto_zmq.frames import ERROR, REPLY, VERSION, pack_header, unpack_header
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extension, Record, pack_record
-from fila_router.core.in_flight import BYTES_MAX, CALLS_MAX
+from fila_router.core.limits import DEFAULTS as ROUTER
 from fila_router.core.membership import START_MS_MAX
 from fila_worker.core.describing import CONSUMERS_SHOWN_MAX
 from fila_worker.core.settings import ShardSettings
@@ -189,7 +189,7 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
     assert f"(the broker's, {settings.visibility_timeout_ms // 1000} s)" in flowing
     assert f"{settings.max_payload_bytes:,} bytes by default" in flowing
     assert f"the last {limits.ERROR_TEXT_BYTES_MAX:,} bytes" in flowing
-    assert f"beyond {CALLS_MAX:,} open requests, or {BYTES_MAX // 2**20} MiB of them" in flowing
+    assert f"beyond {ROUTER.calls_max:,} open requests, or {ROUTER.in_flight_bytes_max // 2**20} MiB of them" in flowing
     assert f"A shard has at most {settings.limits.views_max}:" in flowing
     assert (NEEDED_MS, AT_REST_MS) == (60_000, 5_000)  # "after a minute without use", "after 5 s"
     assert settings.limits.view_examined_messages_max == settings.limits.view_keys_max

@@ -30,7 +30,7 @@ from fila_proto_zmq.errors import (
 )  # fmt: skip
 from fila_proto_zmq.frames import REPLY, pack_header
 from fila_proto_zmq.names import shard_of
-from fila_router.core import in_flight
+from fila_router.core.limits import RouterLimits
 from tests.unit.router.desk import CLIENT, QUEUE, Desk
 
 
@@ -69,9 +69,8 @@ def test_a_shard_that_nobody_serves_is_unavailable_at_once():
     assert error.retry_after == 0.2
 
 
-def test_too_much_in_flight_is_refused_with_a_time_to_come_again(monkeypatch):
-    monkeypatch.setattr(in_flight, "CALLS_MAX", 2)
-    desk = Desk()
+def test_too_much_in_flight_is_refused_with_a_time_to_come_again():
+    desk = Desk(limits=RouterLimits(calls_max=4))
     desk.register()
     assert desk.enqueue()
     assert desk.enqueue()

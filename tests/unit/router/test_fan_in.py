@@ -6,8 +6,8 @@ from fila_proto_zmq.codec import encode_body, to_fault
 from fila_proto_zmq.commands import ListQueues, QueueInfo, QueueList
 from fila_proto_zmq.errors import InvalidFrameError, OverloadedError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
-from fila_router.core import fan_in
 from fila_router.core.joining import LIST_MS_MAX
+from fila_router.core.limits import RouterLimits
 from tests.unit.router.desk import CLIENT, Desk
 
 
@@ -120,9 +120,13 @@ def test_nobody_answers_twice_or_unasked(desk: Desk):
     assert joined.content == QueueList([info("a"), info("b")])
 
 
-def test_questions_under_way_are_bounded(desk: Desk, monkeypatch):
-    monkeypatch.setattr(fan_in, "FAN_INS_MAX", 1)
-    desk.ask(ListQueues(), key=b"")
+def test_questions_under_way_are_bounded_and_shared_by_clients():
+    desk = Desk(limits=RouterLimits(questions_max=4))
+    desk.register()
+    for _ in range(2):
+        desk.ask(ListQueues(), key=b"")
+    desk.ask(ListQueues(), key=b"", client=b"\1other")
+    assert desk.answers() == []
     desk.ask(ListQueues(), key=b"")
     error = desk.error()
     assert isinstance(error, OverloadedError)

@@ -1,16 +1,26 @@
 """The table of requests that a worker owes an answer."""
 
-from fila_proto_zmq.commands import Enqueue, Receive, Settle
+from fila_proto_zmq.commands import Enqueue, Receive, Reserve, Settle
 from fila_proto_zmq.frames import REPLY, pack_header
 from fila_proto_zmq.limits import WAIT_MS_MAX
 from fila_router.core import in_flight
 from fila_router.core.in_flight import InFlight
+from fila_router.core.limits import DEFAULTS, RouterLimits
 
 C = b"\1c"
 
 
-def opened(table: InFlight, request: int, opcode: int = Enqueue.opcode, *, shard: int = 0, size: int = 10, now_ms: int = 0):
-    table.open(C, pack_header(opcode, request), b"q", shard, size, now_ms)
+def opened(
+    table: InFlight,
+    request: int,
+    opcode: int = Enqueue.opcode,
+    *,
+    shard: int = 0,
+    size: int = 10,
+    now_ms: int = 0,
+    client: bytes = C,
+):
+    table.open(client, pack_header(opcode, request), b"q", shard, size, now_ms)
 
 
 def closed(table: InFlight, request: int, opcode: int = Enqueue.opcode) -> bool:
@@ -22,64 +32,103 @@ def test_each_request_is_closed_once():
     opened(table, 1)
     assert closed(table, 1)
     assert not closed(table, 1)
-    assert (len(table), table.bytes) == (0, 0)
+    assert (len(table), table.size_bytes) == (0, 0)
 
 
 def test_bytes_are_those_of_what_is_open():
     table = InFlight()
     opened(table, 1, size=1000)
-    one = table.bytes
+    one = table.size_bytes
     opened(table, 2, Receive.opcode, size=1000)
-    assert table.bytes == 2 * one > 2000
+    assert table.size_bytes == 2 * one > 2000
     closed(table, 1)
-    assert table.bytes == one
+    assert table.size_bytes == one
 
 
 def test_a_repeated_request_weighs_twice_and_is_answered_once():
     table = InFlight()
     opened(table, 1)
-    one = table.bytes
+    one = table.size_bytes
     opened(table, 1)
-    assert (len(table), table.bytes) == (1, 2 * one)
+    assert (len(table), table.size_bytes) == (1, 2 * one)
     assert closed(table, 1)
-    assert (len(table), table.bytes) == (0, 0)
+    assert (len(table), table.size_bytes) == (0, 0)
 
 
-def test_too_many_calls_are_refused_but_settling_goes_on(monkeypatch):
-    monkeypatch.setattr(in_flight, "CALLS_MAX", 3)
-    table = InFlight()
+def test_too_many_calls_are_refused_but_settling_goes_on():
+    table = InFlight(RouterLimits(calls_max=6))
     for request in range(3):
-        assert table.has_room(Enqueue.opcode)
+        assert table.has_room(C, Enqueue.opcode)
         opened(table, request)
-    assert not table.has_room(Enqueue.opcode)
-    assert table.has_room(Settle.opcode)
-    assert table.has_room(Receive.opcode)
+    assert not table.has_room(C, Enqueue.opcode)
+    assert table.has_room(C, Settle.opcode)
+    assert table.has_room(C, Receive.opcode)
 
 
-def test_even_settling_has_an_end(monkeypatch):
-    monkeypatch.setattr(in_flight, "RELIEF_MAX", 3)
-    table = InFlight()
+def test_even_settling_has_an_end():
+    table = InFlight(RouterLimits(relieving_calls_max=6))
     for request in range(3):
         opened(table, request, Settle.opcode)
-    assert not table.has_room(Settle.opcode)
+    assert not table.has_room(C, Settle.opcode)
 
 
-def test_waiting_receives_have_a_bound_of_their_own(monkeypatch):
-    monkeypatch.setattr(in_flight, "WAITS_MAX", 2)
-    table = InFlight()
-    for request in range(2):
-        opened(table, request, Receive.opcode)
-    assert not table.has_room(Receive.opcode)
-    assert table.has_room(Enqueue.opcode)
+def test_what_waits_has_a_bound_of_its_own():
+    table = InFlight(RouterLimits(client_waits_max=2))
+    for request, opcode in enumerate((Receive.opcode, Reserve.opcode)):
+        opened(table, request, opcode)
+    assert not table.has_room(C, Receive.opcode)
+    assert table.has_room(C, Enqueue.opcode)
 
 
 def test_too_many_bytes_are_refused_but_one_large_frame_always_passes():
     table = InFlight()
-    opened(table, 1, size=in_flight.BYTES_MAX * 2)
-    assert not table.has_room(Enqueue.opcode)
-    assert not table.has_room(Settle.opcode)
+    opened(table, 1, size=DEFAULTS.in_flight_bytes_max * 2)
+    assert not table.has_room(C, Enqueue.opcode)
+    assert table.has_room(C, Settle.opcode)
     closed(table, 1)
-    assert table.has_room(Enqueue.opcode)
+    assert table.has_room(C, Enqueue.opcode)
+
+
+def test_one_client_cannot_take_all_the_room():
+    table = InFlight(RouterLimits(calls_max=30))
+    taken = dict.fromkeys((C, b"\x01d", b"\x01e"), 0)
+    for client in taken:
+        while table.has_room(client, Enqueue.opcode):
+            taken[client] += 1
+            opened(table, taken[client], client=client)
+    assert list(taken.values()) == [15, 10, 5]
+    assert not table.has_room(b"\1f", Enqueue.opcode)
+    for request in range(1, 6):
+        closed(table, request)
+    assert table.has_room(b"\1f", Enqueue.opcode)
+    assert not table.has_room(C, Enqueue.opcode)
+
+
+def test_one_client_cannot_take_all_the_bytes():
+    table = InFlight(RouterLimits(in_flight_bytes_max=1_000_000))
+    request = 0
+    while table.has_room(C, Enqueue.opcode):
+        request += 1
+        opened(table, request, size=100_000)
+    assert table.size_bytes < 600_000
+    assert table.has_room(b"\1d", Enqueue.opcode)
+
+
+def test_a_refusal_says_when_there_will_be_room():
+    table = InFlight(RouterLimits(calls_max=2000))
+    table.measure(0)
+    for request in range(1400):
+        opened(table, request, client=b"\1%d" % (request % 7))
+    for request in range(400):
+        table.close(b"\1%d" % (request % 7), pack_header(Enqueue.opcode, request, REPLY))
+    table.measure(250)
+    pace = table.retry_ms(C, Enqueue.opcode)
+    assert pace == 1000 * 500 // 800  # half of what is open, at 400 answers in 250 ms after a moment without any
+    table.measure(500)
+    assert table.retry_ms(C, Enqueue.opcode) == 2 * pace
+    for quarter in range(40):
+        table.measure(750 + 250 * quarter)
+    assert table.retry_ms(C, Enqueue.opcode) == in_flight.RETRY_MS_MAX
 
 
 def test_a_lost_shard_s_requests_are_taken_out():
@@ -90,7 +139,14 @@ def test_a_lost_shard_s_requests_are_taken_out():
     taken = table.take(frozenset({1}))
     assert [int.from_bytes(call[1][10:]) for call in taken] == [2, 3]
     assert closed(table, 1)
-    assert table.bytes == 0
+    assert table.size_bytes == 0
+
+
+def test_a_reservation_may_wait_as_long_as_a_receive():
+    table = InFlight()
+    opened(table, 1, Reserve.opcode)
+    table.forget_overdue(in_flight.CALL_MS_MAX)
+    assert closed(table, 1, Reserve.opcode)
 
 
 def test_what_nobody_can_await_any_more_is_forgotten():
@@ -101,4 +157,4 @@ def test_what_nobody_can_await_any_more_is_forgotten():
     assert not closed(table, 1)
     assert len(table) == 1
     table.forget_overdue(in_flight.CALL_MS_MAX + WAIT_MS_MAX)
-    assert (len(table), table.bytes) == (0, 0)
+    assert (len(table), table.size_bytes) == (0, 0)

@@ -80,4 +80,4 @@ def test_every_request_gets_exactly_one_answer(story):
     world.take("wait", 8000)
     assert world.answered == Counter(range(1, world.desk.last_request + 1))
     for worker in world.desk.router._table.workers.values():
-        assert (len(worker.in_flight), worker.in_flight.bytes) == (0, 0)
+        assert (len(worker.in_flight), worker.in_flight.size_bytes) == (0, 0)

@@ -26,7 +26,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
-from fila_router.core import rendezvous
+from fila_router.core.limits import RouterLimits
 from fila_router.core.membership import START_MS_MAX
 from tests.unit.router.desk import CLIENT, QUEUE, Desk
 
@@ -199,11 +199,14 @@ def test_a_worker_that_cannot_take_a_change_is_told_to_client_and_operator_and_g
     assert len(desk.answers()) == 1
 
 
-def test_changes_under_way_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rendezvous, "CHANGES_MAX", 1)
-    desk.ask(SET, key=b"")
-    desk.ask(SET, key=b"")
+def test_changes_under_way_are_bounded_and_shared_by_clients():
+    desk = Desk(limits=RouterLimits(questions_max=4))
+    desk.register()
+    for _ in range(3):
+        desk.ask(SET, key=b"")
     assert isinstance(desk.error(), OverloadedError)
+    desk.ask(SET, key=b"", client=b"\1other")
+    assert desk.answers() == []
 
 
 def test_only_the_owner_of_shard_0_has_a_say(desk: Desk):
