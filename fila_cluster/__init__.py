@@ -19,6 +19,7 @@ from fila_cluster.client import (
     QueueInfo,
     QueueStats,
     Reason,
+    ShardOutage,
     ThrottleStats,
     WorkerStatus,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "QueueInfo",
     "QueueStats",
     "Reason",
+    "ShardOutage",
     "ThrottleStats",
     "WorkerStatus",
     "errors",

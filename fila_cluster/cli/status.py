@@ -9,7 +9,10 @@ from fila_cluster.cli.tables import flagged, table
 from fila_cluster.figures import counted, ranged, sized
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.table import Table
+    from rich.text import Text
 
     from fila_cluster.client.views import ClusterStatus
 
@@ -21,7 +24,7 @@ def command(session: Session) -> None:
     with session.connect() as client:
         status = client.cluster_status()
     shards = "1 shard" if status.shards == 1 else f"{status.shards} shards"
-    session.show(status, f"fila-cluster {status.version}, {shards}\n", _workers(status))
+    session.show(status, f"fila-cluster {status.version}, {shards}\n", _workers(status), *_outages(status))
 
 
 def _workers(status: "ClusterStatus") -> "Table":
@@ -36,3 +39,9 @@ def _workers(status: "ClusterStatus") -> "Table":
             ranged(worker.shards),
         )
     return rows
+
+
+def _outages(status: "ClusterStatus") -> "Iterator[Text]":
+    for worker in status.workers:
+        for outage in worker.outages:
+            yield flagged(f"\nshard {outage.shard} on {worker.name} is {outage.state}: {outage.reason}", good=False)

@@ -13,7 +13,7 @@ from fila_cluster.client.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.explanation import Explanation, Reason
 from fila_cluster.client.message import Message
 from fila_cluster.client.message_view import MessageView
-from fila_cluster.client.views import ClusterStatus, KeyStats, QueueInfo, QueueStats, ThrottleStats, WorkerStatus
+from fila_cluster.client.views import ClusterStatus, KeyStats, QueueInfo, QueueStats, ShardOutage, ThrottleStats, WorkerStatus
 
 __all__ = [
     "AsyncClient",
@@ -30,6 +30,7 @@ __all__ = [
     "QueueInfo",
     "QueueStats",
     "Reason",
+    "ShardOutage",
     "ThrottleStats",
     "WorkerStatus",
 ]

@@ -62,13 +62,22 @@ class Explaining:
     def _outage(self, workers: list[commands.WorkerStatus]) -> Explanation:
         assert self._down is not None
         shard = self._down.details["shard"]
-        owner = next((worker for worker in workers if shard in worker.shards), None)
+        owner = next((worker for worker in workers if shard in _held(worker)), None)
         which = f": worker {owner.name!r} (pid {owner.pid}) is {owner.state}" if owner else ""
         text = f"shard {shard} of queue {self._asked.key!r} had no live worker{which}; it comes back by itself, its messages are on disk"
+        outage = self._down.details.get("state")
+        if outage is not None:  # its worker lives, and says why it does not serve
+            text = f"queue {self._asked.key!r} can't be served: {self._down.message}"
         details = {
             "queue": self._asked.key,
             "shard": shard,
             "worker": owner.name if owner else None,
             "worker_state": owner.state if owner else None,
         }
+        details |= {"shard_state": outage, "reason": self._down.details.get("reason")} if outage is not None else {}
         return Explanation(UNKNOWN, [Reason(ReasonCode.SHARD_DOWN.value, text, None, details)], None, None)
+
+
+def _held(worker: commands.WorkerStatus) -> list[int]:
+    """The shards that a worker serves, or is to serve."""
+    return worker.shards + [outage.shard for outage in worker.outages]

@@ -1,6 +1,6 @@
 """What the broker says of itself: queues, keys, workers. The field names are those of ``--json``, too."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fila_proto_zmq import commands
@@ -62,8 +62,20 @@ class QueueStats(QueueInfo):
 
 
 @dataclass(frozen=True, slots=True)
+class ShardOutage:
+    """A shard that does not serve, though its worker is up.
+
+    ``state``: ``opening`` (for a moment), ``waiting`` (for its disk) or ``quarantined`` (``docs/operating.md`` says what to do).
+    """
+
+    shard: int
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker as the router sees it: ``state`` is ``up`` or ``down``."""
+    """One worker as the router sees it: ``state`` is ``up`` or ``down``; ``shards`` are those that it serves."""
 
     name: str
     pid: int
@@ -71,6 +83,7 @@ class WorkerStatus:
     shards: list[int]
     rss_bytes: int
     queues: int
+    outages: list[ShardOutage] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +120,12 @@ def queue_stats(reply: commands.QueueStats) -> QueueStats:
 
 def cluster_status(reply: commands.ClusterStatus) -> ClusterStatus:
     """The cluster's status."""
-    return ClusterStatus(reply.version, reply.shards, [WorkerStatus(**_fields(worker)) for worker in reply.workers])
+    return ClusterStatus(reply.version, reply.shards, [_worker_status(worker) for worker in reply.workers])
+
+
+def _worker_status(worker: commands.WorkerStatus) -> WorkerStatus:
+    outages = [ShardOutage(**_fields(outage)) for outage in worker.outages]
+    return WorkerStatus(**_fields(worker) | {"outages": outages})
 
 
 def _info_fields(info: commands.QueueInfo) -> dict[str, Any]:

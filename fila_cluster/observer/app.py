@@ -51,6 +51,7 @@ def application(watch: Watch, history: History, no_dashboard: str | None = NOT_I
         return PlainTextResponse("ok\n", headers=_FRESH)
 
     async def readyz(_: Request) -> Response:
+        await watch.look_now()
         reasons = watch.obstacles()
         answer = {"ready": not reasons, "reasons": reasons}
         return JSONResponse(answer, status_code=503 if reasons else 200, headers=_FRESH)

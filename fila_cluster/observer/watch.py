@@ -1,6 +1,7 @@
 """What was last heard of the cluster, and whether that is recent enough to be told.
 
-Old numbers are worse than none: when nobody answers, there is nothing to show.
+Old numbers are worse than none: when nobody answers, there is nothing to show. Who wants to know what is true now has it asked now:
+callers that come together share one question, and none gets the answer to a question that was asked before it came.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from fila_cluster.observing.readiness import Obstacle, obstacles
+from fila_cluster.observing.readiness import Obstacle, obstacles, silences
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError
 
@@ -19,6 +20,9 @@ ASK_AGAIN_S: Final = 0.1
 
 ANSWER_S_MAX: Final = 1.5
 """How long to wait for an answer: the router gives the workers a second."""
+
+TOGETHER_S: Final = 0.01
+"""How long a question waits for others that want the same: a flood of them costs the workers little."""
 
 Ask: TypeAlias = Callable[[], Awaitable[Metrics]]
 """Asks the cluster; raises :class:`FilaError` if it does not answer."""
@@ -33,6 +37,8 @@ class Watch:
         """When that was, Unix seconds."""
         self.why_not = "the cluster was not asked yet"
         self._ask = ask
+        self._asking: asyncio.Task[None] | None = None
+        self._asking_next: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -48,6 +54,19 @@ class Watch:
         except FilaError as error:
             self.latest, self.why_not = None, str(error)
 
+    async def look_now(self) -> None:
+        """Ask, unless a question that others wait for is about to be asked: then wait for its answer."""
+        if self._asking_next is None:
+            self._asking_next = asyncio.ensure_future(self._look_after(self._asking))
+        await asyncio.shield(self._asking_next)
+
+    async def _look_after(self, before: "asyncio.Task[None] | None") -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        await asyncio.sleep(TOGETHER_S)
+        self._asking, self._asking_next = self._asking_next, None
+        await self.look()
+
     def obstacles(self) -> list[Obstacle]:
         """Why the cluster is not ready; none: it is."""
-        return obstacles(self.latest, self.why_not)
+        return obstacles(self.latest, self.why_not) + silences(self.latest)

@@ -53,9 +53,16 @@ def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
 
+_MENDING_SHARDS: Final = {
+    "down": "the supervisor restarts it within seconds; if it does not stay up, read its log, and look at the disk",
+    "waiting": "make room on the disk, or see what is wrong with it; it comes back by itself",
+    "quarantined": "see docs/operating.md, a damaged shard; it is tried again when its worker is started again",
+}
+
+
 def _shards_down(now: Metrics) -> Iterator[Concern]:
-    action = "the supervisor restarts it within seconds; if it does not stay up, read its log, and look at the disk"
     for obstacle in obstacles(now, "no status") if now.status else ():
+        action = _MENDING_SHARDS.get(obstacle["state"], "it is being recovered, and serves in a moment")
         yield Concern(
             "critical", "shard_down", f"{obstacle['text']}: its queues stand still", action, shard=obstacle["shard"]
         )

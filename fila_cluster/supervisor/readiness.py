@@ -1,5 +1,9 @@
-"""Whether the cluster serves, seen as a client sees it: through the router's front door, and the dashboard's."""
+"""Whether the cluster serves, seen as a client sees it: through the router's front door, and the dashboard's.
 
+A quarantined shard does not keep the others from serving: nothing but a person can mend it.
+"""
+
+import json
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
@@ -10,6 +14,7 @@ from fila_cluster.supervisor.layout import Layout
 from fila_proto_zmq.codec import decode_body, encode_command
 from fila_proto_zmq.commands import ClusterStatus, GetClusterStatus
 from fila_proto_zmq.frames import ERROR, unpack_header
+from fila_proto_zmq.outages import QUARANTINED
 
 ASK_AGAIN_S = 0.02
 
@@ -18,7 +23,10 @@ ANSWER_S_MAX = 0.5
 
 
 class Readiness:
-    """A question that is asked until every shard has a worker that is up, and the ``dashboard`` agrees. Hardly ever blocks."""
+    """A question that is asked until every shard has a worker that serves it, or is quarantined, and the ``dashboard`` agrees.
+
+    Hardly ever blocks.
+    """
 
     def __init__(self, endpoint: str, layout: Layout, dashboard: Address | None = None) -> None:
         self._layout = layout
@@ -55,7 +63,8 @@ class Readiness:
     def _is_complete(self, status: ClusterStatus) -> bool:
         up = [worker for worker in status.workers if worker.state == "up"]
         served = {shard for worker in up for shard in worker.shards}
-        return len(up) == self._layout.workers and served == set(range(self._layout.shards))
+        quarantined = {outage.shard for worker in up for outage in worker.outages if outage.state == QUARANTINED}
+        return len(up) == self._layout.workers and served | quarantined == set(range(self._layout.shards))
 
 
 def _says_so(dashboard: Address) -> bool:
@@ -63,8 +72,11 @@ def _says_so(dashboard: Address) -> bool:
     asking = HTTPConnection(dashboard.host.strip("[]"), dashboard.port, timeout=ANSWER_S_MAX)
     try:
         asking.request("GET", "/readyz")
-        return asking.getresponse().status == HTTPStatus.OK
-    except (OSError, HTTPException):
+        answer = asking.getresponse()
+        if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+            return answer.status == HTTPStatus.OK
+        return all(reason["state"] == QUARANTINED for reason in json.load(answer)["reasons"])
+    except (OSError, HTTPException, ValueError, KeyError):
         return False
     finally:
         asking.close()

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 
 class FilaError(Exception):
-    """Base of every error of fila-cluster.
+    """Base of every error of fila-cluster; of this very class are those that happen in the client alone.
 
     ``code`` names the error on the wire and in ``--json`` output, ``retryable`` says whether the same call may succeed
     later, ``retry_after`` (seconds) when, if that is known, and ``details`` carries the numbers behind the text.
     """
 
-    code: ClassVar[str] = "INTERNAL"
+    code: ClassVar[str] = "FILA"
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retry_after: float | None = None, details: Mapping[str, Any] | None = None) -> None:
@@ -162,6 +162,12 @@ class StorageError(FilaError):
     code = "STORAGE"
 
 
+class InternalError(FilaError):
+    """The broker fails at this command, and does not try it again; ``details["failure"]`` is an id that its log explains."""
+
+    code = "INTERNAL"
+
+
 class BatchError(FilaError):
     """Some items of a batch failed; the others are done.
 
@@ -202,6 +208,7 @@ BY_CODE: dict[str, type[FilaError]] = {
         UnsupportedVersionError,
         InvalidFrameError,
         StorageError,
+        InternalError,
         BatchError,
     )
 }

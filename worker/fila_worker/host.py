@@ -1,15 +1,20 @@
 """The shards of one process: frames in, frames out, one turn of each shard at a time.
 
+A shard that fails hurts itself only: its memory is dropped and recovered in place, a step a turn, while the others go on
+(:mod:`slots`). Whenever one begins or ceases to serve, ``offers`` counts up, and the owner registers with the router again; the router
+then answers for what was in flight there. A command that makes its shard fail twice is refused (:mod:`suspects`).
+
 No sockets and no clock here either, so that a test, or an application that embeds the broker, can drive it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeVar
 
-from fila_proto_zmq import runtime_config
+from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.codec import decode_command
 from fila_proto_zmq.commands import (
+    BY_OPCODE,
     Appoint,
     Appointed,
     Command,
@@ -28,11 +33,27 @@ from fila_proto_zmq.commands import (
     Registered,
     Reply,
     SetConfig,
+    ShardOutage,
     TransferMessages,
     WorkerMetrics,
 )
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError, ShardUnavailableError
-from fila_proto_zmq.events import Event
+from fila_proto_zmq.errors import (
+    FilaError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidFrameError,
+    ShardUnavailableError,
+    StorageError,
+)
+from fila_proto_zmq.events import (
+    CommandRefused,
+    Event,
+    ProcessFailed,
+    ShardFailed,
+    ShardOpened,
+    ShardQuarantined,
+    StorageFailed,
+)
 from fila_proto_zmq.frames import check_version, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.administration import list_queues
@@ -40,9 +61,11 @@ from fila_worker.core.effects import Answer, Call, Effect, Post, answer
 from fila_worker.core.histogram import SPAN_NS, Histogram
 from fila_worker.core.metering import report
 from fila_worker.core.shard import Shard
+from fila_worker.core.store import UnfitStoreError
+from fila_worker.slots import Frame, Patience, Slot
+from fila_worker.suspects import Suspects, name_of
 
-Frame: TypeAlias = list[Any]
-"""``[client id, header, routing key, body]``: bytes, the body perhaps a memoryview."""
+_Result = TypeVar("_Result")
 
 OF_WORKERS: Final = 80
 """Opcodes from here on pass between the router and its workers, and between those."""
@@ -61,12 +84,31 @@ SHARD_CACHE_MAX: Final = 100_000
 
 
 class Host:
-    """Several shards behind one link to the router."""
+    """Several shards behind one link to the router. ``shards``: those that are open, by index."""
 
-    def __init__(self, shards: Iterable[Shard], shards_total: int, now_ms: int = 0, name: str = "") -> None:
-        self.shards = {shard.index: shard for shard in shards}
+    def __init__(
+        self,
+        shards: Iterable[Shard],
+        shards_total: int,
+        now_ms: int = 0,
+        name: str = "",
+        *,
+        opening: Iterable[Slot] = (),
+        patience: Patience | None = None,
+        suspects: Suspects | None = None,
+    ) -> None:
+        """``opening``: places of shards that :meth:`turn` opens, a step a turn."""
+        self.slots = {slot.index: slot for slot in (*map(Slot.of, shards), *opening)}
+        self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
+        self.offers = 1
+        """Counts up whenever what this host offers to the router changes."""
+        self.dropped = False
+        """A shard's memory was dropped; whoever frees it sets this back."""
         self._shards_total = shards_total
-        self._shard_of_queue: dict[str, Shard] = {}
+        self._patience = patience or Patience()
+        self._suspects = suspects or Suspects()
+        self._failures = 0
+        self._slot_of_queue: dict[str, Slot] = {}
         self._effects: list[Effect] = []
         self._between: list[Command] = []
         """What shards of this host say to each other, for the next turn."""
@@ -89,12 +131,12 @@ class Host:
         call = Call(client, header.request, key.decode(errors="replace"), now_ms)
         try:
             check_version(header)
-            self._carry_out(call, decode_command(header, body))
+            self._carry_out(call, decode_command(header, body), frame)
         except FilaError as error:
             if client or header.request:  # else it is one of those that nobody waits for
                 self._effects.append(Answer(call, header.opcode, error))
 
-    def _carry_out(self, call: Call, command: Command) -> None:
+    def _carry_out(self, call: Call, command: Command, frame: Frame) -> None:
         if call.client and command.opcode >= OF_WORKERS:
             raise InvalidFrameError(f"{type(command).__name__} is not for clients to say")
         if isinstance(command, ONE_WAY):
@@ -102,76 +144,214 @@ class Host:
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
-            self._shard(call.queue, command).apply(call, command)
+            self._apply(self._slot(call.queue, command), call, command, frame)
 
-    def _shard(self, queue: str, command: Command) -> Shard:
-        shard = self._shard_of_queue.get(queue)
-        if shard is None:
-            shard = self._find_shard(queue, command)
-            if len(self._shard_of_queue) >= SHARD_CACHE_MAX:
-                self._shard_of_queue.clear()
-            self._shard_of_queue[queue] = shard
-        return shard
+    def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
+        if slot.fence is not None:
+            return  # it was sent to an earlier life of the shard, and the router has answered for that
+        if slot.outage is not None:
+            raise outages.unavailable(slot.outage)
+        if self._suspects:
+            self._apply_suspect(slot, call, command, frame)
+        else:
+            self._apply_in_turn(slot, call, command, frame)
 
-    def _find_shard(self, queue: str, command: Command) -> Shard:
+    def _apply_in_turn(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
+        assert slot.shard is not None
+        slot.frames.append(frame)
+        try:
+            slot.shard.apply(call, command)
+        except Exception as error:
+            if isinstance(error, FilaError) and not isinstance(error, StorageError):
+                raise
+            slot.frames[:] = [frame]  # it is the one
+            self._fail(slot, error, call.now_ms)
+
+    def _apply_suspect(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
+        """Carry out a command while there are suspects: one of them has a turn of its own, one that is convicted has none."""
+        name = name_of(command.opcode, frame[2], frame[3])
+        failure = self._suspects.conviction(name, call.now_ms)
+        if failure is not None:
+            raise InternalError(
+                f"{type(command).__name__} of {call.queue!r} made shard {slot.index} fail twice and is refused: "
+                f"look for failure {failure} in the worker's log, and report it",
+                details={"failure": failure, "refused": True},
+            )
+        if name not in self._suspects:
+            self._apply_in_turn(slot, call, command, frame)
+            return
+        self._turn_of(slot, call.now_ms, self._effects)
+        if slot.shard is None:
+            return  # it failed at something that came before
+        self._apply_in_turn(slot, call, command, frame)
+        self._turn_of(slot, call.now_ms, self._effects)
+        if slot.fence is None:
+            self._suspects.acquit(name)
+
+    def _slot(self, queue: str, command: Command) -> Slot:
+        slot = self._slot_of_queue.get(queue)
+        if slot is None:
+            slot = self._find_slot(queue, command)
+            if len(self._slot_of_queue) >= SHARD_CACHE_MAX:
+                self._slot_of_queue.clear()
+            self._slot_of_queue[queue] = slot
+        return slot
+
+    def _find_slot(self, queue: str, command: Command) -> Slot:
         if not queue:
             raise InvalidArgumentError(f"{type(command).__name__} needs a queue name as its routing key")
         index = shard_of(queue, self._shards_total)
-        if index not in self.shards:
+        if index not in self.slots:
             raise ShardUnavailableError(f"queue {queue!r} is on shard {index}, which is not here", details={"refused": True})
-        return self.shards[index]
+        return self.slots[index]
+
+    # --- failures -----------------------------------------------------------------------------------------------------
+
+    def _fail(self, slot: Slot, error: Exception, now_ms: int) -> None:
+        """A shard can't go on: drop its memory, note what happened, and find out which command is to blame."""
+        self._failures += 1
+        failure = f"{self._started_ms:x}-{slot.index}-{self._failures}"
+        if isinstance(error, UnfitStoreError) and not slot.opened_once:
+            raise error  # another process has it, or it is of another cluster: the start was a mistake
+        frames, was_open = list(slot.frames), slot.shard is not None
+        blameless = isinstance(error, StorageError) or not self._blame(slot, frames, failure, now_ms)
+        told = ProcessFailed.of(error)
+        reason = told.reason or f"failure {failure} ({told.error}) in its worker's log"
+        before = slot.outage
+        outage = slot.fail(error, reason, self._patience, now_ms, blameless=blameless)
+        self.shards.pop(slot.index, None)
+        if isinstance(error, StorageError):
+            if outage != before:
+                self.notes.append(StorageFailed(slot.index, failure, reason))
+        else:
+            self.notes.append(ShardFailed(slot.index, failure, told.error, told.reason, told.trace))
+        if outage.state == outages.QUARANTINED:
+            self.notes.append(ShardQuarantined(slot.index, failure, reason))
+        _forget_frames(error)
+        self.dropped |= was_open
+        if was_open or outage != before:
+            self.offers += 1
+        if was_open:
+            slot.fence = self.offers
+
+    def _blame(self, slot: Slot, frames: list[Frame], failure: str, now_ms: int) -> bool:
+        """Accuse the commands of a turn that failed, or convict the only one if it was accused before; whether one was convicted."""
+        names = {name_of(unpack_header(frame[1]).opcode, frame[2], frame[3]): frame for frame in frames}
+        if len(names) == 1:
+            ((name, frame),) = names.items()
+            if name in self._suspects:
+                self._suspects.convict(name, failure, now_ms)
+                slot.forgive()
+                command = BY_OPCODE[unpack_header(frame[1]).opcode].__name__
+                self.notes.append(CommandRefused(slot.index, failure, command, bytes(frame[2]).decode(errors="replace")))
+                return True
+        for name in names:
+            self._suspects.accuse(name, failure)
+        return False
+
+    def _guarded(self, slot: Slot, now_ms: int, action: Callable[[Shard], _Result]) -> _Result | None:
+        """Have a shard do something that no client's command brings about; None if it is not open, or fails at it."""
+        if slot.shard is None:
+            return None
+        try:
+            return action(slot.shard)
+        except Exception as error:
+            if isinstance(error, FilaError) and not isinstance(error, StorageError):
+                raise
+            slot.frames.clear()
+            self._fail(slot, error, now_ms)
+            return None
+
+    def _each(self, now_ms: int, action: Callable[[Shard], _Result]) -> list[_Result]:
+        """The same for all shards; what the open ones said."""
+        results = [self._guarded(slot, now_ms, action) for slot in self.slots.values()]
+        return [result for result in results if result is not None]
+
+    def _step(self, slot: Slot, now_ms: int) -> None:
+        """Go on with opening a shard, if it is time to."""
+        if now_ms < slot.retry_at_ms:
+            return
+        try:
+            shard = slot.step(now_ms)
+        except Exception as error:
+            self._fail(slot, error, now_ms)
+            return
+        if shard is not None:
+            slot.enter(shard)
+            self.shards[slot.index] = shard
+            self.offers += 1
+            self.notes.append(_opened(shard, now_ms - slot.since_ms))
+            self._level(now_ms)
+
+    @property
+    def outages(self) -> list[ShardOutage]:
+        """The shards that do not serve."""
+        return [slot.outage for slot in self.slots.values() if slot.outage is not None]
+
+    @property
+    def opening(self) -> bool:
+        """Whether a step of opening a shard can be taken at once or soon."""
+        return any(slot.opening for slot in self.slots.values())
 
     # --- the cluster --------------------------------------------------------------------------------------------------
 
     def _reply(self, call: Call, command: Command) -> Reply:
         """Answer what is asked of the whole cluster, or of all its workers."""
         if isinstance(command, SetConfig):
-            return self._owner_of_the_config().set_config(command, call.now_ms)
+            return self._set_config(command, call.now_ms)
         if isinstance(command, GetConfig):
             value = runtime_config.read(command.key, self.config)
             return ConfigValues({} if value is None else {command.key: value})
         if isinstance(command, ListConfig):
             return ConfigValues(runtime_config.select(command.prefix, self.config))
         if isinstance(command, PutConfig):
-            for shard in self.shards.values():
-                shard.put_config(command.version, command.changes, command.whole, call.now_ms)
+            put = command
+            self._each(call.now_ms, lambda shard: shard.put_config(put.version, put.changes, put.whole, call.now_ms))
             return Done()
         if isinstance(command, GetMetrics):
             return Metrics([self._metrics(call.now_ms)])
         assert isinstance(command, ListQueues)
-        queues = [queue for shard in self.shards.values() for queue in list_queues(shard, call, command).queues]
-        return QueueList(sorted(queues, key=lambda queue: queue.name))
+        asked = command
+        lists = self._each(call.now_ms, lambda shard: list_queues(shard, call, asked).queues)
+        return QueueList(sorted((queue for queues in lists for queue in queues), key=lambda queue: queue.name))
 
     def _metrics(self, now_ms: int) -> WorkerMetrics:
-        shards = [report(shard, now_ms) for shard in self.shards.values()]
+        shards = self._each(now_ms, lambda shard: report(shard, now_ms))
         return WorkerMetrics(self._name, self._started_ms, self._cpu_ms, self.turn_ns.wire(), shards)
 
-    def _owner_of_the_config(self) -> Shard:
-        owner = self.shards.get(CONFIG_OWNER)
+    def _set_config(self, command: SetConfig, now_ms: int) -> Reply:
+        owner = self.slots.get(CONFIG_OWNER)
         if owner is None:
             raise ShardUnavailableError(f"the config is set on shard {CONFIG_OWNER}, which is not here")
-        return owner
+        change = self._guarded(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
+        if change is None:
+            assert owner.outage is not None
+            raise outages.unavailable(owner.outage)
+        return change
 
     def _heed(self, command: Command, now_ms: int) -> None:
         """Take in what the bank, or another shard, says; what is for a shard that is not here was for its last host."""
         if isinstance(command, Park):
-            for shard in self.shards.values():
-                shard.park(command.parks, now_ms)
+            parks = command.parks
+            self._each(now_ms, lambda shard: shard.park(parks, now_ms))
         elif isinstance(command, Grants):
-            if command.shard in self.shards:
-                self.shards[command.shard].granted(command, now_ms)
-        elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.shards:
-            self.shards[command.to_shard].told(command, now_ms)
+            grants = command
+            if grants.shard in self.slots:
+                self._guarded(self.slots[grants.shard], now_ms, lambda shard: shard.granted(grants, now_ms))
+        elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.slots:
+            told = command
+            self._guarded(self.slots[told.to_shard], now_ms, lambda shard: shard.told(told, now_ms))
 
     @property
     def config_version(self) -> int:
         """The version of the runtime config here."""
-        return max(shard.config_version for shard in self.shards.values())
+        return max((shard.config_version for shard in self.shards.values()), default=0)
 
     @property
     def config(self) -> dict[str, str]:
         """The runtime config as it is here."""
-        return max(self.shards.values(), key=lambda shard: shard.config_version).config
+        latest = max(self.shards.values(), key=lambda shard: shard.config_version, default=None)
+        return {} if latest is None else latest.config
 
     def parks(self) -> dict[str, int]:
         """The throttle keys that deliver nothing, with the times until when, Unix ms."""
@@ -184,28 +364,39 @@ class Host:
     def _level(self, now_ms: int) -> None:
         """Bring all shards to the latest config among them: one may have been down, or elsewhere."""
         version, config, parks = self.config_version, dict(self.config), self.parks()
-        for shard in self.shards.values():
+
+        def bring_up(shard: Shard) -> None:
             shard.put_config(version, config, True, now_ms)
             shard.park(parks, now_ms)
 
+        self._each(now_ms, bring_up)
+
     def registers(self, now_ms: int) -> None:
         """The router is about to know this host anew: what was granted to its shards before is void."""
-        for shard in self.shards.values():
-            shard.new_session(now_ms)
+        self._each(now_ms, lambda shard: shard.new_session(now_ms))
 
-    def registered(self, reply: Registered, now_ms: int) -> None:
-        """Catch up with what the router knows."""
-        for shard in self.shards.values():
+    def registered(self, reply: Registered, now_ms: int, offer: int | None = None) -> None:
+        """Catch up with what the router knows. ``offer``: what was registered, as ``offers`` counted it; by default all of it."""
+
+        def catch_up(shard: Shard) -> None:
             if reply.config is not None:
                 shard.put_config(reply.config_version, reply.config, True, now_ms)
             shard.park(reply.parks, now_ms)
 
-    def measured(self, free_disk_bytes: int, cpu_ms: int = 0) -> None:
+        self._each(now_ms, catch_up)
+        for slot in self.slots.values():
+            if slot.fence is not None and slot.fence <= (self.offers if offer is None else offer):
+                slot.fence = None  # links keep their order: what comes now was sent after the router knew of the failure
+
+    def measured(self, free_disk_bytes: int, cpu_ms: int = 0, now_ms: int = 0) -> None:
         """So much room is left on the disk, and so much time was computed so far."""
         self._cpu_ms = cpu_ms
-        for shard in self.shards.values():
+
+        def look(shard: Shard) -> None:
             shard.free_disk_bytes = free_disk_bytes
             shard.look_at_storage()
+
+        self._each(now_ms, look)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -216,14 +407,30 @@ class Host:
         for command in between:
             with suppress(FilaError):  # as if it had come over the wire: nobody waits for an answer
                 self._heed(command, now_ms)
-        for shard in self.shards.values():
+        for slot in self.slots.values():
+            if slot.opening:
+                self._step(slot, now_ms)
+            else:
+                self._turn_of(slot, now_ms, effects)
+        return effects
+
+    def _turn_of(self, slot: Slot, now_ms: int, effects: list[Effect]) -> None:
+        """The rest of a shard's turn, its commands being carried out; what may be sent then joins ``effects``."""
+        shard = slot.shard
+        if shard is None:
+            return
+        try:
             shard.advance(now_ms)
             shard.deliver(now_ms)
-            effects.extend(effect for effect in shard.commit() if not self._stays(effect))
-            if shard.notes:
-                self.notes += shard.notes
-                shard.notes.clear()
-        return effects
+            committed = shard.commit()
+        except Exception as error:
+            self._fail(slot, error, now_ms)
+            return
+        slot.frames.clear()
+        effects.extend(effect for effect in committed if not self._stays(effect))
+        if shard.notes:
+            self.notes += shard.notes
+            shard.notes.clear()
 
     def _stays(self, effect: Effect) -> bool:
         """Whether something is for a shard of this host; then it does not leave the process."""
@@ -232,7 +439,7 @@ class Host:
         command = effect.command
         if isinstance(command, Park):
             self._between.append(command)  # for the other shards here; and for all other workers
-        elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.shards:
+        elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.slots:
             self._between.append(command)
             return True
         return False
@@ -241,7 +448,9 @@ class Host:
         """Milliseconds until a turn has something to do without a frame; None: never."""
         if self._between:
             return 0
-        return min((due for shard in self.shards.values() if (due := shard.next_due(now_ms)) is not None), default=None)
+        due = [due for shard in self.shards.values() if (due := shard.next_due(now_ms)) is not None]
+        due += [max(0, slot.retry_at_ms - now_ms) for slot in self.slots.values() if slot.opening]
+        return min(due, default=None)
 
     @property
     def queues(self) -> int:
@@ -250,5 +459,21 @@ class Host:
 
     def close(self) -> None:
         """Flush and close all stores."""
-        for shard in self.shards.values():
-            shard.store.close()
+        for slot in self.slots.values():
+            slot.close()
+
+
+def _opened(shard: Shard, recovery_ms: int) -> ShardOpened:
+    queues = shard.queues.values()
+    return ShardOpened(
+        shard.index, shard.epoch, len(queues), sum(len(queue.keys) for queue in queues), sum(queue.pending for queue in queues),
+        sum(queue.in_flight for queue in queues), sum(queue.delayed for queue in queues), recovery_ms,
+    )  # fmt: skip
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Let go of what an error's traceback keeps alive: all of the failed shard, and iterators that lock its store."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__

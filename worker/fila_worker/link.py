@@ -17,8 +17,9 @@ from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import WorkerAdmitted
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_worker.core.effects import Effect
-from fila_worker.host import Frame, Host
+from fila_worker.host import Host
 from fila_worker.settings import WorkerSettings
+from fila_worker.slots import Frame
 
 PULSE_MS: Final = 1000
 DRAIN_FRAMES_MAX: Final = 128
@@ -37,6 +38,10 @@ class Link:
         self._process = psutil.Process()
         self._requests = 0
         self.next_pulse_ms = 0
+        self._offers: dict[int, int] = {}
+        """What was offered with each registration that is not answered yet, as the host counts it."""
+        self._offered = 0
+        """What was offered last."""
         self._admitted = False
         """The router has answered a registration of this process."""
         self.left = False
@@ -64,7 +69,15 @@ class Link:
         host.registers(now_ms)
         offer = Register(self._settings.name, os.getpid(), fila_worker.__version__, shards)
         offer.config_version, offer.config, offer.parks = host.config_version, host.config, host.parks()
+        offer.outages = host.outages
+        self._offered = host.offers
         self._say(offer)
+        self._offers[self._requests] = host.offers
+
+    def register_changes(self, now_ms: int) -> None:
+        """Register anew if a shard began or ceased to serve."""
+        if self._host.offers != self._offered:
+            self.register(now_ms)
 
     def pulse(self, now_ms: int) -> None:
         """Show that the worker lives, once a second."""
@@ -114,7 +127,7 @@ class Link:
                 self.register(now_ms)
         elif header.opcode == Register.opcode:
             self._admitted = True
-            self._host.registered(decode_body(Registered, frame[3]), now_ms)
+            self._host.registered(decode_body(Registered, frame[3]), now_ms, self._offers.pop(header.request, 0))
             self._host.notes.append(WorkerAdmitted(self._settings.router, list(self._host.shards)))
         elif header.opcode == Leave.opcode:
             self.left = True

@@ -1,7 +1,6 @@
 """The worker's loop: frames in, one turn, frames out, sleep until the next frame or timer."""
 
 import gc
-import secrets
 import shutil
 import time
 from pathlib import Path
@@ -13,14 +12,13 @@ from fila_process.clock import Clock
 from fila_process.journal import Journal
 from fila_process.stop import StopRequests
 from fila_process.told import STDIN
-from fila_proto_zmq.errors import StorageError
-from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping, ShardOpened, StorageFailed
-from fila_worker.core.recovery import recover
-from fila_worker.core.shard import Shard
+from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping
+from fila_worker.core.store import UnfitStoreError
 from fila_worker.host import Host
 from fila_worker.link import Link
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import WorkerSettings
+from fila_worker.slots import Opener, Slot
 from fila_worker.storage.rocks import RocksStore, SharedMemory
 
 IDLE_MS: Final = 1000
@@ -33,55 +31,39 @@ LEAVE_MS: Final = 1000
 """How long a stopping worker waits for the router, which may be gone itself, to let it go."""
 
 
-def open_host(settings: WorkerSettings, journal: Journal, now_ms: int) -> Host:
-    """Open and recover the shards that the settings name; :class:`StorageError` if one cannot be."""
+def open_host(settings: WorkerSettings, now_ms: int) -> Host:
+    """A host of the shards that the settings name, which opens them turn by turn."""
     memory = SharedMemory()
-    shards = [_open_shard(settings, index, memory, journal, now_ms) for index in settings.shards]
-    return Host(shards, settings.shards_total, now_ms, settings.name)
+    slots = [
+        Slot(index, settings.shards_total, settings.shard, compile_hooks, _opener(settings, index, memory))
+        for index in settings.shards
+    ]
+    return Host([], settings.shards_total, now_ms, settings.name, opening=slots)
 
 
-def _open_shard(settings: WorkerSettings, index: int, memory: SharedMemory, journal: Journal, now_ms: int) -> Shard:
-    began = time.monotonic()
+def _opener(settings: WorkerSettings, index: int, memory: SharedMemory) -> Opener:
     path = Path(settings.data_dir) / f"shard-{index:04d}"
-    store = RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
-    shard = recover(
-        store,
-        settings.shard,
-        compile_hooks,
-        index=index,
-        shards=settings.shards_total,
-        now_ms=now_ms,
-        entropy=secrets.randbits(64),
-    )
-    journal.tell([_opened(shard, round(1000 * (time.monotonic() - began)))])
-    return shard
-
-
-def _opened(shard: Shard, recovery_ms: int) -> ShardOpened:
-    queues = shard.queues.values()
-    return ShardOpened(
-        shard.index, shard.epoch, len(queues), sum(len(queue.keys) for queue in queues), sum(queue.pending for queue in queues),
-        sum(queue.in_flight for queue in queues), sum(queue.delayed for queue in queues), recovery_ms,
-    )  # fmt: skip
+    return lambda: RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
 
 
 def run(settings: WorkerSettings) -> int:
     """Serve until told to stop, then commit, flush and return 0; 1 if it had to end, and has said why in the log.
 
-    What keeps it from starting is raised: :class:`StorageError`.
+    What keeps it from starting is raised: :class:`UnfitStoreError`.
     """
     stop = StopRequests(STDIN)
     clock = Clock()
     began_ms = clock.now_ms()
     journal = Journal(settings.name, settings.log)
-    host = open_host(settings, journal, began_ms)
+    host = open_host(settings, began_ms)
     link = Link(settings, host)
     _spare_the_collector()
     try:
         _live(settings, host, link, clock, stop, journal)
-    except Exception as error:  # the process must end: its memory is ahead of its disk
-        failed = ProcessFailed.of(error)
-        journal.tell([StorageFailed(failed.reason) if isinstance(error, StorageError) else failed])
+    except UnfitStoreError:
+        raise
+    except Exception as error:  # of the process's own: shards answer for theirs
+        journal.tell([ProcessFailed.of(error)])
         return 1
     journal.tell([ProcessStopped(clock.now_ms() - began_ms)])
     return 0
@@ -107,7 +89,7 @@ def _serve(host: Host, link: Link, clock: Clock, stop: StopRequests, data_dir: P
         now_ms = clock.now_ms()
         if now_ms >= look_again_ms:
             look_again_ms = now_ms + LOOK_MS
-            host.measured(shutil.disk_usage(data_dir).free, time.process_time_ns() // 1_000_000)
+            host.measured(shutil.disk_usage(data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
         due = host.next_due(now_ms)
         ready = dict(poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)))
         _turn(host, link, clock.now_ms(), journal)
@@ -116,10 +98,17 @@ def _serve(host: Host, link: Link, clock: Clock, stop: StopRequests, data_dir: P
 
 def _turn(host: Host, link: Link, now_ms: int, journal: Journal) -> None:
     started_ns = time.perf_counter_ns()
+    was_opening = host.opening
     for frame in link.receive(now_ms):
         host.accept(frame, now_ms)
     link.send(host.turn(now_ms))
+    link.register_changes(now_ms)
     link.pulse(now_ms)
+    if host.dropped:
+        host.dropped = False
+        _spare_the_collector()
+    elif was_opening and not host.opening:
+        gc.freeze()  # what was recovered stays
     if host.notes:
         notes, host.notes = host.notes, []
         journal.tell(notes)
@@ -136,7 +125,11 @@ def _leave(host: Host, link: Link, clock: Clock, journal: Journal) -> None:
 
 
 def _spare_the_collector() -> None:
-    """Queues of tuples make the cyclic collector slow, and they hold no cycles: let it look rarely, at new things only."""
+    """Queues of tuples make the cyclic collector slow, and they hold no cycles: let it look rarely, at new things only.
+
+    Again when a shard was dropped: its memory is all cycles, and its iterators keep its store locked.
+    """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -21,7 +21,7 @@ from fila_proto_zmq.commands.backlog import (
     Redrive,
     Redriven,
 )
-from fila_proto_zmq.commands.cluster import ClusterStatus, GetClusterStatus, WorkerStatus
+from fila_proto_zmq.commands.cluster import ClusterStatus, GetClusterStatus, ShardOutage, WorkerStatus
 from fila_proto_zmq.commands.connecting import Hello, Welcome
 from fila_proto_zmq.commands.consuming import (
     DELIVERY,
@@ -190,6 +190,7 @@ __all__ = [
     "Settle",
     "Settled",
     "ShardMetrics",
+    "ShardOutage",
     "StoreMetrics",
     "Struct",
     "Subscribe",

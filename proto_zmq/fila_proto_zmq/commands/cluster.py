@@ -5,8 +5,16 @@ from typing import ClassVar
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
 
+class ShardOutage(Struct):
+    """A shard that does not serve, though its worker lives. ``state``: ``opening``, ``waiting`` (for its disk) or ``quarantined``."""
+
+    shard: int
+    state: str
+    reason: str
+
+
 class WorkerStatus(Struct):
-    """One worker as the router sees it. ``state`` is ``up`` or ``down``."""
+    """One worker as the router sees it. ``state`` is ``up`` or ``down``; ``shards`` are those that it serves."""
 
     name: str
     pid: int
@@ -14,6 +22,7 @@ class WorkerStatus(Struct):
     shards: list[int]
     rss_bytes: int
     queues: int
+    outages: list[ShardOutage] = []
 
 
 class ClusterStatus(Reply):

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from fila_proto_zmq.commands.cluster import ShardOutage
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
 
@@ -15,7 +16,10 @@ class Registered(Reply):
 
 
 class Register(Command):
-    """A worker offers its shards, each as ``(shard, epoch)``. A shard's higher epoch replaces a lower one."""
+    """A worker offers its shards, each as ``(shard, epoch)``. A shard's higher epoch replaces a lower one.
+
+    A worker registers again whenever one of its shards begins or ceases to serve: what it does not offer, it does not hold.
+    """
 
     opcode: ClassVar[int] = 80
     reply: ClassVar[type[Reply]] = Registered
@@ -28,6 +32,8 @@ class Register(Command):
     """The runtime config as this worker has it."""
     parks: dict[str, int] = {}
     """Throttle keys that deliver nothing until a time, Unix ms."""
+    outages: list[ShardOutage] = []
+    """The shards that it is to host and does not serve."""
 
 
 class Pulse(Command):

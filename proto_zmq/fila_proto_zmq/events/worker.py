@@ -182,8 +182,43 @@ class StorageRecovered(Event):
 
 
 class StorageFailed(Event):
-    """The disk refused a read or a write. The worker ends, and is started anew from what is durable."""
+    """The disk refused a read or a write. The shard is closed, and opened again until that works."""
 
     event = "storage.failed"
-    level = "critical"
+    level = "error"
+    shard: int
+    failure: str
     reason: str
+
+
+class ShardFailed(Event):
+    """A turn of a shard failed. The shard is recovered in place, from what is durable; other shards go on."""
+
+    event = "shard.failed"
+    level = "error"
+    shard: int
+    failure: str
+    error: str
+    reason: str
+    trace: list[str]
+
+
+class ShardQuarantined(Event):
+    """A shard is damaged, or fails again and again. It is closed until its worker is started again; other shards go on."""
+
+    event = "shard.quarantined"
+    level = "critical"
+    shard: int
+    failure: str
+    reason: str
+
+
+class CommandRefused(Event):
+    """A command made its shard fail twice, and is refused from now on."""
+
+    event = "command.refused"
+    level = "error"
+    shard: int
+    failure: str
+    command: str
+    queue: str

@@ -113,7 +113,7 @@ class Membership:
         """Answer for ``worker`` what it can't answer any more of ``shards``."""
         for client, header, key, shard, _, _ in worker.in_flight.take(shards):
             self._outbox.refuse(client, header, key, interrupted(shard))
-        self._outbox.to_clients += self._fan_ins.lose(worker.identity, min(shards))
+        self._outbox.to_clients += self._fan_ins.lose(worker.identity, min(shards, default=0))
         if OWNER in shards:
             self.rendezvous.lose_owner()
 

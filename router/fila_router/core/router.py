@@ -116,7 +116,7 @@ class Router:
                 shard = self._table.shard_of(key)
                 worker = self._table.owners[shard]
                 if worker is None or not worker.routable or not self._members.started:
-                    raise unavailable(shard)
+                    raise self._table.unavailable(shard)
                 identity = _forward(worker, client, header, key, shard, len(body), now_ms)
                 self._tally.to_workers += 1
                 return identity, client

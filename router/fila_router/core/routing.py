@@ -8,8 +8,9 @@ epoch: so its silence can end without ceremony, and the cluster's status still s
 from collections import defaultdict
 from typing import Final
 
-from fila_proto_zmq.commands import Register, WorkerStatus
-from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq import outages
+from fila_proto_zmq.commands import Register, ShardOutage, WorkerStatus
+from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_router.core.answers import unavailable
 from fila_router.core.in_flight import InFlight
@@ -58,8 +59,17 @@ class RoutingTable:
         """The worker that answers for ``shard`` now; :class:`ShardUnavailableError` if there is none."""
         owner = self.owners[shard]
         if owner is None or not owner.routable:
-            raise unavailable(shard)
+            raise self.unavailable(shard)
         return owner
+
+    def unavailable(self, shard: int) -> ShardUnavailableError:
+        """Why there is no live owner of ``shard``: what the worker that is to host it said, if it lives."""
+        outage = self._outage_of(shard) if self.owners[shard] is None else None
+        return unavailable(shard) if outage is None else outages.unavailable(outage)
+
+    def _outage_of(self, shard: int) -> ShardOutage | None:
+        living = (worker for worker in self.workers.values() if worker.routable)
+        return next((outage for worker in living for outage in worker.outages if outage.shard == shard), None)
 
     def register(self, identity: bytes, offer: Register, now_ms: int) -> list[tuple[Worker, frozenset[int]]]:
         """Let the worker own what it offers, and nothing else.
@@ -73,7 +83,7 @@ class RoutingTable:
             worker = self.workers[identity] = Worker(
                 identity, offer.pid, offer.version, now_ms, in_flight=InFlight(self._limits)
             )
-        worker.registered(offer.pid, offer.version)
+        worker.registered(offer.pid, offer.version, offer.outages)
         worker.seen(now_ms)
         superseded = self._hand_over(worker, dict(offer.shards))
         self._forget_idle()
@@ -82,7 +92,7 @@ class RoutingTable:
     def _check_offer(self, identity: bytes, offer: Register) -> None:
         if offer.worker.encode() != identity:
             raise InvalidArgumentError(f"worker {offer.worker!r} registers as {identity!r}: the two names must agree")
-        if not offer.shards:
+        if not offer.shards and not offer.outages:
             raise InvalidArgumentError(f"worker {offer.worker!r} offers no shards: give it at least one")
         for shard, epoch in offer.shards:
             self._check_shard(identity, shard, epoch)
@@ -114,7 +124,7 @@ class RoutingTable:
 
     def _forget_idle(self) -> None:
         owners = set(self.owners)
-        self.workers = {identity: worker for identity, worker in self.workers.items() if worker in owners}
+        self.workers = {identity: worker for identity, worker in self.workers.items() if worker in owners or worker.outages}
 
     def forgive_silence(self, now_ms: int) -> None:
         """Give all workers a fresh start: it was this process that did not listen."""
@@ -124,6 +134,8 @@ class RoutingTable:
     def status(self) -> list[WorkerStatus]:
         """All workers by name, lost ones included."""
         return [
-            WorkerStatus(worker.name, worker.pid, worker.state, self.shards_of(worker), worker.rss_bytes, worker.queues)
+            WorkerStatus(
+                worker.name, worker.pid, worker.state, self.shards_of(worker), worker.rss_bytes, worker.queues, worker.outages
+            )
             for worker in sorted(self.workers.values(), key=lambda worker: worker.identity)
         ]

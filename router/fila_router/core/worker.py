@@ -13,6 +13,7 @@ only comes back by registering.
 from dataclasses import dataclass, field
 from typing import Final
 
+from fila_proto_zmq.commands import ShardOutage
 from fila_router.core.in_flight import InFlight
 
 SILENCE_MS_MAX: Final = 3000
@@ -32,6 +33,8 @@ class Worker:
     leaving: bool = False
     rss_bytes: int = 0
     queues: int = 0
+    outages: list[ShardOutage] = field(default_factory=list)
+    """The shards that it is to host and does not serve."""
     config_told: int = -1
     """The version of the runtime config that it was told last; -1: it must be told the whole."""
     config_has: int = -1
@@ -48,9 +51,10 @@ class Worker:
         """``up`` or ``down``, as cluster status says it."""
         return "up" if self.routable else "down"
 
-    def registered(self, pid: int, version: str) -> None:
+    def registered(self, pid: int, version: str, outages: list[ShardOutage]) -> None:
         """Start (again) from a registration."""
         self.pid = pid
+        self.outages = outages
         self.version = version
         self.leaving = False
         self.routable = True

@@ -101,7 +101,7 @@ def test_json_keeps_names_as_they_are(name: str, pipe: Pipe):
 
 def test_the_console_shows_what_there_is(pipe: Pipe):
     journal = Journal("router", Settings("console"), pipe.writer)
-    journal.tell([QueuePaused("orders", 2, None), StorageFailed("no space left on device")])
+    journal.tell([QueuePaused("orders", 2, None), StorageFailed(2, "1-2-3", "no space left on device")])
     paused, failed = pipe.text().splitlines()
     assert paused.split(" ", 1)[1] == f"[info     ] queue.paused       process=router pid={os.getpid()} queue=orders shard=2"
     assert failed.endswith("reason='no space left on device'")
@@ -117,7 +117,12 @@ def test_the_console_shows_what_there_is(pipe: Pipe):
     ],
 )
 def test_levels_leave_out_what_is_below(level: str, told: list[str], pipe: Pipe):
-    events = [ClientConnected("00"), QueueCreated("q", 0), WorkerLost("w", 1, [0], "silent"), StorageFailed("full")]
+    events = [
+        ClientConnected("00"),
+        QueueCreated("q", 0),
+        WorkerLost("w", 1, [0], "silent"),
+        StorageFailed(0, "1-0-1", "full"),
+    ]
     Journal("router", Settings("json", level), pipe.writer).tell(events)
     assert [event["event"] for event in pipe.events()] == told
 

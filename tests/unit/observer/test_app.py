@@ -9,9 +9,9 @@ import pytest
 from fila_cluster.observer.app import application
 from fila_cluster.observer.watch import ASK_AGAIN_S, ASK_EVERY_S, Watch
 from fila_cluster.observing.history import History
-from fila_proto_zmq.commands import ClusterStatus, Metrics, WorkerStatus
+from fila_proto_zmq.commands import ClusterStatus, Histogram, Metrics, ShardOutage, WorkerMetrics, WorkerStatus
 from fila_proto_zmq.errors import RequestTimeoutError
-from tests.unit.observer.told import cluster
+from tests.unit.observer.told import cluster, shard
 
 
 class Answer(NamedTuple):
@@ -42,7 +42,7 @@ def watching(*answers: Metrics | RequestTimeoutError) -> Watch:
     left = list(answers)
 
     async def ask() -> Metrics:
-        answer = left.pop(0)
+        answer = left.pop(0) if len(left) > 1 else left[0]  # the last one whenever it is asked again
         if isinstance(answer, RequestTimeoutError):
             raise answer
         return answer
@@ -56,8 +56,12 @@ def watching(*answers: Metrics | RequestTimeoutError) -> Watch:
 GONE = RequestTimeoutError("nobody answered")
 
 
-def status(*workers: WorkerStatus) -> Metrics:
-    return Metrics([], ClusterStatus("1", 2, list(workers)))
+def status(*workers: WorkerStatus, silent: bool = False) -> Metrics:
+    """What is heard of a cluster of two shards. ``silent``: workers that are up do not answer."""
+    heard = [] if silent else [worker for worker in workers if worker.state == "up"]
+    times = Histogram([1], [0, 0], 0)
+    answers = [WorkerMetrics(worker.name, 1, 1, times, [shard(index) for index in worker.shards]) for worker in heard]
+    return Metrics(answers, ClusterStatus("1", 2, list(workers)))
 
 
 def test_metrics_are_text_that_nobody_keeps():
@@ -84,28 +88,66 @@ def test_it_is_ready_when_every_shard_has_a_worker_that_is_up():
     assert (answer.status, json.loads(answer.body)) == (200, {"ready": True, "reasons": []})
 
 
-def test_it_is_not_ready_before_it_has_asked():
-    answer = get(watching(), "/readyz")
+def test_it_asks_when_it_is_asked():
+    watch = watching(cluster(), status(WorkerStatus("worker-0", 42, "up", [0, 1], 0, 0)))
+    assert get(watch, "/readyz").status == 200
+    watch = watching(status(WorkerStatus("worker-0", 42, "up", [0, 1], 0, 0)), GONE)
+    assert get(watch, "/readyz").status == 503
+
+
+def test_who_comes_together_shares_a_question_that_is_not_asked_yet():
+    asked: list[float] = []
+    answered = asyncio.Event()
+
+    async def ask() -> Metrics:
+        asked.append(0)
+        await answered.wait()
+        return cluster()
+
+    async def main() -> None:
+        watch = Watch(ask)
+        first = [asyncio.ensure_future(watch.look_now()) for _ in range(100)]
+        while not asked:
+            await asyncio.sleep(0)
+        late = [asyncio.ensure_future(watch.look_now()) for _ in range(100)]
+        answered.set()
+        await asyncio.gather(*first, *late)
+        assert len(asked) == 2, "what is under way may be older than who asks now"
+
+    asyncio.run(main())
+
+
+def reasons(heard: Metrics | RequestTimeoutError) -> list[dict[str, object]]:
+    answer = get(watching(heard), "/readyz")
     assert answer.status == 503
     assert json.loads(answer.body)["ready"] is False
+    told: list[dict[str, object]] = json.loads(answer.body)["reasons"]
+    return told
 
 
 def test_each_shard_that_does_not_serve_is_a_reason():
-    answer = get(watching(status(WorkerStatus("worker-0", 42, "down", [0], 0, 0))), "/readyz")
-    assert answer.status == 503
-    assert json.loads(answer.body) == {
-        "ready": False,
-        "reasons": [
-            {"shard": 0, "text": "shard 0 waits for worker-0 (pid 42), which is down"},
-            {"shard": 1, "text": "shard 1 has no worker yet"},
-        ],
-    }
+    assert reasons(status(WorkerStatus("worker-0", 42, "down", [0], 0, 0))) == [
+        {"shard": 0, "state": "down", "text": "shard 0 waits for worker-0 (pid 42), which is down"},
+        {"shard": 1, "state": "down", "text": "shard 1 has no worker yet"},
+    ]
+
+
+def test_a_worker_that_is_up_and_does_not_answer_does_not_serve():
+    assert reasons(status(WorkerStatus("worker-0", 42, "up", [0, 1], 0, 0), silent=True)) == [
+        {"shard": index, "state": "silent", "text": f"shard {index} waits for worker-0 (pid 42), which does not answer"}
+        for index in (0, 1)
+    ]
+
+
+def test_a_quarantined_shard_is_a_reason_with_its_cause():
+    worker = WorkerStatus("worker-0", 42, "up", [0], 0, 0, [ShardOutage(1, "quarantined", "000012.sst is damaged")])
+    text = "shard 1 is quarantined: 000012.sst is damaged"
+    assert reasons(status(worker)) == [{"shard": 1, "state": "quarantined", "text": text}]
 
 
 def test_a_router_that_is_away_is_the_reason():
-    answer = get(watching(cluster(), GONE), "/readyz")
-    assert answer.status == 503
-    assert json.loads(answer.body)["reasons"] == [{"shard": None, "text": "the router does not answer: nobody answered"}]
+    text = "the router does not answer: nobody answered"
+    assert reasons(GONE) == [{"shard": None, "state": "down", "text": text}]
 
 
 def test_the_first_page_leads_to_the_others():

@@ -10,6 +10,7 @@ from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
 from fila_proto_zmq.commands import Command, Done, GetQueueStats, Leave, ListQueues, Park, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.frames import pack_header, unpack_header
+from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Post
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
@@ -179,3 +180,40 @@ def test_nonsense_from_the_router_does_no_harm(router: RouterSide, frame: list[b
     router.send(b"", *frame)
     for received in router.link.receive(0):
         assert len(received) != 4 or received[0] == b""
+
+
+def test_a_shard_that_fails_is_registered_without_and_again_when_it_is_open(
+    router: RouterSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = router.link._host
+    monkeypatch.setattr(host.shards[2], "advance", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
+    offers: list[Register] = []
+    for _ in range(20):
+        host.turn(0)
+        router.link.register_changes(0)
+    offers += [command for command in router.said() if isinstance(command, Register)]
+    assert [offer.shards for offer in offers] == [[], [(2, 2)]]
+    assert [[outage.state for outage in offer.outages] for offer in offers] == [["opening"], []]
+
+
+def test_frames_for_an_earlier_life_of_a_shard_are_dropped_until_the_router_knows(
+    router: RouterSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registrations after the failure are the second and third thing that the worker says."""
+    host = router.link._host
+    monkeypatch.setattr(host.shards[2], "advance", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
+
+    def answers() -> int:
+        for frame in router.link.receive(0):
+            host.accept(frame, 0)
+        return len(host.turn(0))
+
+    for _ in range(20):
+        host.turn(0)
+        router.link.register_changes(0)
+    name = next(name for name in map("q{}".format, range(99)) if shard_of(name, 4) == 2).encode()
+    router.send(b"\x01client", pack_header(12, 8), name, b"\x90")
+    assert answers() == 0
+    router.send(b"", *encode_reply(Register.opcode, 2, Registered()))
+    router.send(b"\x01client", pack_header(12, 9), name, b"\x90")
+    assert answers() == 1

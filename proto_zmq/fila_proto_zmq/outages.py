@@ -1,0 +1,30 @@
+"""Why a shard of a living worker does not serve, in words: the worker says it, the router repeats it to clients."""
+
+from typing import Final
+
+from fila_proto_zmq.commands import ShardOutage
+from fila_proto_zmq.errors import ShardUnavailableError
+
+OPENING: Final = "opening"
+"""It is being recovered from its disk."""
+WAITING: Final = "waiting"
+"""Its disk refuses, which may pass: it is tried again and again."""
+QUARANTINED: Final = "quarantined"
+"""It is damaged, or fails again and again: it stays closed until its worker is started again."""
+
+_RETRY_S: Final = {OPENING: 0.2, WAITING: 1.0, QUARANTINED: 1.0}
+
+_OUTLOOK: Final = {
+    OPENING: "it serves in a moment, try again",
+    WAITING: "it comes back by itself when that has passed",
+    QUARANTINED: "nothing of it is overwritten, the other shards serve; see docs/operating.md",
+}
+
+
+def unavailable(outage: ShardOutage) -> ShardUnavailableError:
+    """What a client is told. Nothing of its request was begun."""
+    return ShardUnavailableError(
+        f"shard {outage.shard} is {outage.state}: {outage.reason}: {_OUTLOOK.get(outage.state, 'try again later')}",
+        retry_after=_RETRY_S.get(outage.state, 1.0),
+        details={"refused": True, "shard": outage.shard, "state": outage.state, "reason": outage.reason},
+    )

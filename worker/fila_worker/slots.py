@@ -1,0 +1,155 @@
+"""A shard's place in its host, and what becomes of it when the shard fails.
+
+::
+
+    opening ──▶ open ──── fails ──▶ opening (recovered in place, from what is durable)
+       │  ▲                │
+       │  └── in a while ──┤ the disk refuses: it may be full
+       ▼                   ▼
+    quarantined: what is stored is damaged, or the shard fails again and again
+
+A quarantined shard stays so until its process is started again: its store is closed, and nothing of it is overwritten.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from fila_proto_zmq.commands import ShardOutage
+from fila_proto_zmq.errors import StorageError
+from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
+from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.recovery import recover_in_steps
+from fila_worker.core.settings import ShardSettings
+from fila_worker.core.shard import Shard
+from fila_worker.core.store import DamageError, Store, UnfitStoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a shard may fail. Times in milliseconds."""
+
+    failures_max: int = 3
+    """Failures within ``window_ms`` that no command is to blame for: then it is quarantined, since recovery does not help."""
+    window_ms: int = 60_000
+    retry_ms_min: int = 100
+    retry_ms_max: int = 5_000
+    """How long to wait after the disk refused: doubled with each failure within ``window_ms``."""
+
+
+Frame: TypeAlias = list[Any]
+"""``[client id, header, routing key, body]``: bytes, the body perhaps a memoryview."""
+
+Opener: TypeAlias = Callable[[], Store]
+"""Opens a shard's store; raises :class:`StorageError`."""
+
+
+class Slot:
+    """One shard of a host. Invariants: ``shard`` is set exactly while it is open; ``outage`` exactly while it is not."""
+
+    def __init__(
+        self,
+        index: int,
+        shards_total: int,
+        settings: ShardSettings,
+        compile_hooks: HookCompiler,
+        open_store: Opener,
+        entropy: Callable[[], int] = partial(secrets.randbits, 64),
+    ) -> None:
+        """``entropy`` gives 64 random bits for each opening."""
+        self.index = index
+        self.shard: Shard | None = None
+        self.outage: ShardOutage | None = ShardOutage(index, OPENING, "it is being opened")
+        self.since_ms = 0
+        """When its opening began; 0: not yet."""
+        self.retry_at_ms = 0
+        self.opened_once = False
+        self.fence: int | None = None
+        """Set when it fails: what comes for it before the router has taken the offer of this number was sent to its earlier life, and the
+        router has answered it."""
+        self.frames: list[Frame] = []
+        """What was carried out since the last commit."""
+        self._shards_total = shards_total
+        self._settings = settings
+        self._compile_hooks = compile_hooks
+        self._open_store = open_store
+        self._entropy = entropy
+        self._store: Store | None = None
+        self._recovery: Generator[None, int | None, Shard] | None = None
+        self._failures: deque[int] = deque()
+
+    @classmethod
+    def of(cls, shard: Shard) -> "Slot":
+        """The place of a shard that is open, and whose store can be read on if it fails."""
+        slot = cls(shard.index, shard.shards, shard.settings, shard.compile_hooks, lambda: shard.store)
+        slot._store = shard.store
+        slot.enter(shard)
+        return slot
+
+    @property
+    def opening(self) -> bool:
+        """Whether there is a step to take now or later."""
+        return self.outage is not None and self.outage.state != QUARANTINED
+
+    def step(self, now_ms: int) -> Shard | None:
+        """Take one step of opening it; returns the shard after the last one. Raises whatever prevents it."""
+        self.since_ms = self.since_ms or now_ms
+        if self._store is None:
+            self._store = self._open_store()
+            return None
+        try:
+            if self._recovery is None:
+                self._recovery = recover_in_steps(
+                    self._store, self._settings, self._compile_hooks,
+                    index=self.index, shards=self._shards_total, now_ms=now_ms, entropy=self._entropy(),
+                )  # fmt: skip
+                next(self._recovery)
+            else:
+                self._recovery.send(now_ms)
+        except StopIteration as done:
+            shard: Shard = done.value
+            return shard
+        return None
+
+    def enter(self, shard: Shard) -> None:
+        """It is open."""
+        self.shard, self.outage, self._recovery, self.opened_once = shard, None, None, True
+
+    def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
+        """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""
+        refused = isinstance(error, StorageError)
+        self.shard = self._recovery = None
+        self.frames.clear()
+        if blameless or refused:
+            self._failures.append(now_ms)
+        while self._failures and self._failures[0] <= now_ms - patience.window_ms:
+            self._failures.popleft()
+        if isinstance(error, (DamageError, UnfitStoreError)) or (
+            not refused and len(self._failures) >= patience.failures_max
+        ):
+            state = QUARANTINED
+        else:
+            state = WAITING if refused else OPENING
+        if state != OPENING:
+            self.close()
+        self.retry_at_ms = self.since_ms = now_ms + (self._delay_ms(patience) if state == WAITING else 0)
+        self.outage = ShardOutage(self.index, state, reason)
+        return self.outage
+
+    def _delay_ms(self, patience: Patience) -> int:
+        return min(patience.retry_ms_max, patience.retry_ms_min << min(len(self._failures) - 1, 16))
+
+    def forgive(self) -> None:
+        """A command was found to blame for its failures."""
+        self._failures.clear()
+
+    def close(self) -> None:
+        """Release its store."""
+        store, self._store = self._store, None
+        if store is not None:
+            with suppress(Exception):  # a disk that refused a write may refuse this too
+                store.close()
