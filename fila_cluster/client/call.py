@@ -7,6 +7,7 @@ nor locks, and both shells share it.
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from fila_proto_zmq.codec import encode_command
 from fila_proto_zmq.commands import (
     Cancel,
     Command,
@@ -23,8 +24,12 @@ from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
 
-_NOT_REPEATABLE = (Receive, Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel)
-"""Done twice, these do or answer something else than done once; repetitions of the others do no harm."""
+_NOT_REPEATABLE = (Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel)
+"""Done twice, these do or answer something else than done once; repetitions of the others do no harm. (A receive that is
+repeated under its request id is answered with what it was granted.)"""
+
+_OVERHEAD_BYTES = 512
+"""What a call takes beside its body: many small ones are no less to keep than a large one."""
 
 _ABOUT_THE_STATE = (Explain,)
 """That a shard is down answers these: they are not repeated until it is up."""
@@ -75,22 +80,25 @@ class Call(Pending[Any]):
     """One request: what was asked, until when it may take, and what follows its answer.
 
     ``persistent`` calls are retried where that is safe; the others (heartbeats) have a next one anyway.
-    ``sent`` means that a broker may have it. ``retry_at`` is set between a refusal and the next attempt. ``then`` is the
-    session's own continuation, run before anybody is woken.
+    ``sent`` means that a broker may have it, ``doubtful`` that an earlier attempt may have been begun. ``retry_at`` is set
+    between a refusal and the next attempt. ``then`` is the session's own continuation, run before anybody is woken.
     """
 
     __slots__ = (
         "attempts",
         "command",
         "deadline",
+        "doubtful",
         "frames",
         "key",
         "persistent",
         "request",
         "retry_at",
         "sent",
+        "size_bytes",
         "then",
         "timeout",
+        "wait_until",
     )
 
     def __init__(
@@ -112,9 +120,29 @@ class Call(Pending[Any]):
         self.persistent = persistent
         self.request = 0
         self.frames: list[bytes] = []
+        self.size_bytes = 0
         self.sent = False
+        self.doubtful = False
+        self.wait_until = self.deadline if type(command) is not Receive else now + command.wait_ms / 1000
         self.attempts = 0
         self.retry_at: float | None = None
+
+    def encode(self) -> None:
+        """Make the frames that travel."""
+        self.frames = encode_command(self.command, self.request, self.key)
+        self.size_bytes = len(self.frames[2]) + _OVERHEAD_BYTES
+
+    def go_back(self, now: float) -> None:
+        """Be ready to be sent again; a receive waits for what is left of its time."""
+        self.sent = False
+        if type(self.command) is Receive and self.command.wait_ms:
+            wait_ms = round(1000 * max(0.0, self.wait_until - now))
+            self.frames = encode_command(Receive(self.command.count, wait_ms), self.request, self.key)
+
+    @property
+    def may_be_done(self) -> bool:
+        """Whether a broker may have begun it."""
+        return self.sent or self.doubtful
 
     @property
     def repeatable(self) -> bool:

@@ -10,20 +10,38 @@ the link drops              the same, and whatever was not sent yet waits for th
 no answer comes in time     RequestTimeoutError, a few milliseconds late at most
 ==========================  ==============================================================================================
 
+What the client keeps for the broker is bounded in bytes. Calls wait in order in ``_held`` until they may go: while greeting, and
+while more than a little is in the socket's pipe. So what a broker that has stalled did not read ends with its call, instead of
+being done when nobody waits for it any more; only what is in the pipe is beyond recall. The pipe is a queue, so an answer to
+one frame shows that all before it have left; where no answer would come soon, a *probe* asks for one: a question that the router
+answers by itself.
+
 Deadlines cost nothing per call: ``due_at`` is a lower bound of all of them, and only when it is reached are the calls
 looked through. With equal timeouts that is about once per timeout, however many calls were made.
 """
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from copy import copy
 from random import Random
 
 from fila_cluster.client.call import Call
 from fila_proto_zmq.clients import TAG_BYTES
-from fila_proto_zmq.codec import decode_body, encode_command, from_fault
-from fila_proto_zmq.commands import Fault, Goodbye, Hello, Welcome
+from fila_proto_zmq.codec import decode_body, from_fault
+from fila_proto_zmq.commands import (
+    CancelReceive,
+    Extend,
+    Fault,
+    GetClusterStatus,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+)
 from fila_proto_zmq.errors import (
     FilaError,
     InvalidFrameError,
@@ -33,7 +51,7 @@ from fila_proto_zmq.errors import (
     ShardUnavailableError,
     UnsupportedVersionError,
 )
-from fila_proto_zmq.frames import ERROR, VERSIONS, Header, check_version
+from fila_proto_zmq.frames import ERROR, VERSIONS, Header, check_version, pack_header
 from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
 
 BACKOFF_S_MIN = 0.05
@@ -41,15 +59,36 @@ BACKOFF_S_MAX = 1.0
 SWEEP_S_MIN = 0.005
 """Calls are looked through at most this often; a timeout may come that late."""
 
+KEPT_BYTES_MAX = 256 * 1024 * 1024
+"""What a client keeps for its broker: calls that are not answered, and frames that may lie in the socket's pipe. The broker itself takes
+no more than half of it at a time."""
+PIPE_BYTES_MAX = 8 * 1024 * 1024
+"""Frames in the socket's pipe, or one larger one: many times what keeps a connection busy until an answer shows that there is room."""
+REFUSED_RETRY_S = 0.1
+"""When to try again what the client itself had no room for."""
+
+_RELIEVING = (Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive)
+"""What ends calls and leases has room where others have none."""
+
 
 class Connection:
     """The calls of one client. ``outgoing`` holds the frames to send, in order; the shell empties it.
 
-    Every call that was started is in ``_calls`` until it is done. ``welcome`` is None while greeting. ``farewell`` is set when the
+    Every call that was started is in ``_calls`` until it is done, and in ``_held`` as long as it may not be sent. ``_pipe`` has the
+    sizes of the frames that may lie in the socket's pipe, in order. ``welcome`` is None while greeting. ``farewell`` is set when the
     client has taken leave: whatever it would start then is answered with it, because the broker would lease to nobody.
     """
 
-    def __init__(self, endpoint: str, client_version: str, on_open: Callable[[Welcome], None], random: Random) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        client_version: str,
+        on_open: Callable[[Welcome], None],
+        random: Random,
+        *,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
+        pipe_bytes_max: int = PIPE_BYTES_MAX,
+    ) -> None:
         self.endpoint = endpoint
         self.outgoing: deque[list[bytes]] = deque()
         self.welcome: Welcome | None = None
@@ -59,7 +98,13 @@ class Connection:
         self._on_open = on_open
         self._random = random
         self._calls: dict[int, Call] = {}
-        self._held: list[Call] = []
+        self._held: dict[int, Call] = {}
+        self._pipe: OrderedDict[int, int] = OrderedDict()
+        self._pipe_bytes = 0
+        self._pipe_bytes_max = pipe_bytes_max
+        self._kept_bytes = 0
+        self._kept_bytes_max = kept_bytes_max
+        self._probe: Call | None = None
         self._greeting: Call | None = None
         self._refusal: FilaError | None = None
         self._was_open = False
@@ -73,7 +118,7 @@ class Connection:
         """Say Hello: first thing, and again on every new link."""
         self.welcome = None
         if self._greeting is not None:
-            self._calls.pop(self._greeting.request, None)
+            self._remove(self._greeting)
         hello = Hello(list(VERSIONS), self._client_version, self._session)
         self._greeting = self._register(Call("", hello, now, math.inf, then=self._greeted))
         self._send(self._greeting)
@@ -85,12 +130,20 @@ class Connection:
             call.finish(error=copy(refusal))
             return call
         self._register(call)
+        if self._kept_bytes + self._pipe_bytes > self._kept_bytes_max and not self._makes_room(call):
+            self._finish(call, error=self._no_room(call))
+            return call
         self._send_or_hold(call)
         return call
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept for the broker: calls, and what may lie in the socket's pipe."""
+        return self._kept_bytes + self._pipe_bytes
+
     def forget(self, call: Call) -> None:
         """Wait no longer for a call's answer. If it was not sent yet, it never will be."""
-        self._calls.pop(call.request, None)
+        self._remove(call)
         call.finish(error=RequestTimeoutError(f"{call} was given up by its caller"))
 
     def hasten(self, call: Call, deadline: float) -> None:
@@ -100,6 +153,8 @@ class Connection:
 
     def answer(self, header: Header, body: bytes, now: float) -> bool:
         """Take in a reply; False if nobody waits for it (any more)."""
+        if header.request in self._pipe:
+            self._note_read(header.request)
         call = self._calls.get(header.request)
         if call is None:
             return False
@@ -123,9 +178,13 @@ class Connection:
         for call in list(self._calls.values()):
             if call is self._greeting or not call.sent:
                 continue
-            if call.persistent and (call.repeatable or id(call.frames) in unsent):
-                call.sent = False
-                self._held.append(call)
+            never_left = id(call.frames) in unsent
+            if never_left:
+                self._pipe_bytes -= self._pipe.pop(call.request, 0)
+            call.doubtful |= not never_left
+            if call.persistent and (call.repeatable or never_left):
+                call.go_back(now)
+                self._held[call.request] = call
             else:
                 self._finish(call, error=self._lost(call))
 
@@ -139,17 +198,18 @@ class Connection:
                 continue
             if call.deadline <= now:
                 self._finish(call, error=self._timed_out(call))
-            elif call.retry_at is not None and call.retry_at <= now:
+                continue
+            if call.retry_at is not None and call.retry_at <= now:
                 call.retry_at = None
                 self._send_or_hold(call)
-            else:
-                self._note(call.deadline if call.retry_at is None else min(call.deadline, call.retry_at))
+            self._note(call.deadline if call.retry_at is None else min(call.deadline, call.retry_at))
         self.due_at = max(self.due_at, now + SWEEP_S_MIN)
 
     def fail_all(self, error: FilaError) -> None:
         """End every call."""
         calls, self._calls = self._calls, {}
         self._held.clear()
+        self._kept_bytes = 0
         for call in calls.values():
             call.finish(error=copy(error))  # each is raised in a place of its own
 
@@ -158,31 +218,75 @@ class Connection:
     def _register(self, call: Call) -> Call:
         self._requests += 1
         call.request = self._requests
+        call.encode()
         self._calls[call.request] = call
+        self._kept_bytes += call.size_bytes
         self._note(call.deadline)
         return call
+
+    def _remove(self, call: Call) -> None:
+        if self._calls.pop(call.request, None) is not None:
+            self._kept_bytes -= call.size_bytes
+        self._held.pop(call.request, None)
 
     def _note(self, when: float) -> None:
         self.due_at = min(self.due_at, when)
 
     def _send_or_hold(self, call: Call) -> None:
-        if self.welcome is None and call is not self._greeting:
-            self._held.append(call)
-        else:
+        if call is self._greeting or (self.welcome is not None and not self._held and self._fits(call)):
             self._send(call)
+        else:
+            self._held[call.request] = call
+            self._ask_for_room()
+
+    def _fits(self, call: Call) -> bool:
+        return not self._pipe_bytes or self._pipe_bytes + call.size_bytes <= self._pipe_bytes_max
 
     def _send(self, call: Call) -> None:
-        if not call.frames:
-            epoch = 0 if call is self._greeting else self._tag
-            call.frames = encode_command(call.command, call.request, call.key, epoch)
-            if len(call.frames[2]) > self._frame_bytes_max:
-                self._finish(call, error=self._too_large(call))
-                return
+        if len(call.frames[2]) > self._frame_bytes_max:
+            self._finish(call, error=self._too_large(call))
+            return
+        if call is not self._greeting:
+            call.frames[0] = pack_header(call.command.opcode, call.request, epoch=self._tag)
         call.sent = True
         self.outgoing.append(call.frames)
+        self._pipe_bytes += call.size_bytes
+        self._pipe[call.request] = self._pipe.pop(call.request, 0) + call.size_bytes
+
+    def _note_read(self, request: int) -> None:
+        """This frame, and all before it, have left the pipe."""
+        pipe, earlier = self._pipe, 0
+        while earlier != request:
+            earlier, size_bytes = pipe.popitem(last=False)
+            self._pipe_bytes -= size_bytes
+        if self._held and self.welcome is not None:
+            self._send_held()
+
+    def _send_held(self) -> None:
+        """Send what may go, in order."""
+        while self._held:
+            call = next(iter(self._held.values()))
+            if not self._fits(call):
+                self._ask_for_room()
+                return
+            del self._held[call.request]
+            self._send(call)
+
+    def _ask_for_room(self) -> None:
+        if self.welcome is not None and self._probe is None:
+            self._probe = Call("", GetClusterStatus(), 0.0, math.inf, then=self._probed, persistent=False)
+            self._send(self._register(self._probe))
+
+    def _probed(self, probe: Call) -> None:
+        self._probe = None
+        if self.welcome is not None:
+            self._send_held()
+
+    def _makes_room(self, call: Call) -> bool:
+        return isinstance(call.command, _RELIEVING) and self.kept_bytes <= 2 * self._kept_bytes_max
 
     def _finish(self, call: Call, value: object = None, error: FilaError | None = None) -> None:
-        self._calls.pop(call.request, None)
+        self._remove(call)
         call.finish(value, error)
 
     def _greeted(self, greeting: Call) -> None:
@@ -199,19 +303,17 @@ class Connection:
         self._session, self._tag = welcome.session, int.from_bytes(welcome.session[:TAG_BYTES], "big")
         if welcome.max_payload_bytes:
             self._frame_bytes_max = welcome.max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
-        held, self._held = self._held, []
-        for call in held:
-            if not call.done:
-                self._send(call)
+        self._send_held()
         self._on_open(welcome)
 
     def _refused(self, call: Call, error: FilaError, now: float) -> None:
         if error.details.get("greet") is True and self.welcome is not None:  # the broker has forgotten this session
             self.greet(now)
         delay_s = self._backoff_s(call, error)
+        call.doubtful |= error.retryable and error.details.get("refused") is not True
         if self._may_repeat(call, error) and now + delay_s < call.deadline:
             call.attempts += 1
-            call.sent = False
+            call.go_back(now + delay_s)
             call.retry_at = now + delay_s
             self._note(call.retry_at)
         else:
@@ -237,6 +339,14 @@ class Connection:
             details={"endpoint": self.endpoint},
         )
 
+    def _no_room(self, call: Call) -> FilaError:
+        return OverloadedError(
+            f"{call} was not sent: this client keeps {self.kept_bytes} bytes for {self.endpoint} already, which has not answered; "
+            "try again when it has, and wait for answers before asking for more",
+            retry_after=REFUSED_RETRY_S,
+            details={"refused": True, "kept_bytes": self.kept_bytes, "kept_bytes_max": self._kept_bytes_max},
+        )
+
     def _too_large(self, call: Call) -> FilaError:
         """What is larger than this is not even read by the broker: it cuts the connection instead."""
         accepted = 0 if self.welcome is None else self.welcome.max_payload_bytes
@@ -248,7 +358,9 @@ class Connection:
 
     def _timed_out(self, call: Call) -> FilaError:
         details = {"endpoint": self.endpoint, "timeout": call.timeout}
-        if self.welcome is not None:
+        if self.welcome is not None and not call.may_be_done:
+            text = f"{self.endpoint} took nothing in for {call.timeout:g} s: {call} was not sent"
+        elif self.welcome is not None:
             text = f"no answer from {self.endpoint} to {call} within {call.timeout:g} s: whether it was done is unknown"
         elif self._was_open:
             text = f"the connection to {self.endpoint} is lost and did not come back within the {call.timeout:g} s of {call}"

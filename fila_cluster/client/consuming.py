@@ -5,12 +5,14 @@ its leases and heals a restarted router or worker. Leases without a subscription
 caller kept after leaving ``consume``) are *loose*: their shard gets a plain heartbeat, and those of ``consume`` an
 extension. A receive that waits is kept alive in the same way.
 
-What arrives for nobody (a push that crossed an unsubscribe, the answer to a receive that was given up) is given back.
+What was lost on its way goes back. Each subscription has an incarnation (see ``docs/protocol.md``): pushes of another one are ignored, and
+the broker takes back what the client does not name. What the broker must hear sooner or later (the end of a subscription, that nobody
+takes the answer to a receive) is *owed*: it is said again until it is confirmed.
 """
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Protocol, TypeAlias
@@ -21,17 +23,21 @@ from fila_cluster.client.lease import NO_LEASE, Lease, Owner, duration_s
 from fila_cluster.client.settling import Indexes, fences_of, in_frames
 from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.commands import (
+    CancelReceive,
     Command,
     Delivered,
     Extend,
+    Fences,
     Goodbye,
     Heartbeat,
     LeaseBatch,
     Settle,
     Subscribe,
+    Subscribed,
     Unsubscribe,
     Verb,
 )
+from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import FENCES_MAX
 from fila_proto_zmq.names import root_name
 
@@ -41,7 +47,9 @@ HEARTBEAT_S_MIN = 0.05
 RETRY_S_MAX = 0.5
 """How long a subscription whose heartbeat was refused may take to notice that its worker is back."""
 LEAVING_TIMEOUT_S = 1.0
-"""How long leaving and closing wait for the broker's confirmation, and try, at most."""
+"""How long leaving and closing wait for the broker's confirmation at most."""
+OWED_MAX = 1000
+"""What the broker must hear sooner or later; the oldest is forgotten beyond it: then leases run out."""
 
 Make: TypeAlias = Callable[[Lease, int, bytes, bool], Delivery]
 
@@ -86,7 +94,10 @@ class Consumption:
         self._loose: defaultdict[str, dict[int, Lease]] = defaultdict(dict)
         self._loose_beat_at = math.inf
         self._receives: set[Call] = set()
+        self._beating: set[tuple[str, int, int]] = set()
+        """The heartbeats and extensions that are not answered, by queue, duration and place."""
         self._roots: set[str] = set()
+        self._owed: deque[tuple[str, Command]] = deque(maxlen=OWED_MAX)
 
     # --- what callers ask ---------------------------------------------------------------------------------------------
 
@@ -103,11 +114,16 @@ class Consumption:
         """End a subscription and give back what nobody took. The call that confirms it, None if it had ended before."""
         if self.subscriptions.pop(subscription.id, None) is None:
             return None
+        held = [*subscription.leases, *subscription.lapsing]
         untaken = subscription.take_back()
         self._end(subscription)
         # First, or they would come straight back.
-        call = self._send(subscription.queue, Unsubscribe(subscription.id), timeout=self._leaving_timeout_s)
+        call = self._owe(subscription.queue, Unsubscribe(subscription.id, held), self._leaving_timeout_s)
         return self._release(subscription.queue, untaken) or call
+
+    def take_no_answer(self, call: Call) -> None:
+        """A receive has ended without its answer: what it is, or was, granted goes back."""
+        self._owe(call.key, CancelReceive(call.request, release=True))
 
     def expect(self, call: Call) -> None:
         """Note that a receive waits for messages: its client must not seem to be gone meanwhile."""
@@ -123,16 +139,21 @@ class Consumption:
     @property
     def holds_anything(self) -> bool:
         """Whether there is something to keep alive."""
-        return bool(self.subscriptions or self._receives) or any(self._loose.values())
+        return bool(self.subscriptions or self._receives or self._owed) or any(self._loose.values())
 
-    def end_all(self) -> None:
+    def end_all(self, error: FilaError | None = None) -> None:
         """End all subscriptions on this side."""
         for subscription in list(self.subscriptions.values()):
+            subscription.error = error
             self._discard(subscription)
+        self._owed.clear()
 
-    def goodbye(self) -> list[Call]:
-        """Have the broker give back everything that is not settled."""
-        return [self._send(root, Goodbye(), timeout=self._leaving_timeout_s) for root in self._roots]
+    def goodbye(self, taken: Mapping[str, Fences]) -> list[Call]:
+        """Have the broker give back everything that is not settled, but what was ``taken`` for good, by queue."""
+        by_root: defaultdict[str, Fences] = defaultdict(list)
+        for queue, fences in taken.items():
+            by_root[root_name(queue)] += fences
+        return [self._send(root, Goodbye(by_root[root]), timeout=self._leaving_timeout_s) for root in self._roots]
 
     def leave_untaken(self) -> None:
         """Have nobody settle what nobody took."""
@@ -151,9 +172,11 @@ class Consumption:
         """Deliveries for a subscription."""
         subscription = self.subscriptions.get(delivered.subscription)
         if subscription is None:
-            self._send(queue, Unsubscribe(delivered.subscription))
-            self.give_back(queue, delivered.batches)
+            self._send(queue, Unsubscribe(delivered.subscription, list(self._loose[queue])))
             return
+        if delivered.incarnation != subscription.incarnation:
+            return
+        subscription.seen += 1
         renewed = subscription.auto_extend
         subscription.ready += self._take(queue, delivered.batches, subscription.leases, renewed=renewed)
         if renewed:
@@ -161,17 +184,23 @@ class Consumption:
         subscription.wake()
 
     def give_back(self, queue: str, batches: Iterable[LeaseBatch]) -> None:
-        """Return what arrived for nobody."""
-        fences: list[tuple[int, list[int]]] = [(batch.lease, []) for batch in batches if batch.lease != NO_LEASE]
+        """Return what arrived for nobody; an answer that comes twice was taken."""
+        unwanted = (batch.lease for batch in batches if batch.lease not in self._loose[queue])
+        fences: Fences = [(lease, []) for lease in unwanted if lease != NO_LEASE]
         if fences:
             self._send(queue, Settle(Verb.RELEASE, fences))
+
+    def disconnected(self) -> None:
+        """The link is gone, and with it, perhaps, pushes."""
+        for subscription in self.subscriptions.values():
+            subscription.believe_in(0)
 
     def welcomed(self, timeout_s: float) -> None:
         """A broker answers (again): tell it at once of everything that is held."""
         self.timeout_s = timeout_s
         for subscription in self.subscriptions.values():
             self._schedule(subscription, self.now)
-        if self._loose or self._receives:
+        if self._loose or self._receives or self._owed:
             self._loose_beat_at = self.due_at = self.now
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -179,7 +208,7 @@ class Consumption:
     def tick(self) -> None:
         """Send the heartbeats that are due."""
         while self.forgotten:
-            self.forgotten.popleft().ended(1)
+            self._forget(self.forgotten.popleft())
         while self.abandoned:
             self.unsubscribe(self.abandoned.popleft())
         if self.now < self.due_at:
@@ -205,20 +234,34 @@ class Consumption:
         return deliveries
 
     def _beat(self, subscription: Subscription) -> None:
-        held = subscription.leases.values() if subscription.auto_extend else ()
-        command = Subscribe(subscription.id, subscription.prefetch, [lease.id for lease in held])
+        held = list(subscription.leases.values()) if subscription.auto_extend else []
         subscription.beat_at = math.inf
         self._schedule(subscription, self.now + self._interval_s(held))
+        if subscription.beating:  # the broker is slow: another one would only wait behind it
+            return
+        subscription.beating = True
         then = partial(self._beaten, subscription)
-        self._send(subscription.queue, command, then, timeout=self._call_timeout_s, persistent=False)
+        self._send(subscription.queue, self._heartbeat(subscription), then, timeout=self._call_timeout_s, persistent=False)
+
+    def _heartbeat(self, subscription: Subscription) -> Subscribe:
+        """What a subscription says of itself: it names all that the client holds."""
+        lapsed = [lease for lease, until in subscription.lapsing.items() if until <= self.now]
+        for lease in lapsed:
+            del subscription.lapsing[lease]
+        renew, holds = list(subscription.leases), list(subscription.lapsing)
+        if not subscription.auto_extend:
+            renew, holds = [], renew + holds
+        return Subscribe(subscription.id, subscription.prefetch, renew, subscription.incarnation, holds)
 
     def _beaten(self, subscription: Subscription, call: Call) -> None:
+        subscription.beating = False
         error = call.error
         if subscription.ended:
             return
         if error is None:
             subscription.confirm_by = math.inf
             subscription.failures = 0
+            self._compare(subscription, call.command, call.value)  # type: ignore[arg-type]  # as it was asked
             return
         delay_s = min(RETRY_S_MAX, HEARTBEAT_S_MIN * 2.0**subscription.failures)
         if error.retryable and self.now + delay_s < subscription.confirm_by:
@@ -228,12 +271,27 @@ class Consumption:
             subscription.error = error
             self._discard(subscription)
 
+    def _compare(self, subscription: Subscription, asked: Subscribe, answer: Subscribed) -> None:
+        """Believe in what the broker says; where pushes may have been lost, say again at once what is held."""
+        subscription.lose(answer.gone)
+        if answer.incarnation != subscription.incarnation:
+            subscription.believe_in(answer.incarnation)
+            if asked.incarnation:
+                self._schedule(subscription, self.now)
+        if answer.incarnation and answer.pushes != subscription.seen:
+            subscription.believe_in(0)
+            self._schedule(subscription, self.now)
+
     def _beat_loose(self) -> None:
+        owed = list(self._owed)
+        self._owed.clear()
+        for queue, command in owed:
+            self._owe(queue, command)
         self._loose = defaultdict(dict, {queue: group for queue, group in self._loose.items() if group})
         subscribed = {root_name(subscription.queue) for subscription in self.subscriptions.values()}
         waiting = {call.key for call in self._receives}
         for root in set(map(root_name, waiting | self._loose.keys())) - subscribed:
-            self._send(root, Heartbeat(), timeout=self._call_timeout_s, persistent=False)
+            self._beat_once(root, Heartbeat())
         for queue, group in self._loose.items():
             self._extend(queue, [lease for lease in group.values() if lease.renewed])
         self._loose_beat_at = math.inf
@@ -241,13 +299,38 @@ class Consumption:
             self._schedule_loose(lease for group in self._loose.values() for lease in group.values() if lease.renewed)
 
     def _extend(self, queue: str, leases: Sequence[Lease]) -> None:
-        durations: defaultdict[int, list[tuple[int, list[int]]]] = defaultdict(list)
+        durations: defaultdict[int, Fences] = defaultdict(list)
         for lease in leases:
             durations[lease.renewal_ms].append((lease.id, []))
         for duration_ms, fences in durations.items():
             for start in range(0, len(fences), FENCES_MAX):
-                some = Extend(fences[start : start + FENCES_MAX], duration_ms)
-                self._send(queue, some, timeout=self._call_timeout_s, persistent=False)
+                self._beat_once(queue, Extend(fences[start : start + FENCES_MAX], duration_ms), start)
+
+    def _beat_once(self, queue: str, command: Heartbeat | Extend, start: int = 0) -> None:
+        """Keep something alive, unless the broker has not answered the last time yet."""
+        beat = queue, command.duration_ms if isinstance(command, Extend) else 0, start
+        if beat not in self._beating:
+            self._beating.add(beat)
+            then = lambda call: self._beating.discard(beat)  # noqa: E731
+            self._send(queue, command, then, timeout=self._call_timeout_s, persistent=False)
+
+    def _owe(self, queue: str, command: Command, timeout: float | None = None) -> Call:
+        """Say something to the broker, again and again if it must be, until it has confirmed it."""
+        return self._send(queue, command, partial(self._said, queue, command), timeout=timeout)
+
+    def _said(self, queue: str, command: Command, call: Call) -> None:
+        if call.error is not None and call.error.retryable:
+            self._owed.append((queue, command))
+            self._schedule_loose()
+
+    def _forget(self, lease: Lease) -> None:
+        """A delivery was dropped unsettled: it stays leased until its time is up."""
+        group = lease.group
+        lease.ended(1)
+        if lease.group is None:
+            for subscription in self.subscriptions.values():
+                if subscription.leases is group:
+                    subscription.lapsing[lease.id] = self.now + lease.renewal_ms / 1000
 
     def _schedule(self, subscription: Subscription, when: float) -> None:
         subscription.beat_at = min(subscription.beat_at, when)
@@ -265,7 +348,7 @@ class Consumption:
         ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
         call = None
         for piece in in_frames(ended):
-            call = self._send(queue, Settle(Verb.RELEASE, fences_of(piece)), timeout=self._leaving_timeout_s)
+            call = self._owe(queue, Settle(Verb.RELEASE, fences_of(piece)), self._leaving_timeout_s)
         return call  # the last one: a link keeps its order
 
     def _end(self, subscription: Subscription) -> None:

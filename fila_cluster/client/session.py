@@ -19,7 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from fila_cluster.client.call import Call, Pending
-from fila_cluster.client.connection import Connection
+from fila_cluster.client.connection import KEPT_BYTES_MAX, PIPE_BYTES_MAX, Connection
 from fila_cluster.client.consuming import Consumption, Make
 from fila_cluster.client.lease import Owner
 from fila_cluster.client.producing import Producer
@@ -48,11 +48,22 @@ class Session:
     """
 
     def __init__(
-        self, endpoint: str, owner: Owner, make: Make, *, timeout_s: float, client_version: str, random: Random
+        self,
+        endpoint: str,
+        owner: Owner,
+        make: Make,
+        *,
+        timeout_s: float,
+        client_version: str,
+        random: Random,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
+        pipe_bytes_max: int = PIPE_BYTES_MAX,
     ) -> None:
         self._timeout_s = timeout_s
         self._now = 0.0
-        self._connection = Connection(endpoint, client_version, self._welcomed, random)
+        self._connection = Connection(
+            endpoint, client_version, self._welcomed, random, kept_bytes_max=kept_bytes_max, pipe_bytes_max=pipe_bytes_max
+        )
         self._producer = Producer(self._start)
         self._settler = Settler(owner, self._start)
         self._consumption = Consumption(owner, make, self._start, timeout_s)
@@ -72,6 +83,7 @@ class Session:
     def disconnected(self, now: float) -> None:
         """The link dropped; the socket reconnects by itself."""
         self._at(now)
+        self._consumption.disconnected()
         self._connection.disconnected(now)
 
     def arrived(self, parts: Sequence[bytes], now: float) -> None:
@@ -162,7 +174,7 @@ class Session:
         self._settler.flush()  # or what was just acked would be given back
         self._consumption.end_all()
         self._connection.farewell = error
-        return [] if self._connection.welcome is None else self._consumption.goodbye()
+        return [] if self._connection.welcome is None else self._consumption.goodbye(self._settler.handed_over)
 
     def leave_untaken(self) -> None:
         """The client is gone without a farewell: nobody will take, or has to settle, what was prefetched."""
@@ -173,6 +185,11 @@ class Session:
         self._producer.fail_all(error)
         self._settler.fail_all(error)
         self._connection.fail_all(error)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept for the broker: calls that are not answered, and frames that may lie in the socket's pipe."""
+        return self._connection.kept_bytes
 
     @property
     def has_left(self) -> bool:
@@ -207,13 +224,12 @@ class Session:
         if not call.sent:
             self._connection.forget(call)
             return
-        self._cancel(call)
+        if isinstance(call.command, Receive) and call.command.wait_ms:
+            self._start(call.key, CancelReceive(call.request), persistent=False)
         self._connection.hasten(call, self._now + within_s)
 
     def let_go(self, call: Call) -> None:
         """Wait no longer for a receive."""
-        if call.sent:
-            self._cancel(call)
         self._connection.forget(call)
 
     def release(self, deliveries: "Sequence[Delivery]") -> None:
@@ -245,12 +261,9 @@ class Session:
         self._consumption.expect_no_more(call)
         if call.error is None:
             call.value = self._consumption.received(call.key, call.value)
+        elif call.may_be_done and call.error.retryable and not self.has_left:
+            self._consumption.take_no_answer(call)
         then(call)
-
-    def _cancel(self, call: Call) -> None:
-        """End a receive's waiting at the broker, lest it lease a message to nobody."""
-        if isinstance(call.command, Receive) and call.command.wait_ms:
-            self._start(call.key, CancelReceive(call.request), persistent=False)
 
     def _give_back(self, header: Header, key: str, body: bytes) -> None:
         if header.opcode == Receive.opcode and not header.flags & ERROR:

@@ -71,6 +71,27 @@ class Settling(Pending[None]):
             self.finish()
 
 
+class _Handing(Settling):
+    """The ack of what was handed over; ``then`` learns the error that failed it, None when it is confirmed."""
+
+    __slots__ = ("error_of_all", "leases", "then")
+
+    def __init__(self, leases: Indexes, then: Callable[["_Handing", FilaError | None], None]) -> None:
+        super().__init__(())
+        self.leases = leases
+        self.then = then
+        self.error_of_all: FilaError | None = None
+
+    def refused(self, leases: Indexes, error_of: Callable[[Lease, int], FilaError | None]) -> None:
+        """Note an error that may pass: any other says that the lease has ended."""
+        errors = (error_of(lease, index) for lease, indexes in self.leases.items() for index in indexes)
+        self.error_of_all = next((error for error in errors if error is not None and error.retryable), None)
+
+    def frame_answered(self) -> None:
+        """It travels in one frame."""
+        self.then(self, self.error_of_all)
+
+
 @dataclass(slots=True)
 class _Frame:
     """What goes out together, and on whose behalf."""
@@ -103,6 +124,7 @@ class Settler:
         self._owner = owner
         self._send = send
         self._new: deque[tuple[Settling, Settlement, Indexes]] = deque()
+        self._handing: dict[_Handing, None] = {}
 
     def settle(self, deliveries: "Sequence[Delivery]", how: Settlement) -> Settling:
         """Claim deliveries for a settlement that goes out with the next flush."""
@@ -125,8 +147,27 @@ class Settler:
         return settling
 
     def hand_over(self, delivery: "Delivery") -> None:
-        """Ack, with the next flush, a delivery that will not be made again. Nobody waits for the answer."""
-        self._new.append((Settling(()), ACK, {delivery._lease: [delivery._index]}))
+        """Ack, with the next flush, a delivery that will not be made again; until the broker has confirmed it."""
+        self._insist({delivery._lease: [delivery._index]})
+
+    @property
+    def handed_over(self) -> dict[str, Fences]:
+        """What was handed over and is not confirmed, by queue."""
+        fences: defaultdict[str, Fences] = defaultdict(list)
+        for handing in self._handing:
+            for lease, indexes in handing.leases.items():
+                fences[lease.queue].append((lease.id, indexes))
+        return fences
+
+    def _insist(self, leases: Indexes) -> None:
+        handing = _Handing(leases, self._handed)
+        self._handing[handing] = None
+        self._new.append((handing, ACK, {lease: [*indexes] for lease, indexes in leases.items()}))  # frames add to these
+
+    def _handed(self, handing: "_Handing", error: FilaError | None) -> None:
+        del self._handing[handing]
+        if error is not None and error.retryable:
+            self._insist(handing.leases)
 
     def flush(self) -> None:
         """Send what was settled since the last flush."""
@@ -200,7 +241,7 @@ def _refuse(frame: _Frame, error_of: Callable[[Lease, int], FilaError | None]) -
         settling.refused(frame.leases, error_of)
     for lease, indexes in frame.leases.items():
         errors = (error_of(lease, index) for index in indexes)
-        lease.ended(sum(error is None or not error.retryable or lease.at_most_once for error in errors))
+        lease.ended(sum(error is None or not error.retryable for error in errors))
 
 
 def _finder(faults: Sequence[tuple[int, int, Fault]]) -> Callable[[Lease, int], FilaError | None]:

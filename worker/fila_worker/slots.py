@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 from fila_proto_zmq.commands import ShardOutage
@@ -48,6 +47,11 @@ Opener: TypeAlias = Callable[[], Store]
 """Opens a shard's store; raises :class:`StorageError`."""
 
 
+def random_64() -> int:
+    """64 random bits."""
+    return secrets.randbits(64)
+
+
 class Slot:
     """One shard of a host. Invariants: ``shard`` is set exactly while it is open; ``outage`` exactly while it is not."""
 
@@ -58,7 +62,7 @@ class Slot:
         settings: ShardSettings,
         compile_hooks: HookCompiler,
         open_store: Opener,
-        entropy: Callable[[], int] = partial(secrets.randbits, 64),
+        entropy: Callable[[], int] = random_64,
     ) -> None:
         """``entropy`` gives 64 random bits for each opening."""
         self.index = index

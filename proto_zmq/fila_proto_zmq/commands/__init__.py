@@ -27,11 +27,13 @@ from fila_proto_zmq.commands.consuming import (
     DELIVERY,
     CancelReceive,
     Delivered,
+    Fences,
     Goodbye,
     Heartbeat,
     LeaseBatch,
     Receive,
     Subscribe,
+    Subscribed,
     Unsubscribe,
 )
 from fila_proto_zmq.commands.describing import ConsumerView, DescribeQueue, HookState, QueueDescription
@@ -74,7 +76,7 @@ from fila_proto_zmq.commands.reservations import (
     Reserved,
 )
 from fila_proto_zmq.commands.runtime import ConfigChange, ConfigValues, GetConfig, ListConfig, SetConfig
-from fila_proto_zmq.commands.settling import Extend, Extended, Fences, Settle, Settled, Verb
+from fila_proto_zmq.commands.settling import Extend, Extended, Settle, Settled, Verb
 from fila_proto_zmq.commands.structs import Command, Done, IntColumn, KeysColumn, Reply, Struct, TextColumn
 from fila_proto_zmq.commands.views import BrowseView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.commands.workers import (
@@ -194,6 +196,7 @@ __all__ = [
     "StoreMetrics",
     "Struct",
     "Subscribe",
+    "Subscribed",
     "TextColumn",
     "ThrottleMetrics",
     "ThrottleStats",

@@ -1,8 +1,9 @@
 """What became of deliveries."""
 
 from enum import IntEnum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
+from fila_proto_zmq.commands.consuming import Fences
 from fila_proto_zmq.commands.producing import Fault
 from fila_proto_zmq.commands.structs import Command, Reply
 
@@ -18,10 +19,6 @@ class Verb(IntEnum):
     """Given back unharmed, uncounted: prefetched, never handed to the application."""
     DEFER = 6
     """Given back unharmed, to be delivered again ``after_ms`` from now; until then its throttle keys deliver nothing."""
-
-
-Fences: TypeAlias = list[tuple[int, list[int]]]
-"""Deliveries by lease: ``(lease, indexes)``; no indexes mean all of the lease."""
 
 
 class Settled(Reply):

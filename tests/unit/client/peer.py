@@ -77,10 +77,12 @@ def read(parts: list[bytes]) -> Sent:
 class Peer:
     """A session, and everything that can be done to it. Time is ``now``."""
 
-    def __init__(self, timeout_s: float = 5.0, *, connected: bool = True) -> None:
+    def __init__(self, timeout_s: float = 5.0, *, connected: bool = True, **limits: int) -> None:
         self.now = 1000.0
         self.owner = Owner()
-        self.session = Session(ENDPOINT, self.owner, Delivery, timeout_s=timeout_s, client_version="test", random=Random(1))
+        self.session = Session(
+            ENDPOINT, self.owner, Delivery, timeout_s=timeout_s, client_version="test", random=Random(1), **limits
+        )
         self.session.connect(self.now)
         if connected:
             self.welcome()
@@ -109,8 +111,8 @@ class Peer:
     def refuse(self, sent: Sent, error: FilaError) -> None:
         self.session.arrived(codec.encode_error(sent.header.opcode, sent.header.request, error, sent.key), self.now)
 
-    def push(self, queue: str, subscription: int, *batches: LeaseBatch) -> None:
-        self.session.arrived(codec.encode_delivery(queue, Delivered(subscription, list(batches))), self.now)
+    def push(self, queue: str, subscription: int, *batches: LeaseBatch, incarnation: int = 0) -> None:
+        self.session.arrived(codec.encode_delivery(queue, Delivered(subscription, list(batches), incarnation)), self.now)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds

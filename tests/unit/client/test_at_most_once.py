@@ -40,7 +40,7 @@ def test_what_is_handed_over_is_acked_and_the_rest_is_not(peer):
     take(peer, subscription)
     assert peer.one(Settle).command == Settle(Verb.ACK, [(7, [0])])
     peer.session.unsubscribe(subscription, peer.now)
-    assert [sent.command for sent in peer.sent()] == [Unsubscribe(1), Settle(Verb.RELEASE, [(7, [1, 2])])]
+    assert [sent.command for sent in peer.sent()] == [Unsubscribe(1, [7]), Settle(Verb.RELEASE, [(7, [1, 2])])]
 
 
 def test_acks_coalesce_with_those_of_others(peer):
@@ -76,17 +76,49 @@ def test_forgetting_one_is_no_mistake(peer):
     assert peer.owner.forgotten_leases == []
 
 
-@pytest.mark.parametrize("error", [LeaseExpiredError("too late"), ShardUnavailableError("lost")])
-def test_an_ack_that_fails_ends_the_lease_all_the_same(peer, error):
+def test_an_ack_that_comes_too_late_ends_the_lease_all_the_same(peer):
     """It will not be made again whatever happens: there is nothing to keep alive."""
     subscription = pushed(peer, 1)
     take(peer, subscription)
-    peer.refuse(peer.one(Settle), error)
-    while subscription.leases:
+    peer.refuse(peer.one(Settle), LeaseExpiredError("too late"))
+    assert subscription.leases == {}
+    assert peer.sent(Settle) == []
+
+
+def test_an_ack_is_repeated_until_it_is_confirmed_and_its_lease_is_named_as_long(peer):
+    subscription = pushed(peer, 1)
+    take(peer, subscription)
+    while peer.now < 1012:
+        for sent in peer.sent():
+            if isinstance(sent.command, Settle):
+                assert sent.command == Settle(Verb.ACK, [(7, [])])
+                peer.refuse(sent, ShardUnavailableError("down"))
+            elif isinstance(sent.command, Subscribe):
+                assert sent.command.renew == [7]
+                peer.refuse(sent, ShardUnavailableError("down"))
         peer.now = peer.session.next_deadline()
-        for sent in peer.sent(Settle):
-            peer.refuse(sent, error)
-    assert peer.now <= 1005
+    peer.advance(1)
+    peer.reply(peer.one(Settle), Settled())
+    assert subscription.leases == {}
+    peer.advance(6)
+    assert peer.sent(Settle) == []
+
+
+def test_a_goodbye_names_what_the_application_has_had_and_nobody_has_confirmed(peer):
+    subscription = pushed(peer)
+    take(peer, subscription)
+    take(peer, subscription)
+    peer.sent()
+    peer.session.goodbye(peer.now, FilaError("closed"))
+    assert peer.one(Goodbye).command == Goodbye([(7, [0]), (7, [1])])
+
+
+def test_a_goodbye_names_nothing_that_is_confirmed(peer):
+    subscription = pushed(peer)
+    take(peer, subscription)
+    peer.reply(peer.one(Settle), Settled())
+    peer.session.goodbye(peer.now, FilaError("closed"))
+    assert peer.one(Goodbye).command == Goodbye()
 
 
 def test_an_ack_that_is_refused_item_by_item_ends_the_lease_too(peer):
@@ -102,7 +134,7 @@ def test_what_waits_to_be_taken_is_kept_alive(peer):
     take(peer, subscription)
     peer.reply(peer.one(Settle), Settled())
     peer.now = peer.session.heartbeat_at
-    assert peer.one(Subscribe).command == Subscribe(1, 10, [7])
+    assert peer.one(Subscribe).command == Subscribe(1, 10, [7], 0)
 
 
 def test_the_ack_of_what_was_handed_over_goes_out_before_the_goodbye_that_would_give_it_back(peer):

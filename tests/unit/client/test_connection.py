@@ -16,21 +16,25 @@ from fila_cluster.errors import (
 )
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
+    ClusterStatus,
     CreateQueue,
     DeleteQueue,
     Done,
     Enqueue,
     Enqueued,
+    GetClusterStatus,
     GetQueueStats,
     Hello,
     ListQueues,
     QueueList,
     QueueOptions,
     Redrive,
+    Settle,
+    Verb,
     Welcome,
 )
 from fila_proto_zmq.frames import REPLY, pack_header
-from tests.unit.client.peer import ENDPOINT, Peer
+from tests.unit.client.peer import ENDPOINT, WELCOME, Peer
 
 REFUSED = ShardUnavailableError("down", retry_after=0.2, details={"refused": True})
 LOST = ShardUnavailableError("lost", retry_after=0.2)
@@ -285,6 +289,19 @@ def test_retries_back_off_with_jitter():
     )
 
 
+def test_a_retry_that_is_not_answered_ends_in_time():
+    peer = Peer(timeout_s=2.0)
+    asked_at = peer.now
+    call = ask(peer)
+    peer.refuse(peer.one(GetQueueStats), REFUSED)
+    peer.advance(0.2)
+    peer.one(GetQueueStats)
+    assert peer.session.next_deadline() <= asked_at + 2.0
+    peer.advance(asked_at + 2.0 - peer.now)
+    with pytest.raises(RequestTimeoutError):
+        call.outcome()
+
+
 def test_retries_end_with_the_timeout_and_the_broker_s_own_error():
     peer = Peer(timeout_s=2.0)
     call = ask(peer)
@@ -425,3 +442,123 @@ def test_frames_are_kept_only_as_long_as_they_may_be_sent_again():
     assert codec.decode_body(ListQueues, call.frames[2]) == ListQueues()
     peer.reply(sent, QueueList([]))
     assert call.frames == []
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+KIB = 1024
+
+
+def enqueues(peer, count, size_bytes=KIB):
+    """Frames of their own."""
+    pending = []
+    for _ in range(count):
+        pending.append(peer.enqueue("q", bytes(size_bytes)))
+        peer.session.flush(peer.now)
+    return pending
+
+
+def test_what_timed_out_while_nobody_was_there_is_kept_no_longer():
+    peer = Peer(connected=False)
+    calls = enqueues(peer, 100)
+    assert peer.session.kept_bytes > 100 * KIB
+    (hello,) = peer.sent()
+    peer.advance(5)
+    peer.sent()
+    peer.reply(hello, WELCOME)
+    assert peer.sent() == []
+    assert all(call.done for call in calls)
+    assert peer.session.kept_bytes < 2 * KIB  # the greeting
+
+
+def test_a_broker_that_reads_nothing_gets_no_more_than_the_pipe_holds():
+    peer = Peer(pipe_bytes_max=10 * KIB)
+    calls = enqueues(peer, 50)
+    assert len(peer.sent(Enqueue)) == 6
+    peer.advance(5)
+    assert peer.sent(Enqueue) == []
+    with pytest.raises(RequestTimeoutError, match="whether it was done is unknown"):
+        calls[0].outcome()
+    with pytest.raises(RequestTimeoutError, match="was not sent"):
+        calls[-1].outcome()
+    assert peer.session.kept_bytes < 12 * KIB
+
+
+def test_an_answer_shows_that_all_before_it_has_left_the_pipe():
+    peer = Peer(pipe_bytes_max=10 * KIB)
+    enqueues(peer, 50)
+    first = peer.sent(Enqueue)
+    peer.reply(first[2], Enqueued(1, 1, 1))
+    assert len(peer.sent(Enqueue)) == 3
+    peer.reply(first[-1], Enqueued(1, 1, 1))
+    assert len(peer.sent(Enqueue)) == 3
+
+
+def test_a_late_answer_shows_it_too():
+    peer = Peer(pipe_bytes_max=10 * KIB)
+    enqueues(peer, 50)
+    first = peer.sent(Enqueue)
+    peer.advance(5)
+    peer.sent()
+    later = enqueues(peer, 2)
+    assert peer.sent(Enqueue) == []
+    peer.reply(first[-1], Enqueued(1, 1, 1))
+    assert len(peer.sent(Enqueue)) == len(later)
+
+
+def test_where_answers_are_slow_the_router_is_asked_whether_it_reads():
+    peer = Peer(pipe_bytes_max=10 * KIB)
+    calls = enqueues(peer, 50)
+    sent = 0
+    while frames := peer.sent():
+        (probe,) = [frame for frame in frames if isinstance(frame.command, GetClusterStatus)] or [None]
+        sent += len(frames) - (probe is not None)
+        if probe is not None:
+            peer.reply(probe, ClusterStatus("0.0", 1, []))
+    assert sent == len(calls)
+
+
+def test_one_message_larger_than_the_pipe_still_goes():
+    peer = Peer(pipe_bytes_max=10 * KIB)
+    enqueues(peer, 3, 100 * KIB)
+    first, probe = peer.sent()
+    peer.reply(first, Enqueued(1, 1, 1))
+    peer.reply(probe, ClusterStatus("0.0", 1, []))
+    assert len(peer.sent(Enqueue)) == 1
+
+
+def test_what_waits_goes_in_order():
+    peer = Peer(pipe_bytes_max=10 * KIB)
+    enqueues(peer, 8, 3 * KIB)
+    ask(peer, ListQueues(), "")
+    frames = peer.sent()
+    seen = []
+    while frames:
+        seen += [frame for frame in frames if not isinstance(frame.command, GetClusterStatus)]
+        last = frames[-1]
+        peer.reply(last, ClusterStatus("0.0", 1, []) if isinstance(last.command, GetClusterStatus) else Enqueued(1, 1, 1))
+        frames = peer.sent()
+    requests = [frame.header.request for frame in seen]
+    assert requests == sorted(requests)
+    assert isinstance(seen[-1].command, ListQueues)
+
+
+def test_beyond_the_bound_calls_are_refused_and_those_that_end_others_are_not():
+    peer = Peer(connected=False, kept_bytes_max=100 * KIB)
+    calls = enqueues(peer, 200)
+    refused = [call for call in calls if call.done]
+    assert 200 - 100 <= len(refused) < 200
+    with pytest.raises(OverloadedError, match="keeps") as caught:
+        refused[-1].outcome()
+    assert caught.value.details["refused"] is True
+    assert caught.value.retry_after
+    assert not peer.session.call("q", Settle(Verb.ACK, [(7, [])]), peer.now).done
+    assert peer.session.kept_bytes <= 102 * KIB
+
+
+def test_a_new_link_finds_room_whatever_the_old_one_had_in_its_pipe():
+    peer = Peer(pipe_bytes_max=10 * KIB)
+    enqueues(peer, 50)
+    peer.sent()
+    peer.session.disconnected(peer.now)
+    assert len([sent for sent in peer.welcome() if isinstance(sent.command, Enqueue)]) == 6

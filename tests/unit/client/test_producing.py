@@ -109,7 +109,7 @@ def test_a_wrong_number_of_ids_is_no_answer(count):
 
 
 def test_frames_are_bounded_in_messages_and_bytes():
-    peer = Peer()
+    peer = Peer(pipe_bytes_max=2**30)
     for _ in range(2 * MESSAGES_PER_FRAME + 7):
         peer.enqueue("many")
     for _ in range(3):

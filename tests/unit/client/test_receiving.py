@@ -5,7 +5,7 @@ import pytest
 from fila_cluster.client.receiving import HURRY_S
 from fila_cluster.errors import FilaError, QueueNotFoundError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.commands import CancelReceive, Delivered, Done, Receive, Settle, Verb
-from tests.unit.client.peer import Peer, batch, give_up
+from tests.unit.client.peer import WELCOME, Peer, batch, give_up
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_silent_queue_does_not_hold_up_what_others_have_ready(peer):
     peer.reply(frames["b"], messages(2))
     peer.reply(frames["c"], NOTHING)
     peer.advance(HURRY_S)
-    assert peer.sent(Receive, CancelReceive) == []
+    assert [sent.command.release for sent in peer.sent(Receive, CancelReceive)] == [True]  # what comes later goes back
     assert leases(receiving.outcome()) == [2]
 
 
@@ -228,11 +228,61 @@ def test_an_error_while_waiting_ends_the_others_waiting(peer):
         receiving.outcome()
 
 
-def test_a_lost_connection_is_an_error(peer):
-    receiving, _ = waiting(peer)
+def test_over_a_lost_connection_it_asks_again_under_the_same_number_for_what_is_left_of_its_time(peer):
+    receiving, frames = waiting(peer, 10_000)
+    peer.advance(4)
+    peer.session.disconnected(peer.now)
+    again = [sent for sent in peer.welcome() if isinstance(sent.command, Receive)]
+    assert [sent.header.request for sent in again] == [sent.header.request for sent in frames.values()]
+    assert {sent.command.wait_ms for sent in again} == {6_000}
+    peer.reply(again[0], messages(1))
+    peer.advance(HURRY_S)
+    peer.sent()
+    assert leases(receiving.outcome()) == [1]
+
+
+def test_what_was_asked_for_without_waiting_and_is_lost_goes_back(peer):
+    receiving = receive(peer)
+    asked(peer)
     peer.session.disconnected(peer.now)
     with pytest.raises(ShardUnavailableError, match="lost"):
         receiving.outcome()
+    cancelled = [sent.command for sent in peer.welcome() if isinstance(sent.command, CancelReceive)]
+    assert [command.release for command in cancelled] == [True] * 3
+
+
+def test_what_was_granted_and_is_not_taken_is_said_until_the_broker_confirms_it(peer):
+    peer.session.receive({"q": 1}, 0, peer.now)
+    request = peer.one(Receive).header.request
+    peer.advance(5)
+    for _ in range(3):
+        sent = peer.one(CancelReceive)
+        assert sent.command == CancelReceive(request, release=True)
+        peer.refuse(sent, RequestTimeoutError("stalled"))
+        peer.advance(5)
+    peer.reply(peer.one(CancelReceive), Done())
+    peer.advance(60)
+    assert peer.sent() == []
+
+
+def test_what_was_never_sent_needs_no_giving_back():
+    peer = Peer(connected=False)
+    receiving = peer.session.receive({"q": 1}, 0, peer.now)
+    (hello,) = peer.sent()
+    peer.advance(5)
+    peer.sent()
+    assert receiving.done
+    peer.reply(hello, WELCOME)
+    assert peer.sent() == []
+
+
+def test_an_answer_that_comes_twice_is_not_given_back(peer):
+    receiving = peer.session.receive({"q": 1}, 0, peer.now)
+    sent = peer.one(Receive)
+    peer.reply(sent, messages(7))
+    peer.reply(sent, messages(7))
+    assert peer.sent() == []
+    give_up(*receiving.outcome())
 
 
 def test_a_silent_broker_takes_the_timeout_and_the_wait_and_no_more(peer):
@@ -308,6 +358,7 @@ def test_a_receive_that_waits_is_kept_alive_until_it_is_given_up(peer):
     receiving, _ = waiting(peer)
     assert peer.session.heartbeat_at < float("inf")
     peer.session.give_up(receiving, peer.now)
-    peer.sent()
+    for sent in peer.sent():
+        peer.reply(sent, Done())
     peer.advance(60)
     assert peer.sent() == []

@@ -82,6 +82,7 @@ from fila_proto_zmq.commands import (
     StoreMetrics,
     Struct,
     Subscribe,
+    Subscribed,
     ThrottleMetrics,
     ThrottleStats,
     Tokens,
@@ -294,16 +295,26 @@ BODIES = [
     Body(Receive(10, 2_000), [10, 2_000], "920acd07d0"),
     Body(
         Delivered(
-            1, [LeaseBatch(LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True)]
+            1,
+            [LeaseBatch(LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True)],
+            LEASE - 1,
         ),
-        [1, [[LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True]]],
-        "92019198cf0000000100000001cf00000192cc091400cf00000192cc09893092a161a1620192c40101c401029191a3617069c3",
+        [1, [[LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True]], LEASE - 1],
+        (
+            "93019198cf0000000100000001cf00000192cc091400cf00000192cc09893092a161a1620192c40101c401029191a3617069c3"
+            "cf0000000100000000"
+        ),
     ),
-    Body(Subscribe(1, 100, [LEASE]), [1, 100, [LEASE]], "93016491cf0000000100000001"),
-    Body(Unsubscribe(1), [1], "9101"),
+    Body(
+        Subscribe(1, 100, [LEASE], LEASE - 1, [7]),
+        [1, 100, [LEASE], LEASE - 1, [7]],
+        "95016491cf0000000100000001cf00000001000000009107",
+    ),
+    Body(Subscribed(LEASE, 3, [7]), [LEASE, 3, [7]], "93cf0000000100000001039107"),
+    Body(Unsubscribe(1, [7]), [1, [7]], "92019107"),
     Body(Heartbeat(), [], "90"),
-    Body(Goodbye(), [], "90"),
-    Body(CancelReceive(77), [77], "914d"),
+    Body(Goodbye([(7, [0])]), [[[7, [0]]]], "919192079100"),
+    Body(CancelReceive(77, True), [77, True], "924dc3"),
     Body(
         Settle(Verb.ACK, [(LEASE, []), (LEASE + 1, [0, 2])]),
         [1, [[LEASE, []], [LEASE + 1, [0, 2]]], "", None, 0],

@@ -27,7 +27,7 @@ BANK_MS_MAX: Final = 100
 class Consumer:
     """A client with something to lose."""
 
-    __slots__ = ("client", "leases", "seen_ms", "subscriptions", "waiters")
+    __slots__ = ("client", "granted", "leases", "seen_ms", "subscriptions", "waiters")
 
     def __init__(self, client: bytes, now_ms: int) -> None:
         self.client = client
@@ -36,6 +36,8 @@ class Consumer:
         self.subscriptions: dict[int, Subscription] = {}
         self.waiters: dict[int, Waiter] = {}
         """Pending receives by request id."""
+        self.granted: dict[int, list[Lease]] = {}
+        """What receives were answered with, by request id, as long as it is leased."""
 
     @property
     def shown(self) -> str:
@@ -49,11 +51,16 @@ class Consumer:
 
 
 class Subscription:
-    """Up to ``prefetch`` unsettled messages of a queue, until it ends."""
+    """Up to ``prefetch`` unsettled messages of a queue, until it ends.
 
-    __slots__ = ("consumer", "held", "id", "prefetch", "queue", "queued")
+    It has a new *incarnation* whenever pushes may have been lost: the client ignores what was pushed under an older one, and
+    what was leased under an older one and the client does not hold is given back. An incarnation is numbered like the leases,
+    from the same counter, so a lease is of an older incarnation if its id is lower.
+    """
 
-    def __init__(self, subscription_id: int, consumer: Consumer, queue: "Queue", prefetch: int) -> None:
+    __slots__ = ("consumer", "held", "id", "incarnation", "prefetch", "pushes", "queue", "queued", "reconciled", "request")
+
+    def __init__(self, subscription_id: int, consumer: Consumer, queue: "Queue", prefetch: int, incarnation: int) -> None:
         self.id = subscription_id
         self.consumer = consumer
         self.queue = queue
@@ -62,6 +69,17 @@ class Subscription:
         """Messages leased to it and not yet ended."""
         self.queued = False
         """Whether it is in its queue's line of demands."""
+        self.request = 0
+        """The latest request that was heeded: an older one comes from a connection that is gone."""
+        self.begin(incarnation)
+
+    def begin(self, incarnation: int) -> None:
+        """Begin a new incarnation."""
+        self.incarnation = incarnation
+        self.pushes = 0
+        """Frames pushed under it."""
+        self.reconciled = False
+        """Whether the client has said which older leases it holds."""
 
     @property
     def credit(self) -> int:
@@ -148,6 +166,8 @@ class Consumers:
         """Waiters by deadline; answered ones are dropped when they come up."""
         self.lingering: list[Waiter] = []
         """Waiters whose time is up, and which have a reason to wait for a moment more."""
+        self.unseen: dict[int, Lease] = {}
+        """Leases that never reached their client, to be given back. Some of them may have ended meanwhile."""
         self._waiters_made = 0
         self._clean_up_at = 1000
 

@@ -237,9 +237,9 @@ def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, n
     queue.delivered += len(parcel)
     queue.meter.delivered(parcel.records[0], len(parcel), now_ms)
     if isinstance(demand, Subscription):
-        shard.effects.append(
-            Push(demand.consumer.client, queue.name, Delivered(demand.id, _lease(shard, demand, parcel, now_ms)))
-        )
+        demand.pushes += 1
+        delivered = Delivered(demand.id, _lease(shard, demand, parcel, now_ms), demand.incarnation)
+        shard.effects.append(Push(demand.consumer.client, queue.name, delivered))
         return
     if isinstance(demand, Reserving):
         _reserve(shard, demand, parcel, now_ms)
@@ -297,6 +297,8 @@ def _grant(
     lease.mortal, lease.at_most_once = mortal, queue.at_most_once
     if isinstance(demand, Subscription):
         lease.belongs_to(demand)
+    else:
+        lease.request = demand.call.request
     shard.leases.add(lease)
     shard.leases.save(lease, shard.batch)
     batch = _batch(parcel, span)
@@ -304,6 +306,22 @@ def _grant(
         lease.id, now_ms, lease.expires_ms, lease.at_most_once,
     )  # fmt: skip
     return batch
+
+
+def answer_again(shard: "State", leases: list[Lease], now_ms: int) -> Delivered:
+    """The answer to a receive once more: it was lost, so the leases start over."""
+    batches = []
+    for lease in leases:
+        members = [(key, lane) for _, key, lane in lease.open_members()]
+        labelled = any(lane.throttle_keys for _, lane in members)
+        batch = lease_batch(
+            members, [lane.key for _, lane in members], shard.read([key for key, _ in members]), labelled=labelled
+        )
+        lease.expires_ms = now_ms + lease.duration_ms
+        shard.leases.save(lease, shard.batch)
+        batch.lease, batch.leased_ms, batch.expires_ms = lease.id, lease.leased_ms, lease.expires_ms
+        batches.append(batch)
+    return Delivered(0, batches)
 
 
 def _give_away(shard: "State", queue: "Queue", parcel: Parcel, now_ms: int) -> LeaseBatch:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fila_worker.core.cold import ColdLane
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
+    from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.shard import Shard
     from fila_worker.core.throttle import Throttle
@@ -125,6 +126,11 @@ def _check_leases(shard: "Shard") -> None:
             raise InvariantBroken(f"lease {lease.id}: finished but kept, or nobody will notice its expiry")
     _check_holders(shard)
     for consumer in shard.consumers.by_client.values():
+        granted: dict[int, list[Lease]] = {}
+        for lease in consumer.leases.values():
+            if lease.request:
+                granted.setdefault(lease.request, []).append(lease)
+        _expect("leases granted to receives", consumer.granted, granted)
         for subscription in consumer.subscriptions.values():
             held = sum(lease.open for lease in consumer.leases.values() if lease.subscription is subscription)
             _expect(f"subscription {subscription.id}: held", subscription.held, held)

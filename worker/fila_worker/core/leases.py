@@ -23,7 +23,7 @@ from fila_worker.core.lanes import Lane
 from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
-    from fila_worker.core.consumers import Subscription
+    from fila_worker.core.consumers import Consumer, Subscription
     from fila_worker.core.queues import Queue
     from fila_worker.core.store import Batch, Family
 
@@ -52,6 +52,7 @@ class LeaseRecord(msgspec.Struct, array_like=True):
     keys: bytes
     extended: dict[int, int]
     at_most_once: bool = False
+    request: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -87,6 +88,7 @@ class Lease:
         "mortal",
         "open",
         "queue",
+        "request",
         "sizes",
         "subscription",
         "subscription_id",
@@ -118,6 +120,8 @@ class Lease:
         """Where its members count as held; None for a receive, and when the subscription has ended."""
         self.subscription_id = 0
         """The subscription it was granted to, 0 for a receive."""
+        self.request = 0
+        """The receive that it was granted to, 0 for a subscription: it gets the same answer if it is repeated."""
 
     def belongs_to(self, subscription: "Subscription") -> None:
         """Count the open members as held by ``subscription``."""
@@ -160,6 +164,7 @@ class Lease:
         record = LeaseRecord(
             self.client or b"", self.holder.name if isinstance(self.holder, Reservation) else "", self.subscription_id,
             self.queue.id, self.leased_ms, self.duration_ms, self.expires_ms, b"".join(keys), self.extended, self.at_most_once,
+            self.request,
         )  # fmt: skip
         return _encode(record)
 
@@ -216,6 +221,8 @@ class LeaseBook:
             holder.add(lease)
         else:
             holder.leases[lease.id] = lease
+            if lease.request:
+                holder.granted.setdefault(lease.request, []).append(lease)
         if len(self.due) > 2 * len(self.leases) + 1000:
             self.due = [(each.next_expiry(), each.id) for each in self.leases.values() if each is not lease]
             heapify(self.due)
@@ -275,6 +282,8 @@ class LeaseBook:
         holder = lease.holder
         if not isinstance(holder, Reservation):
             del holder.leases[lease.id]
+            if lease.request:
+                _ungrant(holder, lease)
             return
         holder.remove(lease)
         if not holder.leases:
@@ -308,3 +317,10 @@ class LeaseBook:
     def next_expiry(self) -> int | None:
         """No lease expires before this time, Unix ms; None if there are no leases."""
         return self.due[0][0] if self.due else None
+
+
+def _ungrant(consumer: "Consumer", lease: Lease) -> None:
+    granted = consumer.granted
+    granted[lease.request].remove(lease)
+    if not granted[lease.request]:
+        del granted[lease.request]

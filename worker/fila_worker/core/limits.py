@@ -26,6 +26,8 @@ class Limits:
     """Neighbouring messages that are worth a range tombstone: it costs what two single deletes do, and readers pay for it."""
     turn_expiries_max: int = 2000
     """Messages whose leases may expire in one turn, and the rest of the last lease; the others follow in the next."""
+    unseen_messages_max: int = 1000
+    """Messages of lost pushes that are given back in one turn, and the rest of the last lease; the others follow in the next."""
 
     # the ledger
     ledger_counts_max: int = 16_384

@@ -311,8 +311,8 @@ def _recover_leases(shard: Shard, now_ms: int) -> Steps:
         lease = Lease(u64(key), holder, queue, members, record.leased_ms, record.duration_ms)
         lease.sizes = [len(message or b"") for message in found]
         lease.mortal = any(message and message[1] & MORTAL for message in found)
-        lease.expires_ms, lease.extended, lease.subscription_id, lease.at_most_once = (
-            record.expires_ms, record.extended, record.subscription, record.at_most_once,
+        lease.expires_ms, lease.extended, lease.subscription_id, lease.at_most_once, lease.request = (
+            record.expires_ms, record.extended, record.subscription, record.at_most_once, record.request,
         )  # fmt: skip
         _restore(shard, lease, key)
 

@@ -183,6 +183,14 @@ def ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms
     invite(shard, lease)
 
 
+def ack_taken(shard: "State", consumer: "Consumer", fences: Fences, now_ms: int) -> None:
+    """Be done with what a consumer's application has had, of what is delivered at most once."""
+    for lease_id, wanted in fences:
+        lease = consumer.leases.get(lease_id)
+        if lease is not None and lease.at_most_once and (indexes := _open_ones(lease, wanted, [], repeatable=True)):
+            ack(shard, lease.queue, lease, indexes, now_ms)
+
+
 def _free_slots(shard: "State", lease: Lease, indexes: list[int]) -> None:
     """The next messages of the keys may go."""
     for index in indexes:
@@ -225,13 +233,17 @@ def extend(shard: "State", call: "Call", command: Extend) -> Extended:
     return Extended(expires_ms, faults)
 
 
-def renew(shard: "State", consumer: "Consumer", lease_ids: list[int], now_ms: int) -> None:
-    """Let leases of a living consumer start over, once a third of their time is gone."""
+def renew(shard: "State", consumer: "Consumer", lease_ids: list[int], now_ms: int) -> list[int]:
+    """Let leases of a living consumer start over, once a third of their time is gone; returns those that it does not have."""
+    gone = []
     for lease_id in lease_ids:
         lease = consumer.leases.get(lease_id)
-        if lease is not None and lease.next_expiry() - now_ms < lease.duration_ms * 2 // 3:
+        if lease is None:
+            gone.append(lease_id)
+        elif lease.next_expiry() - now_ms < lease.duration_ms * 2 // 3:
             lease.expires_ms = now_ms + lease.duration_ms
             lease.extended = {
                 index: expires_ms for index, expires_ms in lease.extended.items() if expires_ms > lease.expires_ms
             }
             shard.leases.save(lease, shard.batch)
+    return gone

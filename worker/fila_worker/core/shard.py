@@ -188,6 +188,7 @@ class Shard(State):
         attempts.expire_leases(self, now_ms)
         expiry.act_on_due(self, now_ms)
         consuming.drop_lost(self, now_ms)
+        consuming.give_back_unseen(self, now_ms)
         self.unpark(now_ms)
         self.throttling.let_go(now_ms)
         for call, command, error in self.namespaces.overdue(now_ms):
@@ -221,7 +222,7 @@ class Shard(State):
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until :meth:`advance` or :meth:`deliver` has something to do; None: not before a command comes."""
-        if self.wanted:
+        if self.wanted or self.consumers.unseen:
             return 0
         times = (
             self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline(), self.throttling.next_due(),
