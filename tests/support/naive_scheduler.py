@@ -30,10 +30,12 @@ class Message:
     held: bool = False
     """Leased, or delayed after a delivery: its key counts it as in flight."""
     attempts: int = 0
+    first: bool = False
+    """Delivered before, in a strictly ordered queue: it goes before all that were not."""
 
     @property
     def place(self) -> tuple[int, int]:
-        return self.priority, self.number
+        return (FIRST if self.first else self.priority), self.number
 
     def too_old(self, now_ms: int) -> bool:
         return self.expires_ms is not None and self.expires_ms <= now_ms
@@ -50,6 +52,10 @@ class Key:
     joined_turn: int = 0
     before: tuple[int, int] | None = None
     """Its last turn and its credit before the turn in progress, if nothing was delivered in that."""
+
+
+FIRST = -(2**32)
+"""Before every priority."""
 
 
 @dataclass(eq=False)
@@ -300,7 +306,9 @@ class NaiveScheduler:
         """A leased message comes back unharmed."""
         if message.too_old(now_ms):
             self.ack(message)
-        elif due_ms:
+            return
+        message.first |= self.cap == 1
+        if due_ms:
             message.state, message.due_ms = "delayed", due_ms
         else:
             self.arrive(message)

@@ -443,11 +443,14 @@ def test_keys_of_a_queue_that_are_held_up_by_different_things_are_told_in_groups
 
 
 def test_a_retry_that_is_not_found_among_many_delayed_ones_is_a_cap_all_the_same() -> None:
-    shard = ordered()
+    """It came before the cap, so it is not the first of its key."""
+    shard = ShardHarness()
+    shard.create()
     _, message = shard.enqueue(b"1", b"2", priority=5)
-    shard.subscribe(5)
-    shard.settle(Verb.RETRY, shard.take_pushed(), after_ms=9000)
+    shard.settle(Verb.RETRY, shard.receive(), after_ms=9000)
     shard.enqueue(*[b"m"] * 1001, delay_ms=60_000)
+    shard.ask(UpdateQueue(QueueOptions(max_in_flight_per_key=1), ["max_in_flight_per_key"]))
+    shard.subscribe(5)
     assert these(first(why(shard, message), "in_flight_cap"), ["in_flight", "retrying"]) == [1, 1]
 
 

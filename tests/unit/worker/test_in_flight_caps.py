@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fila_proto_zmq.commands import Cancel, QueueOptions, UpdateQueue, Verb
+from fila_proto_zmq.commands import Cancel, PurgeQueue, QueueOptions, UpdateQueue, Verb
 from fila_proto_zmq.ids import parse_id
 from tests.support.shard import Got, ShardHarness
 
@@ -229,3 +229,106 @@ def test_strict_order_holds_over_a_restart() -> None:
     assert shard.receive() == []
     shard.nack(got)
     assert payloads(shard.receive()) == [b"0"]
+
+
+# --- who goes first ---------------------------------------------------------------------------------------------------
+
+RETURNS: dict[str, Callable[[ShardHarness, list[Got]], object]] = {
+    "nack": lambda shard, got: shard.nack(got),
+    "retry at once": lambda shard, got: shard.settle(Verb.RETRY, got),
+    "retry later": lambda shard, got: shard.settle(Verb.RETRY, got, after_ms=2_000),
+    "defer": lambda shard, got: shard.settle(Verb.DEFER, got, after_ms=2_000),
+    "release": lambda shard, got: shard.settle(Verb.RELEASE, got),
+    "expiry": lambda shard, got: shard.pass_time(30_000),
+    "goodbye": lambda shard, got: shard.goodbye(),
+}
+
+
+@pytest.mark.parametrize("returns", RETURNS)
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("throttle_keys", [[], [["t"]]], ids=["one lane", "two lanes"])
+@pytest.mark.parametrize("ttl_ms", [0, 600_000])
+def test_a_message_that_was_delivered_goes_before_more_urgent_ones(
+    returns: str, restarted: bool, throttle_keys: list[list[str]], ttl_ms: int
+) -> None:
+    """Not acked yet, it is still the one before: the others wait for it, over a restart too."""
+    shard = capped(1)
+    (first,) = shard.enqueue(b"first", priority=5, throttle_keys=throttle_keys, ttl_ms=ttl_ms)  # type: ignore[arg-type]
+    for round_ in range(2):
+        got = shard.receive()
+        assert payloads(got) == [b"first"]
+        shard.enqueue(b"urgent %d" % round_, priority=-9)
+        RETURNS[returns](shard, got)
+        if restarted:
+            shard.restart()
+        if returns in {"retry later", "defer"}:
+            assert shard.receive(9) == []
+            shard.pass_time(2_000)
+    (again,) = shard.receive(9)
+    assert (again.payload, again.id, again.record.priority) == (b"first", first, 5)
+    shard.ack([again])
+    for expected in (b"urgent 0", b"urgent 1"):
+        got = shard.receive(9)
+        assert payloads(got) == [expected]
+        shard.ack(got)
+    assert shard.counts() == (0, 0, 0)
+
+
+def test_one_that_waits_for_tokens_keeps_its_place_before_more_urgent_ones() -> None:
+    shard = capped(1)
+    shard.enqueue(b"first", priority=5, throttle_keys=[["t"]])  # type: ignore[arg-type]
+    got = shard.receive()
+    shard.enqueue(b"urgent", priority=-9)
+    park(shard)
+    shard.nack(got)
+    assert shard.receive(9) == []
+    shard.pass_time(PARK_MS)
+    assert payloads(shard.receive(9)) == [b"first"]
+
+
+@pytest.mark.parametrize("end", ["cancel", "purge", "expire"])
+def test_one_that_is_removed_while_it_goes_first_holds_up_nobody(end: str) -> None:
+    shard = capped(1)
+    (first,) = shard.enqueue(b"first", priority=5, ttl_ms=60_000)
+    shard.nack(shard.receive())
+    shard.enqueue(b"urgent", priority=-9)
+    match end:
+        case "cancel":
+            assert shard.ask(Cancel(*parse_id(first))).removed  # type: ignore[attr-defined]
+        case "purge":
+            shard.ask(PurgeQueue())
+            shard.enqueue(b"urgent", priority=-9)
+        case "expire":
+            shard.pass_time(61_000)
+            assert payloads(shard.receive(9, "q.dlq")) == [b"first"]
+    assert payloads(shard.receive(9)) == [b"urgent"]
+
+
+def test_a_dead_letter_lies_at_its_own_place_again() -> None:
+    shard = capped(1)
+    shard.enqueue(b"less urgent", priority=5)
+    shard.nack(shard.receive())
+    shard.settle(Verb.FAIL, shard.receive())
+    shard.enqueue(b"more urgent", priority=-5)
+    shard.settle(Verb.FAIL, shard.receive())
+    assert payloads(shard.receive(9, "q.dlq")) == [b"more urgent", b"less urgent"]
+
+
+@pytest.mark.parametrize("cap", [2, 3])
+def test_with_more_in_flight_a_message_that_comes_back_keeps_its_place(cap: int) -> None:
+    shard = capped(cap)
+    shard.enqueue(*[b"old"] * cap)
+    got = shard.receive(9)
+    shard.enqueue(*[b"urgent"] * cap, priority=-9)
+    shard.nack(got[1:])
+    assert payloads(shard.receive(9)) == [b"urgent"] * (cap - 1)
+
+
+def test_without_a_cap_the_most_urgent_goes_first() -> None:
+    shard = ShardHarness()
+    shard.create()
+    shard.enqueue(b"first", priority=5)
+    got = shard.receive()
+    shard.enqueue(b"urgent", priority=-9)
+    shard.nack(got)
+    assert payloads(shard.receive(9)) == [b"urgent", b"first"]

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_proto_zmq.ids import format_id
-from fila_proto_zmq.record import Record, headers_length, pack_record, unpack_record
+from fila_proto_zmq.limits import PRIORITY_MIN
+from fila_proto_zmq.record import MORTAL, Record, extension_of, headers_length, pack_record, unpack_record
 from fila_worker.core import dead_letters
 from fila_worker.core.delays import delay, too_old
 from fila_worker.core.holders import Reservation
 from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
+from fila_worker.core.keys import first_of_all, place_of
 from fila_worker.core.leases import TAKEN, Lease
+from fila_worker.core.schedule import Kind, on_the_grid
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
@@ -123,26 +126,72 @@ def _retry(shard: "State", message: _Returned, now_ms: int, after_ms: int) -> No
     key, lane, stored, record = message
     packed = pack_record(record)
     if after_ms:
-        shard.take_out(lane, key, len(stored))
-        delay(shard, lane, key, packed, now_ms + after_ms, retrying=True)
+        _put_off(shard, lane, key, stored, packed, now_ms + after_ms)
         return
-    shard.batch.put(key, packed, shard.store.families.messages)
-    lane.key.queue.grow(len(packed))
-    lane.key.queue.shrink(len(stored))
-    shard.ledger.touch_queue(lane.key.queue)
-    shard.line_up(lane, key, packed)
+    if _moves_up(lane, key):
+        _move_up(shard, lane, key, stored, packed)
+    else:
+        shard.batch.put(key, packed, shard.store.families.messages)
+        lane.key.queue.grow(len(packed))
+        lane.key.queue.shrink(len(stored))
+        shard.ledger.touch_queue(lane.key.queue)
+        shard.line_up(lane, key, packed)
     shard.release_slot(lane.key)
+
+
+# --- the order of strictly ordered keys ---------------------------------------------------------------------------------
+#
+# With a cap of 1, a message that was delivered goes before all others of its key until it is acked or dead-lettered: else a more
+# urgent one that came meanwhile would overtake it. With a larger cap it keeps its place. It is stored at the very front of its lane from then on, so the order is on
+# disk and nothing has to be remembered. However its delivery ended: who gives it back may have seen it.
+
+
+def _moves_up(lane: "Lane", key: bytes) -> bool:
+    """Whether a message that comes back has to change its place."""
+    return lane.key.queue.options.max_in_flight_per_key == 1 and key != first_of_all(key)
+
+
+def _key_in_front(shard: "State", lane: "Lane", key: bytes, record: bytes) -> bytes:
+    """The new key of a message that moves up, known to all that look messages up by their keys."""
+    front = first_of_all(key)
+    if lane.key.queue.note_priorities({PRIORITY_MIN}):
+        shard.save_queue(lane.key.queue)
+    expires_ms = extension_of(record).expires_ms if record[1] & MORTAL else None
+    if expires_ms is not None:
+        shard.schedule.add(on_the_grid(expires_ms), Kind.EXPIRE, front, shard.batch)
+    return front
+
+
+def _move_up(shard: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes) -> None:
+    """A message, pending and in no line, comes to the front of its lane."""
+    shard.strike(lane, key, len(stored))
+    shard.put_in_line(lane, place_of(_key_in_front(shard, lane, key, record)), record)
+
+
+def _put_off(
+    shard: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes, due_ms: int, *, deferred: bool = False
+) -> None:
+    """A message, pending and in no line, waits for its next attempt."""
+    front = _key_in_front(shard, lane, key, record) if _moves_up(lane, key) else key
+    shard.take_out(lane, key, len(stored))
+    delay(shard, lane, front, record, due_ms, retrying=True, deferred=deferred)
+
+
+# --- unharmed ---------------------------------------------------------------------------------------------------------
 
 
 def give_back(shard: "State", lease: Lease, indexes: list[int], ended: bool, now_ms: int) -> None:
     """Put members in line again as they are; those that have become too old meanwhile are dead-lettered."""
-    if lease.mortal:
+    if lease.mortal or lease.queue.options.max_in_flight_per_key == 1:
         for key, lane, stored in _take_back(shard, lease, indexes, ended):
             if too_old(stored, now_ms):
                 _bury(shard, _Returned(key, lane, stored, unpack_record(stored)), dead_letters.EXPIRED, now_ms)
+                continue
+            if _moves_up(lane, key):
+                _move_up(shard, lane, key, stored, stored)
             else:
                 shard.line_up(lane, key, stored)
-                shard.release_slot(lane.key)
+            shard.release_slot(lane.key)
     else:
         for index in indexes:
             message_key, lane = lease.members[index]  # type: ignore[misc]
@@ -166,8 +215,7 @@ def defer(shard: "State", lease: Lease, indexes: list[int], ended: bool, until_m
         if too_old(stored, now_ms):
             _bury(shard, _Returned(key, lane, stored, unpack_record(stored)), dead_letters.EXPIRED, now_ms)
             continue
-        shard.take_out(lane, key, len(stored))
-        delay(shard, lane, key, stored, until_ms, retrying=True, deferred=True)
+        _put_off(shard, lane, key, stored, stored, until_ms, deferred=True)
     shard.park_everywhere(parked, now_ms)
     shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
     invite(shard, lease)

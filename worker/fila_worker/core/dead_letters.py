@@ -11,7 +11,7 @@ from fila_proto_zmq.commands import Transfer
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, pack_record, unpack_record
 from fila_worker.core import incoming, transfers
-from fila_worker.core.keys import place_of
+from fila_worker.core.keys import own_place
 from fila_worker.core.queues import DISCARD, OWN, Queue
 
 if TYPE_CHECKING:
@@ -49,9 +49,11 @@ def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason
         message = incoming.Incoming(letter, lane.key.name, weight=lane.key.weight, throttle_keys=lane.throttle_keys)
         incoming.store(shard, named, message, now_ms)
     elif policy != OWN and shard_of(policy, shard.shards) != shard.index:
-        transfers.send(shard, lane, message_key, transfer_of(policy, lane, letter, redriven=False))
+        transfers.send(
+            shard, lane, own_place(message_key, letter.priority), transfer_of(policy, lane, letter, redriven=False)
+        )
     else:
-        _lay_down(shard, incoming.own_dead_letters(shard, source), lane, place_of(message_key), letter)
+        _lay_down(shard, incoming.own_dead_letters(shard, source), lane, own_place(message_key, letter.priority), letter)
 
 
 def _lay_down(shard: "State", target: Queue, lane: "Lane", place: bytes, letter: Record) -> None:

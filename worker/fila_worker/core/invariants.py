@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fila_proto_zmq.record import unpack_record
 from fila_worker.core.cold import unpacked
 from fila_worker.core.consumers import Subscription
 from fila_worker.core.delays import parse_delayed
 from fila_worker.core.graveyard import is_mark
-from fila_worker.core.keys import FIRST, LAST, lane_of, pack_u64, u64
+from fila_worker.core.keys import FIRST, LAST, first_of_all, lane_of, own_place, pack_u64, place_of, u64
 from fila_worker.core.lanes import held_bytes
 from fila_worker.core.leases import FINISHED, SETTLED
 from fila_worker.core.ledger import decode_lane
@@ -274,9 +275,18 @@ def _check_sizes(shard: "Shard") -> None:
     queue_of = {lane.id: lane.key.queue.id for lane in lanes}
     dead = {key for each in shard.graveyard.dead.values() for key, _ in each.members}
     for key, record in shard.store.scan(FIRST, LAST, shard.store.families.messages):
+        _check_place(key, record)
         if key not in dead:
             sizes[queue_of[lane_of(key)]] += len(record)
     for key, value in shard.store.scan(FIRST, LAST, shard.store.families.delayed):
-        sizes[queue_of[lane_of(key)]] += len(parse_delayed(value).record)
+        record = parse_delayed(value).record
+        _check_place(key, record)
+        sizes[queue_of[lane_of(key)]] += len(record)
     for queue in shard.queues.values():
         _expect(f"{queue.name}: size", queue.size_bytes, sizes[queue.id])
+
+
+def _check_place(key: bytes, record: bytes) -> None:
+    """A message is at the place of its priority, or before all others."""
+    if place_of(key) != own_place(key, unpack_record(record).priority) and key != first_of_all(key):
+        raise InvariantBroken(f"message {key.hex()} is at another place than its priority's")

@@ -23,6 +23,9 @@ pack_u32 = _U32.pack
 FIRST_PLACE: Final = b"\x00" * 12
 """No place in line is before this one."""
 
+_FIRST_PRIORITY: Final = b"\x00" * 4
+_SEQUENCE_AT: Final = LANE_BYTES + 4
+
 FIRST: Final = b""
 LAST: Final = b"\xff" * 32
 """Bounds that no key of ours reaches."""
@@ -48,6 +51,16 @@ def lane_of(message_key: bytes) -> int:
 def place_of(message_key: bytes) -> bytes:
     """The place in line in a message key."""
     return message_key[LANE_BYTES:]
+
+
+def first_of_all(message_key: bytes) -> bytes:
+    """The key that puts a message of a lane before all that have not been delivered yet."""
+    return message_key[:LANE_BYTES] + _FIRST_PRIORITY + message_key[_SEQUENCE_AT:]
+
+
+def own_place(message_key: bytes, priority: int) -> bytes:
+    """The place in line that a message has by its own priority, wherever it is now."""
+    return pack_u32(priority + PRIORITY_BIAS) + message_key[_SEQUENCE_AT:]
 
 
 def after(key: bytes) -> bytes:

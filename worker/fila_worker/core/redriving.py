@@ -14,6 +14,7 @@ from fila_proto_zmq.record import Record, unpack_record
 from fila_worker.core import incoming, transfers
 from fila_worker.core.backlog import PENDING, Found, effort, find_browsed, locate
 from fila_worker.core.dead_letters import transfer_of
+from fila_worker.core.keys import own_place
 from fila_worker.core.lanes import held_bytes
 from fila_worker.core.queues import Queue
 from fila_worker.core.reading import next_entry
@@ -144,7 +145,8 @@ def _send_back(shard: "State", lane: "Lane", message_key: bytes, record: bytes, 
     shard.strike(lane, message_key, len(record))
     target = shard.queues.get(source)
     if target is None:
-        transfers.send(shard, lane, message_key, transfer_of(source, lane, letter, redriven=True))
+        place = own_place(message_key, letter.priority)
+        transfers.send(shard, lane, place, transfer_of(source, lane, letter, redriven=True))
     else:
         message = incoming.Incoming(incoming.revived(letter), lane.key.name, throttle_keys=lane.throttle_keys)
         incoming.take_in(shard, target, message, now_ms)

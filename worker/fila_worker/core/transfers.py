@@ -13,7 +13,6 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, unpack_record
 from fila_worker.core import incoming
 from fila_worker.core.effects import Post
-from fila_worker.core.keys import place_of
 from fila_worker.core.outbox import STREAM_BYTES, Parcel
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def send(shard: "State", lane: "Lane", message_key: bytes, transfer: Transfer) -> None:
-    """A message that has left its lane goes to a queue of another shard."""
-    parcel = Parcel(lane.key.queue.id, place_of(message_key), transfer)
+def send(shard: "State", lane: "Lane", place: bytes, transfer: Transfer) -> None:
+    """A message that has left its lane, where it had this place, goes to a queue of another shard."""
+    parcel = Parcel(lane.key.queue.id, place, transfer)
     shard.outbox.add(shard_of(transfer.queue, shard.shards), parcel, shard.batch)
 
 
