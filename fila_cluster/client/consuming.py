@@ -141,10 +141,9 @@ class Consumption:
         """Whether there is something to keep alive."""
         return bool(self.subscriptions or self._receives or self._owed) or any(self._loose.values())
 
-    def end_all(self, error: FilaError | None = None) -> None:
+    def end_all(self) -> None:
         """End all subscriptions on this side."""
         for subscription in list(self.subscriptions.values()):
-            subscription.error = error
             self._discard(subscription)
         self._owed.clear()
 
@@ -154,6 +153,13 @@ class Consumption:
         for queue, fences in taken.items():
             by_root[root_name(queue)] += fences
         return [self._send(root, Goodbye(by_root[root]), timeout=self._leaving_timeout_s) for root in self._roots]
+
+    def disown(self, error: FilaError) -> None:
+        """In the child of a fork: all of it is the parent's."""
+        for subscription in list(self.subscriptions.values()):
+            subscription.waiting.clear()  # threads that are not here
+            subscription.error = error
+            self._discard(subscription)
 
     def leave_untaken(self) -> None:
         """Have nobody settle what nobody took."""

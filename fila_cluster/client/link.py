@@ -49,6 +49,7 @@ class Link:
         for option, value in _OPTIONS:
             self._socket.set(option, value)
         self._socket.set(zmq.IPV6, int("[" in endpoint))
+        self._disowned = False
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._both = [(self._socket, _POLLIN), (self._monitor, _POLLIN)]
         try:
@@ -76,11 +77,15 @@ class Link:
     @property
     def closed(self) -> bool:
         """Whether it can be used no more: garbage ends in any order, and its sockets close themselves."""
-        return self._socket.closed or self._monitor.closed
+        return self._disowned or self._socket.closed or self._monitor.closed
+
+    def disown(self) -> None:
+        """After a fork, in the child: leave the sockets to the parent. ZeroMQ's thread is not here, and nothing may wait for it."""
+        self._disowned = True
 
     def close(self) -> None:
         """Close the sockets, dropping what was not sent."""
-        if self._socket.closed:
+        if self._disowned or self._socket.closed:
             return
         self._socket.disable_monitor()
         self._monitor.close(0)
@@ -126,3 +131,8 @@ class Link:
     def _read_monitor(self, session: Session, now: float) -> None:
         self._monitor.recv_multipart(_NOBLOCK)  # of the one kind that was asked for
         session.disconnected(now)
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raise :class:`InvalidArgumentError` unless a link could be made to ``endpoint``. Leaves nothing behind."""
+    Link(endpoint).close()

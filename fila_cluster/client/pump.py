@@ -14,11 +14,11 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fila_cluster.client.call import Pending
+from fila_cluster.client.forks import leave_to_the_parent
 from fila_cluster.client.keeper import Keeper
 from fila_cluster.client.link import Link
 from fila_cluster.client.session import Session
@@ -50,7 +50,7 @@ class Pump:
         self._poller = self._new_poller()
         self._keeper = Keeper(self)
         self._session.connect(time.monotonic())
-        _open_pumps.add(self)
+        leave_to_the_parent(self)
 
     @property
     def closed(self) -> bool:
@@ -133,10 +133,12 @@ class Pump:
             self._session.leave_untaken()
             self._release()
 
-    def disown(self) -> None:
+    def disown(self, error: FilaError) -> None:
         """After a fork, in the child: the socket is the parent's."""
         self._lock = threading.Lock()
-        self._refusal = FilaError("this client was opened before the fork: open another one in the child process")
+        self._refusal = self._refusal or error
+        self._link.disown()
+        self._session.disown(error)
 
     def keep(self) -> float | None:
         """One round of the keeper: how long it may sleep now, None once it is to end."""
@@ -293,14 +295,3 @@ class _Bell:
     def close(self) -> None:
         while self._ends:
             os.close(self._ends.pop())
-
-
-_open_pumps: "weakref.WeakSet[Pump]" = weakref.WeakSet()
-
-
-def _disown_all() -> None:
-    for pump in list(_open_pumps):
-        pump.disown()
-
-
-os.register_at_fork(after_in_child=_disown_all)

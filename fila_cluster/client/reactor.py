@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from fila_cluster.client.call import Pending
-from fila_cluster.client.link import Link
+from fila_cluster.client.forks import leave_to_the_parent
+from fila_cluster.client.link import Link, check_endpoint
 from fila_cluster.client.session import Session
 from fila_proto_zmq.errors import FilaError
 
@@ -21,13 +22,16 @@ class Reactor:
     """Moves a session's frames in an event loop: the one that is running when it is first used."""
 
     def __init__(self, session: Session, endpoint: str) -> None:
+        check_endpoint(endpoint)
         self._session = session
-        self._link = Link(endpoint)
+        self._endpoint = endpoint
+        self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._refusal: FilaError | None = None
+        leave_to_the_parent(self)
 
     @property
     def closed(self) -> bool:
@@ -72,14 +76,22 @@ class Reactor:
             with suppress(RuntimeError):  # that loop is closed
                 self._loop.call_soon_threadsafe(self._exchange)
 
+    def disown(self, error: FilaError) -> None:
+        """After a fork, in the child: the socket is the parent's."""
+        self._refusal = self._refusal or error
+        if self._link is not None:
+            self._link.disown()
+        self._session.disown(error)
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None:
             raise RuntimeError("this client belongs to another event loop: open one in each loop")
+        link = self._link = Link(self._endpoint)  # not before: a client that was made at import must survive a fork
         self._loop = loop
         self._session.connect(time.monotonic())
-        for descriptor in self._link.descriptors:
+        for descriptor in link.descriptors:
             loop.add_reader(descriptor, self._take_in)
 
     def _shut(self, error: FilaError) -> None:
@@ -90,6 +102,8 @@ class Reactor:
         self._detach()
 
     def _detach(self) -> None:
+        if self._link is None:
+            return
         if self._loop is not None and not self._loop.is_closed():
             for descriptor in self._link.descriptors:
                 self._loop.remove_reader(descriptor)
@@ -105,7 +119,7 @@ class Reactor:
         self._exchange(arrived=True)
 
     def _exchange(self, *, arrived: bool = False) -> None:
-        if self.closed or self._loop is None or self._link.closed:
+        if self.closed or self._loop is None or self._link is None or self._link.closed:
             return
         if self._link.exchange(self._session, time.monotonic(), arrived=arrived):
             self._loop.call_soon(self._take_in)  # the descriptor will not tell of what is left
@@ -125,7 +139,7 @@ class Reactor:
         self._exchange()
 
     def __del__(self) -> None:
-        link = getattr(self, "_link", None)  # None if the endpoint would not do
+        link = getattr(self, "_link", None)  # None if it was never used, or the endpoint would not do
         if link is not None:
             self._session.leave_untaken()
             link.close()

@@ -176,6 +176,10 @@ class Session:
         self._connection.farewell = error
         return [] if self._connection.welcome is None else self._consumption.goodbye(self._settler.handed_over)
 
+    def disown(self, error: FilaError) -> None:
+        """In the child of a fork: give nothing out that the parent has prefetched."""
+        self._consumption.disown(error)
+
     def leave_untaken(self) -> None:
         """The client is gone without a farewell: nobody will take, or has to settle, what was prefetched."""
         self._consumption.leave_untaken()
