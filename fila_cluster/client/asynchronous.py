@@ -1,6 +1,7 @@
 """The asyncio client: the same methods as the blocking one, awaited."""
 
 import asyncio
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -208,6 +209,9 @@ class AsyncClient(AsyncAdministration):
         settling = self._session.settle(batch, how)
         try:
             await self._reactor.done(settling)
+        except asyncio.CancelledError:
+            self._session.abandon(settling, time.monotonic())
+            raise
         finally:
             if trace is not None:
                 trace.ended(settling)
@@ -222,6 +226,9 @@ class AsyncClient(AsyncAdministration):
         settling = self._session.settle((delivery,), how)
         try:
             await self._reactor.done(settling)
+        except asyncio.CancelledError:
+            self._session.abandon(settling, time.monotonic())
+            raise
         finally:
             if trace is not None:
                 trace.ended(settling)

@@ -235,6 +235,10 @@ class Client(Administration):
         try:
             if not settling.done:
                 self._pump.complete(settling)
+        except KeyboardInterrupt:
+            with suppress(FilaError):  # closed meanwhile
+                self._pump.ask(lambda now: self._session.abandon(settling, now))
+            raise
         finally:
             if trace is not None:
                 trace.ended(settling)

@@ -156,6 +156,11 @@ class Session:
         self._at(now)
         return self._consumption.unsubscribe(subscription)
 
+    def abandon(self, settling: Settling, now: float) -> None:
+        """Nobody waits for these settlements any more; their deliveries may be settled again."""
+        self._at(now)
+        self._settler.abandon(settling)
+
     def hand_over(self, delivery: "Delivery") -> None:
         """Ack, with the next flush, a delivery that will not be made again. Nobody waits for the answer.
 

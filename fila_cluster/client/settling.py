@@ -45,7 +45,7 @@ def settlement(verb: Verb, error: object = "", metadata: object = None, after_ms
 class Settling(Pending[None]):
     """One caller's deliveries. Done when every frame that carries some of them is answered."""
 
-    __slots__ = ("deliveries", "errors", "frames_left")
+    __slots__ = ("abandoned", "deliveries", "errors", "frames_left")
 
     def __init__(self, deliveries: "Sequence[Delivery]") -> None:
         super().__init__()
@@ -53,6 +53,30 @@ class Settling(Pending[None]):
         self.errors: dict[int, FilaError] = {}
         """What went wrong, by position in ``deliveries``."""
         self.frames_left = 0
+        self.abandoned = False
+        """Its caller waits no longer, and may settle its deliveries again."""
+
+    def abandon(self) -> None:
+        """The caller waits no longer, and does not know what became of it: let it settle again what is not confirmed."""
+        mine = [each for position, each in enumerate(self.deliveries) if position not in self.errors]
+        self.deliveries = [delivery for delivery in mine if not delivery._lease.at_most_once]
+        self.errors = {}
+        self.abandoned = True
+        for delivery in self.deliveries:
+            delivery._settled = False
+
+    def leave_to_others(self, leases: Indexes) -> None:
+        """The frame with ``leases`` is answered: it counts for what the caller has not settled again since."""
+        mine: list[Delivery] = []
+        for delivery in self.deliveries:
+            if delivery._index not in leases.get(delivery._lease, ()):
+                mine.append(delivery)  # of another frame
+            elif delivery._settled:
+                leases[delivery._lease].remove(delivery._index)
+            else:
+                delivery._settled = True
+                mine.append(delivery)
+        self.deliveries = mine
 
     def refused(self, leases: Indexes, error_of: Callable[[Lease, int], FilaError | None]) -> None:
         """Note the errors that ``error_of`` finds for the deliveries of ``leases``."""
@@ -146,6 +170,15 @@ class Settler:
             settling.finish()
         return settling
 
+    def abandon(self, settling: Settling) -> None:
+        """The caller of :meth:`settle` waits no longer. What was not sent yet never will be."""
+        if not settling.done:
+            settling.abandon()
+            for _ in range(len(self._new)):  # in place: others may append meanwhile
+                entry = self._new.popleft()
+                if entry[0] is not settling:
+                    self._new.append(entry)
+
     def hand_over(self, delivery: "Delivery") -> None:
         """Ack, with the next flush, a delivery that will not be made again; until the broker has confirmed it."""
         self._insist({delivery._lease: [delivery._index]})
@@ -224,6 +257,9 @@ def fences_of(leases: Indexes) -> Fences:
 
 
 def _answered(frame: _Frame, call: Call) -> None:
+    for settling in frame.members:
+        if settling.abandoned:
+            settling.leave_to_others(frame.leases)
     if call.error is not None:
         error = call.error
         _refuse(frame, lambda lease, index: error)

@@ -201,3 +201,52 @@ def test_closing_fails_what_was_not_sent(peer):
     settling = peer.session.settle((delivery,), ACK)
     peer.session.fail_all(FilaError("closed"))
     assert errors_of(settling) == {0: FilaError}
+
+
+# --- given up by its caller -------------------------------------------------------------------------------------------
+
+
+def test_what_was_given_up_before_it_was_sent_is_not_sent(peer):
+    (delivery,) = peer.receive("q", batch(7))
+    settling = peer.session.settle([delivery], ACK)
+    peer.session.abandon(settling, peer.now)
+    assert peer.sent(Settle) == []
+    again = peer.session.settle([delivery], ACK)
+    peer.reply(peer.one(Settle), Settled())
+    assert again.done
+    assert not again.errors
+
+
+def test_what_was_given_up_may_be_settled_again_and_counts_once(peer):
+    first, second = peer.receive("q", batch(7, 2))
+    settling = peer.session.settle([first], ACK)
+    sent = peer.one(Settle)
+    peer.session.abandon(settling, peer.now)
+    again = peer.session.settle([first], ACK)
+    peer.reply(sent, Settled())
+    peer.reply(peer.one(Settle), Settled())
+    assert again.done
+    assert first._lease.unsettled == 1
+    give_up(second)
+
+
+def test_what_was_given_up_and_is_confirmed_later_is_settled(peer):
+    (delivery,) = peer.receive("q", batch(7))
+    settling = peer.session.settle([delivery], ACK)
+    sent = peer.one(Settle)
+    peer.session.abandon(settling, peer.now)
+    peer.reply(sent, Settled())
+    assert delivery._settled
+    assert delivery._lease.unsettled == 0
+
+
+def test_what_was_given_up_and_failed_may_be_settled_again(peer):
+    (delivery,) = peer.receive("q", batch(7))
+    settling = peer.session.settle([delivery], ACK)
+    peer.session.abandon(settling, peer.now)
+    settling = peer.session.settle([delivery], ACK)
+    sent = peer.one(Settle)
+    peer.session.abandon(settling, peer.now)
+    peer.refuse(sent, RequestTimeoutError("late"))
+    assert not delivery._settled
+    give_up(delivery)
