@@ -74,7 +74,7 @@ def test_the_tail_begins_at_once_also_behind_a_returned_message(lane: Lane) -> N
 
 def test_a_refill_skips_what_is_leased_and_moves_the_tail(lane: Lane) -> None:
     add(lane, 1, record=None)
-    lane.leased.add(place(lane, 2))
+    lane.leases().add(place(lane, 2))
     lane.refill([(place(lane, number), b"r") for number in (1, 2, 3)], exhausted=False)
     assert lane.tail is not None
     assert place(lane, 3) < lane.tail <= place(lane, 4)

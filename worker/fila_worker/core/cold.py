@@ -137,7 +137,7 @@ def warm_up(key: "FairnessKey") -> Lane:
     lane = Lane(cold.id, key)
     lane.stored, lane.delayed, lane.floor, lane.tail = cold.stored, cold.delayed, cold.floor, cold.tail
     lane.active, lane.recorded = key.ready > 0, True
-    key.cold, key.warm_lanes = None, {(): lane}
+    key.cold, key.only = None, lane
     key.queue.warm.enter(lane)
     key.settle_shape()
     return lane
@@ -201,8 +201,7 @@ def _may_cool(shard: "State", lane: Lane) -> bool:
         and not lane.throttle_keys
         and not lane.retrying
         and not lane.idle
-        and key.warm_lanes is not None
-        and len(key.warm_lanes) == 1
+        and key.only is lane
         and key.queue.ring.current is not key
         and max(lane.stored, lane.delayed) <= COUNT_MAX
         and shard.ledger.is_folded(lane)
@@ -215,6 +214,6 @@ def _cool(shard: "State", lane: Lane) -> None:
     if lane.stored:
         floor = min(first for first in (head[0] if head else None, lane.tail) if first is not None)
     shard.buffered_bytes -= held_bytes(lane.clear())
-    key.cold, key.warm_lanes, key.sole, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
+    key.cold, key.only, key.sole, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
     del shard.lanes[lane.id]
     del lane.key  # who still holds the object must not go on with it

@@ -59,7 +59,7 @@ class Parcel:
 
     def add(self, key: "FairnessKey", lane: "Lane", message_key: bytes, record: bytes) -> None:
         """Lease a message that was taken out of its line to whoever gets the parcel. (The hot loop inlines this.)"""
-        lane.leased.add(message_key)
+        lane.leases().add(message_key)
         self.members.append((message_key, lane))
         self.records.append(record)
         self.keys.append(key)
@@ -129,7 +129,7 @@ def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> Parcel:
             count -= _pick_among(shard, key, parcel, count, now_ms)
             room_bytes = parcel.room_bytes
             continue
-        line, leased, credit = lane.line, lane.leased, key.credit
+        line, leased, credit = lane.line, lane.leased or lane.leases(), key.credit
         turn = left = min(count, lane.stored - len(leased))
         while left and credit > 0 and room_bytes > 0:
             # where the line is in order, what lane.pop() does without the call: 10 % of a delivery

@@ -49,13 +49,14 @@ class FairnessKey:
         "last_turn",
         "line",
         "name",
+        "only",
         "paused",
         "queue",
         "ready",
+        "several",
         "sole",
         "spent",
         "stuck",
-        "warm_lanes",
         "weight",
     )  # fmt: skip
 
@@ -64,8 +65,10 @@ class FairnessKey:
         self.queue = queue
         self.cold: bytes | None = None
         """Its only lane in packed form, while it is far from its turn (:mod:`core.cold`); None: its lanes are objects."""
-        self.warm_lanes: dict[tuple[str, ...], Lane] | None = None
-        """Those objects, by throttle keys (sorted, distinct); None: there is none. Use :attr:`lanes`."""
+        self.only: Lane | None = None
+        """Its lane, if it has one and is warm."""
+        self.several: dict[tuple[str, ...], Lane] | None = None
+        """Its lanes by throttle keys (sorted, distinct), if there are more: a dictionary takes more than all else of a key."""
         self.sole: Lane | None = None
         """Its only lane, if there is nothing more to think about: no throttle, no cap on what is in flight."""
         self.heads: list[tuple[bytes, int, Lane]] | None = None
@@ -102,17 +105,40 @@ class FairnessKey:
 
     @property
     def lanes(self) -> dict[tuple[str, ...], Lane]:
-        """Its lanes by throttle keys (sorted, distinct). Warms a cold key up: to look and go on, use :attr:`views`."""
+        """Its lanes by throttle keys. Warms a cold key up: to look and go on, use :attr:`views`."""
         if self.cold is not None:
             warm_up(self)
-        return self.warm_lanes or {}
+        if self.only is not None:
+            return {self.only.throttle_keys: self.only}
+        return self.several or {}
 
     @property
     def views(self) -> "Iterable[Lane | ColdLane]":
         """Its lanes to be read only, whether they are warm or cold."""
+        if self.only is not None:
+            return (self.only,)
         if self.cold is not None:
             return (unpacked(self),)
-        return self.warm_lanes.values() if self.warm_lanes is not None else ()
+        return self.several.values() if self.several is not None else ()
+
+    def add(self, lane: Lane) -> None:
+        """A lane of it is new."""
+        lanes = self.lanes | {lane.throttle_keys: lane} if self.several is None else self.several
+        lanes[lane.throttle_keys] = lane
+        self.only, self.several = (lane, None) if len(lanes) == 1 else (None, lanes)
+        if self.sole is not None or len(lanes) == 1:
+            self.settle_shape()
+
+    def drop(self, lane: Lane) -> None:
+        """A lane of it is no more. The two let go of each other, or only the cyclic collector would find them."""
+        lanes = self.lanes
+        del lanes[lane.throttle_keys], lane.key
+        if len(lanes) == 1:
+            self.only, self.several = next(iter(lanes.values())), None
+        elif not lanes:
+            self.only = self.several = None
+        if len(lanes) <= 1:
+            self.settle_shape()
 
     @property
     def deliverable(self) -> bool:

@@ -98,7 +98,7 @@ def exhume(shard: "State", lease_id: int, data: bytes) -> bool:
     keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
     dead = Dead(data[_CLIENT_AT:keys_at] or None, [(key, shard.known_lane(lane_of(key))) for key in keys])
     for key, lane in dead.members:
-        lane.leased.add(key)
+        lane.leases().add(key)
         lane.key.queue.pending -= 1
     shard.graveyard.add(lease_id, dead, 0)
     return True

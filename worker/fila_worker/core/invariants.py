@@ -97,9 +97,7 @@ def _check_cold(shard: "Shard", on_disk: dict[int, list[bytes]]) -> None:
         keys = on_disk.pop(lane.id, [])
         _expect(f"{name}: stored", lane.stored, len(keys))
         _expect(f"{name}: first key below its floor", [each for each in keys if each < lane.floor], [])
-        _expect(
-            f"{name}: warm, too", (lane.id in shard.lanes, key.warm_lanes, key.sole, key.heads), (False, None, None, None)
-        )
+        _expect(f"{name}: warm, too", (lane.id in shard.lanes, key.only, key.several, key.sole), (False, None, None, None))
         data = shard.store.get(lane.prefix, shard.store.families.lanes)
         record = decode_lane(data) if data is not None else None
         _expect(f"{name}: recorded", record is not None, True)

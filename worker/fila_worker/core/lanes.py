@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Set
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from fila_worker.core.keys import LAST, after, pack_u64
 
@@ -40,6 +40,10 @@ FEW: Final = 64
 
 ENTRY_BYTES: Final = 170
 """What an entry in memory costs beside the bytes of its record: a key, a tuple, three object headers."""
+
+
+NO_LEASES: Final = cast("set[bytes]", frozenset())
+"""What a lane has leased before it had its first: most keys of many wait for theirs, and a set takes 216 bytes."""
 
 
 def held_bytes(entries: Iterable[Entry]) -> int:
@@ -104,7 +108,8 @@ class Lane:
         self.prefix = pack_u64(lane_id)
         self.stored = 0
         """Messages in the ``messages`` family: pending and leased."""
-        self.leased: set[bytes] = set()
+        self.leased = NO_LEASES
+        """Its messages that are leased; to add one, use :meth:`leases`."""
         self.delayed = 0
         """Messages in the ``delayed`` family that will come to this lane."""
         self.retrying = 0
@@ -133,6 +138,12 @@ class Lane:
     def idle(self) -> bool:
         """Nothing is, and nothing will come by itself."""
         return not (self.stored or self.delayed)
+
+    def leases(self) -> set[bytes]:
+        """Its leased messages, to be added to."""
+        if self.leased is NO_LEASES:
+            self.leased = set()
+        return self.leased
 
     def warm(self) -> "Lane":
         """The lane itself: it is an object. A cold one (:class:`core.cold.ColdLane`) becomes one by this."""

@@ -353,7 +353,7 @@ def _restore(shard: Shard, lease: Lease, key: bytes) -> None:
         shard.batch.delete(key, shard.store.families.leases)
         return
     for _, message_key, lane in open_members:
-        lane.leased.add(message_key)
+        lane.leases().add(message_key)
     lease.queue.pending -= lease.open
     lease.queue.in_flight += lease.open
     shard.leases.add(lease)

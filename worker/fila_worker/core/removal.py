@@ -29,7 +29,7 @@ def _remove(shard: "State", queue: "Queue") -> None:
     for lease in [lease for lease in shard.leases.leases.values() if lease.queue is queue]:
         shard.leases.drop(lease, shard.batch)
     ids = sorted(lane.id for key in queue.keys.values() for lane in key.views)
-    lanes = [lane for key in queue.keys.values() for lane in (key.warm_lanes or {}).values()]
+    lanes = [lane for key in queue.keys.values() if key.cold is None for lane in key.lanes.values()]
     for lane in lanes:
         shard.buffered_bytes -= held_bytes(lane.clear())
         shard.throttling.leave(lane)

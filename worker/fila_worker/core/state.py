@@ -137,15 +137,9 @@ class State:
         lane = Lane(lane_id, key, throttle_keys)
         if throttle_keys and not queue.is_dead_letter:  # who reads dead letters does not call the throttled service
             self.throttling.enter(lane)
-        if key.cold is not None:
-            warm_up(key)
-        if key.warm_lanes is None:
-            key.warm_lanes = {}
-        key.warm_lanes[throttle_keys] = lane
+        key.add(lane)
         self.lanes.enter(lane)
         queue.lanes += 1
-        if key.sole is not None or len(key.warm_lanes) == 1:
-            key.settle_shape()
         return lane
 
     def find_lane(self, lane_id: int) -> Lane | None:
@@ -172,13 +166,11 @@ class State:
         key, queue = lane.key, lane.key.queue
         self.throttling.leave(lane)
         queue.resting.pop(lane.id, None)
-        del key.lanes[lane.throttle_keys]
+        key.drop(lane)
         del self.lanes[lane.id]
         queue.lanes -= 1
-        if not key.lanes:
+        if key.only is None and key.several is None:
             del queue.keys[key.name]
-        elif len(key.lanes) == 1:
-            key.settle_shape()
 
     # --- a message's places -------------------------------------------------------------------------------------------
 
