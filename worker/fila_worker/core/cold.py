@@ -128,6 +128,12 @@ def unpacked(key: "FairnessKey") -> ColdLane:
     return ColdLane(key, *_PACKED.unpack(key.cold))
 
 
+def pending_cold(key: "FairnessKey") -> int:
+    """How many messages of a cold key could be delivered."""
+    assert key.cold is not None, f"{key.name!r} is warm"
+    return int.from_bytes(key.cold[8:12], "big")
+
+
 # --- warming up -------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
-from fila_worker.core.cold import unpacked, warm_up
+from fila_worker.core.cold import pending_cold, unpacked, warm_up
 from fila_worker.core.keys import FIRST_PLACE
 from fila_worker.core.lanes import Lane
 
@@ -156,6 +156,8 @@ class FairnessKey:
         """Messages in line."""
         if self.sole is not None:
             return self.sole.pending
+        if self.cold is not None:
+            return pending_cold(self)
         return sum(lane.pending for lane in self.views)
 
     def settle_shape(self) -> None:

@@ -23,7 +23,7 @@ from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import MORTAL
 from fila_worker.core.administration import recount_held
 from fila_worker.core.breaker import GuardedHooks
-from fila_worker.core.cold import COUNT_MAX, packed
+from fila_worker.core.cold import COUNT_MAX, packed, pending_cold
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.graveyard import exhume, purge
 from fila_worker.core.holders import Holder
@@ -259,17 +259,19 @@ def _recover_lane(shard: Shard, queue: Queue, lane_id: int, record: LaneRecord) 
 
 def _activate(shard: Shard, queue: Queue, late: list[tuple[int, FairnessKey]]) -> Steps:
     """Give the recovered keys that have something pending their places in the ring, in the order of their first lanes that have."""
-    for number, (_, key) in enumerate(merge(_on_time(queue), late, key=itemgetter(0))):
+    in_order = (key for _, key in merge(_on_time(queue), late, key=itemgetter(0))) if late else iter(queue.keys.values())
+    join = queue.ring.join
+    for number, key in enumerate(in_order):
         if _step_ends(shard, number):
             yield
-        if key.cold is not None:
+        if key.cold is None:
+            for lane in key.lanes.values():
+                if lane.pending:
+                    shard.activate(lane, lane.prefix + FIRST_PLACE)
+        elif pending_cold(key):
             key.ready = 1
             if key.deliverable:
-                queue.ring.join(key)
-            continue
-        for lane in key.lanes.values():
-            if lane.pending:
-                shard.activate(lane, lane.prefix + FIRST_PLACE)
+                join(key)
 
 
 def _on_time(queue: Queue) -> Iterator[tuple[int, FairnessKey]]:
