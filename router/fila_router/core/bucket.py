@@ -97,8 +97,12 @@ class Bucket:
         return self.level - sum(amount for holder, amount in self.holds.items() if holder.turn < account.turn)
 
     def required(self, account: Account) -> int:
-        """The level at which ``account`` can be granted its least: all of the burst if it wants more than that."""
-        return min(account.least, self.burst) - account.outstanding
+        """The level at which ``account`` can be granted its least: all of the burst if it wants more than that.
+
+        A bucket that holds nothing and gets nothing is never full. One that gets something lets through at its rate.
+        """
+        full = self.burst if self.burst or self.rate else account.least
+        return min(account.least, full) - account.outstanding
 
     def shortfall(self, account: Account) -> int:
         """What is missing until it is this account's turn here, and its least is there; not above 0: nothing."""

@@ -128,6 +128,21 @@ def test_a_shard_s_own_leftover_does_not_stand_in_its_way():
     assert desk.wait(150) == {(0, "k"): 4.5}
 
 
+def test_a_bucket_that_holds_nothing_and_gets_nothing_lets_nothing_through():
+    desk = BankDesk(k=(0, 0))
+    assert desk.ask(0, "k", 1, 5) == 0
+    assert desk.wait(60_000) == {}
+    desk.bank.limit("k", limit(1, 0), desk.now_ms, full=True)
+    assert desk.wait(1_000) == {(0, "k"): 1}
+
+
+def test_a_bucket_that_gets_nothing_lets_through_once_what_it_holds():
+    desk = BankDesk(k=(0, 3))
+    assert desk.ask(0, "k", 1, 5) == 3
+    desk.spend(0, "k", least=1, most=5)
+    assert desk.wait(60_000) == {}
+
+
 def test_a_bucket_that_holds_nothing_lets_through_at_its_rate():
     desk = BankDesk(k=(10, 0))
     for _ in range(3):

@@ -65,7 +65,8 @@ class _Lack(NamedTuple):
 
     @property
     def missing(self) -> int:
-        return min(self.need, self.burst) - self.level
+        full = self.burst if self.burst or self.rate else self.need  # what holds nothing and gets nothing is never full
+        return min(self.need, full) - self.level
 
     @property
     def wait_ms(self) -> int | None:
