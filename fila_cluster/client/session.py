@@ -28,7 +28,7 @@ from fila_cluster.client.sealing import Row
 from fila_cluster.client.settling import Settlement, Settler, Settling
 from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.codec import decode_body, from_fault
-from fila_proto_zmq.commands import DELIVERY, CancelReceive, Command, Delivered, Extend, Receive, Verb, Welcome
+from fila_proto_zmq.commands import DELIVERY, MARK, CancelReceive, Command, Delivered, Extend, Receive, Verb, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 
@@ -94,6 +94,8 @@ class Session:
             key, body = str(parts[1], "utf-8"), parts[2]
             if header.opcode == DELIVERY and not header.flags & REPLY:
                 self._consumption.pushed(key, decode_body(Delivered, body))
+            elif header.opcode == MARK:  # it only shows the broker that frames are taken here
+                return
             elif not self._connection.answer(header, body, now):
                 self._give_back(header, key, body)
         except (InvalidFrameError, IndexError, UnicodeDecodeError):

@@ -6,7 +6,7 @@ frames. The core's own share is less than a microsecond of about 16.
 """
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import zmq
@@ -16,7 +16,7 @@ from fila_process.journal import Journal
 from fila_process.stop import StopRequests
 from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
-from fila_router.core.sessions import Session
+from fila_router.core.unread import MARK_FRAME, Connection
 from fila_router.sockets import Socket
 
 BURST_FRAMES: Final = 500
@@ -59,6 +59,7 @@ class Loop:
             if self._back in ready:
                 self._drain_workers(now_ms)
             self._core.serve(now_ms)
+            self._send_held(now_ms)
             self._send_answers(now_ms)  # a worker that is back has to know some things before it gets clients' frames
             if self._front in ready:
                 self._drain_clients(now_ms)
@@ -124,11 +125,15 @@ class Loop:
             if body is None or body.more:
                 _skip_rest(back)
                 continue
-            session = from_worker(identity, client, header, key, body, now_ms)
-            if session is not None and self._reaches_client(session):
-                send(header, _MORE)
-                send(key, _MORE)
-                send(body, copy=False)
+            connection = from_worker(identity, client, header, key, body, now_ms)
+            if connection is None:
+                continue
+            if connection.held or not self._takes(connection):
+                self._core.unread.hold(connection, [header, key, body], now_ms)
+                continue
+            send(header, _MORE)
+            send(key, _MORE)
+            send(body, copy=False)
 
     def _send_answers(self, now_ms: int) -> None:
         outbox = self._core.outbox
@@ -140,18 +145,48 @@ class Loop:
                 else:
                     self._core.unreachable(identity, now_ms)
             for client, *parts in to_clients:
-                session = self._core.session_of(client)
-                if session is not None and self._reaches_client(session):
-                    self._front.send_multipart(parts)
+                self._answer(client, parts, now_ms)
             self._journal.tell(notes)
 
-    def _reaches_client(self, session: Session) -> bool:
-        """Begin a frame to a client; False if it does not read, or is gone."""
+    def _answer(self, client: bytes, parts: list[Any], now_ms: int) -> None:
+        connection = self._core.connection_of(client, len(parts[-1]), now_ms)
+        if connection is None:
+            return
+        if connection.held or not self._takes(connection):
+            self._core.unread.hold(connection, parts, now_ms)
+        else:
+            self._front.send_multipart(parts)
+
+    def _send_held(self, now_ms: int) -> None:
+        """Try again what pipes did not take, and learn which of them take something."""
+        unread = self._core.unread
+        for connection in unread.due(now_ms):
+            if self._is_full(connection):
+                unread.full(connection, now_ms)
+            else:
+                unread.done(connection)
+
+    def _is_full(self, connection: Connection) -> bool:
+        unread, held = self._core.unread, connection.held
+        while held:
+            if not self._takes(connection):
+                return bool(held)
+            self._front.send_multipart(held[0], copy=False)
+            unread.released(connection)
+        while connection.in_debt:
+            if not self._takes(connection):
+                return connection.in_debt
+            self._front.send_multipart(MARK_FRAME)
+            unread.marked(connection)
+        return False
+
+    def _takes(self, connection: Connection) -> bool:
+        """Begin a frame to a client; False if its pipe is full, or if it is gone: then nothing is held for it any more."""
         try:
-            self._front.send(session.connection, _MORE_NOW)
+            self._front.send(connection.name, _MORE_NOW)
         except zmq.ZMQError as error:
             if error.errno == zmq.EHOSTUNREACH:
-                self._core.gone(session)
+                self._core.ended(connection)
             elif error.errno != zmq.EAGAIN:
                 raise
             return False

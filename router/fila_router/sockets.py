@@ -5,8 +5,7 @@ comes back takes over the name of its old connection, which is perhaps not known
 a second peer with the same one is not listened to. Clients have no names there, see :mod:`fila_router.core.sessions`.
 
 What waits towards a worker is bounded by the core, not here. Of a client, only so many frames are taken in advance (then its
-connection is not read from), and so many answers are kept that it does not fetch (then they are dropped, as for a client
-that is gone).
+connection is not read from), and only so many are kept in its pipe: that is how :mod:`fila_router.core.unread` sees what it reads.
 
 Two properties of libzmq would otherwise let any program, or any page in a browser, harm the broker:
 
@@ -24,6 +23,7 @@ from typing import TypeAlias
 import zmq
 
 from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
+from fila_router.core.limits import DEFAULTS
 from fila_router.settings import RouterSettings
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
@@ -33,12 +33,6 @@ LINGER_MS = 500
 
 BACKLOG = 1024
 """Connections that may wait to be accepted, when all clients come back at once."""
-
-UNREAD_FRAMES_MAX = 1_000
-"""Frames of one client that wait here for their turn."""
-
-UNFETCHED_FRAMES_MAX = 100_000
-"""Answers and deliveries to one client that it has not fetched; far more than it can ask for in good faith."""
 
 _OPTIONS: dict[zmq.SocketOption, int | bytes] = {
     zmq.ROUTER_MANDATORY: 1,
@@ -69,8 +63,8 @@ def open_front(context: "zmq.Context[Socket]", settings: RouterSettings) -> Sock
     frame_bytes_max = settings.max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
     limits: dict[zmq.SocketOption, int | bytes] = {
         zmq.MAXMSGSIZE: frame_bytes_max,
-        zmq.RCVHWM: UNREAD_FRAMES_MAX,
-        zmq.SNDHWM: UNFETCHED_FRAMES_MAX,
+        zmq.RCVHWM: DEFAULTS.inbound_frames,
+        zmq.SNDHWM: DEFAULTS.pipe_frames,
     }
     return _listen(context, settings.listen, "--listen", _OPTIONS | limits)
 

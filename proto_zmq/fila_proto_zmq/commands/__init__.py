@@ -22,7 +22,7 @@ from fila_proto_zmq.commands.backlog import (
     Redriven,
 )
 from fila_proto_zmq.commands.cluster import ClusterStatus, GetClusterStatus, ShardOutage, WorkerStatus
-from fila_proto_zmq.commands.connecting import Hello, Welcome
+from fila_proto_zmq.commands.connecting import MARK, Hello, Welcome
 from fila_proto_zmq.commands.consuming import (
     DELIVERY,
     CancelReceive,
@@ -111,6 +111,7 @@ __all__ = [
     "BY_OPCODE",
     "COMMANDS",
     "DELIVERY",
+    "MARK",
     "OTHER_KEYS",
     "Appoint",
     "Appointed",

@@ -1,8 +1,11 @@
 """The first words of a client."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from fila_proto_zmq.commands.structs import Command, Reply
+
+MARK: Final = 2
+"""Opcode of a push without content: the broker sends it to see whether a connection takes frames. Ignore it."""
 
 
 class Welcome(Reply):

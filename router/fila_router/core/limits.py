@@ -24,6 +24,21 @@ class RouterLimits:
     """Frames on their way to one worker, of each of the three kinds. A single larger one still passes when nothing else is in flight."""
     questions_max: int = 1000
     """Questions to all workers, and changes of the runtime config, under way at once."""
+    pipe_frames: int = 100
+    """Frames that libzmq keeps for a client that does not read them (ZMQ_SNDHWM): few, because they tell by what they no longer take
+    how much was read; enough for what one worker's turn answers to one client."""
+    inbound_frames: int = 100
+    """Frames that libzmq takes in advance of one client (ZMQ_RCVHWM), then its connection is not read from."""
+    unread_little: int = 256 * 1024
+    """Bytes that are not worth a question whether they were read: what is sent to a client in a moment."""
+    unread_probed: int = 8 * 1024 * 1024
+    """Unread bytes of one client from which on it is probed whether it reads."""
+    client_unread_refused: int = 32 * 1024 * 1024
+    """Unread bytes of one client beyond which its requests are refused."""
+    client_unread_max: int = 128 * 1024 * 1024
+    """Unread bytes of one client beyond which nothing more is sent: the default prefetch of messages of 1 MiB, and more."""
+    unread_max: int = 256 * 1024 * 1024
+    """Unread bytes of all clients together: beyond it each has its share. In all it can be three times as much."""
 
 
 DEFAULTS = RouterLimits()

@@ -38,8 +38,9 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.events import ClientConnected
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
-from fila_router.core.answers import no_common_version, not_greeted, overloaded, unavailable
+from fila_router.core.answers import no_common_version, not_greeted, overloaded, too_busy, unavailable
 from fila_router.core.fan_in import FanIns
+from fila_router.core.in_flight import relieves
 from fila_router.core.joining import Measurements, QueueLists
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
@@ -50,6 +51,7 @@ from fila_router.core.routing import RoutingTable
 from fila_router.core.sessions import Session, Sessions
 from fila_router.core.tally import Tally
 from fila_router.core.token_bank import TokenBank
+from fila_router.core.unread import Connection, Unread
 from fila_router.core.worker import Worker
 
 Body: TypeAlias = Any
@@ -86,8 +88,9 @@ class Router:
         limits: RouterLimits = DEFAULTS,
     ) -> None:
         """``entropy(n)``: n bytes that nobody can guess, the secrets of sessions."""
+        self.unread = Unread(limits)
         silence_ms_max = max(limits.session_silence_ms, _SILENCE_TIMEOUTS * consumer_timeout_ms)
-        self._sessions = Sessions(limits, silence_ms_max, entropy)
+        self._sessions = Sessions(limits, silence_ms_max, entropy, self.unread)
         self._tally = Tally()
         self._refusals = Refusals(self._tally)
         self.outbox = Outbox(self._tally)
@@ -107,12 +110,14 @@ class Router:
     ) -> tuple[bytes, bytes] | None:
         """The worker to forward this frame to, and the client to name there; None if it was answered here."""
         self._tally.from_clients += 1
-        session = self._session_on(connection, now_ms)
+        session = self._sessions.on(connection, now_ms)
         client = session.client
         try:
             if header[:6] in _FORWARDED and len(header) == HEADER_BYTES:
                 if header[6:10] not in session.tags:
                     raise not_greeted()
+                if session.connection.in_debt:
+                    self._check_reads(session, header[3])
                 shard = self._table.shard_of(key)
                 worker = self._table.owners[shard]
                 if worker is None or not worker.routable or not self._members.started:
@@ -128,7 +133,7 @@ class Router:
     def malformed(self, connection: bytes, header: bytes, now_ms: int) -> None:
         """Answer a frame that has less or more than three parts."""
         error = InvalidFrameError("a frame has exactly 3 parts: header, routing key, body")
-        self.outbox.refuse(self._session_on(connection, now_ms).client, header, b"", error)
+        self.outbox.refuse(self._sessions.on(connection, now_ms).client, header, b"", error)
 
     def unsent(self, identity: bytes, client: bytes, header: bytes, key: bytes, now_ms: int) -> None:
         """Take back what :meth:`from_client` decided: the worker's connection is gone."""
@@ -136,20 +141,21 @@ class Router:
         self.outbox.refuse(client, header, key, unavailable(shard))
         self.unreachable(identity, now_ms)
 
-    def session_of(self, client: bytes) -> Session | None:
-        """Where a client is now; None: nowhere that is known, so there is nobody to answer."""
-        return self._sessions.by_client.get(client)
+    def connection_of(self, client: bytes, body_bytes: int, now_ms: int) -> Connection | None:
+        """Where to send an answer of so many bytes; None: its client is gone, or does not read."""
+        session = self._sessions.by_client.get(client)
+        if session is None or not self.unread.take(session.connection, body_bytes, now_ms):
+            return None
+        return session.connection
 
-    def gone(self, session: Session) -> None:
-        """Note that a client's connection has ended."""
-        self._sessions.forget(session)
+    def ended(self, connection: Connection) -> None:
+        """Note that a client's connection is no more."""
+        self._sessions.ended(connection)
 
-    def _session_on(self, connection: bytes, now_ms: int) -> Session:
-        session = self._sessions.by_connection.get(connection)
-        if session is None:
-            session = self._sessions.nameless(connection, now_ms)
-        session.heard_ms = now_ms
-        return session
+    def _check_reads(self, session: Session, opcode: int) -> None:
+        """Raise for a request of a client that has to read first."""
+        if not relieves(opcode) and not self.unread.may_ask(session.connection):
+            raise too_busy(f"{session.connection.unread} bytes of answers and deliveries wait for this client to read them")
 
     def _serve_client(
         self, session: Session, header: bytes, key: bytes, body: bytes, now_ms: int
@@ -157,8 +163,10 @@ class Router:
         command, client = _own_command(unpack_header(header), body), session.client
         if header[6:10] not in session.tags and not isinstance(command, Hello):
             raise not_greeted()
+        if session.connection.in_debt:
+            self._check_reads(session, command.opcode)
         if isinstance(command, Hello):
-            self._greet(session.connection, header, key, command, now_ms)
+            self._greet(session.connection.name, header, key, command, now_ms)
         elif isinstance(command, ListQueues):
             self._ask_all(client, header, key, body, now_ms)
         elif isinstance(command, GetMetrics):
@@ -227,8 +235,8 @@ class Router:
 
     def from_worker(
         self, identity: bytes, client: bytes, header: bytes, key: bytes, body: Body, now_ms: int
-    ) -> Session | None:
-        """Whom to forward this frame to; None: it was for the router, or from a ghost, or its client is gone."""
+    ) -> Connection | None:
+        """Whom to forward this frame to; None: it was for the router, or from a ghost, or its client is gone or does not read."""
         if header[:3] != _PREFIX or len(header) != HEADER_BYTES:
             return None
         self._tally.from_workers += 1
@@ -247,8 +255,10 @@ class Router:
         if not (worker.in_flight.close(client, header) if header[5] & REPLY else self._owns(worker, key)):
             return None
         session = self._sessions.by_client.get(client)
-        self._tally.to_clients += session is not None
-        return session
+        if session is None or not self.unread.take(session.connection, len(body), now_ms):
+            return None
+        self._tally.to_clients += 1
+        return session.connection
 
     def unreachable(self, identity: bytes, now_ms: int) -> None:
         """Note that a worker's connection is gone."""
@@ -333,8 +343,12 @@ class Router:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> int | None:
-        """Milliseconds until :meth:`serve` has something to do; None: not before somebody speaks."""
-        return self._bank.next_due(now_ms)
+        """Milliseconds until :meth:`serve` or :attr:`unread` has something to do; None: not before somebody speaks."""
+        due_ms, unread_due_ms = self._bank.next_due(now_ms), self.unread.due_ms
+        if unread_due_ms is None:
+            return due_ms
+        wait_ms = max(0, unread_due_ms - now_ms)
+        return wait_ms if due_ms is None else min(due_ms, wait_ms)
 
     def serve(self, now_ms: int) -> None:
         """Grant tokens to those who wait for them. Call after each batch of workers' frames, and when it is due."""
@@ -349,6 +363,7 @@ class Router:
         """Do what is due. Call a few times a second, after what has arrived was taken in."""
         self._tally.started_ms = self._tally.started_ms or now_ms
         self._members.tick(now_ms)
+        self.unread.look_at_debtors(now_ms)
         self.outbox.to_clients += self._fan_ins.give_up(now_ms)
         self.outbox.notes += self._refusals.news(now_ms)
         for worker in self._table.workers.values():

@@ -21,6 +21,7 @@ from typing import Final
 
 from fila_proto_zmq.clients import SESSION_BYTES, TAG_BYTES, client_of
 from fila_router.core.limits import RouterLimits
+from fila_router.core.unread import Connection, Unread
 
 NO_TAG: Final = bytes(TAG_BYTES)
 
@@ -35,20 +36,24 @@ class Session:
     """A client on its connection. ``tags``: what its requests may carry."""
 
     client: bytes
-    connection: bytes
+    connection: Connection
     heard_ms: int
     tags: tuple[bytes, ...] = (NO_TAG,)
 
 
 class Sessions:
-    """All sessions. Invariant: both tables have the same ones, each under its connection and under its client."""
+    """All sessions, and the connections that have one or have something unread.
 
-    def __init__(self, limits: RouterLimits, silence_ms_max: int, entropy: Callable[[int], bytes]) -> None:
-        self.by_connection: dict[bytes, Session] = {}
+    Invariants: a session is in ``by_client`` if and only if it is its connection's; that connection is in ``by_name``.
+    """
+
+    def __init__(self, limits: RouterLimits, silence_ms_max: int, entropy: Callable[[int], bytes], unread: Unread) -> None:
+        self.by_name: dict[bytes, Connection] = {}
         self.by_client: dict[bytes, Session] = {}
         self._limits = limits
         self._silence_ms_max = silence_ms_max
         self._entropy = entropy
+        self._unread = unread
 
     def __len__(self) -> int:
         return len(self.by_client)
@@ -57,33 +62,59 @@ class Sessions:
         """A secret that nobody has."""
         return self._entropy(SESSION_BYTES)
 
-    def nameless(self, connection: bytes, now_ms: int) -> Session:
-        """A session for a connection that has not greeted; nobody can resume it."""
-        return self._open(Session(client_of(self.new_secret()), connection, now_ms))
+    def on(self, name: bytes, now_ms: int) -> Session:
+        """The session on a connection; a new one, which nobody can resume, if it has none."""
+        connection = self.by_name.get(name)
+        if connection is None or connection.session is None:
+            return self._open(client_of(self.new_secret()), name, (NO_TAG,), now_ms)
+        connection.session.heard_ms = now_ms
+        return connection.session
 
-    def resume(self, connection: bytes, secret: bytes, now_ms: int) -> Session:
+    def resume(self, name: bytes, secret: bytes, now_ms: int) -> Session:
         """Let the client that holds ``secret`` be the one on this connection."""
-        client, tag = client_of(secret), secret[:TAG_BYTES]
-        for earlier in (self.by_connection.get(connection), self.by_client.get(client)):
-            if earlier is not None:
-                self.forget(earlier)
-        return self._open(Session(client, connection, now_ms, (tag, NO_TAG)))
+        client = client_of(secret)
+        connection, earlier = self.by_name.get(name), self.by_client.get(client)
+        if earlier is not None and earlier.connection is not connection:
+            self.forget(earlier)
+        if connection is not None and connection.session is not None:
+            self.forget(connection.session)
+        return self._open(client, name, (secret[:TAG_BYTES], NO_TAG), now_ms)
 
-    def _open(self, session: Session) -> Session:
+    def _open(self, client: bytes, name: bytes, tags: tuple[bytes, ...], now_ms: int) -> Session:
         if len(self.by_client) >= self._limits.sessions_max:
             for oldest in nsmallest(1 + len(self.by_client) // _FORGET_SHARE, self.by_client.values(), key=_heard_ms):
                 self.forget(oldest)
-        self.by_connection[session.connection] = self.by_client[session.client] = session
+        connection = self.by_name.get(name)
+        if connection is None:
+            connection = self.by_name[name] = Connection(name)
+        session = connection.session = self.by_client[client] = Session(client, connection, now_ms, tags)
         return session
 
     def forget(self, session: Session) -> None:
-        """End a session, as far as this router is concerned. Twice does no harm."""
-        if self.by_client.get(session.client) is session:
+        """End a session, as far as this router is concerned. Its connection stays known while it has much unread."""
+        connection = session.connection
+        if connection.session is session:
             del self.by_client[session.client]
-            del self.by_connection[session.connection]
+            connection.session = None
+            self._unread.drop_held(connection)
+            self._drop_settled(connection)
+
+    def ended(self, connection: Connection) -> None:
+        """Forget a connection that is no more."""
+        if connection.session is not None:
+            self.forget(connection.session)
+        self._unread.clear(connection)
+        self.by_name.pop(connection.name, None)
+
+    def _drop_settled(self, connection: Connection) -> None:
+        if connection.session is None and not connection.in_debt:
+            self._unread.clear(connection)
+            self.by_name.pop(connection.name, None)
 
     def sweep(self, now_ms: int) -> None:
         """Forget those that were silent for too long."""
         for session in list(self.by_client.values()):
             if now_ms - session.heard_ms > self._silence_ms_max:
                 self.forget(session)
+        for connection in list(self.by_name.values()):
+            self._drop_settled(connection)

@@ -16,6 +16,7 @@ from fila_cluster.errors import (
 )
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
+    MARK,
     ClusterStatus,
     CreateQueue,
     DeleteQueue,
@@ -138,6 +139,12 @@ def test_a_broker_that_has_forgotten_it_is_greeted_and_asked_again():
     for sent in again:
         peer.reply(sent, Done())
     assert all(call.done for call in calls)
+
+
+def test_a_mark_means_nothing_to_it():
+    peer = Peer()
+    peer.session.arrived([pack_header(MARK), b"", b"\x90"], peer.now)
+    assert peer.sent() == []
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -55,11 +55,13 @@ class Desk:
 
     def client_on(self, connection: bytes = CLIENT) -> bytes:
         """The client that workers see when this connection speaks."""
-        return self.router._sessions.by_connection[connection].client
+        session = self.router._sessions.by_name[connection].session
+        assert session is not None
+        return session.client
 
     def _connection_of(self, client: bytes) -> bytes:
-        session = self.router.session_of(client)
-        return b"" if session is None else session.connection
+        session = self.router._sessions.by_client.get(client)
+        return b"" if session is None else session.connection.name
 
     @property
     def last_request(self) -> int:
@@ -130,7 +132,9 @@ class Desk:
     def reply(self, request: int, worker: str = "worker-0", client: bytes = CLIENT, opcode: int = Enqueue.opcode) -> bool:
         """Whether a worker's answer to a request would be forwarded."""
         header = pack_header(opcode, request, REPLY)
-        return bool(self.router.from_worker(worker.encode(), self.client_on(client), header, QUEUE, b"\x90", self.now_ms))
+        return (
+            self.router.from_worker(worker.encode(), self.client_on(client), header, QUEUE, b"\x90", self.now_ms) is not None
+        )
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

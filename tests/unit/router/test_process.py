@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 import zmq
 
@@ -18,6 +19,7 @@ from fila_proto_zmq.codec import decode_body, encode_command, encode_delivery, e
 from fila_proto_zmq.commands import (
     BY_OPCODE,
     DELIVERY,
+    MARK,
     Command,
     Delivered,
     Done,
@@ -51,8 +53,9 @@ def is_knock(parts: list[bytes]) -> bool:
 class Peer:
     """A DEALER socket with a name: a client, or a worker."""
 
-    def __init__(self, context: zmq.Context, endpoint: str, identity: bytes) -> None:
+    def __init__(self, context: zmq.Context, endpoint: str, identity: bytes, rcvhwm: int = 1000) -> None:
         self.socket = context.socket(zmq.DEALER)
+        self.socket.rcvhwm = rcvhwm
         if identity:
             self.socket.identity = identity
         self.socket.linger = 0
@@ -295,6 +298,29 @@ def test_who_chooses_another_s_address_gets_nothing_of_it(broker: Broker):
     assert unpack_header(victim.recv()[0]).opcode == DELIVERY
     assert not thieves[0].socket.poll(0)
     assert not thieves[1].socket.poll(0)
+
+
+def test_what_a_client_does_not_read_is_bounded_and_others_are_served(broker: Broker):
+    """Of a client that reads nothing only so much is kept; one that reads late gets the rest in order, and marks between."""
+    worker, client = broker.worker(), broker.client(b"")
+    stuck, late = (Peer(broker.context, f"ipc://{broker.directory}/front.ipc", b"", rcvhwm=1) for _ in range(2))
+    broker.peers += [stuck, late]
+    for peer, frames in ((stuck, 400), (late, 20)):
+        for request in range(1, frames + 1):
+            peer.send(pack_header(Enqueue.opcode, request), b"orders", b"")
+        for _ in range(frames):
+            name, header, key, _ = worker.recv()
+            worker.send(name, pack_header(Enqueue.opcode, unpack_header(header).request, REPLY), key, bytes(1 << 20))
+    client.send(pack_header(Enqueue.opcode, 1), b"orders", b"")
+    echo(worker)
+    assert client.recv()
+    assert psutil.Process(broker.process.pid).memory_info().rss < 300 << 20
+    answers: list[int] = []
+    while len(answers) < 20:
+        header = unpack_header(late.recv()[0])
+        assert header.opcode in {Enqueue.opcode, MARK}
+        answers += [header.request] if header.opcode == Enqueue.opcode else []
+    assert answers == list(range(1, 21))
 
 
 def test_an_answer_for_a_client_that_is_gone_is_dropped(broker: Broker):

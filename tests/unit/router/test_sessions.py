@@ -26,8 +26,8 @@ def tagged(desk: Desk, session: bytes, connection: bytes = HERE, opcode: int = E
 
 
 def pushed_to(desk: Desk, client: bytes) -> bytes | None:
-    session = desk.router.from_worker(b"worker-0", client, pack_header(DELIVERY), QUEUE, b"", desk.now_ms)
-    return None if session is None else session.connection
+    connection = desk.router.from_worker(b"worker-0", client, pack_header(DELIVERY), QUEUE, b"", desk.now_ms)
+    return None if connection is None else connection.name
 
 
 def test_each_greeting_without_a_secret_gets_another_one():
@@ -143,9 +143,9 @@ def test_a_connection_that_ended_takes_its_session_with_it():
     desk = Desk()
     desk.register()
     client = client_of(greeted(desk))
-    session = desk.router.session_of(client)
-    assert session is not None
-    desk.router.gone(session)
-    desk.router.gone(session)
+    connection = desk.router.connection_of(client, 10, 0)
+    assert connection is not None
+    desk.router.ended(connection)
+    desk.router.ended(connection)
     assert len(desk.router._sessions) == 0
     assert pushed_to(desk, client) is None

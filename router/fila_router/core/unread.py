@@ -1,0 +1,209 @@
+"""How much a client was sent and has perhaps not taken, and what follows from that.
+
+What a client does not read stays in this process: in its connection's pipe, which libzmq bounds in frames but not in bytes. libzmq does
+not say what has left a pipe. But a pipe takes only so many frames, ``pipe_frames``: whenever so many more were accepted, the earlier
+ones are gone. So frames are counted in generations of that size, and at most the latest two of them can be in the pipe. Their bytes
+are the connection's *unread* ones: an upper bound, and nothing that a client says can lower it.
+
+A connection with much unread that has no further traffic is *probed*: it is sent empty frames (MARK, to be ignored) until two
+generations were accepted, or until the pipe is full, which shows that its client does not read.
+
+A frame that a pipe does not take is held back here, in order, as long as the client is within its bounds:
+
+- beyond ``client_unread_refused`` its requests are refused, except those that relieve a worker;
+- beyond ``client_unread_max`` what comes for it is dropped, as for a client that is gone: it asks again, and leases that it never saw
+  end by themselves;
+- all together may have ``unread_max``. Once half of that is taken, each may have what it would have if all that have much, and one
+  more, had the same; so those with the most are squeezed first. A client that reads can always be sent one frame more, up to twice
+  ``unread_max``. Beyond that each may have its part of ``unread_max`` if there were as many as can be.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fila_proto_zmq.commands import MARK
+from fila_proto_zmq.frames import pack_header
+from fila_router.core.limits import RouterLimits
+
+if TYPE_CHECKING:
+    from fila_router.core.sessions import Session
+
+FRAME_BYTES: Final = 256
+"""What a frame weighs beside its body."""
+
+MARK_FRAME: Final = [pack_header(MARK), b"", b"\x90"]
+
+PAUSE_MS_MAX: Final = 250
+"""A pipe that is full is tried again at least so often."""
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """A connection of a client, by the name that libzmq has for it. ``session``: whose it is now.
+
+    ``recent``, ``earlier``: bytes of the generation of frames under way and of the one before; ``frames``: how many were accepted of
+    the former. ``held``: frames that the pipe did not take, of ``held_bytes``. ``in_debt``: it has much unread.
+    """
+
+    name: bytes
+    session: "Session | None" = None
+    recent: int = 0
+    earlier: int = 0
+    frames: int = 0
+    held: deque[list[Any]] = field(default_factory=deque)
+    held_bytes: int = 0
+    in_debt: bool = False
+    pause_ms: int = 0
+    due_ms: int = 0
+
+    @property
+    def unread(self) -> int:
+        """Bytes that it has perhaps not taken."""
+        return self.recent + self.earlier + self.held_bytes
+
+
+class Unread:
+    """What all connections have unread. Invariants: ``total`` is the sum of it; ``debtors`` are those that are ``in_debt``: those with
+    more than ``unread_little``, and those that were refused a frame; those with frames held back are in ``waiting``.
+    """
+
+    def __init__(self, limits: RouterLimits) -> None:
+        self.total = 0
+        self.debtors: dict[Connection, None] = {}
+        self.waiting: dict[Connection, None] = {}
+        """Connections to be tried again at their ``due_ms``."""
+        self.due_ms: int | None = None
+        """When the first of them is due, or earlier."""
+        self._limits = limits
+        self._generation = limits.pipe_frames
+        self._little = limits.unread_little
+        self._probed = limits.unread_probed
+        self._half = limits.unread_max // 2
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def take(self, connection: Connection, body_bytes: int, now_ms: int) -> bool:
+        """Note a frame that is about to be sent; False: it must be dropped."""
+        size = body_bytes + FRAME_BYTES
+        if connection.frames >= self._generation:
+            self._turn_over(connection)
+        unread = connection.recent + connection.earlier + connection.held_bytes + size
+        if unread > self._little or self.total > self._half:
+            fits = self._fits(connection, unread - size, size)
+            self._owes(connection, unread, now_ms, must_read=not fits)
+            if not fits:
+                return False
+        connection.frames += 1
+        connection.recent += size
+        self.total += size
+        return True
+
+    def _fits(self, connection: Connection, unread: int, size: int) -> bool:
+        limits, total = self._limits, self.total + size
+        if total > 2 * limits.unread_max:
+            return unread + size <= limits.unread_max // limits.sessions_max
+        if unread <= self._little:
+            return True
+        if unread + size > limits.client_unread_max:
+            return False
+        return total <= self._half or unread + size <= self._share
+
+    @property
+    def _share(self) -> int:
+        return self._limits.unread_max // (len(self.debtors) + 1)
+
+    def _owes(self, connection: Connection, unread: int, now_ms: int, *, must_read: bool) -> None:
+        if (must_read or unread > self._little) and not connection.in_debt:
+            connection.in_debt = True
+            self.debtors[connection] = None
+        if (must_read or unread > self._probed) and connection not in self.waiting:
+            self._look_at(connection, now_ms)
+
+    def _turn_over(self, connection: Connection) -> None:
+        """So many frames were accepted that those before them are gone."""
+        self.total -= connection.earlier
+        connection.earlier, connection.recent, connection.frames = connection.recent, 0, 0
+        if connection.in_debt and connection.unread <= self._little:
+            connection.in_debt = False
+            del self.debtors[connection]
+
+    def hold(self, connection: Connection, frame: list[Any], now_ms: int) -> None:
+        """Keep a frame that was noted and that the pipe did not take."""
+        size = len(frame[-1]) + FRAME_BYTES
+        connection.frames -= 1
+        connection.recent -= size
+        connection.held_bytes += size
+        connection.held.append(frame)
+        if connection not in self.waiting:
+            self._look_at(connection, now_ms)
+
+    def drop_held(self, connection: Connection) -> None:
+        """Nobody is there any more for what was held back."""
+        self.total -= connection.held_bytes
+        connection.held_bytes = 0
+        connection.held.clear()
+
+    def clear(self, connection: Connection) -> None:
+        """Forget a connection that has ended: its pipe is gone."""
+        self.total -= connection.unread
+        connection.recent = connection.earlier = connection.held_bytes = 0
+        connection.held.clear()
+        connection.in_debt = False
+        self.debtors.pop(connection, None)
+        self.waiting.pop(connection, None)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def may_ask(self, connection: Connection) -> bool:
+        """Whether a client may ask for more, or has to read first."""
+        if connection.unread > self._limits.client_unread_refused:
+            return False
+        return self.total <= self._half or connection.unread <= self._share
+
+    # --- trying again -------------------------------------------------------------------------------------------------
+
+    def _look_at(self, connection: Connection, now_ms: int) -> None:
+        self.waiting[connection] = None
+        connection.due_ms = now_ms
+        self.due_ms = now_ms
+
+    def look_at_debtors(self, now_ms: int) -> None:
+        """Learn who has read meanwhile, if much is unread altogether. Call it a few times a second."""
+        if self.total > self._half:
+            for connection in self.debtors:
+                if connection not in self.waiting:
+                    self._look_at(connection, now_ms)
+
+    def due(self, now_ms: int) -> list[Connection]:
+        """Those to be tried now: send what is held, then marks while it is :attr:`~Connection.in_debt`."""
+        if self.due_ms is None or now_ms < self.due_ms:
+            return []
+        due = [connection for connection in self.waiting if connection.due_ms <= now_ms]
+        later = [connection.due_ms for connection in self.waiting if connection.due_ms > now_ms]
+        self.due_ms = min(later, default=None)
+        return due
+
+    def released(self, connection: Connection) -> None:
+        """The pipe took the first of the frames that are held back."""
+        size = len(connection.held.popleft()[-1]) + FRAME_BYTES
+        connection.held_bytes -= size
+        connection.recent += size
+        self.marked(connection)
+
+    def marked(self, connection: Connection) -> None:
+        """The pipe took a mark."""
+        connection.pause_ms = 0
+        connection.frames += 1
+        if connection.frames >= self._generation:
+            self._turn_over(connection)
+
+    def full(self, connection: Connection, now_ms: int) -> None:
+        """The pipe took nothing: try again later."""
+        connection.pause_ms = min(PAUSE_MS_MAX, 2 * connection.pause_ms + 1)
+        connection.due_ms = now_ms + connection.pause_ms
+        self.due_ms = connection.due_ms if self.due_ms is None else min(self.due_ms, connection.due_ms)
+
+    def done(self, connection: Connection) -> None:
+        """Nothing is held back any more, and nothing is to be learnt."""
+        self.waiting.pop(connection, None)
