@@ -21,6 +21,11 @@ from fila_cluster.supervisor.up import up
 @click.option("--dashboard", metavar="ADDR", help="Where the dashboard listens. Default: 127.0.0.1:8555.")
 @click.option("--no-dashboard", is_flag=True, help="Run without the dashboard.")
 @click.option(
+    "--durability",
+    type=click.Choice(["os", "fsync"]),
+    help="What a confirmed write survives: the end of any process (os, the default), or a power cut too (fsync).",
+)
+@click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
 )
 @click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
@@ -32,6 +37,7 @@ def command(
     data_dir: str | None,
     dashboard: str | None,
     no_dashboard: bool,
+    durability: str | None,
     config: Path | None,
     insecure: bool,
 ) -> None:
@@ -42,6 +48,7 @@ def command(
     flags: Flags = {
         "server": {"workers": workers, "shards": shards, "listen_addr": listen, "data_dir": data_dir},
         "dashboard": {"listen_addr": dashboard, "enabled": False if no_dashboard else None},
+        "storage": {"durability": durability},
     }
     meeting = IN_DATA_DIR if worker_listen is None else Meeting.parse(worker_listen, "--worker-listen")
     sys.exit(up(load(flags, config), meeting, insecure=insecure, announce=_announce))

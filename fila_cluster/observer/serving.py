@@ -24,6 +24,7 @@ from fila_cluster.observer.remembering import remember
 from fila_cluster.observer.settings import ObserverSettings, without_password
 from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
 from fila_cluster.observing.history import History
+from fila_process.heartbeat import BEAT_S, Heartbeat
 from fila_process.journal import Journal
 from fila_proto_zmq.events import DashboardLeftOut, ObserverServing, ProcessStopping, where
 
@@ -52,7 +53,7 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
     listener = None if settings.host is None else listen(settings.host, settings.port)
     async with AsyncClient(settings.endpoint, timeout=ANSWER_S_MAX) as client:
         watch = Watch(lambda: ask_metrics(client))
-        parts: list[Part] = [watch.run()]
+        parts: list[Part] = [watch.run(), _beat(Heartbeat(stdin))]
         if listener is not None:
             history = History()
             parts += [remember(watch, history), _show(settings, watch, history, listener, journal)]
@@ -61,6 +62,13 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
         address = None if listener is None else f"{settings.host}:{settings.port}"
         journal.tell([ObserverServing(address, settings.otlp_endpoint and without_password(settings.otlp_endpoint))])
         await _run_until(stop, parts, journal)
+
+
+async def _beat(heartbeat: Heartbeat) -> None:
+    """Show that the event loop turns."""
+    while True:
+        heartbeat.beat()
+        await asyncio.sleep(BEAT_S)
 
 
 async def _run_until(stop: asyncio.Event, parts: Sequence[Part], journal: Journal) -> None:

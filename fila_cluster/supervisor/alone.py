@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from fila_cluster.config.address import refuse_exposure
 from fila_cluster.config.settings import Settings
+from fila_cluster.supervisor.child import PRIVATE
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.failure import CannotStartError
 from fila_cluster.supervisor.layout import one_line, router_settings, worker_settings
@@ -49,5 +50,6 @@ def _become(module: str, told: bytes, cwd: Path) -> NoReturn:
     os.dup2(read_end, 0)
     os.set_inheritable(write_end, True)
     os.chdir(cwd)
+    os.umask(PRIVATE)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-P", "-m", module])

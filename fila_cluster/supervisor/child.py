@@ -1,12 +1,20 @@
-"""One child process: started with its settings on standard input, which stays open for as long as its parent lives."""
+"""One child process: started with its settings on standard input, which stays open for as long as its parent lives.
+
+That input is a socket, on which the child's main loop writes in return that it lives.
+"""
 
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from fila_cluster.supervisor.backoff import Backoff
+from fila_cluster.supervisor.liveness import Liveness
+
+PRIVATE = 0o077
+"""The umask of children: logs, tables and sockets are nobody else's business, whatever mode the data directory has."""
 
 
 class Child:
@@ -24,6 +32,12 @@ class Child:
         self._backoff = Backoff()
         self._started_at = 0.0
         self._running: subprocess.Popen[bytes] | None = None
+        self._input: socket.socket | None = None
+        """Our end of its standard input."""
+        self.liveness = Liveness()
+        """Of its current life."""
+        self.told_to_end = False
+        """Whether it was told to end because it hangs."""
 
     @property
     def pid(self) -> int:
@@ -36,23 +50,33 @@ class Child:
         self.starts += 1
         self._started_at = now
         self._let_go()
-        self._running = subprocess.Popen(
-            [sys.executable, "-P", "-m", self._module],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=sys.stderr.fileno(),  # ours is for the one line that says "ready"
-            cwd=self._cwd,
-            pass_fds=[self._lock_fd],
-            process_group=0,
-        )
-        assert self._running.stdin is not None
-        with suppress(BrokenPipeError):  # it died already; the next look at it says so
-            self._running.stdin.write(self._settings)
+        self.liveness, self.told_to_end = Liveness(), False
+        self._input, theirs = socket.socketpair()
+        with theirs:
+            self._running = subprocess.Popen(
+                [sys.executable, "-P", "-m", self._module],
+                stdin=theirs.fileno(),
+                stdout=sys.stderr.fileno(),  # ours is for the one line that says "ready"
+                cwd=self._cwd,
+                pass_fds=[self._lock_fd],
+                process_group=0,
+                umask=PRIVATE,
+            )
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died already; the next look at it says so
+            self._input.sendall(self._settings)
+        self._input.setblocking(False)
 
     def _let_go(self) -> None:
         """Close the last life's standard input."""
-        if self._running is not None and self._running.stdin is not None:
-            self._running.stdin.close()
+        if self._input is not None:
+            self._input.close()
+
+    def listen(self, now: float) -> None:
+        """Take in what it wrote."""
+        if self._input is not None:
+            with suppress(OSError):  # nothing, or its end, which is seen elsewhere
+                if self._input.recv(4096):
+                    self.liveness.heard(now)
 
     def lived_s(self, now: float) -> float:
         """How long its current or last life is at ``now``, monotonic seconds."""

@@ -58,6 +58,7 @@ class DataDir:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are nobody else's business
             if self._lock_fd is None:
                 self._take_lock()
+            os.fchmod(self.lock, 0o600)
             os.truncate(self.lock, 0)
             os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
             if self._read_shards() != self.shards:
@@ -72,7 +73,7 @@ class DataDir:
         return self.path / LOCK_FILE
 
     def _take_lock(self) -> None:
-        fd = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         give_up_at = time.monotonic() + ORPHANS_S_MAX
         while not self._try_lock(fd):
             holder = _pid_in(fd)
@@ -112,7 +113,7 @@ class DataDir:
     def _write_identity(self, shards: int) -> None:
         """Write it whole or not at all."""
         draft = self.path / f"{IDENTITY_FILE}.new"
-        with draft.open("w") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump({"format": FORMAT, "shards": shards}, file)
             file.flush()
             os.fsync(file.fileno())

@@ -1,7 +1,8 @@
 """The supervisor's loop: start all, restart what dies, say when it serves, stop in order.
 
 A child that cannot even start the first time will not learn it by repetition: then the whole gives up, and the child's own
-line on standard error has said why. Later deaths are restarted for ever, with growing pauses. What happens is told to the journal.
+line on standard error has said why. Later deaths are restarted for ever, with growing pauses. One that runs and hangs is ended, and so
+restarted too. What happens is told to the journal.
 """
 
 import signal
@@ -11,13 +12,25 @@ from collections.abc import Callable, Sequence
 
 from fila_cluster.supervisor.child import Child, describe_exit
 from fila_cluster.supervisor.failure import CannotStartError
+from fila_cluster.supervisor.liveness import GRACE_S, HUNG_S, PAUSE_S
 from fila_cluster.supervisor.readiness import ASK_AGAIN_S, Readiness
 from fila_cluster.supervisor.wakeups import Wakeups
 from fila_process.journal import Journal
-from fila_proto_zmq.events import ChildDied, ChildKilled, ChildStarted, ChildUnstartable, ClusterStopped, ClusterStopping
+from fila_proto_zmq.events import (
+    ChildDied,
+    ChildHung,
+    ChildKilled,
+    ChildStarted,
+    ChildUnstartable,
+    ClusterStopped,
+    ClusterStopping,
+)
 
 WORKERS_STOP_S = 7.0
 """How long workers may take to commit and flush before they are killed."""
+
+TURN_S = 1.0
+"""The longest sleep: how often it is looked at whether children live."""
 
 ROUTER_STOP_S = 2.0
 """It has nothing to commit; together with the workers' time it is less than the ten seconds that a stop may take."""
@@ -43,6 +56,7 @@ class Supervisor:
         self._announce = announce
         self._journal = journal
         self._wakeups = Wakeups()
+        self._turned_at = time.monotonic()
 
     def run(self) -> int:
         """Run until told to stop; returns the exit code. :class:`CannotStartError` if there is nothing to run."""
@@ -58,7 +72,11 @@ class Supervisor:
         if self._wakeups.sleep(self._until_due_s(time.monotonic())):
             return 0
         now = time.monotonic()
+        paused, self._turned_at = now - self._turned_at > PAUSE_S, now
         for child in self._children:
+            child.listen(now)
+            if paused:
+                child.liveness.excuse(now)
             if not self._look_after(child, now):
                 return 1
         if self._readiness is not None and self._readiness.check(now):
@@ -67,10 +85,10 @@ class Supervisor:
             self._announce()
         return None
 
-    def _until_due_s(self, now: float) -> float | None:
+    def _until_due_s(self, now: float) -> float:
         restarts = [child.restart_at for child in self._children if child.restart_at is not None]
-        due = [*restarts, *([now + ASK_AGAIN_S] if self._readiness else [])]
-        return max(0.0, min(due) - now) if due else None
+        due = [now + TURN_S, *restarts, *([now + ASK_AGAIN_S] if self._readiness else [])]
+        return max(0.0, min(due) - now)
 
     def _start_all(self) -> None:
         try:
@@ -97,12 +115,24 @@ class Supervisor:
             self._restart(child, now)
         code = child.exit_code()
         if code is None:
+            self._end_if_hung(child, now)
             return True
         if code > 0 and child.starts == 1 and self._readiness is not None:
             return False
         lived_ms, restart_ms = round(1000 * child.lived_s(now)), round(1000 * child.schedule_restart(now))
         self._journal.tell([ChildDied(child.name, child.pid, describe_exit(code), lived_ms, restart_ms)])
         return True
+
+    def _end_if_hung(self, child: Child, now: float) -> None:
+        silent_s = child.liveness.silent_s(now)
+        if child.restart_at is not None or silent_s < HUNG_S:
+            return
+        if not child.told_to_end:
+            child.told_to_end = True
+            self._journal.tell([ChildHung(child.name, child.pid, round(1000 * silent_s))])
+            child.send(signal.SIGTERM)
+        elif silent_s >= HUNG_S + GRACE_S:
+            child.send(signal.SIGKILL)
 
     def _stop(self) -> None:
         """The router last, so that the workers' last answers still find a way out."""

@@ -10,6 +10,7 @@ from importlib.metadata import version
 import msgspec
 import zmq
 
+from fila_process.heartbeat import Heartbeat
 from fila_process.journal import Journal
 from fila_process.stop import StopRequests
 from fila_process.told import STDIN, settings_told
@@ -40,7 +41,7 @@ def serve(settings: RouterSettings) -> int:
     )
     with zmq.Context() as context, open_front(context, settings) as front, open_back(context, settings) as back:
         journal.tell([RouterListening(ours, settings.listen, settings.worker_listen, settings.shards_total)])
-        loop = Loop(core, front, back, stop, journal)
+        loop = Loop(core, front, back, stop, journal, Heartbeat(STDIN))
         listening_at = time.monotonic()
         gc.freeze()
         try:

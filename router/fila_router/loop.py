@@ -12,6 +12,7 @@ import psutil
 import zmq
 
 from fila_process.clock import Clock
+from fila_process.heartbeat import Heartbeat
 from fila_process.journal import Journal
 from fila_process.stop import StopRequests
 from fila_proto_zmq.events import ProcessStopping
@@ -36,12 +37,15 @@ _UNFINISHED: Final = zmq.RCVMORE
 class Loop:
     """The running router."""
 
-    def __init__(self, core: Router, front: Socket, back: Socket, stop: StopRequests, journal: Journal) -> None:
+    def __init__(
+        self, core: Router, front: Socket, back: Socket, stop: StopRequests, journal: Journal, heartbeat: Heartbeat
+    ) -> None:
         self._core = core
         self._front = front
         self._back = back
         self._stop = stop
         self._journal = journal
+        self._heartbeat = heartbeat
         self._clock = Clock()
         self._process = psutil.Process()
         self._look_again_ms = 0
@@ -65,6 +69,7 @@ class Loop:
                 self._drain_clients(now_ms)
             if now_ms >= tick_ms:
                 self._core.tick(now_ms)
+                self._heartbeat.beat()
                 self._look(now_ms)
                 tick_ms = now_ms + TICK_MS
             self._send_answers(now_ms)

@@ -141,3 +141,31 @@ def test_a_daemon_may_have_its_streams_closed(tmp_path: Path, data_dir: Path):
         finally:
             supervisor.terminate()
         assert supervisor.wait(PATIENCE_S) == 0
+
+
+# --- what others may see ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_in_a_data_directory_that_was_there_before_can_be_read_by_others(tmp_path: Path):
+    data_dir = tmp_path / "data"
+    data_dir.mkdir(mode=0o755)
+    data_dir.chmod(0o755)
+    with running(data_dir, "--durability", "fsync") as cluster:
+        with cluster.client() as client:
+            client.create_queue("q")
+            client.enqueue("q", b"secret")
+        modes = {path: path.stat().st_mode & 0o077 for path in data_dir.rglob("*")}
+        assert any(path.suffix == ".log" for path in modes)
+        assert any(path.is_socket() for path in modes)
+        assert {path for path, others in modes.items() if others} == set()
+        assert data_dir.stat().st_mode & 0o777 == 0o755, "the directory is the user's"
+
+
+def test_durability_is_one_flag_away(tmp_path: Path, data_dir: Path):
+    result = subprocess.run(
+        command("up", "--data-dir", data_dir, "--durability", "perhaps"),
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "fsync" in result.stderr
+    assert not data_dir.exists()

@@ -9,6 +9,7 @@ from typing import Final
 import zmq
 
 from fila_process.clock import Clock
+from fila_process.heartbeat import Heartbeat
 from fila_process.journal import Journal
 from fila_process.stop import StopRequests
 from fila_process.told import STDIN
@@ -71,22 +72,27 @@ def run(settings: WorkerSettings) -> int:
 
 def _live(settings: WorkerSettings, host: Host, link: Link, clock: Clock, stop: StopRequests, journal: Journal) -> None:
     link.register(clock.now_ms())
-    _serve(host, link, clock, stop, Path(settings.data_dir), journal)
+    _serve(host, link, clock, stop, Path(settings.data_dir), journal, Heartbeat(STDIN))
     journal.tell([ProcessStopping()])
     _leave(host, link, clock, journal)
     link.close()
     host.close()
 
 
-def _serve(host: Host, link: Link, clock: Clock, stop: StopRequests, data_dir: Path, journal: Journal) -> None:
+def _serve(
+    host: Host, link: Link, clock: Clock, stop: StopRequests, data_dir: Path, journal: Journal, heartbeat: Heartbeat
+) -> None:
     poller = zmq.Poller()
     poller.register(link.socket, zmq.POLLIN)
     for descriptor in stop.fds:
         poller.register(descriptor, zmq.POLLIN)
     look_again_ms = 0
-    stopping = False
+    stopping = started = False
     while not stopping:
         now_ms = clock.now_ms()
+        started = started or not host.opening
+        if started:  # before, RocksDB may replay its logs for as long as the disk takes
+            heartbeat.beat()
         if now_ms >= look_again_ms:
             look_again_ms = now_ms + LOOK_MS
             host.measured(shutil.disk_usage(data_dir).free, time.process_time_ns() // 1_000_000, now_ms)

@@ -7,6 +7,7 @@ ever holds a payload, a header, a script or the value of a config key.
 
 from fila_proto_zmq.events.cluster import (
     ChildDied,
+    ChildHung,
     ChildKilled,
     ChildStarted,
     ChildUnstartable,
@@ -70,6 +71,7 @@ __all__ = [
     "BreakerClosed",
     "BreakerOpened",
     "ChildDied",
+    "ChildHung",
     "ChildKilled",
     "ChildStarted",
     "ChildUnstartable",

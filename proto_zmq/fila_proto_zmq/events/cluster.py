@@ -75,6 +75,16 @@ class ChildUnstartable(Event):
     restart_ms: int
 
 
+class ChildHung(Event):
+    """A part runs and has not turned for long. It is ended, and will be started again."""
+
+    event = "child.hung"
+    level = "error"
+    child: str
+    child_pid: int
+    silent_ms: int
+
+
 class ChildKilled(Event):
     """A part did not stop in time and was killed."""
 

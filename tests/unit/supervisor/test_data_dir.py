@@ -67,6 +67,15 @@ def test_claiming_fixes_the_number_of_shards(tmp_path: Path):
     close(second)
 
 
+def test_its_files_are_private_in_a_directory_that_others_may_read(tmp_path: Path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "lock").touch(0o644)
+    directory = DataDir(tmp_path)
+    directory.claim(2)
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+    close(directory)
+
+
 def test_a_second_cluster_is_told_who_is_there(tmp_path: Path):
     with holding(tmp_path) as holder, pytest.raises(CannotStartError, match=f"in use by process {holder.pid}: stop that one"):
         DataDir(tmp_path)

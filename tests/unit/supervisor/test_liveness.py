@@ -1,0 +1,61 @@
+"""Who is taken for hung: silence counts from the first sign of life on, and not while the supervisor did not listen."""
+
+import os
+import socket
+
+import pytest
+
+from fila_cluster.supervisor.liveness import HUNG_S, Liveness
+from fila_process.heartbeat import Heartbeat
+
+
+def test_a_start_may_take_long():
+    assert Liveness().silent_s(1e6) == 0
+
+
+def test_silence_counts_from_the_last_sign_of_life_on():
+    liveness = Liveness()
+    liveness.heard(100.0)
+    liveness.heard(105.0)
+    assert liveness.silent_s(105.0 + HUNG_S) == HUNG_S
+
+
+def test_silence_during_a_pause_of_the_listener_is_excused():
+    liveness = Liveness()
+    liveness.excuse(50.0)
+    assert liveness.silent_s(1000.0) == 0, "still before its first byte"
+    liveness.heard(100.0)
+    liveness.excuse(900.0)
+    assert liveness.silent_s(901.0) == 1
+
+
+def test_a_heart_beats_once_a_second(monkeypatch: pytest.MonkeyPatch):
+    ours, theirs = socket.socketpair()
+    now_s = [100.0]
+    monkeypatch.setattr("fila_process.heartbeat.time.monotonic", lambda: now_s[0])
+    with ours, theirs:
+        heartbeat = Heartbeat(theirs.fileno())
+        for now_s[0] in (100.0, 100.5, 101.0, 101.9, 102.0):
+            heartbeat.beat()
+        assert len(ours.recv(100)) == 3
+        heartbeat.close()
+
+
+def test_nobody_who_does_not_read_holds_up_a_heart():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        heartbeat = Heartbeat(theirs.fileno())
+        theirs.setblocking(True)
+        for _ in range(100_000):
+            heartbeat._next_s = 0.0
+            heartbeat.beat()
+        heartbeat.close()
+
+
+def test_without_a_socket_nothing_is_written():
+    reader, writer = os.pipe()
+    Heartbeat(reader).beat()
+    Heartbeat(writer).beat()
+    os.close(writer)
+    assert os.read(reader, 10) == b""
+    os.close(reader)
