@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -46,7 +46,7 @@ settling_may_fail = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableE
 
 
 class Cluster:
-    """A running ``fila-cluster up``. ``logged``: the least level of the events in its log."""
+    """A running ``fila-cluster up``. ``logged``: the least level of the events in its log; ``env``: of all its processes, besides ours."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class Cluster:
         listen: str = "127.0.0.1:0",
         cwd: Path | None = None,
         logged: str = "warning",
+        env: Mapping[str, str] = {},
     ) -> None:
         self.data_dir = data_dir
         number = [] if workers is None else ["--workers", workers]
@@ -64,7 +65,7 @@ class Cluster:
         self.supervisor = subprocess.Popen(
             command("up", "--data-dir", data_dir, "--listen", listen, *number, *flags),
             cwd=cwd,
-            env=environment(FILA_TELEMETRY__LOG_LEVEL=logged),
+            env=environment(FILA_TELEMETRY__LOG_LEVEL=logged, **env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -166,9 +167,10 @@ def running(
     listen: str = "127.0.0.1:0",
     cwd: Path | None = None,
     logged: str = "warning",
+    env: Mapping[str, str] = {},
 ) -> Iterator[Cluster]:
     """A cluster that is gone afterwards. ``flags`` are those of ``fila-cluster up``; ``workers`` None: its own choice."""
-    cluster = Cluster(data_dir, *flags, workers=workers, listen=listen, cwd=cwd, logged=logged)
+    cluster = Cluster(data_dir, *flags, workers=workers, listen=listen, cwd=cwd, logged=logged, env=env)
     try:
         yield cluster
     finally:

@@ -1,4 +1,4 @@
-"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus.
+"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, a C compiler.
 
 Where something is missing, the tests that need it are skipped, with the reason; with ``FILA_REQUIRE_ALL=1`` in the environment they fail
 instead, so that a machine that is meant to run everything can't pass by skipping. ``python -m tests.support.machine`` says what is
@@ -48,8 +48,9 @@ def _no_browser() -> str | None:
 JAVA = Need("the Spark tests", "default-jre-headless", cache(what_java_lacks))
 BROWSER = Need("the dashboard's tests", "chromium", _no_browser)
 TMUX = Need("the tests in a real terminal", "tmux", _programs("tmux", "tmux"))
+COMPILER = Need("the tests with faults of disk and clock", "gcc", _programs("gcc", "cc"))
 PROMETHEUS = Need("the tests with a Prometheus server", "prometheus", _programs("prometheus", "prometheus", "promtool"))
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS)
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, COMPILER)
 
 
 def require(need: Need) -> None:

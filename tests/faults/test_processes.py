@@ -1,0 +1,93 @@
+"""kill -9 and SIGSTOP of every process of a cluster, alone and together, under confirmed load.
+
+After each: nothing confirmed is lost, nothing acked comes back, each redelivery has its reason, no call outlives its timeout, other
+queues go on, and every shard can be recovered from its disk and holds what it says.
+"""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.books import Books, Load
+from tests.support.cluster import Cluster, eventually, running, settling_may_fail
+from tests.support.faults import check_disk, kill, paused, processes, queue_on, wait_until_served
+
+PAUSE_S = 1.5
+VICTIMS = [("router",), ("worker-0",), ("worker-0", "worker-1"), ("router", "worker-1"), ("observer",), ("supervisor",)]
+
+
+def loaded(cluster: Cluster, seed: int) -> Load:
+    """A load on two queues, one on each shard."""
+    with cluster.client() as client:
+        queues = [queue_on(client, shard, visibility_timeout=3.0) for shard in (0, 1)]
+    load = Load(cluster.endpoint, Books(), queues, seed)
+    load.start()
+    return load
+
+
+def moved_on(load: Load) -> None:
+    """Wait until more was confirmed and acked: the fault shall find them at work."""
+    confirmed, acked = load.books.confirmed, load.books.acked
+    eventually(lambda: load.books.confirmed > confirmed + 30 and load.books.acked > acked + 30, "work is done")
+
+
+def finished(cluster: Cluster, load: Load) -> None:
+    """Empty the queues, stop, and look into the books and at the disk."""
+    moved_on(load)
+    load.stop()
+    assert cluster.stop() == 0
+    load.books.check()
+    assert {queue: count for queue, count in check_disk(cluster.data_dir).items() if queue in load.queues and count} == {}
+
+
+@settling_may_fail
+@pytest.mark.parametrize("victims", VICTIMS, ids="+".join)
+def test_killed_then_paused(tmp_path: Path, victims: tuple[str, ...]) -> None:
+    flags = ("--dashboard", "127.0.0.1:0") if "observer" in victims else ()
+    with running(tmp_path / "data", *flags, workers=2) as cluster:
+        load = loaded(cluster, seed=1)
+        if "supervisor" not in victims:
+            moved_on(load)
+            with load.books.fault():
+                kill(cluster, *victims)
+                wait_until_served(cluster, *load.queues)
+        moved_on(load)
+        eventually(lambda: set(victims) <= processes(cluster).keys(), "the victims live")
+        with load.books.fault():
+            with paused(cluster, *victims):
+                threading.Event().wait(PAUSE_S)  # the length of the pause is what is being tried
+            wait_until_served(cluster, *load.queues)
+        finished(cluster, load)
+
+
+@settling_may_fail
+def test_a_worker_is_killed_while_the_router_is_paused(tmp_path: Path) -> None:
+    with running(tmp_path / "data", workers=2) as cluster:
+        load = loaded(cluster, seed=3)
+        moved_on(load)
+        with load.books.fault():
+            with paused(cluster, "router"):
+                worker = processes(cluster)["worker-0"]
+                kill(cluster, "worker-0")
+                eventually(lambda: not worker.is_running() or worker.status() == "zombie", "its end")
+            wait_until_served(cluster, *load.queues)
+        finished(cluster, load)
+
+
+@settling_may_fail
+def test_the_supervisor_is_killed_and_another_one_started_at_once(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "data", workers=2)
+    load = loaded(cluster, seed=4)
+    try:
+        for _ in range(2):
+            moved_on(load)
+            with load.books.fault():
+                cluster.supervisor.kill()  # its children live for a moment, with ports and storage
+                cluster.wait()
+                cluster.close()
+                cluster = Cluster(cluster.data_dir, workers=2, listen=cluster.endpoint)
+                wait_until_served(cluster, *load.queues)
+        finished(cluster, load)
+    finally:
+        cluster.close()
