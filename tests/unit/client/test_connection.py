@@ -305,6 +305,7 @@ def test_a_retry_that_is_not_answered_ends_in_time():
     peer.one(GetQueueStats)
     assert peer.session.next_deadline() <= asked_at + 2.0
     peer.advance(1.81)
+    assert peer.sent() == []
     with pytest.raises(RequestTimeoutError):
         call.outcome()
 

@@ -14,6 +14,7 @@ from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.commands import (
     COMMANDS,
     DELIVERY,
+    MARK,
     Appoint,
     Appointed,
     CreateQueue,
@@ -51,6 +52,8 @@ from fila_worker.core.throttling import REPEAT_MS
 from fila_worker.core.views import AT_REST_MS, NEEDED_MS
 from fila_worker.link import PULSE_MS
 from tests.unit.protocol.vectors import ENVELOPE, ID
+
+PUSHES = {MARK: "MARK", DELIVERY: "DELIVERY"}
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("|")]
@@ -140,13 +143,14 @@ def test_every_struct_is_there_with_its_fields(struct: type[Struct]) -> None:
     check_fields(struct, row(struct.__name__)[1])
 
 
-def test_the_push_is_there() -> None:
-    assert row(str(DELIVERY), "DELIVERY")[4] == "–"
+@pytest.mark.parametrize(("opcode", "name"), PUSHES.items())
+def test_what_is_pushed_is_there(opcode: int, name: str) -> None:
+    assert row(str(opcode), name)[4] == "–"
 
 
 def test_there_are_no_commands_that_the_code_does_not_know() -> None:
     numbers = {int(cells[0]): cells[1] for cells in ROWS if len(cells) == 5 and cells[0].isdigit()}
-    assert numbers == {command.opcode: command.__name__ for command in COMMANDS} | {DELIVERY: "DELIVERY"}
+    assert numbers == {command.opcode: command.__name__ for command in COMMANDS} | PUSHES
 
 
 def test_every_error_code_is_there_with_whether_it_may_be_retried() -> None:
