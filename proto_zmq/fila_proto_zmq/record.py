@@ -31,7 +31,7 @@ MORTAL: Final = 4
 """Flag: the extension says when the message is too old."""
 
 _PLAIN_FLAGS: Final = LAYOUT_VERSION << 8
-_PLAIN_BYTES: Final = _PLAIN_FLAGS.to_bytes(2, "big")
+PLAIN_BYTES: Final = _PLAIN_FLAGS.to_bytes(2, "big")
 _HEADERS_LENGTH: Final = struct.Struct(">I")
 _FIXED: Final = struct.Struct(">HIiQQ")
 FIXED_BYTES: Final = _FIXED.size
@@ -174,7 +174,7 @@ unpack_fixed = _FIXED.unpack_from
 
 def extension_of(data: bytes) -> Extension:
     """What only some records carry; :class:`InvalidFrameError` if it is damaged."""
-    if data[:2] == _PLAIN_BYTES:
+    if data[:2] == PLAIN_BYTES:
         return Extension()
     return unpack_record(data).extension
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from fila_proto_zmq.commands import Enqueue, Receive
+from fila_proto_zmq.commands import Enqueue, Receive, Verb
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
@@ -145,3 +145,22 @@ def test_an_identity_that_cannot_be_read_is_damage() -> None:
     store.families.state[b"identity"] = msgspec.msgpack.encode("?")
     with pytest.raises(DamageError, match="identity"):
         recover(store, ShardSettings(), compile_hooks, index=3, shards=SHARDS, now_ms=0)
+
+
+# --- a message's record -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [Verb.NACK, Verb.RETRY, Verb.FAIL, Verb.DEFER, Verb.RELEASE])
+def test_a_damaged_message_is_no_refusal_of_the_command_that_came_across_it(verb: Verb) -> None:
+    """Some of the command is done in memory by then, and must not become durable."""
+    shard = ShardHarness()
+    shard.create(max_in_flight_per_key=9)
+    shard.enqueue(b"0", b"1", ttl_ms=60_000)
+    got = shard.receive(2)
+    family = shard.store.families.messages
+    last = list(family)[-1]
+    family[last] = family[last][:30]
+    before = content(shard.store)  # type: ignore[arg-type]
+    with pytest.raises(DamageError, match="a message's record can't be read"):
+        shard.settle(verb, got)
+    assert content(shard.store) == before  # type: ignore[arg-type]

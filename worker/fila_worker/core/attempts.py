@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.limits import PRIORITY_MIN
-from fila_proto_zmq.record import MORTAL, Record, extension_of, headers_length, pack_record, unpack_record
+from fila_proto_zmq.record import MORTAL, Record, headers_length, pack_record
 from fila_worker.core import dead_letters
 from fila_worker.core.delays import delay, too_old
 from fila_worker.core.holders import Reservation
 from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.core.keys import first_of_all, place_of
 from fila_worker.core.leases import TAKEN, Lease
+from fila_worker.core.reading import extension_of, unpack_stored
 from fila_worker.core.schedule import Kind, on_the_grid
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _take_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) ->
 
 
 def _count(key: bytes, lane: "Lane", stored: bytes, attempt: Attempt) -> _Returned:
-    record = unpack_record(stored)
+    record = unpack_stored(stored)
     record.attempts += 1
     record.extension.error = attempt.error
     if attempt.metadata is not None:
@@ -185,7 +186,7 @@ def give_back(shard: "State", lease: Lease, indexes: list[int], ended: bool, now
     if lease.mortal or lease.queue.options.max_in_flight_per_key == 1:
         for key, lane, stored in _take_back(shard, lease, indexes, ended):
             if too_old(stored, now_ms):
-                _bury(shard, _Returned(key, lane, stored, unpack_record(stored)), dead_letters.EXPIRED, now_ms)
+                _bury(shard, _Returned(key, lane, stored, unpack_stored(stored)), dead_letters.EXPIRED, now_ms)
                 continue
             if _moves_up(lane, key):
                 _move_up(shard, lane, key, stored, stored)
@@ -213,7 +214,7 @@ def defer(shard: "State", lease: Lease, indexes: list[int], ended: bool, until_m
     for key, lane, stored in _take_back(shard, lease, indexes, ended):
         parked.update(dict.fromkeys(lane.throttle_keys, until_ms))
         if too_old(stored, now_ms):
-            _bury(shard, _Returned(key, lane, stored, unpack_record(stored)), dead_letters.EXPIRED, now_ms)
+            _bury(shard, _Returned(key, lane, stored, unpack_stored(stored)), dead_letters.EXPIRED, now_ms)
             continue
         _put_off(shard, lane, key, stored, stored, until_ms, deferred=True)
     shard.park_everywhere(parked, now_ms)

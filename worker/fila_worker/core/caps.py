@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.reasons import ReasonCode
-from fila_proto_zmq.record import extension_of, record_id
+from fila_proto_zmq.record import record_id
 from fila_worker.core.delays import parse_delayed
-from fila_worker.core.reading import head
+from fila_worker.core.reading import extension_of, head
 from fila_worker.core.sampling import sample
 from fila_worker.core.shortages import tokens
 from fila_worker.core.wording import holder, reason, span

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Transfer
 from fila_proto_zmq.names import shard_of
-from fila_proto_zmq.record import Record, pack_record, unpack_record
+from fila_proto_zmq.record import Record, pack_record
 from fila_worker.core import incoming, transfers
 from fila_worker.core.keys import own_place
 from fila_worker.core.queues import DISCARD, OWN, Queue
+from fila_worker.core.reading import unpack_stored
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
@@ -39,7 +40,7 @@ def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason
     policy = source.options.dead_letter or OWN
     if policy == DISCARD:
         return
-    letter = unpack_record(record)
+    letter = unpack_stored(record)
     extension = letter.extension
     extension.reason, extension.source_queue, extension.dead_lettered_ms = reason, source.name, now_ms
     extension.expires_ms = None

@@ -7,7 +7,8 @@ has an entry for it. Where the two disagree (it was cancelled, purged, delayed a
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_proto_zmq.record import MORTAL, extension_of
+from fila_proto_zmq.record import MORTAL
+from fila_worker.core.reading import extension_of
 from fila_worker.core.schedule import Kind
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
-from fila_proto_zmq.record import EXTENDED, MORTAL, extension_of
+from fila_proto_zmq.record import EXTENDED, MORTAL
 from fila_worker.core import dead_letters
 from fila_worker.core.cold import warm_up_next
 from fila_worker.core.consumers import Demand, Reserving, Subscription
@@ -19,7 +19,7 @@ from fila_worker.core.effects import Push, answer
 from fila_worker.core.fairness_key import MILLI
 from fila_worker.core.lanes import ENTRY_BYTES
 from fila_worker.core.leases import Lease
-from fila_worker.core.reading import head, next_entry
+from fila_worker.core.reading import extension_of, head, next_entry
 
 if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey

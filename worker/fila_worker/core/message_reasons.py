@@ -7,7 +7,7 @@ from fila_proto_zmq.errors import MessageNotFoundError
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.reasons import ReasonCode
-from fila_proto_zmq.record import Record, unpack_record
+from fila_proto_zmq.record import Record
 from fila_worker.core import dead_letters, hindrances
 from fila_worker.core.backlog import DELAYED, LEASED, Found, find
 from fila_worker.core.caps import cap, held_of, lease_words
@@ -16,6 +16,7 @@ from fila_worker.core.estimates import delivery_ms, is_served, rivals_of, tokens
 from fila_worker.core.holders import Reservation
 from fila_worker.core.places import place_in_line
 from fila_worker.core.queues import DISCARD, OWN
+from fila_worker.core.reading import unpack_stored
 from fila_worker.core.shortages import tokens
 from fila_worker.core.throttling import MICRO_PER_MILLI
 from fila_worker.core.wording import counted, reason, span
@@ -35,7 +36,7 @@ DEAD_LETTERED: Final = "dead_lettered"
 def explain_message(shard: "State", queue: "Queue", high: int, low: int, now_ms: int) -> Explained:
     """Why a message waits. :class:`MessageNotFoundError` if it is neither in the queue nor among its dead letters here."""
     found = _find(shard, queue, high, low)
-    record = unpack_record(found.record)
+    record = unpack_stored(found.record)
     if found.lane.key.queue is not queue:
         return Explained(DEAD_LETTERED, [_dead_letter(found, record, now_ms)])
     if found.state == LEASED:

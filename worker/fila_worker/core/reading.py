@@ -3,6 +3,8 @@
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.record import PLAIN_BYTES, Extension, Record, unpack_record
 from fila_worker.core.lanes import ENTRY_BYTES
 from fila_worker.core.store import DamageError
 
@@ -51,3 +53,22 @@ def refill(shard: "State", lane: "Lane") -> None:
             if bytes_read >= bytes_max:
                 break
         lane.refill(items, exhausted=len(items) < messages_max and bytes_read < bytes_max)
+
+
+def unpack_stored(record: bytes) -> Record:
+    """Decode a record that was stored.
+
+    One that can't be read is damage, :class:`DamageError`: never the fault of the client whose command came across it, and no
+    refusal, because the command may have changed something by then.
+    """
+    try:
+        return unpack_record(record)
+    except InvalidFrameError as cause:
+        raise DamageError(f"a message's record can't be read: {cause}") from cause
+
+
+def extension_of(record: bytes) -> Extension:
+    """What only some stored records carry; :class:`DamageError` as of :func:`unpack_stored`."""
+    if record[:2] == PLAIN_BYTES:
+        return Extension()
+    return unpack_stored(record).extension

@@ -10,14 +10,14 @@ from fila_proto_zmq.commands import Redrive, Redriven
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError
 from fila_proto_zmq.events import QueueRedriven
 from fila_proto_zmq.names import shard_of
-from fila_proto_zmq.record import Record, unpack_record
+from fila_proto_zmq.record import Record
 from fila_worker.core import incoming, transfers
 from fila_worker.core.backlog import PENDING, Found, effort, find_browsed, locate
 from fila_worker.core.dead_letters import transfer_of
 from fila_worker.core.keys import own_place
 from fila_worker.core.lanes import held_bytes
 from fila_worker.core.queues import Queue
-from fila_worker.core.reading import next_entry
+from fila_worker.core.reading import next_entry, unpack_stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +125,7 @@ def _find_all(shard: "State", dead: Queue, ids: list[tuple[int, int]]) -> tuple[
 
 def _move(shard: "State", found: Found, now_ms: int) -> bool:
     """Send one back; False, and it stays, if it is not pending, or has nowhere to go."""
-    if found.state != PENDING or not _may_go(shard, unpack_record(found.record)):
+    if found.state != PENDING or not _may_go(shard, unpack_stored(found.record)):
         return False
     shard.buffered_bytes -= held_bytes(found.lane.remove({found.key}))
     _send_back(shard, found.lane, found.key, found.record, now_ms)
@@ -138,7 +138,7 @@ def _move(shard: "State", found: Found, now_ms: int) -> bool:
 
 def _send_back(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> bool:
     """Move one message; False, and it stays, if it is no dead letter or the queue it came from is gone."""
-    letter = unpack_record(record)
+    letter = unpack_stored(record)
     source = letter.extension.source_queue
     if source is None or not _may_go(shard, letter):
         return False

@@ -7,8 +7,7 @@ What others take meanwhile it does not see: a time said here is the earliest.
 from typing import TYPE_CHECKING, NamedTuple
 
 from fila_proto_zmq.reasons import ReasonCode
-from fila_proto_zmq.record import extension_of
-from fila_worker.core.reading import head
+from fila_worker.core.reading import extension_of, head
 from fila_worker.core.throttle import TOKEN
 from fila_worker.core.throttling import MICRO_PER_MILLI
 from fila_worker.core.wording import reason, span

@@ -14,6 +14,7 @@ from fila_proto_zmq.record import Record, unpack_record
 from fila_worker.core import incoming
 from fila_worker.core.effects import Post
 from fila_worker.core.outbox import STREAM_BYTES, Parcel
+from fila_worker.core.reading import unpack_stored
 
 if TYPE_CHECKING:
     from fila_worker.core.lanes import Lane
@@ -105,5 +106,5 @@ def _lay_back(shard: "State", origin: "Queue", parcel: Parcel) -> None:
     transfer = parcel.transfer
     queue = origin if transfer.redriven else incoming.own_dead_letters(shard, origin)
     lane = shard.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
-    incoming.remember(shard, queue, unpack_record(transfer.record))
+    incoming.remember(shard, queue, unpack_stored(transfer.record))
     shard.put_in_line(lane, parcel.place, transfer.record)
