@@ -117,14 +117,19 @@ class Rendezvous:
     # --- workers that come --------------------------------------------------------------------------------------------
 
     def greet(self, worker: Worker, offer: Register, now_ms: int) -> dict[str, str] | None:
-        """Learn from a worker that registers, and return what it lacks: None: nothing, else the whole."""
-        if offer.config_version > self.version:
+        """Learn from a worker that registers, and return what it lacks: None: nothing, else the whole.
+
+        Of two configs with one version, as a restored copy may have, that of the owner of shard 0 holds.
+        """
+        differs = offer.config != self.values
+        from_owner = any(shard == OWNER for shard, _ in offer.shards)
+        if offer.config_version > self.version or (offer.config_version == self.version and differs and from_owner):
             gone = dict.fromkeys(self.values.keys() - offer.config.keys())
             self._follow({**gone, **offer.config}, now_ms, full=False)
             self.version = offer.config_version
             self._tell([other for other in self._live() if other is not worker], None)
         worker.config_told = worker.config_has = self.version  # it reads this before anything that comes after it
-        return dict(self.values) if offer.config_version != self.version else None
+        return dict(self.values) if offer.config_version != self.version or offer.config != self.values else None
 
     def bring_up(self, worker: Worker) -> None:
         """Tell everything to a worker that was lost and is back."""

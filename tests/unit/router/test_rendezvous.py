@@ -381,3 +381,15 @@ def test_a_limit_that_the_whole_config_lacks_is_gone(desk: Desk):
     desk.register("worker-0", config_version=5, config={"b": "1"})
     desk.told()
     assert wanted(desk, "worker-1", 1, ["api"]) == 100
+
+
+# --- two histories ----------------------------------------------------------------------------------------------------
+
+
+def test_of_two_configs_with_one_version_that_of_shard_0_holds(desk: Desk):
+    """A restored copy may have numbered other changes alike."""
+    change(desk, 1, a="1")
+    assert desk.register("worker-1", shards=(1,), epoch=2, config_version=1, config={"a": "2"}) == Registered(1, {"a": "1"})
+    assert desk.told() == []
+    assert desk.register("worker-0", shards=(0,), epoch=2, config_version=1, config={"a": "3"}) == Registered(1, None)
+    assert desk.told() == [(worker, PutConfig(1, {"a": "3"}, whole=True)) for worker in ("worker-1", "worker-2")]

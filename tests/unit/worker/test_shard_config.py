@@ -150,3 +150,14 @@ def test_parked_keys_are_kept_apart_from_it(shard: ShardHarness) -> None:
     shard.pass_time(9_000)
     shard.restart()
     assert shard.shard.parks() == {}
+
+
+def test_of_two_configs_with_one_version_the_whole_that_is_told_holds(shard: ShardHarness) -> None:
+    """A restored copy may have numbered other changes alike."""
+    follow(shard, 3, {"a": "1", "mine": "x"}, whole=True)
+    follow(shard, 3, {"a": "2"})
+    assert shard.shard.config == {"a": "1", "mine": "x"}, "a single change is of the same history, or of none"
+    follow(shard, 3, {"a": "2"}, whole=True)
+    assert shard.shard.config == {"a": "2"}
+    shard.restart()
+    assert (shard.shard.config, shard.shard.config_version) == ({"a": "2"}, 3)

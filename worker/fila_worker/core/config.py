@@ -26,9 +26,13 @@ def set_config(shard: "State", command: SetConfig, now_ms: int) -> ConfigChange:
 
 
 def put_config(shard: "State", version: int, changes: Mapping[str, str | None], *, whole: bool, now_ms: int) -> None:
-    """Take over a change that was judged; one that is not newer than what is here changes nothing."""
+    """Take over a change that was judged; one that is older than what is here changes nothing.
+
+    Nor does one of the same version, unless it is the ``whole`` and differs: one of the two is of a restored copy, and the router
+    has decided which one holds.
+    """
     runtime = shard.runtime
-    if version <= runtime.version:
+    if version < runtime.version or (version == runtime.version and (not whole or changes == runtime.values)):
         return
     if whole:
         changes = {key: None for key in runtime.values if key not in changes} | dict(changes)
