@@ -15,18 +15,21 @@ from fila_proto_zmq.commands import (
     DeleteQueue,
     Enqueue,
     Explain,
+    Pause,
     PurgeQueue,
     Receive,
     Redrive,
     SetConfig,
+    UpdateQueue,
 )
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
 
-_NOT_REPEATABLE = (Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel)
-"""Done twice, these do or answer something else than done once; repetitions of the others do no harm. (A receive that is
-repeated under its request id is answered with what it was granted.)"""
+_NOT_REPEATABLE = (Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel, SetConfig, Pause, UpdateQueue)
+"""Done twice, these do or answer something else than done once, or undo what another client did between the two: a value that is
+set again after another one was. Repetitions of the others do no harm. (A receive that is repeated under its request id is
+answered with what it was granted.)"""
 
 _OVERHEAD_BYTES = 512
 """What a call takes beside its body: many small ones are no less to keep than a large one."""
@@ -39,8 +42,6 @@ def _is_repeatable(command: Command) -> bool:
     """Whether it may be sent again although it may have been done. An enqueue, if the broker knows all its messages again."""
     if isinstance(command, Enqueue):
         return bool(command.dedup_id) if isinstance(command.dedup_id, str) else all(command.dedup_id)
-    if isinstance(command, SetConfig):
-        return command.value is not None  # a deletion says whether there was anything to delete
     return not isinstance(command, _NOT_REPEATABLE)
 
 
