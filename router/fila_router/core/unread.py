@@ -13,9 +13,9 @@ A frame that a pipe does not take is held back here, in order, as long as the cl
 - beyond ``client_unread_refused`` its requests are refused, except those that relieve a worker;
 - beyond ``client_unread_max`` what comes for it is dropped, as for a client that is gone: it asks again, and leases that it never saw
   end by themselves;
-- all together may have ``unread_max``. Once half of that is taken, each may have what it would have if all that have much, and one
-  more, had the same; so those with the most are squeezed first. A client that reads can always be sent one frame more, up to twice
-  ``unread_max``. Beyond that each may have its part of ``unread_max`` if there were as many as can be.
+- all together may have ``unread_max``. Once half of that is taken, each may have as much as is still free (the dynamic threshold of
+  Choudhury & Hahne 1998); so those with the most are squeezed first. A client that reads can always be sent one frame more, up to
+  twice ``unread_max``. Beyond that each may have its part of ``unread_max`` if there were as many as can be.
 """
 
 from collections import deque
@@ -107,17 +107,14 @@ class Unread:
             return True
         if unread + size > limits.client_unread_max:
             return False
-        return total <= self._half or unread + size <= self._share
-
-    @property
-    def _share(self) -> int:
-        return self._limits.unread_max // (len(self.debtors) + 1)
+        return total <= self._half or unread + size <= limits.unread_max - self.total
 
     def _owes(self, connection: Connection, unread: int, now_ms: int, *, must_read: bool) -> None:
         if (must_read or unread > self._little) and not connection.in_debt:
             connection.in_debt = True
             self.debtors[connection] = None
-        if (must_read or unread > self._probed) and connection not in self.waiting:
+        asks = must_read or unread > self._probed or (self.total > self._half and connection.in_debt)
+        if asks and connection not in self.waiting:
             self._look_at(connection, now_ms)
 
     def _turn_over(self, connection: Connection) -> None:
@@ -159,7 +156,7 @@ class Unread:
         """Whether a client may ask for more, or has to read first."""
         if connection.unread > self._limits.client_unread_refused:
             return False
-        return self.total <= self._half or connection.unread <= self._share
+        return self.total <= self._half or connection.unread <= max(self._little, self._limits.unread_max - self.total)
 
     # --- trying again -------------------------------------------------------------------------------------------------
 
