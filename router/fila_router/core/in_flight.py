@@ -1,10 +1,11 @@
 """The requests that one worker owes an answer, so that each is answered exactly once, whatever becomes of the worker.
 
-A request is named by its *ticket*: client id + request id, as bytes. There are three rooms, each bounded in requests and in bytes,
+A request is named by its *ticket*: client id + request id, as bytes. There are four rooms, each bounded in requests and in bytes,
 because behind them is a socket's queue that would otherwise grow without limit while a worker is busy:
 
 - what loads a worker (enqueues, deliveries, questions);
 - what relieves it (settling, heartbeats): it is admitted however full the first room is;
+- pages, whose answers are large and take long: a few of them are much work;
 - what waits by design, perhaps for hours (receives, reservations): it costs memory, not time.
 
 A room is shared fairly. As long as half of it is free anybody may take what there is; beyond, a client may hold what it would hold if
@@ -18,9 +19,12 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol, TypeAlias
 
 from fila_proto_zmq.commands import (
+    Browse,
+    BrowseView,
     CancelReceive,
     EndReservation,
     Extend,
+    FetchReserved,
     Goodbye,
     Heartbeat,
     Receive,
@@ -43,14 +47,15 @@ RETRY_MS_MIN: Final = 50
 RETRY_MS_MAX: Final = 5000
 """When to come again after a refusal: no sooner than a worker's turn takes, and no later than anybody's timeout."""
 
-_LOADING, _RELIEVING, _WAITING = range(3)
+_LOADING, _RELIEVING, _WAITING, _PAGING = range(4)
 _RELIEF: Final = (
     Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, RenewReservation, EndReservation,
 )  # fmt: skip
-_KINDS: Final = {command.opcode: _RELIEVING for command in _RELIEF} | {
+_KINDS = {command.opcode: _RELIEVING for command in _RELIEF} | {
     Receive.opcode: _WAITING,
     Reserve.opcode: _WAITING,
 }
+_KINDS |= {command.opcode: _PAGING for command in (Browse, BrowseView, FetchReserved)}
 _ROOM_OF: Final = bytes(_KINDS.get(opcode, _LOADING) for opcode in range(256))
 """The room of each opcode."""
 
@@ -149,6 +154,7 @@ class InFlight:
             Room(limits.calls_max, bytes_max, limits.calls_max, CALL_MS_MAX),
             Room(limits.relieving_calls_max, bytes_max, limits.relieving_calls_max, CALL_MS_MAX),
             Room(limits.waits_max, bytes_max, limits.client_waits_max, CALL_MS_MAX + WAIT_MS_MAX),
+            Room(limits.pages_max, bytes_max, limits.client_pages_max, CALL_MS_MAX),
         )
         self._answered = 0
         self._answers_per_s = 0.0

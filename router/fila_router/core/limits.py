@@ -20,8 +20,12 @@ class RouterLimits:
     """Receives and reservations that wait at one worker. They cost memory, not time."""
     client_waits_max: int = 10_000
     """Those of one client at one worker: a client that leaves has them all ended at once."""
+    pages_max: int = 256
+    """Pages (Browse, BrowseView, FetchReserved) that one worker owes: up to 1 MiB each, and some ms of its time."""
+    client_pages_max: int = 32
+    """Those of one client at one worker: what it may have to read, ``client_unread_refused``, in pages."""
     in_flight_bytes_max: int = 128 * 1024 * 1024
-    """Frames on their way to one worker, of each of the three kinds. A single larger one still passes when nothing else is in flight."""
+    """Frames on their way to one worker, of each kind. A single larger one still passes when nothing else is in flight."""
     questions_max: int = 1000
     """Questions to all workers, and changes of the runtime config, under way at once."""
     pipe_frames: int = 100

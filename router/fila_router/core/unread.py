@@ -14,8 +14,8 @@ A frame that a pipe does not take is held back here, in order, as long as the cl
 - beyond ``client_unread_max`` what comes for it is dropped, as for a client that is gone: it asks again, and leases that it never saw
   end by themselves;
 - all together may have ``unread_max``. Once half of that is taken, each may have as much as is still free (the dynamic threshold of
-  Choudhury & Hahne 1998); so those with the most are squeezed first. A client that reads can always be sent one frame more, up to
-  twice ``unread_max``. Beyond that each may have its part of ``unread_max`` if there were as many as can be.
+  Choudhury & Hahne 1998); so those with the most are squeezed first. This is for those whose pipe has stayed full for a while: a client
+  that reads has as much again, up to twice ``unread_max``. Beyond that each may have its part of ``unread_max`` if there were as many as can be.
 """
 
 from collections import deque
@@ -36,6 +36,9 @@ MARK_FRAME: Final = [pack_header(MARK), b"", b"\x90"]
 
 PAUSE_MS_MAX: Final = 250
 """A pipe that is full is tried again at least so often."""
+
+STUCK_PAUSE_MS: Final = 127
+"""A pipe whose pause has grown to this has been full for as long: its client does not read, or is slow."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +64,11 @@ class Connection:
     def unread(self) -> int:
         """Bytes that it has perhaps not taken."""
         return self.recent + self.earlier + self.held_bytes
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its pipe has taken nothing for a while."""
+        return self.pause_ms >= STUCK_PAUSE_MS
 
 
 class Unread:
@@ -107,7 +115,9 @@ class Unread:
             return True
         if unread + size > limits.client_unread_max:
             return False
-        return total <= self._half or unread + size <= limits.unread_max - self.total
+        if total <= self._half or unread + size <= limits.unread_max - self.total:
+            return True
+        return not connection.stuck and unread + size <= limits.client_unread_refused
 
     def _owes(self, connection: Connection, unread: int, now_ms: int, *, must_read: bool) -> None:
         if (must_read or unread > self._little) and not connection.in_debt:
@@ -156,7 +166,9 @@ class Unread:
         """Whether a client may ask for more, or has to read first."""
         if connection.unread > self._limits.client_unread_refused:
             return False
-        return self.total <= self._half or connection.unread <= max(self._little, self._limits.unread_max - self.total)
+        if self.total <= self._half or not connection.stuck:
+            return True
+        return connection.unread <= max(self._little, self._limits.unread_max - self.total)
 
     # --- trying again -------------------------------------------------------------------------------------------------
 

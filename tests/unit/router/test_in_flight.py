@@ -1,6 +1,6 @@
 """The table of requests that a worker owes an answer."""
 
-from fila_proto_zmq.commands import Enqueue, Receive, Reserve, Settle
+from fila_proto_zmq.commands import Browse, Enqueue, Receive, Reserve, Settle
 from fila_proto_zmq.frames import REPLY, pack_header
 from fila_proto_zmq.limits import WAIT_MS_MAX
 from fila_router.core import in_flight
@@ -86,6 +86,17 @@ def test_too_many_bytes_are_refused_but_one_large_frame_always_passes():
     assert not table.has_room(C, Enqueue.opcode)
     assert table.has_room(C, Settle.opcode)
     closed(table, 1)
+    assert table.has_room(C, Enqueue.opcode)
+
+
+def test_pages_are_few_because_each_is_large():
+    table = InFlight(RouterLimits(pages_max=6))
+    request = 0
+    while table.has_room(C, Browse.opcode):
+        request += 1
+        opened(table, request, Browse.opcode)
+    assert request == 3
+    assert table.has_room(b"\1d", Browse.opcode)
     assert table.has_room(C, Enqueue.opcode)
 
 

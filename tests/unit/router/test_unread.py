@@ -163,19 +163,27 @@ def test_one_frame_that_is_larger_than_all_bounds_is_sent_to_who_has_read():
     assert not pipes.send(one, 8000)
 
 
+def fill(pipes: Pipes, stuck: Connection, size: int) -> int:
+    """Send to a client that reads nothing until that is seen and no more is sent; how many frames were."""
+    sent = 0
+    for _ in range(100):
+        sent += pipes.send(stuck, size)
+        pipes.attend()
+    return sent
+
+
 def test_all_who_do_not_read_are_bounded_together_and_others_are_served():
     pipes = Pipes()
     for number in range(20):
-        stuck = pipes.connect(b"%d" % number)
-        while pipes.send(stuck, 2000):
-            pass
+        fill(pipes, pipes.connect(b"%d" % number), 2000)
     assert pipes.unread.total <= 2 * LIMITS.unread_max
     reader = pipes.connect(b"reader")
     for _ in range(100):
-        assert pipes.send(reader, 1000)
+        assert pipes.send(reader, 4000)
+        assert pipes.unread.may_ask(reader)
         pipes.read(reader, 10)
         pipes.unread.look_at_debtors(pipes.now_ms)
-        pipes.attend()
+        pipes.attend(1)
 
 
 def test_as_many_as_can_be_that_do_not_read_are_bounded():
@@ -196,14 +204,13 @@ def test_as_many_as_can_be_that_do_not_read_are_bounded():
 
 def test_those_with_the_most_are_squeezed_first():
     pipes = Pipes()
-    greedy = [pipes.connect(b"%d" % number) for number in range(3)]
-    for stuck in greedy:
-        while pipes.send(stuck, 2000):
-            pass
+    greedy = [pipes.connect(b"%d" % number) for number in range(5)]
+    taken = [fill(pipes, stuck, 2000) for stuck in greedy]
+    assert taken == sorted(taken, reverse=True)
+    assert not any(pipes.send(stuck, 2000) or pipes.unread.may_ask(stuck) for stuck in greedy)
     modest = pipes.connect(b"modest")
     for _ in range(5):
-        assert pipes.send(modest, 4000)
-    assert not any(pipes.send(stuck, 2000) for stuck in greedy)
+        assert pipes.send(modest, 2000)
 
 
 def test_a_connection_that_ends_gives_its_bytes_back():
