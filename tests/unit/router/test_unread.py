@@ -18,8 +18,8 @@ LIMITS = RouterLimits(
     unread_probed=16 * KIB,
     client_unread_refused=32 * KIB,
     client_unread_max=64 * KIB,
-    unread_max=256 * KIB,
-    sessions_max=200,
+    unread_max=1024 * KIB,
+    sessions_max=500,
 )
 
 
