@@ -77,6 +77,7 @@ def test_benchmarks_of_time_run(benchmark: str, options: list[object], measured:
     [
         ("throughput.py", ["--messages", 3000, "--rounds", 1, "--lone", 100]),
         ("backlog.py", ["--messages", 50_000]),
+        ("keys.py", ["--keys", 3000]),
         ("router_hop.py", [200]),
         ("hooks.py", [500]),
         ("tracing_cost.py", ["--messages", 1000, "--rounds", 1]),
