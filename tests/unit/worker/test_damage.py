@@ -112,7 +112,7 @@ def test_recovery_goes_in_steps_of_a_bounded_number_of_records() -> None:
     identity = dict(shard.store.scan(FIRST, LAST, families.state))
     assert sum(1 for _ in shard.store.scan(FIRST, LAST, families.lanes)) == 50
     recovered, taken = finish(steps, shard.now_ms, lambda: dict(shard.store.scan(FIRST, LAST, families.state)) == identity)
-    assert taken >= 15, "lanes are read, taken up and activated, ten a step"
+    assert taken >= 10, "lanes are read and activated, ten a step"
     assert recovered.queues["q"].pending == 50
 
 

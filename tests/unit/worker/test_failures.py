@@ -234,7 +234,7 @@ def test_a_full_disk_is_waited_for_with_growing_pauses(host: HostHarness, monkey
     store = host.host.shards[2].store
     tries: list[int] = []
 
-    def full(batch: object) -> None:
+    def full(batch: object, **_options: bool) -> None:
         tries.append(host.now_ms)
         raise StorageError("No space left on device")
 
