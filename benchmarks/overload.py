@@ -47,7 +47,7 @@ PAYLOAD = bytes(1024)
 BATCH = 100
 SHARE_MIN = 0.8
 RSS_MIB_MAX = 400
-DEAF_QUESTIONS = 50
+DEAF_QUESTIONS = 10
 """Questions a second of each client that never reads."""
 TIMEOUT_S = 5.0
 CONTEXT = multiprocessing.get_context("spawn")
