@@ -62,6 +62,7 @@ from fila_worker.core.histogram import SPAN_NS, Histogram
 from fila_worker.core.metering import report
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
+from fila_worker.pauses import Pauses
 from fila_worker.slots import Frame, Patience, Slot
 from fila_worker.suspects import Suspects, name_of
 
@@ -115,6 +116,7 @@ class Host:
         self.notes: list[Event] = []
         """What happened on the shards, for the operator; whoever tells it takes it out."""
         self._name, self._started_ms, self._cpu_ms = name, now_ms, 0
+        self._pauses = Pauses(now_ms)
         self.turn_ns = Histogram(SPAN_NS)
         """How long turns took, from the first frame read to the last one sent. Whoever has a clock observes it."""
         self._level(now_ms)
@@ -400,8 +402,21 @@ class Host:
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    def turn(self, now_ms: int) -> list[Effect]:
-        """Do what is due, deliver and commit on every shard; returns what may be sent now."""
+    def begin_turn(self, now_ms: int) -> None:
+        """A turn begins, before its frames are accepted: see whether the process was away."""
+        behind = self._pauses.begin_turn(now_ms)
+        for shard in self.shards.values():
+            shard.behind = behind
+
+    def turn(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
+        """Do what is due, deliver and commit on every shard; returns what may be sent now.
+
+        ``drained``: no more frames waited when those of this turn were read.
+        """
+        if drained:
+            self._pauses.drained()
+            for shard in self.shards.values():
+                shard.behind = False
         effects, self._effects = self._effects, []
         between, self._between = self._between, []
         for command in between:

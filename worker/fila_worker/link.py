@@ -44,6 +44,8 @@ class Link:
         """What was offered last."""
         self._admitted = False
         """The router has answered a registration of this process."""
+        self.drained = True
+        """Nothing more waited when frames were last received."""
         self.left = False
         """The router has confirmed that it routes nothing more here."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -101,10 +103,12 @@ class Link:
         """
         frames: list[Frame] = []
         bytes_read = 0
+        self.drained = False
         while len(frames) < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX:
             try:
                 parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
+                self.drained = True
                 break
             frame: Frame = [part.bytes if len(part) < COPY_BYTES_MAX else part.buffer for part in parts]
             if self._admitted if frame[0] else not self._is_for_us(frame, now_ms):

@@ -105,9 +105,10 @@ def _serve(
 def _turn(host: Host, link: Link, now_ms: int, journal: Journal) -> None:
     started_ns = time.perf_counter_ns()
     was_opening = host.opening
+    host.begin_turn(now_ms)
     for frame in link.receive(now_ms):
         host.accept(frame, now_ms)
-    link.send(host.turn(now_ms))
+    link.send(host.turn(now_ms, drained=link.drained))
     link.register_changes(now_ms)
     link.pulse(now_ms)
     if host.dropped:

@@ -102,7 +102,7 @@ def _fenced(
         if lease is None or lease.queue is not queue:
             _judge_finished(shard, call.client, lease_id, wanted, faults, repeatable=repeatable)
             continue
-        if lease.next_expiry() <= call.now_ms:
+        if lease.next_expiry() <= call.now_ms and not shard.behind:
             expire(shard, lease, call.now_ms)  # also when the turn that would have noticed is yet to come
         if not wanted and lease.open == len(lease.members):
             yield lease, list(range(lease.open))  # the usual case: all of a batch, none of it settled before

@@ -183,11 +183,14 @@ class Shard(State):
     def advance(self, now_ms: int) -> None:
         """Do what is due at ``now_ms``, in bounded steps: :meth:`next_due` tells if more is.
 
-        It comes after the frames that were waiting, so that a heartbeat that was read late still counts.
+        It comes after the frames that were waiting, so that a heartbeat that was read late still counts. Where some are yet to be
+        read (``behind``), what they may renew is left alone.
         """
-        attempts.expire_leases(self, now_ms)
+        if not self.behind:
+            attempts.expire_leases(self, now_ms)
         expiry.act_on_due(self, now_ms)
-        consuming.drop_lost(self, now_ms)
+        if not self.behind:
+            consuming.drop_lost(self, now_ms)
         consuming.give_back_unseen(self, now_ms)
         self.unpark(now_ms)
         self.throttling.let_go(now_ms)

@@ -54,9 +54,7 @@ class State:
         self.store = store
         self.settings = settings
         self.compile_hooks = compile_hooks
-        self.index = index
-        self.shards = shards
-        self.epoch = epoch
+        self.index, self.shards, self.epoch = index, shards, epoch
         limits = settings.limits
         self._disorder_max = limits.lane_disorder_messages_max
         self.batch = store.new_batch()
@@ -89,6 +87,8 @@ class State:
         """Queues and those that may take their dead letters, while the command that waited for it is carried out."""
         self.free_disk_bytes: int | None = None
         """As measured by the owner of the shard; None: not measured."""
+        self.behind = False
+        """Whether frames may be unread that came before now, because the owner of the shard was away: no lease ends meanwhile."""
         self.stalled = False
         """Whether the storage was slow when it was last looked at."""
         self.queues: dict[str, Queue] = {}
