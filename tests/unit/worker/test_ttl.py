@@ -8,10 +8,13 @@ from fila_proto_zmq.limits import TTL_MS_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
+from tests.support.carrier import name_on
 from tests.support.shard import Got, ShardHarness
 
 SWEEP_MS = 5_000
 """Within this time after its end, a message must be gone, whoever consumes."""
+
+NAMED, ANOTHER = name_on(3, "named"), name_on(3, "another")
 
 
 def payloads(got: list[Got]) -> list[bytes]:
@@ -246,3 +249,33 @@ def test_many_that_end_at_once_are_swept_in_bounded_turns() -> None:
     assert shard.counts() == (1, 0, 0)
     assert shard.counts("q.dlq") == (180, 0, 0)
     assert payloads(shard.receive(9)) == [b"alive"]
+
+
+# --- queues that name each other ---------------------------------------------------------------------------------------
+
+
+def test_two_queues_that_name_each_other_do_not_send_a_message_to_and_fro_for_ever() -> None:
+    a, b = NAMED, ANOTHER
+    shard = ShardHarness()
+    for queue in (a, b):
+        shard.create(queue, default_ttl_ms=1_000)
+    for queue, other in ((a, b), (b, a)):
+        shard.ask(UpdateQueue(QueueOptions(dead_letter=other), ["dead_letter"]), queue)
+    shard.enqueue(b"x", queue=a)
+    for _ in range(10):
+        shard.pass_time(2_000)
+    assert [shard.counts(queue) for queue in (a, b, b + ".dlq")] == [(0, 0, 0), (0, 0, 0), (1, 0, 0)]
+
+
+def test_a_wait_queue_gives_failed_messages_back() -> None:
+    work, wait = NAMED, ANOTHER
+    shard = ShardHarness()
+    shard.create(work)
+    shard.create(wait, default_ttl_ms=1_000, dead_letter=work)  # type: ignore[arg-type]
+    shard.ask(UpdateQueue(QueueOptions(dead_letter=wait), ["dead_letter"]), work)
+    shard.enqueue(b"x", queue=work)
+    for _ in range(3):
+        shard.settle(Verb.FAIL, shard.receive(queue=work), work)
+        assert shard.counts(wait) == (1, 0, 0)
+        shard.pass_time(2_000)
+    assert shard.counts(work) == (1, 0, 0)

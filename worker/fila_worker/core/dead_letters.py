@@ -42,6 +42,8 @@ def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason
         return
     letter = unpack_stored(record)
     extension = letter.extension
+    if reason == EXPIRED and _would_go_round(letter, policy):
+        policy = OWN
     extension.reason, extension.source_queue, extension.dead_lettered_ms = reason, source.name, now_ms
     extension.expires_ms = None
     named = shard.queues.get(policy) if policy != OWN else None
@@ -55,6 +57,11 @@ def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason
         )
     else:
         _lay_down(shard, incoming.own_dead_letters(shard, source), lane, own_place(message_key, letter.priority), letter)
+
+
+def _would_go_round(letter: Record, policy: str) -> bool:
+    """Whether a message that expires would go back to the queue where it expired before: for ever, if nobody reads either."""
+    return letter.extension.reason == EXPIRED and letter.extension.source_queue == policy
 
 
 def _lay_down(shard: "State", target: Queue, lane: "Lane", place: bytes, letter: Record) -> None:
