@@ -134,6 +134,7 @@ class Dashboard(Section):
 
     enabled: bool = True
     listen_addr: ConfiguredAddress = Address("127.0.0.1", 8555)
+    allowed_hosts: tuple[str, ...] = ()
 
 
 class Settings(BaseSettings):

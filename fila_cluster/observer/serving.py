@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from fila_cluster import AsyncClient
 from fila_cluster.client.measuring import ask_metrics
 from fila_cluster.observer.app import NOT_LOADED, application
-from fila_cluster.observer.guard import Guard, is_loopback
+from fila_cluster.observer.guard import Guard
 from fila_cluster.observer.remembering import remember
 from fila_cluster.observer.settings import ObserverSettings, without_password
 from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
@@ -122,7 +122,7 @@ async def _show(
     assert settings.host is not None
     async with contextlib.AsyncExitStack() as stack:
         pages = await _pages(stack, settings, watch, history, journal)
-        await _answer(Guard(pages, loopback_only=is_loopback(settings.host)), listener)
+        await _answer(Guard(pages, settings.host, (*settings.allowed_hosts, socket.gethostname())), listener)
 
 
 async def _pages(

@@ -17,6 +17,8 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     otlp_endpoint: str | None
     service_name: str
     metrics_interval_ms: int
+    allowed_hosts: tuple[str, ...] = ()
+    """Names under which the dashboard is served, besides the ones that it has by itself."""
     log: LogSettings = LogSettings()
 
 

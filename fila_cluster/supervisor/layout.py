@@ -103,6 +103,7 @@ def observer_settings(settings: Settings, endpoint: str, dashboard: Address | No
         otlp_endpoint=telemetry.otlp_endpoint,
         service_name=telemetry.service_name,
         metrics_interval_ms=telemetry.metrics_interval_ms,
+        allowed_hosts=settings.dashboard.allowed_hosts,
         log=log_settings(settings),
     )
 

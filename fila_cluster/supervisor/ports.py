@@ -3,6 +3,9 @@
 A port that is free now may be somebody's a second later, when a child listens on it, or when it comes back after a crash: the system
 gives free ports to whoever asks for any. So a socket stays bound to each that never listens. Children can listen there nevertheless,
 because they set ``SO_REUSEADDR`` as it does. Only Linux allows that: elsewhere a port is let go of once it was checked.
+
+This keeps the system from giving a port away, not another local user from taking it: whoever sets ``SO_REUSEADDR`` may listen there while no
+child does, half a second after a crash. ``SO_REUSEPORT`` asks for the same user, but libzmq does not set it on the sockets that it makes.
 """
 
 import errno

@@ -14,7 +14,7 @@ async def _pages(scope: Any, _: Any, send: Any) -> None:
 
 
 def ask(
-    headers: dict[str, str], *, kind: str = "http", method: str = "GET", loopback_only: bool = True
+    headers: dict[str, str], *, kind: str = "http", method: str = "GET", listens_on: str = "127.0.0.1", path: str = "/"
 ) -> list[dict[str, Any]]:
     """What a request with these headers is answered."""
     sent: list[dict[str, Any]] = []
@@ -25,8 +25,13 @@ def ask(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": kind, "method": method, "headers": [(name.encode(), text.encode()) for name, text in headers.items()]}
-    asyncio.run(Guard(_pages, loopback_only=loopback_only)(scope, receive, send))
+    scope = {
+        "type": kind,
+        "method": method,
+        "path": path,
+        "headers": [(name.encode(), text.encode()) for name, text in headers.items()],
+    }
+    asyncio.run(Guard(_pages, listens_on, ["Fila.example.com"])(scope, receive, send))
     return sent
 
 
@@ -62,10 +67,31 @@ def test_a_foreign_name_for_a_loopback_address_is_refused() -> None:
     assert "rebound.example:8555" in body["body"].decode()
 
 
-def test_a_public_address_has_names_that_nobody_knows_here() -> None:
+def test_a_public_address_answers_to_the_names_that_it_was_given() -> None:
     own = {"host": "fila.example.com", "origin": "https://fila.example.com"}
-    assert is_let_through(ask(own, loopback_only=False))
-    assert not is_let_through(ask(own | {"origin": "https://evil.example"}, loopback_only=False))
+    assert is_let_through(ask(own, listens_on="0.0.0.0"))
+    assert not is_let_through(ask(own | {"origin": "https://evil.example"}, listens_on="0.0.0.0"))
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.7:8555", "[fd00::7]:8555", "127.0.0.1:8555", "localhost:8555", "broker.internal:8555"]
+)
+def test_a_public_address_answers_to_addresses_and_to_the_name_it_listens_on(host: str) -> None:
+    assert is_let_through(ask({"host": host}, listens_on="broker.internal"))
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_foreign_name_for_a_public_address_is_refused(kind: str) -> None:
+    rebound = {"host": "rebound.example:8555", "origin": "http://rebound.example:8555"}
+    answer = ask(rebound, kind=kind, listens_on="0.0.0.0")[-1]
+    assert b"allowed_hosts" in answer["body"] if kind == "http" else 0 < len(answer["reason"]) <= 123
+    assert not is_let_through(ask({"host": "[nonsense"}, kind=kind, listens_on="0.0.0.0"))
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_collectors_may_use_any_name_of_a_public_address(path: str) -> None:
+    assert is_let_through(ask({"host": "fila:8555"}, listens_on="0.0.0.0", path=path))
+    assert not is_let_through(ask({"host": "fila:8555"}, path=path))
 
 
 def test_the_start_and_the_end_are_no_requests() -> None:

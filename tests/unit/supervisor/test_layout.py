@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fila_cluster.config.address import Address
-from fila_cluster.config.settings import Limits, Lua, Settings, Telemetry
+from fila_cluster.config.settings import Dashboard, Limits, Lua, Settings, Telemetry
 from fila_cluster.observer.settings import ObserverSettings
 from fila_cluster.supervisor import layout
 from fila_cluster.supervisor.failure import CannotStartError
@@ -116,7 +116,13 @@ def test_a_worker_s_defaults_are_those_of_the_shard_and_of_the_configuration():
 @pytest.mark.parametrize("dashboard", [Address("127.0.0.1", 8555), None])
 def test_an_observer_knows_whom_to_ask_and_where_to_tell(dashboard: Address | None):
     telemetry = Telemetry(otlp_endpoint="http://collector:4318", service_name="shop", metrics_interval_ms=500)
-    line = one_line(observer_settings(Settings(telemetry=telemetry), "tcp://127.0.0.1:5555", dashboard))
+    line = one_line(
+        observer_settings(
+            Settings(telemetry=telemetry, dashboard=Dashboard(allowed_hosts=("fila.example.com",))),
+            "tcp://127.0.0.1:5555",
+            dashboard,
+        )
+    )
     assert msgspec.json.decode(line, type=ObserverSettings) == ObserverSettings(
         endpoint="tcp://127.0.0.1:5555",
         host="127.0.0.1" if dashboard else None,
@@ -124,6 +130,7 @@ def test_an_observer_knows_whom_to_ask_and_where_to_tell(dashboard: Address | No
         otlp_endpoint="http://collector:4318",
         service_name="shop",
         metrics_interval_ms=500,
+        allowed_hosts=("fila.example.com",),
     )
 
 
