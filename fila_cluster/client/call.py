@@ -82,7 +82,7 @@ class Call(Pending[Any]):
 
     ``persistent`` calls are retried where that is safe; the others (heartbeats) have a next one anyway.
     ``sent`` means that a broker may have it, ``doubtful`` that an earlier attempt may have been begun. ``retry_at`` is set
-    between a refusal and the next attempt. ``then`` is the session's own continuation, run before anybody is woken.
+    between a refusal and the next attempt. ``place``: of its frame among all that were given to the socket. ``then`` is the session's own continuation, run before anybody is woken.
     """
 
     __slots__ = (
@@ -93,6 +93,7 @@ class Call(Pending[Any]):
         "frames",
         "key",
         "persistent",
+        "place",
         "request",
         "retry_at",
         "sent",
@@ -122,6 +123,7 @@ class Call(Pending[Any]):
         self.request = 0
         self.frames: list[bytes] = []
         self.size_bytes = 0
+        self.place = -1
         self.sent = False
         self.doubtful = False
         self.wait_until = self.deadline if type(command) is not Receive else now + command.wait_ms / 1000
@@ -136,6 +138,7 @@ class Call(Pending[Any]):
     def go_back(self, now: float) -> None:
         """Be ready to be sent again; a receive waits for what is left of its time."""
         self.sent = False
+        self.place = -1
         if type(self.command) is Receive and self.command.wait_ms:
             wait_ms = round(1000 * max(0.0, self.wait_until - now))
             self.frames = encode_command(Receive(self.command.count, wait_ms), self.request, self.key)

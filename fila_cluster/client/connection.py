@@ -21,7 +21,7 @@ looked through. With equal timeouts that is about once per timeout, however many
 """
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from copy import copy
 from random import Random
@@ -99,8 +99,10 @@ class Connection:
         self._random = random
         self._calls: dict[int, Call] = {}
         self._held: dict[int, Call] = {}
-        self._pipe: OrderedDict[int, int] = OrderedDict()
+        self._pipe: deque[int] = deque()
         self._pipe_bytes = 0
+        self._read = 0
+        """Frames that have left the pipe: the first in ``_pipe`` has this place."""
         self._pipe_bytes_max = pipe_bytes_max
         self._kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
@@ -153,11 +155,11 @@ class Connection:
 
     def answer(self, header: Header, body: bytes, now: float) -> bool:
         """Take in a reply; False if nobody waits for it (any more)."""
-        if header.request in self._pipe:
-            self._note_read(header.request)
         call = self._calls.get(header.request)
         if call is None:
             return False
+        if call.place >= self._read:
+            self._note_read(call.place)
         try:
             if not header.flags & ERROR:
                 check_version(header)
@@ -173,14 +175,14 @@ class Connection:
         """The link is gone, with everything that was in flight on it; what is still in ``outgoing`` was not."""
         self._refusal = None
         unsent = set(map(id, self.outgoing))
-        self.outgoing.clear()
+        while self.outgoing:
+            self.outgoing.pop()
+            self._pipe_bytes -= self._pipe.pop()
         self.greet(now)
         for call in list(self._calls.values()):
             if call is self._greeting or not call.sent:
                 continue
             never_left = id(call.frames) in unsent
-            if never_left:
-                self._pipe_bytes -= self._pipe.pop(call.request, 0)
             call.doubtful |= not never_left
             if call.persistent and (call.repeatable or never_left):
                 call.go_back(now)
@@ -227,13 +229,14 @@ class Connection:
     def _remove(self, call: Call) -> None:
         if self._calls.pop(call.request, None) is not None:
             self._kept_bytes -= call.size_bytes
-        self._held.pop(call.request, None)
+            if self._held:
+                self._held.pop(call.request, None)
 
     def _note(self, when: float) -> None:
         self.due_at = min(self.due_at, when)
 
     def _send_or_hold(self, call: Call) -> None:
-        if call is self._greeting or (self.welcome is not None and not self._held and self._fits(call)):
+        if (self.welcome is not None and not self._held and self._fits(call)) or call is self._greeting:
             self._send(call)
         else:
             self._held[call.request] = call
@@ -250,15 +253,15 @@ class Connection:
             call.frames[0] = pack_header(call.command.opcode, call.request, epoch=self._tag)
         call.sent = True
         self.outgoing.append(call.frames)
+        call.place = self._read + len(self._pipe)
+        self._pipe.append(call.size_bytes)
         self._pipe_bytes += call.size_bytes
-        self._pipe[call.request] = self._pipe.pop(call.request, 0) + call.size_bytes
 
-    def _note_read(self, request: int) -> None:
-        """This frame, and all before it, have left the pipe."""
-        pipe, earlier = self._pipe, 0
-        while earlier != request:
-            earlier, size_bytes = pipe.popitem(last=False)
-            self._pipe_bytes -= size_bytes
+    def _note_read(self, place: int) -> None:
+        """The frame in this place, and all before it, have left the pipe."""
+        while self._read <= place:
+            self._pipe_bytes -= self._pipe.popleft()
+            self._read += 1
         if self._held and self.welcome is not None:
             self._send_held()
 

@@ -502,15 +502,15 @@ def test_an_answer_shows_that_all_before_it_has_left_the_pipe():
     assert len(peer.sent(Enqueue)) == 3
 
 
-def test_a_late_answer_shows_it_too():
+def test_when_all_that_was_sent_has_timed_out_the_probe_s_answer_shows_it():
     peer = Peer(pipe_bytes_max=10 * KIB)
     enqueues(peer, 50)
-    first = peer.sent(Enqueue)
+    (probe,) = peer.sent(GetClusterStatus)
     peer.advance(5)
     peer.sent()
     later = enqueues(peer, 2)
     assert peer.sent(Enqueue) == []
-    peer.reply(first[-1], Enqueued(1, 1, 1))
+    peer.reply(probe, ClusterStatus("0.0", 1, []))
     assert len(peer.sent(Enqueue)) == len(later)
 
 
