@@ -33,9 +33,9 @@ class RecordingHarness(ShardHarness):
 
 TIGHT = Limits(
     refill_messages_max=3, lane_disorder_messages_max=4, ledger_counts_max=40, acked_messages_max=9, range_messages_min=2,
-    warm_lanes_max=2, warm_ahead_max=2,
+    warm_lanes_max=2, warm_small_lanes_max=2, warm_ahead_max=2,
 )  # fmt: skip
 """Hardly anything fits into memory."""
 
-CHILLY = Limits(ledger_counts_max=5, warm_lanes_max=1, warm_ahead_max=3)
+CHILLY = Limits(ledger_counts_max=5, warm_lanes_max=1, warm_small_lanes_max=1, warm_ahead_max=3)
 """Nearly all fairness keys are cold."""

@@ -140,4 +140,4 @@ def _spare_the_collector() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 3, 300)
+    gc.set_threshold(10_000, 3, 3000)

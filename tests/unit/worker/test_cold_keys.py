@@ -1,5 +1,7 @@
 """Cold keys: whatever is asked, a key far from its turn answers like any other."""
 
+from dataclasses import replace
+
 import pytest
 
 from fila_proto_zmq.commands import (
@@ -21,6 +23,7 @@ from fila_worker.core.cold import packed, unpacked
 from fila_worker.core.keys import FIRST, LAST, after
 from fila_worker.core.limits import DEFAULTS, Limits
 from fila_worker.core.settings import ShardSettings
+from fila_worker.core.store import Batch
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard import ShardHarness
 from tests.support.tight_shard import CHILLY
@@ -122,15 +125,25 @@ def test_a_key_with_throttle_keys_stays_warm() -> None:
 
 
 def test_a_turn_takes_a_bounded_number_of_steps() -> None:
-    shard = shard_of(Limits(ledger_counts_max=1, warm_lanes_max=1, cool_steps_min=4))
+    shard = shard_of(Limits(ledger_counts_max=1, warm_lanes_max=0, warm_small_lanes_max=30, cool_steps_min=4))
     offer(shard, *KEYS)
-    before = len(cold_names(shard))
     shard.turn()
-    assert len(cold_names(shard)) - before <= 4 + len(KEYS) // 4
+    shard.shard.settings = replace(shard.shard.settings, limits=replace(shard.shard.settings.limits, warm_small_lanes_max=0))
+    for turns in range(1, 5):
+        shard.turn()
+        assert len(cold_names(shard)) == 4 * turns
+
+
+def test_keys_with_a_backlog_stay_warm_for_longer() -> None:
+    shard = shard_of(Limits(ledger_counts_max=1, warm_lanes_max=30, warm_small_lanes_max=10))
+    offer(shard, *KEYS, *KEYS[:8])
+    cool(shard)
+    assert len(cold_names(shard)) == 20
+    assert not cold_names(shard) & set(KEYS[:8])
 
 
 def test_an_object_of_a_lane_that_was_cooled_down_is_of_no_more_use() -> None:
-    shard = shard_of(Limits(ledger_counts_max=1, warm_lanes_max=0))
+    shard = shard_of(Limits(ledger_counts_max=1, warm_lanes_max=0, warm_small_lanes_max=0))
     offer(shard, "a")
     lane = shard.shard.queues["q"].keys["a"].lanes[()]
     cool(shard)
@@ -286,9 +299,9 @@ class CountingStore(MemoryStore):
 
     changes = 0
 
-    def commit(self, batch) -> None:  # type: ignore[no-untyped-def]
+    def commit(self, batch: Batch, *, sync: bool = False) -> None:
         self.changes += len(batch)
-        super().commit(batch)
+        super().commit(batch, sync=sync)
 
 
 def test_a_restart_leaves_keys_cold_and_does_not_write_them_again() -> None:

@@ -1,8 +1,8 @@
 """Cold keys: a fairness key far from its turn keeps a few packed bytes in memory instead of its lane.
 
 A queue may have a million keys, most with a message or two. What a lane is can be read back: its messages lie on disk in their order, and
-the ledger has its counts. So beyond ``Limits.warm_lanes_max`` lanes a shard *cools* keys down that are simple: one lane that needs
-no tokens, nothing leased, nothing waiting for a retry, and a record on disk that is exact. A cold key keeps its place in the ring,
+the ledger has its counts. So beyond ``Limits.warm_lanes_max`` lanes (sooner, those with a single message) a shard *cools* keys down that are
+simple: one lane that needs no tokens, nothing leased, nothing waiting for a retry, and a record on disk that is exact. A cold key keeps its place in the ring,
 its weight, credit and counters: fairness never depends on who is cold.
 
 A key is *warm* again when its turn comes (with the next ones, because many messages are read at once for little more than one), when
@@ -47,11 +47,14 @@ class WarmLanes(dict[int, Lane]):
     def __init__(self) -> None:
         super().__init__()
         self.clock: deque[int] = deque()
+        self.entered = 0
+        """How many became warm since the hand last moved."""
 
     def enter(self, lane: Lane) -> None:
         """A lane is new, or warm again."""
         self[lane.id] = lane
         self.clock.append(lane.id)
+        self.entered += 1
 
 
 class _Unpacked(NamedTuple):
@@ -175,26 +178,22 @@ def warm_up_next(shard: "State", queue: "Queue", key: "FairnessKey") -> Lane | N
 def cool_down(shard: "State") -> None:
     """Turn the clock's hand some steps, if too many lanes are warm. Only when everything is committed.
 
-    The more are too many, the further it goes; it stops early where many in a row have to stay warm.
+    It goes two steps for each lane that became warm, so that it keeps up with those who make lanes, and a few more.
     """
-    warm, most = shard.lanes, shard.settings.limits.warm_lanes_max
+    warm, limits = shard.lanes, shard.settings.limits
+    entered, warm.entered = warm.entered, 0
     clock = warm.clock
-    if len(warm) <= most and len(clock) <= 2 * len(warm) + most // 2:
+    if len(warm) <= limits.warm_small_lanes_max and len(clock) <= 2 * len(warm) + limits.warm_small_lanes_max:
         return
-    excess = max(0, len(warm) - most)
-    steps = shard.settings.limits.cool_steps_min + excess // 4
-    patience = left = steps // 4
-    while steps > 0 and left > 0 and clock:
-        steps -= 1
+    for _ in range(min(len(clock), limits.cool_steps_min + 2 * entered)):
         lane = warm.get(clock.popleft())
         if lane is None:
             continue
+        most = limits.warm_small_lanes_max if lane.stored + lane.delayed == 1 else limits.warm_lanes_max
         if len(warm) > most and _may_cool(shard, lane):
             _cool(shard, lane)
-            left = patience
         else:
             clock.append(lane.id)
-            left -= 1
 
 
 def _may_cool(shard: "State", lane: Lane) -> bool:

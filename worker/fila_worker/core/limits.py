@@ -49,12 +49,14 @@ class Limits:
 
     # cold keys
     warm_lanes_max: int = 100_000
-    """Lanes of fairness keys that are objects in memory, 2 KiB each; beyond it keys far from their turns are cooled down. Warming up
-    one costs as much as delivering its message, so this many busy keys are spared it."""
+    """Lanes of fairness keys that are objects in memory, 2 KiB each; beyond it keys far from their turns are cooled down. To warm up one
+    costs as much as to deliver its message, so this many keys with a backlog are spared it."""
+    warm_small_lanes_max: int = 10_000
+    """The same for lanes with a single message: such a key costs much to begin with, is warmed up once, and there may be a million."""
     warm_ahead_max: int = 64
     """Cold keys that are warmed up at once when one of them has its turn: reading many messages costs little more than one."""
-    cool_steps_min: int = 128
-    """Warm lanes that are looked at in a turn, at least, while there are too many: a tenth of a millisecond."""
+    cool_steps_min: int = 32
+    """Warm lanes that are looked at in a turn, at least, while there are too many: some microseconds."""
 
     # fairness
     busy_wait_turns_max: int = 1000

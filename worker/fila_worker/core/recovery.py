@@ -182,7 +182,7 @@ def _recover_queues(shard: Shard, now_ms: int) -> Steps:
     records: dict[int, QueueRecord] = {}
     for key, data in shard.store.scan(FIRST, LAST, shard.store.families.queues):
         queue_id = int.from_bytes(key, "big")
-        record = records[queue_id] = _decoded(decode_queue, data, f"the record of queue number {queue_id}")
+        record = records[queue_id] = _decoded(decode_queue, data, "queue number", queue_id)
         queue = Queue(queue_id, record.name, record.options, shard.settings.limits, shard.lanes)
         shard.queues[record.name] = shard.queues_by_id[queue_id] = queue
         queue.recover(record)
@@ -208,7 +208,7 @@ def _recover_lanes(shard: Shard) -> Steps:
     changed = shard.ledger.replay(shard.store, shard.queues_by_id)
     for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.lanes)):
         lane_id = u64(key)
-        record = _decoded(decode_lane, data, f"the record of lane {lane_id}")
+        record = _decoded(decode_lane, data, "lane", lane_id)
         queue = shard.queues_by_id.get(record.queue)
         if queue is None:
             raise DamageError(f"lane {lane_id} is of queue number {record.queue}, which has no record")
@@ -226,11 +226,11 @@ def _recover_lanes(shard: Shard) -> Steps:
             yield
 
 
-def _decoded(decode: Callable[[bytes], _Record], data: bytes, what: str) -> _Record:
+def _decoded(decode: Callable[[bytes], _Record], data: bytes, what: str, number: int) -> _Record:
     try:
         return decode(data)
     except msgspec.MsgspecError as cause:
-        raise DamageError(f"{what} is damaged: {cause}") from cause
+        raise DamageError(f"the record of {what} {number} is damaged: {cause}") from cause
 
 
 def _is_simple(record: LaneRecord) -> bool:
@@ -305,7 +305,7 @@ def _recover_leases(shard: Shard, now_ms: int) -> Steps:
         if data.startswith(FINISHED):
             shard.leases.remember(u64(key), Finished(data.removeprefix(FINISHED), SETTLED), shard.batch)
             continue
-        record = _decoded(decode_lease, data, f"the record of lease {u64(key)}")
+        record = _decoded(decode_lease, data, "lease", u64(key))
         holder = _holder(shard, record, now_ms)
         found = _found(shard, record)
         members = list(_members(shard, record, found))
