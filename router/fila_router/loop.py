@@ -11,7 +11,7 @@ from typing import Any, Final
 import psutil
 import zmq
 
-from fila_process.clock import Clock
+from fila_process.clock import Clock, SteadyClock
 from fila_process.heartbeat import Heartbeat
 from fila_process.journal import Journal
 from fila_process.stop import StopRequests
@@ -46,7 +46,8 @@ class Loop:
         self._stop = stop
         self._journal = journal
         self._heartbeat = heartbeat
-        self._clock = Clock()
+        self._clock = SteadyClock()  # the bank's rates hold however the wall clock is set
+        self._wall = Clock()
         self._process = psutil.Process()
         self._look_again_ms = 0
         self._poller = zmq.Poller()
@@ -68,6 +69,7 @@ class Loop:
             if self._front in ready:
                 self._drain_clients(now_ms)
             if now_ms >= tick_ms:
+                self._core.dated(self._wall.now_ms() - now_ms)
                 self._core.tick(now_ms)
                 self._heartbeat.beat()
                 self._look(now_ms)

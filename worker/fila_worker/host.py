@@ -390,6 +390,11 @@ class Host:
             if slot.fence is not None and slot.fence <= (self.offers if offer is None else offer):
                 slot.fence = None  # links keep their order: what comes now was sent after the router knew of the failure
 
+    def paused(self, for_ms: int) -> None:
+        """This process did not turn for so long, or its clock was set forward: no client was silent meanwhile."""
+        for shard in self.shards.values():
+            shard.consumers.excuse(for_ms)
+
     def measured(self, free_disk_bytes: int, cpu_ms: int = 0, now_ms: int = 0) -> None:
         """So much room is left on the disk, and so much time was computed so far."""
         self._cpu_ms = cpu_ms

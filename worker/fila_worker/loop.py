@@ -28,6 +28,9 @@ IDLE_MS: Final = 1000
 LOOK_MS: Final = 1000
 """How often the room on the disk, and the time spent, are measured."""
 
+PAUSE_MS: Final = 2000
+"""A longer gap between turns was a pause of the process, or a step of the clock: it sleeps for a second at most."""
+
 LEAVE_MS: Final = 1000
 """How long a stopping worker waits for the router, which may be gone itself, to let it go."""
 
@@ -88,6 +91,7 @@ def _serve(
         poller.register(descriptor, zmq.POLLIN)
     look_again_ms = 0
     stopping = started = False
+    turned_ms = clock.now_ms()
     while not stopping:
         now_ms = clock.now_ms()
         started = started or not host.opening
@@ -98,7 +102,11 @@ def _serve(
             host.measured(shutil.disk_usage(data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
         due = host.next_due(now_ms)
         ready = dict(poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)))
-        _turn(host, link, clock.now_ms(), journal)
+        now_ms, before_ms = clock.now_ms(), turned_ms
+        turned_ms = now_ms
+        if now_ms - before_ms > PAUSE_MS:
+            host.paused(now_ms - before_ms)
+        _turn(host, link, now_ms, journal)
         stopping = stop.requested(ready)
 
 

@@ -41,6 +41,8 @@ class Membership:
         self._fan_ins = fan_ins
         self._outbox = outbox
         self._parks = Parks()
+        self.wall_ahead_ms = 0
+        """How far the workers' time, by which parks end, is ahead of the router's."""
         self._first_tick_ms: int | None = None
         self._ticked_ms = 0
 
@@ -63,7 +65,7 @@ class Membership:
         self.started |= any(shard == OWNER for shard, _ in offer.shards)
         self.rendezvous.settle()
         self._outbox.notes.append(WorkerJoined(worker.name, worker.pid, worker.version, self._table.shards_of(worker)))
-        return Registered(self.rendezvous.version, config, self._parks.unknown_to(offer.parks, now_ms))
+        return Registered(self.rendezvous.version, config, self._parks.unknown_to(offer.parks, now_ms + self.wall_ahead_ms))
 
     def heard(self, worker: Worker, now_ms: int, *, registers: bool = False) -> None:
         """Note a frame of a worker. If it was lost it is back, and is brought up to date before anything else.
@@ -74,7 +76,7 @@ class Membership:
         worker.seen(now_ms)
         if worker.routable and not was_routable:
             self.rendezvous.bring_up(worker)
-            parks = self._parks.unknown_to({}, now_ms)
+            parks = self._parks.unknown_to({}, now_ms + self.wall_ahead_ms)
             if parks:
                 self._outbox.tell([worker.identity], Park(parks))
             shards = self._table.shards_of(worker)
@@ -84,7 +86,7 @@ class Membership:
 
     def park(self, source: Worker, parks: dict[str, int], now_ms: int) -> None:
         """Tell the others what one worker knows of parked throttle keys."""
-        news = self._parks.merge(parks, now_ms)
+        news = self._parks.merge(parks, now_ms + self.wall_ahead_ms)
         if news:
             others = [worker.identity for worker in self._table.workers.values() if worker.routable and worker is not source]
             self._outbox.tell(others, Park(news))

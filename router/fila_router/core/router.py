@@ -340,6 +340,10 @@ class Router:
         """So much memory is resident, and so much time was computed so far."""
         self._tally.rss_bytes, self._tally.cpu_ms = rss_bytes, cpu_ms
 
+    def dated(self, ahead_ms: int) -> None:
+        """The wall clock, by which workers date what they say, is so far ahead of the time that is told here (or behind, if negative)."""
+        self._members.wall_ahead_ms = ahead_ms
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> int | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, ListQueues, Registered
+from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, ListQueues, Park, Registered
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused
 from fila_proto_zmq.frames import REPLY, pack_header
@@ -241,3 +241,14 @@ def test_requests_that_are_never_answered_are_forgotten_at_last():
     assert desk.answers() == []
     assert not desk.reply(1)
     assert len(desk.router._table.workers[b"worker-0"].in_flight) == 0
+
+
+def test_parks_end_by_the_workers_time_and_not_by_the_router_s():
+    """The wall clock was set back by an hour since the router was started; its own time was not."""
+    desk = Desk(2)
+    desk.register()
+    desk.register("worker-1", shards=(1,))
+    desk.now_ms += 3_600_000
+    desk.router.dated(-3_600_000)
+    desk.mention("worker-0", Park({"api": 30_000}))
+    assert [command for _, command in desk.told()][-1:] == [Park({"api": 30_000})]

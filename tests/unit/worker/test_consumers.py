@@ -3,7 +3,8 @@
 import pytest
 
 from fila_proto_zmq.commands import Delivered, Goodbye, Heartbeat, Receive, Subscribe, Unsubscribe, Verb
-from tests.support.shard import Got, ShardHarness
+from fila_worker.host import Host
+from tests.support.shard import SHARDS, Got, ShardHarness
 
 TIMEOUT_MS = 15_000
 
@@ -156,3 +157,12 @@ def test_clients_that_come_and_go_are_forgotten(shard: ShardHarness) -> None:
     shard.pass_time(TIMEOUT_MS)
     assert len(shard.shard.consumers) == 0
     assert shard.shard.next_due(shard.now_ms) is None
+
+
+def test_what_nobody_heard_while_the_process_was_paused_is_no_silence(shard: ShardHarness) -> None:
+    shard.enqueue(b"x")
+    shard.receive()
+    host = Host([shard.shard], SHARDS)
+    shard.now_ms += 60_000
+    host.paused(60_000)
+    assert shard.shard.consumers.next_deadline() == shard.now_ms + shard.settings.consumer_timeout_ms

@@ -188,6 +188,11 @@ class Consumers:
             consumer.seen_ms = now_ms
             self.by_client.move_to_end(client)
 
+    def excuse(self, silent_ms: int) -> None:
+        """For so long nobody listened, or the clock was set forward: that was no client's silence."""
+        for consumer in self.by_client.values():
+            consumer.seen_ms += silent_ms
+
     def forget(self, consumer: Consumer) -> None:
         """Drop a consumer that holds nothing and wants nothing."""
         assert consumer.idle, consumer.client
