@@ -10,7 +10,7 @@ import pytest
 
 from fila_cluster.errors import ShardUnavailableError
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import command, environment, running
+from tests.support.cluster import command, running
 
 QUEUES = {shard: next(name for name in map("q{}".format, range(99)) if shard_of(name, 2) == shard) for shard in (0, 1)}
 
@@ -50,38 +50,3 @@ def test_the_others_serve_and_the_file_is_named_everywhere(tmp_path: Path) -> No
         (event,) = cluster.events("shard.quarantined")
         assert str(log) in event["reason"]
     assert log.read_bytes() == bytes(content), "nothing was overwritten"
-
-
-def test_a_shard_whose_disk_refuses_for_a_while_comes_back_by_itself(tmp_path: Path) -> None:
-    """Its directory can't be opened, because something else is in its place; then it can."""
-    data_dir = tmp_path / "data"
-    with running(data_dir, "--shards", 2) as cluster:
-        with cluster.client() as client:
-            client.create_queue(QUEUES[1])
-            client.enqueue(QUEUES[1], b"kept")
-        with cluster.client(timeout=1) as client:
-            worker = client.cluster_status().workers[0]
-            assert worker.shards == [0, 1]
-        shard, aside = data_dir / "shard-0001", tmp_path / "aside"
-        cluster.stop()
-    shard.rename(aside)
-    shard.write_text("in its place")
-    process = subprocess.Popen(
-        command("up", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--no-dashboard"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        line = next(line for line in process.stderr if "storage.failed" in line)
-        assert "shard-0001" in line
-        shard.unlink()
-        aside.rename(shard)
-        ready = process.stdout.readline()
-        assert ready.startswith("ready: ")
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()

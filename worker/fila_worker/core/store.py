@@ -20,7 +20,7 @@ class DamageError(StorageError):
 
 
 class UnfitStoreError(StorageError):
-    """The store is not there for this shard. Nothing is wrong with it."""
+    """This process can't have the store for this shard. Nothing is wrong with what it holds."""
 
 
 class InUseError(UnfitStoreError):

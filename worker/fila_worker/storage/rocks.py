@@ -42,7 +42,7 @@ from rocksdict import (
 from fila_proto_zmq.commands import StoreMetrics
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.histogram import CHANGES, SPAN_NS, Histogram
-from fila_worker.core.store import Batch, DamageError, Families, Family, InUseError, Pin
+from fila_worker.core.store import Batch, DamageError, Families, Family, InUseError, Pin, UnfitStoreError
 
 WRITE_BUFFERS_BYTES = 64 * 1024 * 1024
 """Memtables of all shards of this process together."""
@@ -107,6 +107,8 @@ class RocksStore:
             )
         except StorageError:
             raise
+        except (FileExistsError, NotADirectoryError, PermissionError) as cause:
+            raise UnfitStoreError(f"cannot use {path} for a shard's database: {cause.strerror}; see what is there") from cause
         except Exception as cause:  # rocksdict raises plain Exception for everything
             raise _cannot_open(path, cause) from cause
         self._readers = {name: self._db.get_column_family(name) for name in Families._fields}
