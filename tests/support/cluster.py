@@ -75,7 +75,12 @@ class Cluster:
         """Lines of standard error so far: events as JSON, by level ``logged``, and what is wrong with the start."""
         self._reader = Thread(target=self._read_log, daemon=True)
         self._reader.start()
-        self.ready_line = self._read_ready()
+        try:
+            self.ready_line = self._read_ready()
+        except AssertionError:
+            self.wait()
+            self.close()
+            raise
         self.endpoint = self.ready_line.removeprefix("ready: ").split(" ")[0]
 
     def _read_ready(self) -> str:
