@@ -5,6 +5,7 @@ Frames pass between the two as the loops would pass them; nothing is caught, so 
 
 from collections.abc import Iterator
 from contextlib import suppress
+from random import Random
 
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
 from fila_proto_zmq.commands import (
@@ -105,7 +106,9 @@ class FuzzedBroker:
         """What clients were sent since the last look: client, header and body."""
         self._requests = 0
         self._stores = [MemoryStore() for _ in range(SHARDS)]
-        self.router = Router(SHARDS, SETTINGS.consumer_timeout_ms, SETTINGS.max_payload_bytes, "fuzzed")
+        self.router = Router(
+            SHARDS, SETTINGS.consumer_timeout_ms, SETTINGS.max_payload_bytes, "fuzzed", entropy=Random(1).randbytes
+        )
         self.host = self._open_host()
         self.register()
 
@@ -126,16 +129,31 @@ class FuzzedBroker:
 
     # --- frames -------------------------------------------------------------------------------------------------------
 
-    def from_client(self, client: bytes, header: bytes, key: bytes, body: bytes) -> None:
+    def from_client(self, connection: bytes, header: bytes, key: bytes, body: bytes) -> None:
         """What the router's loop does with a frame of three parts."""
-        if self.router.from_client(client, header, key, body, self.now_ms) is not None:
-            self.host.accept([client, header, key, body], self.now_ms)
+        way = self.router.from_client(connection, header, key, body, self.now_ms)
+        if way is not None:
+            self.host.accept([way[1], header, key, body], self.now_ms)
 
     def from_worker(self, identity: bytes, client: bytes, frame: list[bytes]) -> None:
         """What the router's loop does with a worker's frame."""
         header, key, body = frame
-        if self.router.from_worker(identity, client, header, key, body, self.now_ms):
-            self._reaches_client(client, header, body)
+        connection = self.router.from_worker(identity, client, header, key, body, self.now_ms)
+        if connection is not None:
+            self._reaches_client(connection.name, header, body)
+
+    def _answer(self, client: bytes, header: bytes, body: bytes) -> None:
+        connection = self.router.connection_of(client, len(body), self.now_ms)
+        if connection is not None:
+            self._reaches_client(connection.name, header, body)
+
+    def _read_all(self) -> None:
+        """Clients here read what they are sent: pipes are never full."""
+        unread = self.router.unread
+        for connection in unread.due(self.now_ms):
+            while connection.in_debt:
+                unread.marked(connection)
+            unread.done(connection)
 
     def say(self, client: bytes, command: Command, queue: str = "") -> int:
         """Send a client's command; returns its request id."""
@@ -185,7 +203,8 @@ class FuzzedBroker:
             for note in notes:
                 note.fields()
             for client, header, _, body in to_clients:
-                self._reaches_client(client, header, body)
+                self._answer(client, header, body)
+            self._read_all()
             for identity, *frame in to_workers:
                 if identity == WORKER:
                     self._at_worker(frame)

@@ -96,7 +96,7 @@ def test_any_frames_of_clients_and_workers_leave_the_broker_serving(frames: list
     broker = FuzzedBroker()
     for header, key, body in frames:
         broker.from_client(b"stranger", header, key, body)
-        broker.router.malformed(b"stranger", header)
+        broker.router.malformed(b"stranger", header, broker.now_ms)
         broker.host.accept([b"stranger", header, key, body], broker.now_ms)
         broker.host.accept([b"stranger", header, key], broker.now_ms)
         broker.run()
