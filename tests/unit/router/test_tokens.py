@@ -96,7 +96,7 @@ def test_a_worker_that_comes_back_by_any_frame_goes_on_with_what_it_held(desk: D
 def test_a_registration_ends_the_sessions_of_a_worker_s_shards(desk: Desk, epoch: int):
     want(desk, "worker-0", 0, 5)
     granted(desk)
-    desk.register("worker-0", shards=(0, 2), epoch=epoch, config_version=1)
+    desk.register("worker-0", shards=(0, 2), epoch=epoch, config_version=1, config={"throttle:api:rate": "10"})
     desk.now_ms += 1000
     want(desk, "worker-0", 0, 20, session=2)
     assert granted(desk) == [("worker-0", 0, 10)]
