@@ -278,7 +278,7 @@ def show(console: Console, phases: dict[str, dict[str, Any]]) -> None:
     table = Table(
         title=f"1 KB messages in batches of {BATCH}; {PRODUCERS} producers, then {TIMES} times as many", title_justify="left"
     )
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in phases:
         table.add_column(name, justify="right")
     capacity = phases["capacity"]["acked/s"] or 1.0

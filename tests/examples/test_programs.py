@@ -65,7 +65,7 @@ def test_one_trace_through_two_queues(shared_cluster: Cluster) -> None:
         ("throttles.py", ["--seconds", 1], "worst window"),
         ("due_times.py", ["--messages", 2000, "--crashes", 1], "2,000 came"),
         ("chaos.py", ["--minutes", 0.05], "kills and pauses"),
-        ("overload.py", ["--seconds", 1, "--deaf", 5], "done (acked) a second"),
+        ("overload.py", ["--seconds", 1, "--deaf", 5], "producers, then 10 times as many"),
         ("hook_throughput.py", ["--messages", 2000, "--rounds", 1], "the hook leaves"),
     ],
     ids=lambda value: value if isinstance(value, str) and value.endswith(".py") else "",
