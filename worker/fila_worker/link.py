@@ -2,6 +2,10 @@
 
 The worker's own frames (Register, Pulse, Leave) carry an empty client id. When the router does not know the worker, because it
 was restarted, it answers a pulse with an error, and the worker registers again; ZeroMQ reconnects by itself.
+
+A registration, or its answer, may be lost with a connection while the router knows the worker from an earlier one. Links keep order: if a
+pulse is answered before a registration that was sent earlier, that answer will not come, and the worker registers again. A timer would
+pile up registrations while the router is away.
 """
 
 import os
@@ -39,7 +43,7 @@ class Link:
         self._requests = 0
         self.next_pulse_ms = 0
         self._offers: dict[int, int] = {}
-        """What was offered with each registration that is not answered yet, as the host counts it."""
+        """What was offered with each registration that is not answered yet, by request, as the host counts it."""
         self._offered = 0
         """What was offered last."""
         self._admitted = False
@@ -126,16 +130,23 @@ class Link:
             raise from_fault(decode_body(Fault, frame[3]))  # somebody has these shards with a later epoch
         if not header.flags & REPLY:
             return False
-        if header.flags & ERROR:
-            if header.opcode == Pulse.opcode:
+        if header.opcode == Pulse.opcode:
+            if header.flags & ERROR or max(self._offers, default=header.request) < header.request:
                 self.register(now_ms)
+        elif header.flags & ERROR:
+            return True
         elif header.opcode == Register.opcode:
-            self._admitted = True
-            self._host.registered(decode_body(Registered, frame[3]), now_ms, self._offers.pop(header.request, 0))
-            self._host.notes.append(WorkerAdmitted(self._settings.router, list(self._host.shards)))
+            self._registered(header.request, decode_body(Registered, frame[3]), now_ms)
         elif header.opcode == Leave.opcode:
             self.left = True
         return True
+
+    def _registered(self, request: int, reply: Registered, now_ms: int) -> None:
+        offer = self._offers.get(request, 0)
+        self._offers = {later: offers for later, offers in self._offers.items() if later > request}
+        self._admitted = True
+        self._host.registered(reply, now_ms, offer)
+        self._host.notes.append(WorkerAdmitted(self._settings.router, list(self._host.shards)))
 
     def send(self, effects: list[Effect]) -> None:
         """Send a committed turn's effects."""

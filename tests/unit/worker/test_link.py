@@ -136,6 +136,51 @@ def test_a_worker_that_its_router_does_not_know_registers_again(router: RouterSi
     assert [type(command) for command in router.said()] == [Register]
 
 
+def test_a_registration_whose_answer_was_lost_is_repeated() -> None:
+    """The router answers a pulse that was sent after it: it knows the worker, perhaps from an earlier life."""
+    side = RouterSide()
+    side.link.register(0)
+    side.link.pulse(0)
+    assert [type(command) for command in side.said()] == [Register, Pulse]
+    side.send(b"", *encode_reply(Pulse.opcode, 2, Done()))
+    assert side.link.receive(0) == []
+    assert [type(command) for command in side.said()] == [Register]
+    side.send(b"", *encode_reply(Register.opcode, 3, Registered()))
+    side.send(b"\x01client", pack_header(12, 9), b"q", b"\x90")
+    assert len(side.link.receive(0)) == 1
+    side.close()
+
+
+def test_a_shard_that_opened_is_registered_until_the_router_answers(
+    router: RouterSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection was lost with the registration of what has changed; the router knows the worker as it was before."""
+    host = router.link._host
+    monkeypatch.setattr(host.shards[2], "advance", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
+    for _ in range(20):
+        host.turn(0)
+        router.link.register_changes(0)
+    router.link.pulse(0)
+    assert [type(command) for command in router.said()] == [Register, Register, Pulse]
+    router.send(b"", *encode_reply(Pulse.opcode, 4, Done()))
+    assert router.link.receive(0) == []
+    (again,) = router.said()
+    assert isinstance(again, Register)
+    assert again.shards == [(2, 2)]
+
+
+def test_a_registration_is_not_repeated_for_an_answer_that_is_older(router: RouterSide) -> None:
+    router.link.pulse(0)
+    router.link.register(0)
+    assert [type(command) for command in router.said()] == [Pulse, Register]
+    router.send(b"", *encode_reply(Pulse.opcode, 2, Done()))
+    router.send(b"", *encode_reply(Register.opcode, 3, Registered()))
+    router.link.pulse(PULSE_MS)
+    router.send(b"", *encode_reply(Pulse.opcode, 4, Done()))
+    assert router.link.receive(0) == []
+    assert [type(command) for command in router.said()] == [Pulse]
+
+
 def test_a_refused_registration_ends_the_worker(router: RouterSide) -> None:
     """Somebody has opened its shards after it; and repeating it would be an endless talk as fast as they can."""
     router.send(b"", *encode_error(Register.opcode, 1, InvalidArgumentError("epoch 1 is outdated: stop this worker")))
