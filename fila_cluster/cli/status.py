@@ -1,6 +1,7 @@
 """``fila-cluster status``."""
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +25,16 @@ def command(session: Session) -> None:
     with session.connect() as client:
         status = client.cluster_status()
     shards = "1 shard" if status.shards == 1 else f"{status.shards} shards"
-    session.show(status, f"fila-cluster {status.version}, {shards}\n", _workers(status), *_outages(status))
+    session.show(_facts(status), f"fila-cluster {status.version}, {shards}\n", _workers(status), *_outages(status))
+
+
+def _facts(status: "ClusterStatus") -> dict[str, Any]:
+    """The fields of the status. A worker has ``outages`` only where it has some, so that the usual row is the usual one."""
+    facts = asdict(status)
+    for worker in facts["workers"]:
+        if not worker["outages"]:
+            del worker["outages"]
+    return facts
 
 
 def _workers(status: "ClusterStatus") -> "Table":
