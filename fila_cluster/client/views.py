@@ -75,7 +75,8 @@ class ShardOutage:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker as the router sees it: ``state`` is ``up`` or ``down``; ``shards`` are those that it serves."""
+    """One worker as the router sees it: ``state`` is ``up`` or ``down``; ``shards`` are its own; ``outages`` says which of
+    them do not serve."""
 
     name: str
     pid: int
@@ -125,7 +126,8 @@ def cluster_status(reply: commands.ClusterStatus) -> ClusterStatus:
 
 def _worker_status(worker: commands.WorkerStatus) -> WorkerStatus:
     outages = [ShardOutage(**_fields(outage)) for outage in worker.outages]
-    return WorkerStatus(**_fields(worker) | {"outages": outages})
+    hosted = sorted([*worker.shards, *(outage.shard for outage in outages)])
+    return WorkerStatus(**_fields(worker) | {"shards": hosted, "outages": outages})
 
 
 def _info_fields(info: commands.QueueInfo) -> dict[str, Any]:
