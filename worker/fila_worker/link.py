@@ -146,7 +146,8 @@ class Link:
         self._offers = {later: offers for later, offers in self._offers.items() if later > request}
         self._admitted = True
         self._host.registered(reply, now_ms, offer)
-        self._host.notes.append(WorkerAdmitted(self._settings.router, list(self._host.shards)))
+        if self._host.shards:
+            self._host.notes.append(WorkerAdmitted(self._settings.router, list(self._host.shards)))
 
     def send(self, effects: list[Effect]) -> None:
         """Send a committed turn's effects."""

@@ -64,7 +64,9 @@ class Membership:
         self.park(worker, offer.parks, now_ms)
         self.started |= any(shard == OWNER for shard, _ in offer.shards)
         self.rendezvous.settle()
-        self._outbox.notes.append(WorkerJoined(worker.name, worker.pid, worker.version, self._table.shards_of(worker)))
+        serves = self._table.shards_of(worker)
+        if serves:  # a worker that has just started opens its shards yet
+            self._outbox.notes.append(WorkerJoined(worker.name, worker.pid, worker.version, serves))
         return Registered(self.rendezvous.version, config, self._parks.unknown_to(offer.parks, now_ms + self.wall_ahead_ms))
 
     def heard(self, worker: Worker, now_ms: int, *, registers: bool = False) -> None:
