@@ -12,7 +12,7 @@ from fila_cluster.client.explanation import Explanation
 from fila_cluster.client.message_view import MessageView, State
 from fila_cluster.client.queue_options import QueueOptions
 from fila_cluster.client.requests import Request
-from fila_cluster.client.steps import Browsing, Purging, Redriving, Steps
+from fila_cluster.client.steps import Browsing, Counting, Listing, Purging, Redriving, Steps
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import FilaError
 
@@ -80,15 +80,15 @@ class Administration:
 
     def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
         """All queues whose names start with ``prefix``, dead letter queues included, by name."""
-        return views.queue_infos(self._ask(requests.list_queues(prefix)))
+        return views.queue_infos(self._walk(Listing(prefix)))
 
     def active_queues(self, prefix: str = "") -> list[views.QueueInfo]:
         """Those of :meth:`list_queues` that have messages."""
-        return views.queue_infos(self._ask(requests.list_queues(prefix, active=True)))
+        return views.queue_infos(self._walk(Listing(prefix, active=True)))
 
     def queue_stats(self, name: str) -> views.QueueStats:
         """A queue's counters, its fairness keys and the token buckets that its messages draw on."""
-        return views.queue_stats(self._ask(requests.queue_stats(name)))
+        return views.queue_stats(self._walk(Counting(name)))
 
     def pause(self, name: str, *, fairness_key: str | None = None) -> None:
         """Stop new deliveries of a queue, or of one of its fairness keys. Enqueues go on; it survives a restart."""
@@ -241,15 +241,15 @@ class AsyncAdministration:
 
     async def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
         """All queues whose names start with ``prefix``, dead letter queues included, by name."""
-        return views.queue_infos(await self._ask(requests.list_queues(prefix)))
+        return views.queue_infos(await self._walk(Listing(prefix)))
 
     async def active_queues(self, prefix: str = "") -> list[views.QueueInfo]:
         """Those of :meth:`list_queues` that have messages."""
-        return views.queue_infos(await self._ask(requests.list_queues(prefix, active=True)))
+        return views.queue_infos(await self._walk(Listing(prefix, active=True)))
 
     async def queue_stats(self, name: str) -> views.QueueStats:
         """A queue's counters, its fairness keys and the token buckets that its messages draw on."""
-        return views.queue_stats(await self._ask(requests.queue_stats(name)))
+        return views.queue_stats(await self._walk(Counting(name)))
 
     async def pause(self, name: str, *, fairness_key: str | None = None) -> None:
         """Stop new deliveries of a queue, or of one of its fairness keys. Enqueues go on; it survives a restart."""

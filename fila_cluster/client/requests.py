@@ -40,17 +40,6 @@ def delete_queue(name: Any, force: Any) -> Request:
     return Request(checks.queue_name(name), commands.DeleteQueue(bool(force)))
 
 
-def list_queues(prefix: Any, *, active: bool = False) -> Request:
-    """List queues, all or those with messages."""
-    text = checks.plain_text("prefix", prefix, "the first characters of the names to list")
-    return Request("", commands.ListQueues(text, active))
-
-
-def queue_stats(name: Any) -> Request:
-    """Ask for a queue's statistics."""
-    return Request(checks.queue_name(name), commands.GetQueueStats())
-
-
 def pause(name: Any, fairness_key: Any, *, paused: bool) -> Request:
     """Pause or resume a queue, or one of its fairness keys."""
     return Request(checks.queue_name(name), commands.Pause(paused, checks.only_fairness_key(fairness_key)))

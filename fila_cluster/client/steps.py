@@ -89,6 +89,54 @@ class Purging:
         self._over = purged.count == 0 or purged.remaining == 0 or self.result >= self._total
 
 
+class Listing:
+    """One ``list_queues``; its result are the queues."""
+
+    def __init__(self, prefix: Any, *, active: bool = False) -> None:
+        self.result: list[commands.QueueInfo] = []
+        self._prefix = checks.plain_text("prefix", prefix, "the first characters of the names to list")
+        self._active = active
+        self._over = False
+
+    def next_request(self) -> Request | None:
+        """What to ask next; None when it is done."""
+        after = self.result[-1].name if self.result else ""
+        return None if self._over else Request("", commands.ListQueues(self._prefix, self._active, after))
+
+    def answered(self, page: commands.QueueList) -> None:
+        """Take in a page."""
+        self.result += page.queues
+        self._over = not page.more or not page.queues
+
+
+class Counting:
+    """One ``queue_stats``; its result is the first page with the keys of all. A key that comes twice is as it was the second time."""
+
+    result: commands.QueueStats
+
+    def __init__(self, name: Any) -> None:
+        self._queue = checks.queue_name(name)
+        self._start: int | None = 0
+        self._keys: dict[str, commands.KeyStats] = {}
+        self._throttles: dict[str, commands.ThrottleStats] = {}
+
+    def next_request(self) -> Request | None:
+        """What to ask next; None when it is done."""
+        return None if self._start is None else Request(self._queue, commands.GetQueueStats(self._start))
+
+    def answered(self, page: commands.QueueStats) -> None:
+        """Take in a page."""
+        if self._start == 0:
+            self.result = page
+        self.result.oldest_pending_ms = max(self.result.oldest_pending_ms, page.oldest_pending_ms)
+        self._keys.update((key.fairness_key, key) for key in page.keys)
+        self._throttles.update((throttle.key, throttle) for throttle in page.throttles)
+        self._start = page.next or None
+        if self._start is None:
+            self.result.keys = list(self._keys.values())
+            self.result.throttles = [self._throttles[key] for key in sorted(self._throttles)]
+
+
 class Browsing:
     """One ``browse``; its result are the messages."""
 

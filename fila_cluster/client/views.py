@@ -96,9 +96,9 @@ class ClusterStatus:
     workers: list[WorkerStatus]
 
 
-def queue_infos(reply: commands.QueueList) -> list[QueueInfo]:
+def queue_infos(infos: list[commands.QueueInfo]) -> list[QueueInfo]:
     """The rows of a list, by name."""
-    rows = (QueueInfo(**_info_fields(info)) for info in reply.queues)
+    rows = (QueueInfo(**_info_fields(info)) for info in infos)
     return sorted(rows, key=lambda row: row.name)
 
 

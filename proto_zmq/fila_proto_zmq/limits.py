@@ -100,6 +100,9 @@ LUA_MEMORY_LIMIT_BYTES_MAX: Final = 256 * 1024 * 1024
 BROWSE_MESSAGES_MAX: Final = 1000
 """Messages on one page."""
 
+LIST_QUEUES_MAX: Final = 4000
+"""Queues on one page of a list: some milliseconds of a worker's turn."""
+
 VIEW_BYTES_MAX: Final = 200
 """A view's name."""
 

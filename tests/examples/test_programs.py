@@ -82,6 +82,7 @@ def test_benchmarks_of_time_run(benchmark: str, options: list[object], measured:
         ("keys.py", ["--keys", 3000]),
         ("router_hop.py", [200]),
         ("hooks.py", [500]),
+        ("turns.py", ["--keys", 400]),
         ("tracing_cost.py", ["--messages", 1000, "--rounds", 1]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -1,7 +1,9 @@
 """A shard on a virtual clock: no sockets, no processes, and an invariant check after every turn."""
 
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import TypeVar
 
 from fila_proto_zmq.commands import (
     Command,
@@ -37,6 +39,8 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
 from fila_worker.lua import compile_hooks as compile_lua
 from fila_worker.storage.memory import MemoryStore
+
+R = TypeVar("R")
 
 SHARDS = 8
 
@@ -100,6 +104,17 @@ def fences(got: list[Got]) -> Fences:
     for each in got:
         by_lease.setdefault(each.lease, []).append(each.index)
     return list(by_lease.items())
+
+
+def finished(work: Generator[int, int, R], now_ms: int = 0) -> R:
+    """What comes of work in steps, if all its steps are taken at once."""
+    try:
+        next(work)
+        while True:
+            work.send(now_ms)
+    except StopIteration as end:
+        result: R = end.value
+        return result
 
 
 @dataclass
@@ -178,7 +193,14 @@ class ShardHarness:
             self.turn()
 
     def send(self, command: Command, queue: str = "q", client: bytes = b"c1") -> int:
-        """Apply a command in a turn of its own; its answer is in ``late`` under the number returned."""
+        """Apply a command in a turn of its own, and go on until all jobs are done; its answer is in ``late`` under the number."""
+        number = self.begin(command, queue, client)
+        while self.shard.jobs.open:
+            self.turn()
+        return number
+
+    def begin(self, command: Command, queue: str = "q", client: bytes = b"c1") -> int:
+        """Apply a command in a turn of its own, and leave it at that; its answer will be in ``late`` under the number."""
         self.requests += 1
         self.shard.apply(Call(client, self.requests, queue, self.now_ms), command)
         self.turn()

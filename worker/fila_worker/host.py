@@ -29,13 +29,13 @@ from fila_proto_zmq.commands import (
     Metrics,
     Park,
     PutConfig,
-    QueueList,
     Registered,
     Reply,
     SetConfig,
     ShardOutage,
     TransferMessages,
     WorkerMetrics,
+    joined,
 )
 from fila_proto_zmq.errors import (
     FilaError,
@@ -314,8 +314,7 @@ class Host:
             return Metrics([self._metrics(call.now_ms)])
         assert isinstance(command, ListQueues)
         asked = command
-        lists = self._each(call.now_ms, lambda shard: list_queues(shard, call, asked).queues)
-        return QueueList(sorted((queue for queues in lists for queue in queues), key=lambda queue: queue.name))
+        return joined(self._each(call.now_ms, lambda shard: list_queues(shard, call, asked)))
 
     def _metrics(self, now_ms: int) -> WorkerMetrics:
         shards = self._each(now_ms, lambda shard: report(shard, now_ms))
@@ -463,6 +462,11 @@ class Host:
             self._between.append(command)
             return True
         return False
+
+    @property
+    def full(self) -> bool:
+        """Whether a shard has enough to do in this turn: the next frames are for the next one."""
+        return any(shard.jobs.full for shard in self.shards.values())
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until a turn has something to do without a frame; None: never."""

@@ -9,6 +9,7 @@ pile up registrations while the router is away.
 """
 
 import os
+from collections.abc import Iterator
 from typing import Final
 
 import psutil
@@ -99,16 +100,17 @@ class Link:
         self._requests += 1
         self.socket.send_multipart([b"", *encode_command(command, self._requests)])
 
-    def receive(self, now_ms: int) -> list[Frame]:
-        """The clients' frames that wait, up to a turn's worth; answers to the worker itself are dealt with here.
+    def receive(self, now_ms: int) -> Iterator[Frame]:
+        """The clients' frames that wait, until they or the host say that it is a turn's worth; the caller carries out each at once.
+
+        Answers to the worker itself are dealt with here.
 
         Clients' frames that come before the first registration is answered were meant for an earlier life of this worker,
         which knew what this one does not know yet. They are dropped: the router has answered for them.
         """
-        frames: list[Frame] = []
-        bytes_read = 0
+        frames = bytes_read = 0
         self.drained = False
-        while len(frames) < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX:
+        while frames < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX and not self._host.full:
             try:
                 parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
@@ -116,9 +118,9 @@ class Link:
                 break
             frame: Frame = [part.bytes if len(part) < COPY_BYTES_MAX else part.buffer for part in parts]
             if self._admitted if frame[0] else not self._is_for_us(frame, now_ms):
-                frames.append(frame)
+                frames += 1
                 bytes_read += len(frame[-1])
-        return frames
+                yield frame
 
     def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
         """Deal with the router's answer to what this worker said; False if it is a request of the router's."""

@@ -66,6 +66,7 @@ from fila_proto_zmq.commands.queues import (
     QueueStats,
     ThrottleStats,
     UpdateQueue,
+    joined,
 )
 from fila_proto_zmq.commands.reservations import (
     EndReservation,
@@ -214,4 +215,5 @@ __all__ = [
     "Welcome",
     "WorkerMetrics",
     "WorkerStatus",
+    "joined",
 ]

@@ -1,8 +1,10 @@
 """Queues: what they are, what they hold."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
+from fila_proto_zmq.limits import LIST_QUEUES_MAX
 
 
 class QueueOptions(Struct):
@@ -95,11 +97,11 @@ class ThrottleStats(Struct):
 
 
 class QueueStats(Reply):
-    """A queue's counters (since its shard started) and its keys."""
+    """A queue's counters (since its shard started) and a page of its keys; with what comes of those keys."""
 
     info: QueueInfo
     oldest_pending_ms: int
-    """Age of the oldest message that is next in its line; 0 if none is pending."""
+    """Age of the oldest message of these keys that is next in its line; 0 if none is pending."""
     quantum: int
     enqueued: int
     delivered: int
@@ -109,20 +111,26 @@ class QueueStats(Reply):
     dead_lettered: int
     keys: list[KeyStats]
     throttles: list[ThrottleStats] = []
-    """The buckets that messages of this queue draw on."""
+    """The buckets that messages of these keys draw on."""
+    next: int = 0
+    """Where the next page begins; 0: this is the last one."""
 
 
 class GetQueueStats(Command):
-    """Ask for one queue's statistics."""
+    """Ask for one queue's statistics, page by page. Keys may come and go between pages: one may come twice."""
 
     opcode: ClassVar[int] = 12
     reply: ClassVar[type[Reply]] = QueueStats
+    start: int = 0
+    """``next`` of the page before; 0: the first page."""
 
 
 class QueueList(Reply):
-    """Queues of one worker, or of the whole cluster once the router has joined them."""
+    """Queues of one worker, or of the whole cluster once the router has joined them, by name."""
 
     queues: list[QueueInfo]
+    more: bool = False
+    """Whether there are more behind the last one."""
 
 
 class ListQueues(Command):
@@ -133,3 +141,14 @@ class ListQueues(Command):
     prefix: str = ""
     active: bool = False
     """Only those with messages."""
+    after: str = ""
+    """Only those behind this name: the last one of the page before."""
+
+
+def joined(lists: Iterable[QueueList]) -> QueueList:
+    """One page of several: as far as none of them may have a queue that it does not show."""
+    lists = list(lists)
+    queues = sorted((queue for each in lists for queue in each.queues), key=lambda queue: queue.name)
+    end = min((each.queues[-1].name for each in lists if each.more and each.queues), default=None)
+    shown = [queue for queue in queues if end is None or queue.name <= end][:LIST_QUEUES_MAX]
+    return QueueList(shown, len(shown) < len(queues) or end is not None)

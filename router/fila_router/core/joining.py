@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import msgspec
 
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import ClusterStatus, QueueInfo, QueueList, Reply, RouterMetrics
+from fila_proto_zmq.commands import ClusterStatus, QueueList, Reply, RouterMetrics, joined
 from fila_proto_zmq.errors import InvalidFrameError
 
 LIST_MS_MAX: Final = 4000
@@ -36,21 +36,21 @@ class Joining(Protocol):
 
 
 class QueueLists:
-    """Lists of queues, sorted by name."""
+    """Lists of queues, by name."""
 
     strict = True
     ms_max = LIST_MS_MAX
 
     def __init__(self) -> None:
-        self._queues: list[QueueInfo] = []
+        self._lists: list[QueueList] = []
 
     def add(self, body: bytes) -> None:
         """One worker's queues."""
-        self._queues.extend(decode_body(QueueList, body).queues)
+        self._lists.append(decode_body(QueueList, body))
 
     def whole(self) -> QueueList:
-        """All queues."""
-        return QueueList(sorted(self._queues, key=lambda queue: queue.name))
+        """All queues, or a page of them."""
+        return joined(self._lists)
 
 
 class Unopened(Reply):

@@ -121,7 +121,7 @@ def test_a_request_frame() -> None:
     assert encode_command(GetQueueStats(), 7, "jobs") == [
         bytes.fromhex("4643" "01" "0c" "0000" "00000000" "0000000000000007"),
         b"jobs",
-        b"\x90",
+        b"\x91\x00",
     ]  # fmt: skip
 
 

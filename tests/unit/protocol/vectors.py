@@ -187,9 +187,9 @@ BODIES = [
         ["pending", [["throttled", "soon", 9, {"tokens": 0.5}]], 4, 1_000],
         "94a770656e64696e679194a97468726f74746c6564a4736f6f6e0981a6746f6b656e73cb3fe000000000000004cd03e8",
     ),
-    Body(GetQueueStats(), [], "90"),
+    Body(GetQueueStats(17), [17], "9111"),
     Body(
-        QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME], [ThrottleStats("api", 10.5, 20.0, -1.0)]),
+        QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME], [ThrottleStats("api", 10.5, 20.0, -1.0)], 41),
         [
             ["orders", 3, 2, 1, 1, False, False, 3],
             1500,
@@ -202,10 +202,11 @@ BODIES = [
             1,
             [["acme", 2, 3, 2, 1, 1999.0, 7, False]],
             [["api", 10.5, 20.0, -1.0]],
+            41,
         ],
         (
-            "9b98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c29194a36170"
-            "69cb4025000000000000cb4034000000000000cbbff0000000000000"
+            "9c98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c29194a36170"
+            "69cb4025000000000000cb4034000000000000cbbff000000000000029"
         ),
     ),
     Body(DescribeQueue(), [], "90"),
@@ -235,11 +236,11 @@ BODIES = [
             "6202cf00000192cc0915f4cf00000192cc09893007970402010203cf00000192cc093b10a4626f6f6d"
         ),
     ),
-    Body(ListQueues("or", True), ["or", True], "92a26f72c3"),
+    Body(ListQueues("or", True, "orders"), ["or", True, "orders"], "93a26f72c3a66f7264657273"),
     Body(
-        QueueList([QueueInfo("orders.dlq", 0, 0, 0, 0, False, True, 3)]),
-        [[["orders.dlq", 0, 0, 0, 0, False, True, 3]]],
-        "919198aa6f72646572732e646c7100000000c2c303",
+        QueueList([QueueInfo("orders.dlq", 0, 0, 0, 0, False, True, 3)], True),
+        [[["orders.dlq", 0, 0, 0, 0, False, True, 3]], True],
+        "929198aa6f72646572732e646c7100000000c2c303c3",
     ),
     Body(
         Enqueue(

@@ -61,11 +61,11 @@ class Told:
     has_on_enqueue = has_on_failure = True
 
     def __init__(self) -> None:
-        self.failed = 0
+        self.failed = self.took_ns = 0
         self.asked = 0
 
     def on_enqueue(
-        self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int
+        self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int = 0
     ) -> list[EnqueueDecision | HookFailed]:
         outcomes: list[EnqueueDecision | HookFailed] = []
         streak = 0
@@ -78,7 +78,9 @@ class Told:
         self.failed += outcomes.count(BAD)
         return outcomes
 
-    def on_failure(self, failures: Sequence[Failure], failures_max: int) -> list[FailureDecision | HookFailed]:
+    def on_failure(
+        self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = 0
+    ) -> list[FailureDecision | HookFailed]:
         outcomes = self.on_enqueue([failure.headers for failure in failures], [], failures_max)
         return [FailureDecision(dead_letter=True) if outcome == GOOD else BAD for outcome in outcomes]
 

@@ -29,7 +29,7 @@ from fila_worker.core.settings import ShardSettings
 from tests.support.cluster_of_shards import ClusterOfShards
 from tests.support.explained import codes, first, these, why
 from tests.support.hooked import hooked, on_enqueue, send
-from tests.support.shard import ADMIN, SHARDS, Got, ShardHarness
+from tests.support.shard import ADMIN, SHARDS, Got, ShardHarness, finished
 
 C1 = client_name(b"c1")
 
@@ -40,7 +40,9 @@ def text_of(shard: ShardHarness, *arguments: str, **options: str) -> str:
 
 def why_now(shard: ShardHarness, message: str | None = None) -> Explained:
     """Why, before the turn that would change it."""
-    return explain(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Explain(None if message is None else parse_id(message)))
+    return finished(
+        explain(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Explain(None if message is None else parse_id(message)))
+    )
 
 
 def starve(shard: ShardHarness) -> None:
@@ -367,7 +369,9 @@ def test_throttled() -> None:
 def ids(shard: ShardHarness, *, turn: bool = True) -> list[str]:
     """Of the messages that are left, in line order."""
     page = (
-        shard.ask(Browse(1000), "q", ADMIN) if turn else browse(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Browse(1000))
+        shard.ask(Browse(1000), "q", ADMIN)
+        if turn
+        else finished(browse(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Browse(1000)))
     )
     assert isinstance(page, Browsed)
     return [format_id(*record_id(each.record)) for each in page.messages]

@@ -11,7 +11,7 @@ from fila_worker.core.backlog import find
 from fila_worker.core.places import Place, place_in_line
 from fila_worker.core.sampling import sample
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ADMIN, ShardHarness
+from tests.support.shard import ADMIN, ShardHarness, finished
 
 
 def line(buffer_bytes: int) -> ShardHarness:
@@ -32,7 +32,7 @@ def in_order(shard: ShardHarness) -> list[tuple[int, int]]:
 
 
 def place_of(shard: ShardHarness, message: tuple[int, int]) -> Place:
-    found = find(shard.shard, shard.shard.queues["q"], *message)
+    found = finished(find(shard.shard, shard.shard.queues["q"], *message))
     return place_in_line(shard.shard, found.lane, found.key)
 
 

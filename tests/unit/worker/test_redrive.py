@@ -212,12 +212,11 @@ def test_what_was_browsed_is_found_at_once(shard: ShardHarness, monkeypatch: pyt
     assert pick(shard, *ids) == Redriven(2, 0, 2)
 
 
-def test_one_command_looks_at_a_bounded_number_of_places(shard: ShardHarness) -> None:
+def test_one_command_takes_a_bounded_effort_to_find_what_it_names(shard: ShardHarness) -> None:
     ids = [bury(shard, b"x", key=key)[0] for key in "abcde"]
-    shard.limit(redrive_places_max=8)  # five lanes have to be looked at for each
-    assert pick(shard, *ids) == Redriven(2, 3, 2)
-    assert pick(shard, *ids[2:]) == Redriven(2, 1, 2)
-    shard.limit(redrive_places_max=1)
+    shard.limit(step_effort=1, turn_effort=2, redrive_places_max=3)  # one for each lane before that of the message
+    assert pick(shard, *ids) == Redriven(3, 2, 3)
+    assert pick(shard, *ids[3:]) == Redriven(1, 1, 1)
     assert pick(shard, *ids[4:]) == Redriven(1, 0, 1)
 
 
@@ -286,17 +285,19 @@ def test_the_options_of_the_queue_hold_again() -> None:
 class Rewriting:
     """Hooks that move a message to another key, as a script could have been changed to."""
 
-    has_on_enqueue, has_on_failure, failed = True, False, 0
+    has_on_enqueue, has_on_failure, failed, took_ns = True, False, 0, 0
 
     def __init__(self, decision: EnqueueDecision) -> None:
         self.decision = decision
         self.seen: list[int] = []
 
-    def on_enqueue(self, headers: Sequence[bytes], sizes: Sequence[int], failures_max: int) -> list[EnqueueDecision]:
+    def on_enqueue(
+        self, headers: Sequence[bytes], sizes: Sequence[int], failures_max: int, time_max_ns: int
+    ) -> list[EnqueueDecision]:
         self.seen += sizes
         return [self.decision] * len(headers)
 
-    def on_failure(self, failures: Sequence[Failure], failures_max: int) -> list[FailureDecision]:
+    def on_failure(self, failures: Sequence[Failure], failures_max: int, time_max_ns: int) -> list[FailureDecision]:
         raise AssertionError
 
     def close(self) -> None: ...

@@ -4,7 +4,7 @@ Each message costs three times what one of a usual batch does (:mod:`core.enqueu
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Fault
@@ -38,14 +38,20 @@ Known: TypeAlias = list[tuple[int, int, int]]
 ThrottleKeys: TypeAlias = tuple[str, ...]
 
 
+class Numbers(Protocol):
+    """Where the sequence numbers of a batch come from: ``sequence`` is the last one that was given out."""
+
+    sequence: int
+
+
 def accept_one_by_one(
-    shard: "State", queue: "Queue", command: Enqueue, dedup: Dedup | None, high: int, now_ms: int
+    shard: "State", queue: "Queue", command: Enqueue, dedup: Dedup | None, numbers: "Numbers", high: int, now_ms: int
 ) -> tuple[Faults, Known]:
     """Take in a batch some of whose messages are out of the ordinary, or bad, or too many."""
     faults: Faults = []
     known: Known = []
     stored: list[str] = []
-    first = shard.counters.sequence + 1
+    first = numbers.sequence + 1
     seen = dedup.seen if dedup else {}
     for index, (envelope, name, *options, throttle_keys, dedup_id) in enumerate(_rows(command)):
         try:
@@ -59,7 +65,9 @@ def accept_one_by_one(
         except FilaError as error:
             faults.append((index, to_fault(error)))
         else:
-            low = _accept_one(shard, queue, envelope, name, options, policy.canonical(throttle_keys), high, now_ms)
+            numbers.sequence += 1
+            low = low_half(numbers.sequence)
+            _accept_one(shard, queue, envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
             stored.append(dedup_id)
             if dedup_id:
                 seen[dedup_id] = (high, low)
@@ -76,12 +84,11 @@ def _accept_one(
     options: list[int],
     throttle_keys: ThrottleKeys,
     high: int,
+    low: int,
     now_ms: int,
-) -> int:
-    """Store one message; returns the low half of its id."""
+) -> None:
+    """Store one message with the id that these are the halves of."""
     weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms = options
-    shard.counters.sequence += 1
-    low = low_half(shard.counters.sequence)
     extension = Extension(lease_ms=lease_ms or None, cost_milli=cost_milli)
     record = Record(0, priority, high, low, extension, bytes(envelope))
     deliver_ms = max(now_ms + delay_ms, due_ms)
@@ -89,7 +96,6 @@ def _accept_one(
         record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms
     )  # fmt: skip
     store(shard, queue, message, now_ms)
-    return low
 
 
 def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:

@@ -1,6 +1,8 @@
 """Queues come, go and are asked how they are."""
 
 from collections import Counter
+from collections.abc import Iterable
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,8 +21,15 @@ from fila_proto_zmq.commands import (
     ThrottleStats,
     UpdateQueue,
 )
-from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, LuaCompilationError, QueueExistsError
+from fila_proto_zmq.errors import (
+    DeadLetterQueueNotEmptyError,
+    InvalidArgumentError,
+    LuaCompilationError,
+    OverloadedError,
+    QueueExistsError,
+)
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
+from fila_proto_zmq.limits import LIST_QUEUES_MAX
 from fila_proto_zmq.names import check_new_queue_name
 from fila_worker.core import idleness
 from fila_worker.core.appointments import appointed, ask_for_appointment, settle_dead_letters
@@ -30,12 +39,15 @@ from fila_worker.core.options import check_options
 from fila_worker.core.policy import compile_hooks
 from fila_worker.core.queues import Queue
 from fila_worker.core.removal import remove
+from fila_worker.core.walking import keys_from, pieces
 from fila_worker.core.wording import counted
 
 if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.effects import Call
     from fila_worker.core.fairness_key import FairnessKey
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.lanes import Lane
     from fila_worker.core.state import State
 
 
@@ -65,7 +77,7 @@ def _compiled(shard: "State", name: str, options: QueueOptions) -> "GuardedHooks
         raise
 
 
-def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> Done | None:
+def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> "Done | Work | None":
     """Change some of a queue's options, for what happens next."""
     queue = shard.queue(call.queue)
     if queue.is_dead_letter:
@@ -85,12 +97,10 @@ def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> Done | N
     queue.options, queue.hooks = options, hooks
     settle_dead_letters(shard, queue)
     shard.define_queue(queue)
-    if "max_in_flight_per_key" in given:
-        recount_held(shard, queue)
     if "idle_expiry_ms" in given:
         _start_idling(shard, queue, call.now_ms)
     shard.notes.append(QueueUpdated(queue.name, shard.index, sorted(given)))
-    return Done()
+    return reshape(shard, queue) if "max_in_flight_per_key" in given else Done()
 
 
 def _start_idling(shard: "State", queue: Queue, now_ms: int) -> None:
@@ -99,16 +109,38 @@ def _start_idling(shard: "State", queue: Queue, now_ms: int) -> None:
     idleness.watch(shard, queue, now_ms)
 
 
-HEADS_READ_MAX: Final = 1000
+HEADS_READ_MAX: Final = 500
 """Heads of lines that are read from disk for a queue's statistics, so that no turn is long."""
 
 _OF_HOOKS: Final = {"on_enqueue", "on_failure", "lua_timeout_ms", "lua_memory_limit_bytes"}
 
 
-def recount_held(shard: "State", queue: Queue) -> None:
-    """Count what each key has in flight, for a cap that is new or recovered."""
+KEY_STATS_COST: Final = 3
+"""Effort to show the statistics of a key."""
+
+NAMES_AT_ONCE: Final = 16
+"""Names of queues that are passed over for one unit of effort."""
+
+KEY_COST: Final = 2
+"""Effort to count what a key has in flight."""
+
+
+def reshape(shard: "State", queue: Queue) -> "Work":
+    """Count what each key has in flight, for a cap that is new. Until all are counted the queue delivers nothing."""
+    queue.reshaping += 1
+    step = max(1, shard.settings.limits.step_effort // KEY_COST)
+    for views in pieces(shard, queue, step):
+        recount_held(shard, dict.fromkeys(view.key for view in views))
+        yield KEY_COST * len(views)
+    queue.reshaping -= 1
+    shard.offer(queue)
+    return Done()
+
+
+def recount_held(shard: "State", keys: "Iterable[FairnessKey]") -> None:
+    """Count what some keys have in flight, for a cap that is new or recovered."""
     dead = shard.graveyard.count_by_lane()
-    for key in queue.keys.values():
+    for key in keys:
         key.held = sum(len(lane.leased) - dead[lane.id] + lane.retrying for lane in key.views)
         key.stuck = b""
         key.settle_shape()
@@ -121,6 +153,10 @@ def pause(shard: "State", call: "Call", command: Pause) -> Done:
     if command.fairness_key is None:
         queue.paused = command.paused
     else:
+        if command.paused and len(queue.paused_keys) >= shard.settings.limits.paused_keys_max:
+            raise OverloadedError(
+                f"{len(queue.paused_keys)} fairness keys of {queue.name!r} are paused: resume some, or pause the queue"
+            )
         (queue.paused_keys.add if command.paused else queue.paused_keys.discard)(command.fairness_key)
         key = queue.keys.get(command.fairness_key)
         if key is not None:
@@ -149,21 +185,30 @@ def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
 
 
 def list_queues(shard: "State", call: "Call", command: ListQueues) -> QueueList:
-    """The shard's queues whose names start with the prefix, by name."""
-    queues = [queue for name, queue in shard.queues.items() if name.startswith(command.prefix)]
-    shown = [queue for queue in queues if queue.depth or not command.active]
-    return QueueList([queue.info(shard.index) for queue in sorted(shown, key=lambda queue: queue.name)])
+    """The first of the shard's queues behind a name that start with the prefix, by name."""
+    prefix, after = command.prefix, command.after
+    names = [
+        name
+        for name, queue in shard.queues.items()
+        if name > after and name.startswith(prefix) and (queue.depth or not command.active)
+    ]
+    shown = nsmallest(LIST_QUEUES_MAX, names)
+    shard.jobs.charge(len(shard.queues) // NAMES_AT_ONCE + len(shown))
+    return QueueList([shard.queues[name].info(shard.index) for name in shown], len(shown) < len(names))
 
 
 def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueStats:
-    """One queue's counters, keys and token buckets."""
+    """One queue's counters, and a page of its keys with their token buckets."""
     queue = shard.queue(call.queue)
     dead = shard.graveyard.count_by_lane()
+    keys, end = keys_from(shard, queue, command.start, shard.settings.limits.stats_keys_max)
+    lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
+    shard.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
     return QueueStats(
-        queue.info(shard.index), _oldest_pending_ms(shard, queue, call.now_ms), shard.settings.quantum, queue.enqueued,
+        queue.info(shard.index), _oldest_pending_ms(shard, keys, call.now_ms), shard.settings.quantum, queue.enqueued,
         queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
-        [_key_stats(key, shard.settings.quantum, dead) for key in queue.keys.values()],
-        _throttle_stats(shard, queue, call.now_ms),
+        [_key_stats(key, shard.settings.quantum, dead) for key in keys], _throttle_stats(shard, lanes, call.now_ms),
+        end if len(keys) == shard.settings.limits.stats_keys_max else 0,
     )  # fmt: skip
 
 
@@ -181,8 +226,7 @@ def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats
     )
 
 
-def _throttle_stats(shard: "State", queue: Queue, now_ms: int) -> list[ThrottleStats]:
-    lanes = (lane for key in queue.keys.values() if key.cold is None for lane in key.lanes.values())
+def _throttle_stats(shard: "State", lanes: "list[Lane]", now_ms: int) -> list[ThrottleStats]:
     stats = []
     for name in shard.throttling.used_by(lanes):
         limit = shard.runtime.limits[name]
@@ -191,7 +235,7 @@ def _throttle_stats(shard: "State", queue: Queue, now_ms: int) -> list[ThrottleS
     return stats
 
 
-def _oldest_pending_ms(shard: "State", queue: Queue, now_ms: int) -> int:
+def _oldest_pending_ms(shard: "State", keys: "list[FairnessKey]", now_ms: int) -> int:
     """Age of the oldest pending message; of those that are not in memory, some are read."""
-    since_ms = waiting_since_ms(shard, queue.keys.values(), HEADS_READ_MAX)
+    since_ms = waiting_since_ms(shard, keys, HEADS_READ_MAX)
     return 0 if since_ms is None else max(0, now_ms - since_ms)

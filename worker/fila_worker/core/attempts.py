@@ -28,6 +28,14 @@ LEASE_EXPIRED: Final = "lease expired"
 CONSUMER_LOST: Final = "consumer lost"
 """What ``Delivery.error`` says after an attempt that was not ended by its consumer."""
 
+LEASE_COST: Final = 5
+GIVE_BACK_COST: Final = 1
+ATTEMPT_COST: Final = 10
+"""Effort of ending a lease, and of each of its messages: one that is put in line as it is, and one that is read and written."""
+
+HOOKED_MAX: Final = 100
+"""Failed attempts that a hook is asked about at once: it may take long for each."""
+
 
 class Attempt(NamedTuple):
     """How an attempt failed, and what is asked for the message. ``hooked``: the queue's hook may choose otherwise."""
@@ -49,14 +57,21 @@ class _Returned(NamedTuple):
     record: Record
 
 
-def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> None:
-    """Count a failed attempt of each member, then retry or dead-letter it."""
+def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> int:
+    """Count a failed attempt of each member, then retry or dead-letter it.
+
+    Returns for how many of them: where a hook takes long, that may be less than all. The others' leases go on.
+    """
     if lease.at_most_once:
         _drop(shard, lease, indexes, ended)
         shard.use(lease.queue, attempt.now_ms)
-        return
-    returned = [_count(*each, attempt) for each in _take_back(shard, lease, indexes, ended)]
-    for message, decision in zip(returned, _decisions(lease.queue, returned, attempt), strict=True):
+        return len(indexes)
+    hooked = attempt.hooked and lease.queue.hooks is not None and lease.queue.hooks.hooks.has_on_failure
+    failed = [_count(*each, attempt) for each in _records_of(shard, lease, indexes[:HOOKED_MAX] if hooked else indexes)]
+    decisions = _decisions(shard, lease.queue, failed, attempt.now_ms) if hooked else [RETRY] * len(failed)
+    indexes = indexes[: len(decisions)]
+    _end(lease, indexes, ended)
+    for message, decision in zip(failed, decisions, strict=False):
         reason = _dead_letter_reason(lease.queue, message, attempt, decision)
         if reason:
             _bury(shard, message, reason, attempt.now_ms)
@@ -64,19 +79,28 @@ def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool,
             _retry(shard, message, attempt.now_ms, decision.delay_ms or attempt.after_ms)
     shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
     invite(shard, lease)
+    return len(indexes)
 
 
 def _take_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> "list[tuple[bytes, Lane, bytes]]":
     """End the leases of some members: they are pending, but in no line yet."""
-    records = shard.read([lease.members[index][0] for index in indexes])  # type: ignore[index]
-    taken = []
-    for index, data in zip(indexes, records, strict=True):
+    taken = _records_of(shard, lease, indexes)
+    _end(lease, indexes, ended)
+    return taken
+
+
+def _records_of(shard: "State", lease: Lease, indexes: list[int]) -> "list[tuple[bytes, Lane, bytes]]":
+    members: list[tuple[bytes, Lane]] = [lease.members[index] for index in indexes]  # type: ignore[misc]  # open ones are pairs
+    records = shard.read([key for key, _ in members])
+    return [(key, lane, record) for (key, lane), record in zip(members, records, strict=True)]
+
+
+def _end(lease: Lease, indexes: list[int], ended: bool) -> None:
+    for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
         lease.members[index] = ended
         unlease(lane, message_key)
-        taken.append((message_key, lane, data))
     lease.taken |= ended is TAKEN
-    return taken
 
 
 def _count(key: bytes, lane: "Lane", stored: bytes, attempt: Attempt) -> _Returned:
@@ -88,12 +112,11 @@ def _count(key: bytes, lane: "Lane", stored: bytes, attempt: Attempt) -> _Return
     return _Returned(key, lane, stored, record)
 
 
-def _decisions(queue: "Queue", returned: Sequence[_Returned], attempt: Attempt) -> list[FailureDecision]:
-    """What the queue's hook chooses for each message; a retry where it has no say."""
-    if not attempt.hooked or queue.hooks is None or not queue.hooks.hooks.has_on_failure:
-        return [RETRY] * len(returned)
-    failures = [_failure(message) for message in returned]
-    decisions = queue.hooks.on_failure(failures, attempt.now_ms)
+def _decisions(shard: "State", queue: "Queue", failed: Sequence[_Returned], now_ms: int) -> list[FailureDecision]:
+    """What the queue's hook chooses for the first messages, as many as the turn has time for, and at least one."""
+    assert queue.hooks is not None
+    decisions = queue.hooks.on_failure([_failure(message) for message in failed], now_ms, shard.jobs.time_left_ns)
+    shard.jobs.charge_ns(queue.hooks.took_ns)
     return [RETRY if isinstance(decision, HookFailed) else decision for decision in decisions]
 
 
@@ -263,13 +286,14 @@ def expire(shard: "State", lease: Lease, now_ms: int) -> None:
         shard.leases.reschedule(lease)
 
 
-def end_all(shard: "State", lease: Lease, error: str | None, now_ms: int) -> None:
-    """Take a lease from its consumer: uncounted if ``error`` is None, else as a failed attempt."""
+def end_all(shard: "State", lease: Lease, error: str | None, now_ms: int) -> int:
+    """Take a lease from its consumer: uncounted if ``error`` is None, else as a failed attempt. Returns the effort."""
     indexes = [index for index, _, _ in lease.open_members()]
     if error is None:
         give_back(shard, lease, indexes, TAKEN, now_ms)
     else:
         fail_attempts(shard, lease, indexes, TAKEN, Attempt(error, now_ms))
+    return LEASE_COST + len(indexes) * (GIVE_BACK_COST if error is None and not lease.mortal else ATTEMPT_COST)
 
 
 def invite(shard: "State", lease: Lease) -> None:

@@ -4,7 +4,7 @@ A message is found by its id without an index: the id has its number, the queue 
 priorities that its messages had, so in each lane there are a few keys where it could be.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,15 +15,17 @@ from fila_proto_zmq.ids import format_id, sequence, shard_of_id
 from fila_proto_zmq.record import ID_AT
 from fila_worker.core.delays import DELAYED_HEAD_BYTES, lift, parse_delayed
 from fila_worker.core.graveyard import purge as purge_dead
-from fila_worker.core.keys import PRIORITY_BIAS, pack_place
-from fila_worker.core.lanes import held_bytes
+from fila_worker.core.keys import PRIORITY_BIAS, after, pack_place, pack_u64
+from fila_worker.core.lanes import FEW, held_bytes
+from fila_worker.core.walking import View, again, pieces
 
 if TYPE_CHECKING:
-    from fila_worker.core.cold import ColdLane
     from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
     from fila_worker.core.lanes import Lane
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
+    from fila_worker.core.store import Family
 
 PENDING: Final = "pending"
 LEASED: Final = "leased"
@@ -32,7 +34,16 @@ _ID: Final = Struct(">QQ")
 _DELAYED_ID_AT: Final = slice(DELAYED_HEAD_BYTES + ID_AT.start, DELAYED_HEAD_BYTES + ID_AT.stop)
 
 LOOK_UP_KEYS: Final = 1000
-"""Keys that are looked up at once when a message is sought."""
+"""Lanes of a key that are looked into at once for a message that was browsed lately."""
+
+LOOK_UPS_MAX: Final = 8
+"""Places in a lane that are looked up one by one; to read all of the lane is mostly cheaper than more of them."""
+
+NEAR_LANES: Final = 2
+"""Lanes all of whose keys are in memory that cost as much as one look-up."""
+
+READ_COST: Final = 3
+"""What it costs to begin to read somewhere, in messages."""
 
 
 class Found(NamedTuple):
@@ -48,11 +59,12 @@ class Found(NamedTuple):
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-def find(shard: "State", queue: "Queue", high: int, low: int) -> Found:
-    """The message with this id; :class:`MessageNotFoundError` if it is not in the queue."""
-    purge_dead(shard)  # or acked ones would still be found
-    shard.settle_writes()
-    found = locate(shard, queue, high, low)
+def find(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
+    """The message with this id, in steps; :class:`MessageNotFoundError` if it is not in the queue.
+
+    It is where it was found until the caller lets others go on.
+    """
+    found = yield from locate(shard, queue, high, low)
     if found is not None:
         return found
     raise MessageNotFoundError(
@@ -61,69 +73,147 @@ def find(shard: "State", queue: "Queue", high: int, low: int) -> Found:
     )
 
 
-def locate(shard: "State", queue: "Queue", high: int, low: int) -> Found | None:
-    """Like :func:`find`, of what is committed; None if it is not there. What is acked and not removed yet counts as leased."""
+def locate(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found | None]":
+    """Like :func:`find`; None if it is not there. To come to each lane once is enough: a message keeps its lane in its queue."""
     if not 0 <= min(high, low) <= max(high, low) < 2**64:
         return None
-    wanted = _ID.pack(high, low)
-    return next((found for found in _candidates(shard, queue, high, low, wanted) if found.record[ID_AT] == wanted), None)
-
-
-def effort(shard: "State", queue: "Queue", high: int) -> int:
-    """At how many places :func:`locate` may have to look."""
     stranger = shard_of_id(high) != shard.index
     if stranger and not queue.strangers:
-        return 1
-    return queue.depth if stranger or queue.priorities is None else queue.lanes * len(queue.priorities)
+        return None
+    search = _Search(shard, queue, _ID.pack(high, low), None if stranger else sequence(low))
+    step = shard.settings.limits.step_effort
+    for views in pieces(shard, queue, step):
+        found = yield from search.look_into(views)
+        if found is not None and not _was_acked(shard, found):
+            return found
+        yield 1 + len(views) // NEAR_LANES
+    return None
 
 
 def find_browsed(shard: "State", queue: "Queue", high: int, low: int) -> Found | None:
     """A message that was browsed lately and is where it was then; of what is committed."""
     place = shard.bookmarks.find(queue.id, (high, low))
     key = queue.keys.get(place[0]) if place else None
-    if place is None or key is None:
+    if place is None or key is None or (key.several is not None and len(key.several) > LOOK_UP_KEYS):
         return None
     wanted = _ID.pack(high, low)
     pairs = [(lane, lane.prefix + place[1]) for lane in key.views]
     return next((found for found in _look_up(shard, pairs) if found.record[ID_AT] == wanted), None)
 
 
-def _candidates(shard: "State", queue: "Queue", high: int, low: int, wanted: bytes) -> Iterator[Found]:
-    stranger = shard_of_id(high) != shard.index
-    if stranger and not queue.strangers:
-        return
-    if stranger or queue.priorities is None:
-        yield from _read_through(shard, queue, wanted)
-        return
-    places = [pack_place(priority + PRIORITY_BIAS, sequence(low)) for priority in queue.priorities]
-    lanes = [lane for key in queue.keys.values() for lane in key.views if not lane.idle]
-    pairs = iter([(lane, lane.prefix + place) for lane in lanes for place in places])
-    while chunk := list(islice(pairs, LOOK_UP_KEYS)):
-        yield from _look_up(shard, chunk)
+def _was_acked(shard: "State", found: Found) -> bool:
+    """Whether a message that looks leased is acked, and only not removed yet."""
+    if found.state != LEASED:
+        return False
+    purge_dead(shard)
+    return found.key not in found.lane.leased
 
 
-def _read_through(shard: "State", queue: "Queue", wanted: bytes) -> Iterator[Found]:
-    """Read all messages for one that could be anywhere: a second for each million."""
+class _Search:
+    """For a message by its id: in memory where all of a lane's keys are, else by looking up where it may be.
+
+    ``number`` is its sequence number, which is in its key; None for one that another shard accepted: that may be anywhere.
+    """
+
+    __slots__ = ("_last", "_number", "_places", "_queue", "_shard", "_step", "_wanted")
+
+    def __init__(self, shard: "State", queue: "Queue", wanted: bytes, number: int | None) -> None:
+        self._shard, self._queue, self._wanted, self._number = shard, queue, wanted, number
+        self._last = pack_u64(number or 0)
+        self._step = shard.settings.limits.step_effort
+
+    def look_into(self, views: "list[View]") -> "Generator[int, int, Found | None]":
+        """Look into some lanes that are there now; between steps they may be cooled down, or forgotten."""
+        far: list[View] = []
+        for view in views:
+            lane = self._shard.lanes.get(view.id)
+            if lane is None or self._number is None or lane.tail is not None or lane.stored > FEW or lane.delayed:
+                if not view.idle:
+                    far.append(view)
+            elif (key := self._key_in_memory(lane)) is not None:
+                found = self._read(lane, key)
+                if found is not None:
+                    return found
+        priorities = self._queue.priorities
+        if self._number is None or priorities is None or len(priorities) > LOOK_UPS_MAX:
+            return (yield from self._read_through(far))
+        places = [pack_place(priority + PRIORITY_BIAS, self._number) for priority in priorities]
+        return (yield from self._look_up_in(far, places))
+
+    def _key_in_memory(self, lane: "Lane") -> bytes | None:
+        last = self._last
+        for key, _ in lane.line:
+            if key[12:] == last:
+                return key
+        for key, _ in lane.returned:
+            if key[12:] == last:
+                return key
+        for key in lane.leased:
+            if key[12:] == last:
+                return key
+        return None
+
+    def _read(self, lane: "Lane", key: bytes) -> Found | None:
+        self._shard.settle_writes()
+        found = _look_up(self._shard, [(lane, key)])
+        return next((each for each in found if each.record[ID_AT] == self._wanted), None)
+
+    def _look_up_in(self, views: "list[View]", places: list[bytes]) -> "Generator[int, int, Found | None]":
+        shard, count = self._shard, max(1, self._step // len(places))
+        for start in range(0, len(views), count):
+            if start:
+                yield 2 * count * len(places)
+            shard.settle_writes()
+            living = [view for each in views[start : start + count] if (view := again(shard, each)) is not None]
+            for found in _look_up(shard, [(view, view.prefix + place) for view in living for place in places]):
+                if found.record[ID_AT] == self._wanted:
+                    return found
+        return None
+
+    def _read_through(self, views: "list[View]") -> "Generator[int, int, Found | None]":
+        """Read all messages for one that could be anywhere: a second for each million."""
+        families = self._shard.store.families
+        for view in views:
+            found = yield from self._read_family(view, families.messages, ID_AT)
+            if found is None:
+                found = yield from self._read_family(view, families.delayed, _DELAYED_ID_AT)
+            if found is not None:
+                return found
+        return None
+
+    def _read_family(self, view: "View", family: "Family", id_at: slice) -> "Generator[int, int, Found | None]":
+        shard, begin = self._shard, b""
+        while True:
+            shard.settle_writes()
+            current = again(shard, view)
+            if current is None or not (current.delayed if family is shard.store.families.delayed else current.stored):
+                return None
+            first = current.floor if family is shard.store.families.messages else current.prefix
+            piece = list(islice(shard.store.scan(max(begin, first), current.end, family), self._step))
+            for key, value in piece:
+                if value[id_at] == self._wanted:
+                    return _as_found(shard, current.warm(), key, value, family)
+            if len(piece) < self._step:
+                return None
+            begin = after(piece[-1][0])
+            yield READ_COST + len(piece)
+
+
+def _look_up(shard: "State", pairs: "Sequence[tuple[View, bytes]]") -> Iterator[Found]:
     families = shard.store.families
-    for lane in [lane for key in queue.keys.values() for lane in key.views]:
-        for key, record in shard.store.scan(lane.floor, lane.end, families.messages) if lane.stored else ():
-            if record[ID_AT] == wanted:
-                yield Found(lane.warm(), key, LEASED if key in lane.leased else PENDING, record)
-        for key, value in shard.store.scan(lane.prefix, lane.end, families.delayed) if lane.delayed else ():
-            if value[_DELAYED_ID_AT] == wanted:
-                yield as_found(lane.warm(), key, value)
+    for family in (families.messages, families.delayed):
+        if family is families.delayed:
+            pairs = [(view, key) for view, key in pairs if view.delayed]
+        keys = [key for _, key in pairs]
+        for (view, key), value in zip(pairs, shard.store.get_many(keys, family), strict=True):
+            if value is not None:
+                yield _as_found(shard, view.warm(), key, value, family)
 
 
-def _look_up(shard: "State", pairs: "Sequence[tuple[Lane | ColdLane, bytes]]") -> Iterator[Found]:
-    keys, families = [key for _, key in pairs], shard.store.families
-    for (lane, key), record in zip(pairs, shard.store.get_many(keys, families.messages), strict=True):
-        if record is not None:
-            yield Found(lane.warm(), key, LEASED if key in lane.leased else PENDING, record)
-    pairs = [(lane, key) for lane, key in pairs if lane.delayed]
-    keys = [key for _, key in pairs]
-    for (lane, key), value in zip(pairs, shard.store.get_many(keys, families.delayed), strict=True):
-        if value is not None:
-            yield as_found(lane.warm(), key, value)
+def _as_found(shard: "State", lane: "Lane", key: bytes, value: bytes, family: "Family") -> Found:
+    if family is shard.store.families.delayed:
+        return as_found(lane, key, value)
+    return Found(lane, key, LEASED if key in lane.leased else PENDING, value)
 
 
 def as_found(lane: "Lane", key: bytes, value: bytes) -> Found:
@@ -135,9 +225,9 @@ def as_found(lane: "Lane", key: bytes, value: bytes) -> Found:
 # --- taking out -------------------------------------------------------------------------------------------------------
 
 
-def cancel(shard: "State", call: "Call", command: Cancel) -> Cancelled:
+def cancel(shard: "State", call: "Call", command: Cancel) -> "Work":
     """Remove a pending or delayed message; a leased one stays."""
-    found = find(shard, shard.queue(call.queue), command.id_high, command.id_low)
+    found = yield from find(shard, shard.queue(call.queue), command.id_high, command.id_low)
     if found.state == LEASED:
         return Cancelled(False)
     if found.state == DELAYED:

@@ -19,15 +19,16 @@ from fila_worker.core.places import LANES_MAX, Place
 from fila_worker.core.reading import head
 from fila_worker.core.shortages import tokens
 from fila_worker.core.throttle import TOKEN
+from fila_worker.core.walking import VIEWS_AT_ONCE, View, again, pieces
 from fila_worker.core.wording import counted, reason, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
     from fila_proto_zmq.commands import Reason
-    from fila_worker.core.cold import ColdLane
     from fila_worker.core.fairness_key import FairnessKey
-    from fila_worker.core.lanes import Lane
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
@@ -36,6 +37,9 @@ EMPTY: Final = "empty"
 
 KEYS_MAX: Final = 2000
 """Keys of a queue that are looked at for what holds them up: some milliseconds."""
+
+KEY_COST: Final = 2
+"""Effort to look at one."""
 
 
 # --- a fairness key ----------------------------------------------------------------------------------------------------
@@ -52,9 +56,10 @@ def explain_key(shard: "State", queue: "Queue", name: str, now_ms: int) -> Expla
     if key.pending:
         reasons = _of_pending_key(shard, key, more, now_ms)
         return Explained(PENDING, reasons, None, _next_ms(shard, key, now_ms))
-    if any(lane.delayed for lane in lanes):
-        return Explained(DELAYED, [_delayed(shard, lanes, about, now_ms), *paused, *more])
-    return Explained(LEASED, [_leased(shard, queue, key, about, now_ms), *paused, *more])
+    delayed = sum(lane.delayed for lane in lanes)
+    if delayed:
+        return Explained(DELAYED, [_delayed(shard, lanes, delayed, about, now_ms), *paused, *more])
+    return Explained(LEASED, [_leased_of_key(shard, key, about, now_ms), *paused, *more])
 
 
 def _of_pending_key(shard: "State", key: "FairnessKey", more: "list[Reason]", now_ms: int) -> "list[Reason]":
@@ -91,17 +96,18 @@ def _next_ms(shard: "State", key: "FairnessKey", now_ms: int) -> int:
 # --- a queue -----------------------------------------------------------------------------------------------------------
 
 
-def explain_queue(shard: "State", queue: "Queue", now_ms: int) -> Explained:
+def explain_queue(shard: "State", queue: "Queue", now_ms: int) -> "Work":
     """Why a queue's messages wait, and why it refuses new ones, if it does."""
     about = f"queue {queue.name!r}"
     paused, more = hindrances.pauses(queue), _for_producers(shard, queue, "", now_ms)
     if queue.pending:
         return Explained(PENDING, _of_pending_queue(shard, queue, more, now_ms))
     if queue.delayed:
-        lanes = (lane for key in queue.keys.values() for lane in key.views)
-        return Explained(DELAYED, [_delayed(shard, lanes, about, now_ms), *paused, *more])
+        lanes = yield from _delayed_lanes(shard, queue)
+        if lanes:
+            return Explained(DELAYED, [_delayed(shard, lanes, queue.delayed, about, now_ms), *paused, *more])
     if queue.in_flight:
-        return Explained(LEASED, [_leased(shard, queue, None, about, now_ms), *paused, *more])
+        return Explained(LEASED, [_leased(shard, queue, about, now_ms), *paused, *more])
     return Explained(EMPTY, [*paused, *more, _empty(about)])
 
 
@@ -117,6 +123,7 @@ def _groups(shard: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason],
     """What holds up keys, the most messages first, and whether any key is held up by nothing."""
     found: dict[tuple[str, str], list[FairnessKey]] = {}
     free = len(queue.keys) > KEYS_MAX
+    shard.jobs.charge(KEY_COST * min(KEYS_MAX, len(queue.keys)))
     for key in islice(queue.keys.values(), KEYS_MAX):
         if key.active or key.pending:
             what = _holdup(shard, key, now_ms)
@@ -173,14 +180,24 @@ def _empty(about: str) -> "Reason":
     return reason(ReasonCode.EMPTY, f"{about} has no messages: nothing waits")
 
 
-def _delayed(shard: "State", lanes: "Iterable[Lane | ColdLane]", about: str, now_ms: int) -> "Reason":
+def _delayed_lanes(shard: "State", queue: "Queue") -> "Generator[int, int, list[View]]":
+    """Lanes of a queue with delayed messages, the first ones of many."""
+    found: list[View] = []
+    for views in pieces(shard, queue, shard.settings.limits.step_effort):
+        found += [view for view in views if view.delayed]
+        if len(found) >= LANES_MAX:
+            break
+        yield 1 + len(views) // VIEWS_AT_ONCE
+    return [view for view in (again(shard, each) for each in found[:LANES_MAX]) if view is not None and view.delayed]
+
+
+def _delayed(shard: "State", lanes: "Iterable[View]", count: int, about: str, now_ms: int) -> "Reason":
     """Nothing is in line; the first of what is looked at comes then."""
-    count, due = 0, []
+    shard.settle_writes()
+    due: list[int] = []
     for lane in lanes:
-        count += lane.delayed
-        due += (
-            [parse_delayed(value).due_ms for _, value in islice(delayed_of(shard, lane), DELAYED_MAX)] if lane.delayed else []
-        )
+        if lane.delayed and len(due) < DELAYED_MAX:
+            due += [parse_delayed(value).due_ms for _, value in islice(delayed_of(shard, lane), DELAYED_MAX - len(due))]
     first_ms = min(due)
     text = (
         f"all that waits in {about} is delayed: {counted(count, 'message')}, the first for another {span(first_ms - now_ms)}"
@@ -188,14 +205,24 @@ def _delayed(shard: "State", lanes: "Iterable[Lane | ColdLane]", about: str, now
     return reason(ReasonCode.DELAYED, text, first_ms, messages=count, remaining_ms=max(0, first_ms - now_ms))
 
 
-def _leased(shard: "State", queue: "Queue", key: "FairnessKey | None", about: str, now_ms: int) -> "Reason":
-    held = list(held_of(shard, queue, key))
-    first_ms = min(each.expires_ms for each in held)
-    oldest_ms = min(each.lease.leased_ms for each in held)
-    consumers = len({each.lease.holder for each in held})
+def _leased(shard: "State", queue: "Queue", about: str, now_ms: int) -> "Reason":
+    leases = [lease for lease in shard.leases.leases.values() if lease.queue is queue]
+    return _all_leased(about, leases, queue.in_flight, min(lease.next_expiry() for lease in leases), now_ms)
+
+
+def _leased_of_key(shard: "State", key: "FairnessKey", about: str, now_ms: int) -> "Reason":
+    held = list(held_of(shard, key))
+    leases = [each.lease for each in held]
+    count = sum(len(lane.leased) for lane in key.lanes.values())
+    return _all_leased(about, leases, count, min((each.expires_ms for each in held), default=now_ms), now_ms)
+
+
+def _all_leased(about: str, leases: "list[Lease]", count: int, first_ms: int, now_ms: int) -> "Reason":
+    oldest_ms = min((lease.leased_ms for lease in leases), default=now_ms)
+    consumers = len({lease.holder for lease in leases})
     text = (
-        f"nothing waits in {about}: {counted(len(held), 'message')} leased by {counted(consumers, 'consumer')}, the oldest for "
+        f"nothing waits in {about}: {counted(count, 'message')} leased by {counted(consumers, 'consumer')}, the oldest for "
         f"{span(now_ms - oldest_ms)}; the first lease ends in {span(first_ms - now_ms)}"
     )
-    details: dict[str, Any] = {"messages": len(held), "consumers": consumers, "leased_ms": oldest_ms, "expires_ms": first_ms}
+    details: dict[str, Any] = {"messages": count, "consumers": consumers, "leased_ms": oldest_ms, "expires_ms": first_ms}
     return reason(ReasonCode.LEASED, text, first_ms, **details)

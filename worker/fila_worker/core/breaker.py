@@ -10,7 +10,16 @@ the failure that opened it go without hooks. In the usual case that is one call 
 
 from collections.abc import Callable, Sequence
 
-from fila_worker.core.hooks import NO_CHANGE, RETRY, EnqueueDecision, Failure, FailureDecision, HookFailed, Hooks
+from fila_worker.core.hooks import (
+    NO_CHANGE,
+    NO_TIME_MAX_NS,
+    RETRY,
+    EnqueueDecision,
+    Failure,
+    FailureDecision,
+    HookFailed,
+    Hooks,
+)
 
 
 class Breaker:
@@ -49,9 +58,12 @@ class Breaker:
 
 
 class GuardedHooks:
-    """A queue's hooks behind its breaker. The answers are as many as the questions: a bypassed hook changes nothing."""
+    """A queue's hooks behind its breaker: a bypassed hook changes nothing.
 
-    __slots__ = ("_changed", "_failed", "breaker", "bypassed", "hooks", "last_failure")
+    A call answers the first questions in ``time_max_ns``, at least one, and a run more; the caller asks the others later.
+    """
+
+    __slots__ = ("_changed", "_failed", "breaker", "bypassed", "hooks", "last_failure", "took_ns")
 
     def __init__(self, hooks: Hooks, breaker: Breaker, changed: Callable[[bool], None] | None = None) -> None:
         """``changed`` is told when the breaker opens (True) and when a success closes it; not when a trial fails."""
@@ -63,26 +75,38 @@ class GuardedHooks:
         self.last_failure = ""
         """Why the last run that failed did; empty: none has."""
         self._failed = hooks.failed
+        self.took_ns = 0
+        """How long the runs of the last call took."""
 
     def on_enqueue(
-        self, headers: Sequence[bytes], payload_sizes: Sequence[int], now_ms: int
+        self, headers: Sequence[bytes], payload_sizes: Sequence[int], now_ms: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[EnqueueDecision | HookFailed]:
-        """What the script decides for each message; NO_CHANGE where the breaker is open."""
+        """What the script decides for the first messages, as many as it has time for; NO_CHANGE where the breaker is open."""
         decisions: list[EnqueueDecision | HookFailed] = []
-        done = 0
+        self.took_ns = done = 0
         while done < len(headers) and self.breaker.allows(now_ms):
-            decisions += self.hooks.on_enqueue(headers[done:], payload_sizes[done:], self.breaker.failures_left)
+            if self.took_ns >= time_max_ns and done:
+                return decisions
+            left_ns = time_max_ns - self.took_ns
+            decisions += self.hooks.on_enqueue(headers[done:], payload_sizes[done:], self.breaker.failures_left, left_ns)
+            self.took_ns += self.hooks.took_ns
             self._note(decisions[done:], now_ms)
             done = len(decisions)
         self.bypassed += len(headers) - done
         return decisions + [NO_CHANGE] * (len(headers) - done)
 
-    def on_failure(self, failures: Sequence[Failure], now_ms: int) -> list[FailureDecision | HookFailed]:
-        """What the script decides for each failed attempt; RETRY where the breaker is open."""
+    def on_failure(
+        self, failures: Sequence[Failure], now_ms: int, time_max_ns: int = NO_TIME_MAX_NS
+    ) -> list[FailureDecision | HookFailed]:
+        """What the script decides for the first failed attempts, likewise; RETRY where the breaker is open."""
         decisions: list[FailureDecision | HookFailed] = []
-        done = 0
+        self.took_ns = done = 0
         while done < len(failures) and self.breaker.allows(now_ms):
-            decisions += self.hooks.on_failure(failures[done:], self.breaker.failures_left)
+            if self.took_ns >= time_max_ns and done:
+                return decisions
+            left_ns = time_max_ns - self.took_ns
+            decisions += self.hooks.on_failure(failures[done:], self.breaker.failures_left, left_ns)
+            self.took_ns += self.hooks.took_ns
             self._note(decisions[done:], now_ms)
             done = len(decisions)
         self.bypassed += len(failures) - done

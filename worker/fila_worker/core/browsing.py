@@ -5,8 +5,8 @@ read from disk: a key may have thousands of lanes, and each scan has its price. 
 messages (:mod:`core.bookmarks`), so that the next one can be asked for by the id of a message that is gone by then.
 """
 
-from collections.abc import Iterator
-from heapq import heapify, heappop, merge
+from collections.abc import Generator, Iterator
+from heapq import heapify, heappop, merge, nsmallest
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Browse, Browsed, MessageView
@@ -16,66 +16,128 @@ from fila_proto_zmq.record import record_id
 from fila_worker.core import graveyard
 from fila_worker.core.backlog import DELAYED, LEASED, PENDING, Found, as_found, find
 from fila_worker.core.keys import FIRST_PLACE, after
+from fila_worker.core.walking import VIEWS_AT_ONCE, pieces
 
 if TYPE_CHECKING:
     from fila_worker.core.cold import ColdLane
     from fila_worker.core.effects import Call
     from fila_worker.core.fairness_key import FairnessKey
+    from fila_worker.core.jobs import Work
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
+    from fila_worker.core.walking import View
 
 STATES: Final = (PENDING, DELAYED, LEASED)
+
+NAMES_MAX: Final = 1000
+"""Names of keys that are put in order at a time: more would not fit on a page."""
+
+KEY_COST: Final = 30
+"""Effort to come to a key: its lanes are merged."""
 
 FEW_STORED: Final = 64
 """Messages of a lane whose keys are all in memory that are shown without a scan."""
 
 
-def browse(shard: "State", call: "Call", command: Browse) -> Browsed:
-    """A page of messages, key by key in the order of their names, in line order within a key."""
+def browse(shard: "State", call: "Call", command: Browse) -> "Work":
+    """A page of messages, key by key in the order of their names, in line order within a key.
+
+    Between two keys others may go on, so a page is no look at one instant.
+    """
     queue = shard.queue(call.queue)
     if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
         raise InvalidArgumentError(f"browse of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
     if command.state is not None and command.state not in STATES:
         raise InvalidArgumentError(f"state {command.state!r}: use one of {', '.join(STATES)}")
-    graveyard.purge(shard)
-    shard.settle_writes()
-    page: list[Found] = []
-    room_bytes = DELIVERY_BYTES_MAX
-    for found in _from(shard, queue, command):
-        if len(page) == command.limit or room_bytes <= 0:
-            return Browsed(_views(shard, queue, page), True)
-        page.append(found)
-        room_bytes -= len(found.record)
-    return Browsed(_views(shard, queue, page), False)
-
-
-def _from(shard: "State", queue: "Queue", command: Browse) -> Iterator[Found]:
-    """The messages behind ``after``. Pages are remembered by their last place: it may be gone when the next one is asked for."""
-    key_name, place = "", FIRST_PLACE
-    if command.after is not None:
-        key_name, place = shard.bookmarks.find(queue.id, command.after) or _place_of(shard, queue, command.after)
+    start, place = "", FIRST_PLACE
+    if command.after is not None:  # pages are remembered by their places: the last message may be gone by now
+        start, place = shard.bookmarks.find(queue.id, command.after) or (yield from _place_of(shard, queue, command.after))
         place = after(place)
-    for name in _names(queue, key_name, command.fairness_key):
-        for found in _messages(shard, queue.keys[name], command.state, place if name == key_name else FIRST_PLACE):
+    page = _Page(command.limit)
+    names, effort = _Names(shard, queue, command, start), 0
+    while not page.over and (name := (yield from names.following())) is not None:
+        if effort == 0:
+            graveyard.purge(shard)
+            shard.settle_writes()
+        key = queue.keys.get(name)
+        before = len(page.found)
+        for found in _messages(shard, key, command.state, place if name == start else FIRST_PLACE) if key else ():
             shard.bookmarks.note(queue.id, record_id(found.record), (name, found.key[8:]))
-            yield found
+            if not page.add(found):
+                break
+        effort += KEY_COST + len(page.found) - before
+        if effort >= shard.settings.limits.step_effort:
+            yield effort
+            effort = 0
+    leases = yield from _leases_of(shard, queue, {found.key for found in page.found if found.state == LEASED})
+    return Browsed([_view(found, leases.get(found.key)) for found in page.found], page.over)
 
 
-def _names(queue: "Queue", start: str, chosen: str | None) -> Iterator[str]:
-    """The names of a queue's keys from one on, in order. Few of many are wanted, so they are sorted as they are asked for."""
-    if chosen is not None:
-        yield from [chosen] if chosen in queue.keys and chosen >= start else []
-        return
-    names = [name for name in queue.keys if name >= start]
-    heapify(names)
-    while names:
-        yield heappop(names)
+class _Page:
+    """The messages of a page, and whether there are more: known with the first that does not fit."""
+
+    def __init__(self, limit: int) -> None:
+        self.found: list[Found] = []
+        self.over = False
+        self._limit = limit
+        self._room_bytes = DELIVERY_BYTES_MAX
+
+    def add(self, found: Found) -> bool:
+        """Put a message on the page; False if it does not fit."""
+        if len(self.found) == self._limit or self._room_bytes <= 0:
+            self.over = True
+            return False
+        self.found.append(found)
+        self._room_bytes -= len(found.record)
+        return True
 
 
-def _place_of(shard: "State", queue: "Queue", message_id: tuple[int, int]) -> tuple[str, bytes]:
-    found = find(shard, queue, *message_id)
+class _Names:
+    """The names of a queue's keys from one on, in order, of those that have what is wanted.
+
+    A queue may have a million keys, so a walk over all of them finds the next :data:`NAMES_MAX`.
+    """
+
+    def __init__(self, shard: "State", queue: "Queue", command: Browse, start: str) -> None:
+        self._shard, self._queue, self._state, self._chosen = shard, queue, command.state, command.fairness_key
+        self._names: list[str] = []
+        self._start, self._included, self._all_found = start, True, False
+
+    def following(self) -> "Generator[int, int, str | None]":
+        """The next name; None if there is none."""
+        if not self._names and not self._all_found:
+            yield from self._find()
+        if not self._names:
+            return None
+        self._start, self._included = self._names.pop(), False
+        return self._start
+
+    def _find(self) -> "Generator[int, int, None]":
+        found: list[str] = []
+        step = self._shard.settings.limits.step_effort
+        for views in pieces(self._shard, self._queue, step, self._chosen):
+            names = {view.key.name for view in views if self._is_wanted(view)}
+            if names:
+                found = nsmallest(NAMES_MAX + 1, names.union(found))
+            yield 1 + len(views) // VIEWS_AT_ONCE
+        self._all_found = len(found) <= NAMES_MAX
+        self._names = found[NAMES_MAX - 1 :: -1] if not self._all_found else found[::-1]
+
+    def _is_wanted(self, lane: "View") -> bool:
+        name, state = lane.key.name, self._state
+        if name < self._start or (name == self._start and not self._included):
+            return False
+        if state == PENDING:
+            return lane.pending > 0
+        if state == LEASED:
+            return bool(lane.leased)
+        return lane.delayed > 0 if state == DELAYED else not lane.idle
+
+
+def _place_of(shard: "State", queue: "Queue", message_id: tuple[int, int]) -> "Generator[int, int, tuple[str, bytes]]":
+    found = yield from find(shard, queue, *message_id)
     return found.lane.key.name, found.key[8:]
 
 
@@ -129,22 +191,21 @@ def _delayed(shard: "State", lane: "Lane", place: bytes) -> Iterator[Found]:
         yield as_found(lane, key, value)
 
 
-def _views(shard: "State", queue: "Queue", page: list[Found]) -> list[MessageView]:
-    leases = _leases_of(shard, queue, {found.key for found in page if found.state == LEASED})
-    return [_view(found, leases.get(found.key)) for found in page]
-
-
-def _leases_of(shard: "State", queue: "Queue", keys: set[bytes]) -> "dict[bytes, tuple[Lease, int]]":
-    """The leases of some messages, each with the message's index in it."""
-    if not keys:
-        return {}
-    return {
-        key: (lease, index)
-        for lease in shard.leases.leases.values()
-        if lease.queue is queue
-        for index, key, _ in lease.open_members()
-        if key in keys
-    }
+def _leases_of(shard: "State", queue: "Queue", keys: set[bytes]) -> "Generator[int, int, dict[bytes, tuple[Lease, int]]]":
+    """The leases of some messages, each with the message's index in it; those that ended meanwhile are left out."""
+    leases: dict[bytes, tuple[Lease, int]] = {}
+    effort = 0
+    for lease in list(shard.leases.leases.values()) if keys else ():
+        effort += 1
+        if lease.queue is queue and lease.open:
+            effort += lease.open // 4
+            leases.update({key: (lease, index) for index, key, _ in lease.open_members() if key in keys})
+            if len(leases) == len(keys):
+                break
+        if effort >= shard.settings.limits.step_effort:
+            yield effort
+            effort = 0
+    return leases
 
 
 def _view(found: Found, leased: "tuple[Lease, int] | None") -> MessageView:

@@ -4,7 +4,7 @@ With a cap of 1 a key is in strict order: everything behind the message that is 
 waits for that one message, so it is named.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Lease
-    from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
+
+HELD_LOOKS_MAX: Final = 50_000
+"""Leases and leased messages that are looked at to find those of a key: some milliseconds."""
 
 DELAYED_MAX: Final = 1000
 """Delayed messages of a lane that are looked at."""
@@ -46,13 +48,34 @@ class Held(NamedTuple):
         return self.lease.expiry_of(self.member)
 
 
-def held_of(shard: "State", queue: "Queue", key: "FairnessKey | None" = None) -> Iterator[Held]:
-    """The leased messages of a queue, or of one of its keys."""
+def held_of(shard: "State", key: "FairnessKey") -> Iterator[Held]:
+    """The leased messages of a key; the first ones, where the shard's leases are many."""
+    looks_left = HELD_LOOKS_MAX
     for lease in shard.leases.leases.values():
-        if lease.queue is queue:
+        looks_left -= 1
+        if lease.queue is key.queue:
+            looks_left -= lease.open
             for index, message_key, lane in lease.open_members():
-                if key is None or lane.key is key:
+                if lane.key is key:
                     yield Held(lease, index, message_key)
+        if looks_left <= 0:
+            return
+
+
+def holder_of_message(shard: "State", lane: "Lane", message_key: bytes) -> "Generator[int, int, Held | None]":
+    """Who has leased a message; None if its lease ended meanwhile."""
+    effort = 0
+    for lease in list(shard.leases.leases.values()):
+        effort += 1
+        if lease.queue is lane.key.queue:
+            effort += lease.open // 4
+            for index, key, _ in lease.open_members():
+                if key == message_key:
+                    return Held(lease, index, key)
+        if effort >= shard.settings.limits.step_effort:
+            yield effort
+            effort = 0
+    return None
 
 
 def lease_words(held: Held, now_ms: int) -> str:
@@ -71,7 +94,7 @@ def cap(shard: "State", key: "FairnessKey", now_ms: int, place: bytes | None = N
         return None
     if key.held < most:
         return _behind_tokens(shard, key, place, now_ms) if most == 1 and place is not None else None
-    held = min(held_of(shard, key.queue, key), key=lambda each: each.expires_ms, default=None)
+    held = min(held_of(shard, key), key=lambda each: each.expires_ms, default=None)
     if most == 1:
         behind = _behind_lease(shard, key, held, now_ms) if held else _behind_retry(shard, key, now_ms)
         if behind is not None:

@@ -27,10 +27,12 @@ BANK_MS_MAX: Final = 100
 class Consumer:
     """A client with something to lose."""
 
-    __slots__ = ("client", "granted", "leases", "seen_ms", "subscriptions", "waiters")
+    __slots__ = ("client", "granted", "leases", "leaving", "seen_ms", "subscriptions", "waiters")
 
     def __init__(self, client: bytes, now_ms: int) -> None:
         self.client = client
+        self.leaving = False
+        """It has said goodbye, or is lost: what it has is taken from it in steps, and it gets nothing more."""
         self.seen_ms = now_ms
         self.leases: dict[int, Lease] = {}
         self.subscriptions: dict[int, Subscription] = {}
@@ -84,7 +86,7 @@ class Subscription:
     @property
     def credit(self) -> int:
         """How many more messages it may be sent."""
-        return self.prefetch - self.held
+        return 0 if self.consumer.leaving else self.prefetch - self.held
 
 
 class Waiter:
@@ -105,13 +107,14 @@ class Waiter:
     @property
     def credit(self) -> int:
         """How many messages it would take."""
-        return 0 if self.done else self.count
+        return 0 if self.done or self.consumer.leaving else self.count
 
     def finish(self) -> None:
         """It is answered, or its client is gone."""
         self.done = True
         del self.consumer.waiters[self.call.request]
-        self.queue.exit(self.consumer.client)
+        self.queue.unwant(self)
+        self.queue.exit(self.consumer)
 
     def answer_nothing(self) -> Answer:
         """Its time is up."""
@@ -162,6 +165,8 @@ class Consumers:
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
         self.by_client: OrderedDict[bytes, Consumer] = OrderedDict()
+        self.leaving: dict[Consumer, None] = {}
+        """Those from which what they have is being taken."""
         self.waiting: list[tuple[int, int, Waiter]] = []
         """Waiters by deadline; answered ones are dropped when they come up."""
         self.lingering: list[Waiter] = []
@@ -177,7 +182,7 @@ class Consumers:
     def open(self, client: bytes, now_ms: int) -> Consumer:
         """The consumer with this client id, new if it was not known."""
         consumer = self.by_client.get(client)
-        if consumer is None:
+        if consumer is None or consumer.leaving:
             consumer = self.by_client[client] = Consumer(client, now_ms)
         return consumer
 
@@ -193,13 +198,15 @@ class Consumers:
         for consumer in self.by_client.values():
             consumer.seen_ms += silent_ms
 
-    def forget(self, consumer: Consumer) -> None:
-        """Drop a consumer that holds nothing and wants nothing."""
-        assert consumer.idle, consumer.client
-        del self.by_client[consumer.client]
+    def part_from(self, consumer: Consumer) -> None:
+        """A consumer leaves: if its client comes back it is another one. The caller takes from it what it has."""
+        consumer.leaving = True
+        self.leaving[consumer] = None
+        if self.by_client.get(consumer.client) is consumer:
+            del self.by_client[consumer.client]
 
     def lost(self, now_ms: int) -> Iterator[Consumer]:
-        """The consumers that were silent for too long. The caller ends what they have and forgets them."""
+        """The consumers that were silent for too long. The caller parts from each."""
         while self.by_client:
             oldest = next(iter(self.by_client.values()))
             if oldest.seen_ms + self.timeout_ms > now_ms:
@@ -219,11 +226,12 @@ class Consumers:
         """Look at a waiter whose time is up again with the next turn."""
         self.lingering.append(waiter)
 
-    def timed_out(self, now_ms: int) -> Iterator[Waiter]:
-        """The waiters whose time is up."""
+    def timed_out(self, now_ms: int, count: int) -> Iterator[Waiter]:
+        """The waiters whose time is up, about ``count`` of them."""
         lingering, self.lingering = self.lingering, []
         yield from (waiter for waiter in lingering if not waiter.done)
-        while self.waiting and self.waiting[0][0] <= now_ms:
+        while count > 0 and self.waiting and self.waiting[0][0] <= now_ms:
+            count -= 1
             _, _, waiter = heappop(self.waiting)
             if not waiter.done:
                 yield waiter

@@ -1,6 +1,8 @@
 """What consumers ask for: receives, subscriptions, heartbeats, and how they leave."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import (
     CancelReceive,
@@ -24,8 +26,15 @@ from fila_worker.core.settlement import ack_taken, renew
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
+
+DEMAND_COST: Final = 3
+"""What it takes to end a receive or a subscription."""
+
+RENEWALS_MAX: Final = 500
+"""Leases that a heartbeat renews at once; more are renewed in steps."""
 
 
 def receive(shard: "State", call: "Call", command: Receive) -> Delivered | None:
@@ -51,7 +60,7 @@ def receive(shard: "State", call: "Call", command: Receive) -> Delivered | None:
 def line_up(shard: "State", waiter: Waiter) -> None:
     """Let a new waiter wait in its queue's line."""
     waiter.consumer.waiters[waiter.call.request] = waiter
-    waiter.queue.enter(waiter.consumer.client)
+    waiter.queue.enter(waiter.consumer)
     waiter.queue.want(waiter)
     shard.consumers.await_messages(waiter)
     shard.offer(waiter.queue)
@@ -63,7 +72,6 @@ def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done
     waiter = consumer.waiters.get(command.request) if consumer else None
     if waiter is not None:
         waiter.finish()
-        waiter.queue.forget_done()
         shard.effects.append(waiter.answer_nothing())
     elif consumer is not None and command.release:
         for lease in list(consumer.granted.get(command.request, ())):
@@ -73,17 +81,13 @@ def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done
 
 def answer_waiters(shard: "State", now_ms: int) -> None:
     """Answer with nothing the receives that have waited long enough, and whose queues have nothing ready."""
-    queues = {}
-    for waiter in list(shard.consumers.timed_out(now_ms)):
+    for waiter in list(shard.consumers.timed_out(now_ms, shard.settings.limits.turn_waits_max)):
         if _may_get_something(shard, waiter, now_ms):
             shard.consumers.linger(waiter)
             continue
         waiter.finish()
-        queues[waiter.queue.id] = waiter.queue
         shard.use(waiter.queue, now_ms)
         shard.effects.append(waiter.answer_nothing())
-    for queue in queues.values():
-        queue.forget_done()
 
 
 def _may_get_something(shard: "State", waiter: Waiter, now_ms: int) -> bool:
@@ -94,7 +98,7 @@ def _may_get_something(shard: "State", waiter: Waiter, now_ms: int) -> bool:
     return now_ms < waiter.deadline_ms + BANK_MS_MAX and queue.unanswered > 0
 
 
-def subscribe(shard: "State", call: "Call", command: Subscribe) -> Subscribed:
+def subscribe(shard: "State", call: "Call", command: Subscribe) -> "Subscribed | Work":
     """Open a subscription or keep it alive, renew the leases that its client names, and take back what it never got."""
     queue = shard.queue(call.queue)
     if not 1 <= command.prefetch <= PREFETCH_MAX:
@@ -105,16 +109,26 @@ def subscribe(shard: "State", call: "Call", command: Subscribe) -> Subscribed:
     subscription = consumer.subscriptions.get(command.subscription) or _open(shard, consumer, queue, command)
     if subscription.queue is not queue:
         raise InvalidArgumentError(f"subscription {command.subscription} is of queue {subscription.queue.name!r}")
+    if call.request < subscription.request:  # it was overtaken by a frame of a newer connection
+        return Subscribed(subscription.incarnation, subscription.pushes, [])
+    subscription.request = call.request
+    subscription.prefetch = command.prefetch
+    _reconcile(shard, subscription, command)
+    queue.want(subscription)
+    shard.offer(queue)
+    ended = [lease for lease in command.holds if lease not in consumer.leases]
+    if len(command.renew) > RENEWALS_MAX:
+        return _renew_many(shard, subscription, command.renew, ended, call.now_ms)
+    gone = renew(shard, consumer, command.renew, call.now_ms)
+    return Subscribed(subscription.incarnation, subscription.pushes, gone + ended)
+
+
+def _renew_many(shard: "State", subscription: Subscription, lease_ids: list[int], ended: list[int], now_ms: int) -> "Work":
     gone: list[int] = []
-    if call.request >= subscription.request:  # else it was overtaken by a frame of a newer connection
-        subscription.request = call.request
-        subscription.prefetch = command.prefetch
-        gone = renew(shard, consumer, command.renew, call.now_ms)
-        gone += [lease for lease in command.holds if lease not in consumer.leases]
-        _reconcile(shard, subscription, command)
-        queue.want(subscription)
-        shard.offer(queue)
-    return Subscribed(subscription.incarnation, subscription.pushes, gone)
+    for start in range(0, len(lease_ids), RENEWALS_MAX):
+        gone += renew(shard, subscription.consumer, lease_ids[start : start + RENEWALS_MAX], now_ms)
+        now_ms = yield shard.settings.limits.step_effort
+    return Subscribed(subscription.incarnation, subscription.pushes, gone + ended)
 
 
 def _open(shard: "State", consumer: Consumer, queue: "Queue", command: Subscribe) -> Subscription:
@@ -122,7 +136,7 @@ def _open(shard: "State", consumer: Consumer, queue: "Queue", command: Subscribe
     incarnation = shard.leases.new_id()
     subscription = Subscription(command.subscription, consumer, queue, command.prefetch, incarnation)
     consumer.subscriptions[subscription.id] = subscription
-    queue.enter(consumer.client)
+    queue.enter(consumer)
     for lease in consumer.leases.values():
         if lease.subscription_id == subscription.id and lease.queue is queue:
             lease.belongs_to(subscription)
@@ -177,14 +191,15 @@ def heartbeat(shard: "State", call: "Call", command: Heartbeat) -> Done:
     return Done()
 
 
-def goodbye(shard: "State", call: "Call", command: Goodbye) -> Done:
+def goodbye(shard: "State", call: "Call", command: Goodbye) -> "Done | Work":
     """Give back, uncounted, all that a client has not settled."""
     consumer = shard.consumers.by_client.get(call.client)
-    if consumer is not None:
-        ack_taken(shard, consumer, command.taken, call.now_ms)
-        shard.notes.append(ClientLeft(consumer.shown, shard.index, _held(consumer)))
-        _drop(shard, consumer, None, call.now_ms)
-    return Done()
+    if consumer is None:
+        return Done()
+    ack_taken(shard, consumer, command.taken, call.now_ms)
+    shard.notes.append(ClientLeft(consumer.shown, shard.index, _held(consumer)))
+    consumer.leaving = True
+    return _bid_farewell(shard, consumer, None, call.now_ms)
 
 
 def drop_lost(shard: "State", now_ms: int) -> None:
@@ -193,7 +208,8 @@ def drop_lost(shard: "State", now_ms: int) -> None:
         if not consumer.idle:
             silent_ms = now_ms - consumer.seen_ms
             shard.notes.append(ConsumerLost(consumer.shown, shard.index, _held(consumer), silent_ms))
-        _drop(shard, consumer, CONSUMER_LOST, now_ms)
+        shard.consumers.part_from(consumer)
+        shard.jobs.start_own(_bid_farewell(shard, consumer, CONSUMER_LOST, now_ms))
 
 
 def _held(consumer: Consumer) -> int:
@@ -207,33 +223,55 @@ def close_subscription(subscription: Subscription) -> None:
         if lease.subscription is subscription:
             lease.subscription = None
     subscription.prefetch = 0
-    if subscription.queued:
-        queue.demands.remove(subscription)
+    queue.unwant(subscription)
     del consumer.subscriptions[subscription.id]
-    queue.exit(consumer.client)
+    queue.exit(consumer)
 
 
-def close_demands(shard: "State", queue: "Queue") -> None:
+def close_demands(shard: "State", queue: "Queue") -> "Generator[int, int, None]":
     """A queue is deleted: end its subscriptions and refuse its waiters."""
     gone = QueueNotFoundError(f"queue {queue.name!r} was deleted")
-    for client in list(queue.subscribers):
-        consumer = shard.consumers.by_client[client]
+    step, effort = shard.settings.limits.step_effort, 0
+    for consumer in list(queue.subscribers):
+        effort += len(consumer.subscriptions) + len(consumer.waiters)
         for subscription in [each for each in consumer.subscriptions.values() if each.queue is queue]:
             close_subscription(subscription)
         for waiter in [each for each in consumer.waiters.values() if each.queue is queue]:
-            waiter.finish()
-            shard.effects.append(waiter.refuse(gone))
+            if effort >= step:
+                yield effort
+                effort = 0
+            effort += DEMAND_COST
+            if not waiter.done:
+                waiter.finish()
+                shard.effects.append(waiter.refuse(gone))
 
 
-def _drop(shard: "State", consumer: Consumer, error: str | None, now_ms: int) -> None:
-    for subscription in list(consumer.subscriptions.values()):
-        close_subscription(subscription)
-        shard.use(subscription.queue, now_ms)
-    for waiter in list(consumer.waiters.values()):
+def _bid_farewell(shard: "State", consumer: Consumer, error: str | None, now_ms: int) -> "Work":
+    """Take all that it has from a consumer that leaves: uncounted if ``error`` is None, else as failed attempts.
+
+    What it has may also end otherwise while others go on, so each step looks for what is left.
+    """
+    shard.consumers.part_from(consumer)  # now: what the client settled before is settled by now
+    while not consumer.idle:
+        now_ms = yield _take_some(shard, consumer, error, now_ms)
+    shard.consumers.leaving.pop(consumer, None)
+    return Done()
+
+
+def _take_some(shard: "State", consumer: Consumer, error: str | None, now_ms: int) -> int:
+    """End some of a consumer's receives, else some leases, else some subscriptions; returns the effort."""
+    step, effort = shard.settings.limits.step_effort, 0
+    for waiter in list(islice(consumer.waiters.values(), 1 + step // DEMAND_COST)):
         waiter.finish()
-        waiter.queue.forget_done()
         shard.use(waiter.queue, now_ms)
         shard.effects.append(waiter.answer_nothing())
-    for lease in list(consumer.leases.values()):
-        end_all(shard, lease, error, now_ms)
-    shard.consumers.forget(consumer)
+        effort += DEMAND_COST
+    for lease in [] if effort else list(islice(consumer.leases.values(), 1 + step // DEMAND_COST)):
+        effort += end_all(shard, lease, error, now_ms)
+        if effort >= step:
+            break
+    for subscription in [] if effort else list(islice(consumer.subscriptions.values(), 1 + step // DEMAND_COST)):
+        close_subscription(subscription)
+        shard.use(subscription.queue, now_ms)
+        effort += DEMAND_COST
+    return effort

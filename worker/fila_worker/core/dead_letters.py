@@ -38,7 +38,7 @@ def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason
     source.dead_lettered += 1
     shard.use(source, now_ms)
     policy = source.options.dead_letter or OWN
-    if policy == DISCARD:
+    if policy == DISCARD or source.gone:
         return
     letter = unpack_stored(record)
     extension = letter.extension

@@ -90,13 +90,12 @@ def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
     """Deliver up to ``count_max`` messages of one queue; returns how many."""
     served = left_of_round = share = 0
     delivered = queue.delivered
-    while queue.demands and len(queue.ring) and served < count_max and not queue.paused:
+    while queue.demands and len(queue.ring) and served < count_max and queue.open:
         if left_of_round == 0:
             left_of_round = len(queue.demands)
             share = max(1, queue.pending // left_of_round)
         left_of_round -= 1
-        demand = queue.demands.popleft()
-        demand.queued = False
+        demand = queue.next_demand()
         count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
         if count > 0:
             parcel = pick(shard, queue, count, now_ms)

@@ -30,8 +30,8 @@ def describe(shard: "State", call: "Call", command: DescribeQueue) -> QueueDescr
     """Say what a queue is."""
     queue = shard.queue(call.queue)
     held = _held(shard, queue)
-    consumers = map(shard.consumers.by_client.__getitem__, queue.subscribers)
-    everybody: dict[Holder, None] = dict.fromkeys((*consumers, *held))
+    shard.jobs.charge(len(shard.leases.leases) // 8)
+    everybody: dict[Holder, None] = dict.fromkeys((*queue.subscribers, *held))
     chosen = nlargest(CONSUMERS_SHOWN_MAX, everybody, key=held.__getitem__)
     return QueueDescription(
         queue.info(shard.index), queue.options, (queue.source or queue).created_ms, queue.size_bytes,

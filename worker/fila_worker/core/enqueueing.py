@@ -15,7 +15,13 @@ import msgspec
 
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued, IntColumn
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError
+from fila_proto_zmq.errors import (
+    FilaError,
+    InvalidArgumentError,
+    InvalidFrameError,
+    OverloadedError,
+    QueueNotFoundError,
+)
 from fila_proto_zmq.ids import VARIANT, high_half, low_half
 from fila_proto_zmq.limits import (
     COST_MILLI_DEFAULT,
@@ -27,14 +33,22 @@ from fila_proto_zmq.limits import (
 )
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
 from fila_worker.core import policy, quotas
-from fila_worker.core.accepting import Faults, Known, ThrottleKeys, accept_one_by_one, check_message, wrong_throttle_keys
+from fila_worker.core.accepting import (
+    Faults,
+    Known,
+    Numbers,
+    ThrottleKeys,
+    accept_one_by_one,
+    check_message,
+    wrong_throttle_keys,
+)
 from fila_worker.core.dedup import Dedup, check_window
-from fila_worker.core.effects import answer
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place
 from fila_worker.core.lanes import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
@@ -42,8 +56,13 @@ RECORD_BYTES = FIXED_BYTES + ENTRY_BYTES
 """What a plain record costs in memory beside its envelope."""
 from_bytes = int.from_bytes
 
+MESSAGE_COST = 2
+UNUSUAL_COST = 8
+LANE_COST = 6
+"""Effort for each message, for one with anything out of the ordinary, and for each lane that is made for one."""
 
-def enqueue(shard: "State", call: "Call", command: Enqueue) -> Enqueued | None:
+
+def enqueue(shard: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. A bad one gets a fault and takes no id; the others are in."""
     queue = shard.queue(call.queue)
     if queue.is_dead_letter:
@@ -56,60 +75,132 @@ def enqueue(shard: "State", call: "Call", command: Enqueue) -> Enqueued | None:
     quotas.refuse_if_disk_is_full(shard)
     if not shard.namespaces.admit(call, command, shard.runtime.limits):
         return None
-    return _take_in(shard, queue, command, call.now_ms)
+    return _take_in(shard, call, queue, command)
 
 
-def enqueue_held(shard: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> None:
+def enqueue_held(shard: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
     """Go on with an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    try:
-        queue = shard.queue(call.queue)  # it may be gone meanwhile
-        enqueued = _take_in(shard, queue, _only(command, range(count)), call.now_ms)
+    queue = shard.queue(call.queue)  # it may be gone meanwhile
+    outcome = _take_in(shard, call, queue, policy.only(command, 0, count))
+    if error is None:
+        return outcome
+    return _with_refused(outcome, [(index, to_fault(error)) for index in range(count, len(command.envelopes))])
+
+
+def _with_refused(outcome: "Enqueued | Work", refused: Faults) -> "Work":
+    enqueued = outcome if isinstance(outcome, Enqueued) else (yield from outcome)
+    assert isinstance(enqueued, Enqueued)
+    enqueued.faults += refused
+    return enqueued
+
+
+def _take_in(shard: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Enqueued | Work":
+    """Store a batch: at once, as most are, or in steps, if it is large, its hook may take long, or others are before it."""
+    count = len(command.envelopes)
+    hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
+    if hooked or count > shard.settings.limits.enqueue_step_messages or call.queue in shard.jobs:
+        return _take_in_steps(shard, call, queue, command)
+    lanes, high, first = queue.lanes, _id_high(shard, call.now_ms), shard.counters.sequence + 1
+    faults, known = _store(shard, queue, command, shard.counters, high, call.now_ms)
+    shard.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
+    shard.offer(queue)
+    return Enqueued(high, low_half(first), shard.counters.sequence + 1 - first, faults, known)
+
+
+class _Reserved:
+    """Sequence numbers that were set aside for a batch, so that its ids are neighbours whatever is stored between its steps."""
+
+    def __init__(self, shard: "State", count: int) -> None:
+        self.sequence = shard.counters.sequence
+        shard.counters.sequence += count
+
+
+def _take_in_steps(shard: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Work":
+    """Store a batch part by part. What is not stored when its client has waited for long enough is refused, not left open."""
+    now_ms, limits, total = (yield 0), shard.settings.limits, len(command.envelopes)
+    if now_ms - call.now_ms >= limits.enqueue_ms_max:
+        raise _too_late(queue, 0, total, refused=True)
+    if queue.gone:
+        raise _deleted(queue)
+    high, numbers = _id_high(shard, now_ms), _Reserved(shard, total)
+    first, done = numbers.sequence + 1, 0
+    faults: Faults = []
+    known: Known = []
+    while done < total:
+        lanes = queue.lanes
+        part = policy.only(command, done, done + limits.enqueue_step_messages)
+        part = policy.decide(shard, queue, part, now_ms)
+        new_faults, new_known = _store(shard, queue, part, numbers, high, now_ms)
+        faults += [(done + index, fault) for index, fault in new_faults]
+        known += [(done + index, *ids) for index, *ids in new_known]  # type: ignore[misc]
+        done += len(part.envelopes)
+        shard.offer(queue)
+        effort = _cost(part) + LANE_COST * (queue.lanes - lanes)
+        if done == total:
+            shard.jobs.charge(effort)
+            break
+        now_ms = yield effort
+        error = _deleted(queue) if queue.gone else None
+        if now_ms - call.now_ms >= limits.enqueue_ms_max:
+            error = error or _too_late(queue, done, total)
         if error is not None:
-            enqueued.faults += [(index, to_fault(error)) for index in range(count, len(command.envelopes))]
-    except FilaError as refused:
-        shard.effects.append(answer(call, command, refused))
-    else:
-        shard.effects.append(answer(call, command, enqueued))
+            faults += [(index, to_fault(error)) for index in range(done, total)]
+            break
+    return Enqueued(high, low_half(first), numbers.sequence + 1 - first, faults, known)
 
 
-def _only(command: Enqueue, indexes: Sequence[int]) -> Enqueue:
-    """Some messages of a batch, a batch of their own."""
-    total = len(command.envelopes)
-    if len(indexes) == total:
-        return command
-    columns = {name: getattr(command, name) for name in command.__struct_fields__}
-    whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
-    return msgspec.structs.replace(command, **{name: [column[i] for i in indexes] for name, column in whole.items()})
+def _cost(command: Enqueue) -> int:
+    usual = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms) == (0, 0, 0, 0)
+    return (MESSAGE_COST if usual else UNUSUAL_COST) * len(command.envelopes)
 
 
-def _take_in(shard: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enqueued:
+def _deleted(queue: "Queue") -> FilaError:
+    return QueueNotFoundError(f"queue {queue.name!r} was deleted")
+
+
+def _too_late(queue: "Queue", done: int, total: int, *, refused: bool = False) -> FilaError:
+    return OverloadedError(
+        f"{done} of {total} messages are stored, and there was no time for the others: enqueues of {queue.name!r} take long, "
+        "because of its on_enqueue hook or because many are under way; send smaller batches, later, or make the hook faster",
+        retry_after=1.0,
+        details={"queue": queue.name} | ({"refused": True} if refused else {}),
+    )
+
+
+def _id_high(shard: "State", now_ms: int) -> int:
     counters = shard.counters
     counters.clock_ms = max(counters.clock_ms, now_ms)
-    high = high_half(counters.clock_ms, shard.index)
-    first = counters.sequence + 1
-    command = policy.decide(queue, command, now_ms)
+    return high_half(counters.clock_ms, shard.index)
+
+
+def _store(
+    shard: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int
+) -> tuple[Faults, Known]:
+    """Store messages with the next of some sequence numbers; a bad one takes none."""
     dedup = Dedup(shard, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)
-    known: Known = []
     if throttle_sets is None or not _is_usual(shard, queue, command) or (dedup and not dedup.usual):
-        faults, known = accept_one_by_one(shard, queue, command, dedup, high, now_ms)
-    elif dedup:
-        faults, known = _accept_new(shard, queue, command, throttle_sets, dedup, high, now_ms)
-    else:
-        faults = _accept(shard, queue, command, throttle_sets, high, now_ms)
-    shard.offer(queue)
-    return Enqueued(high, low_half(first), counters.sequence + 1 - first, faults, known)
+        return accept_one_by_one(shard, queue, command, dedup, numbers, high, now_ms)
+    if dedup:
+        return _accept_new(shard, queue, command, throttle_sets, dedup, numbers, high, now_ms)
+    return _accept(shard, queue, command, throttle_sets, numbers, high, now_ms), []
 
 
 # --- the usual case ---------------------------------------------------------------------------------------------------
 
 
 def _accept(
-    shard: "State", queue: "Queue", command: Enqueue, throttle_sets: Iterable[ThrottleKeys], high: int, now_ms: int
+    shard: "State",
+    queue: "Queue",
+    command: Enqueue,
+    throttle_sets: Iterable[ThrottleKeys],
+    numbers: Numbers,
+    high: int,
+    now_ms: int,
 ) -> Faults:
     """Take in a batch of messages that are due now, the usual case. Returns the faults by index.
 
-    ``counters.sequence`` grows by the number accepted. All columns were checked at once, and a known key's name when it was
+    ``numbers.sequence`` grows by the number accepted. All columns were checked at once, and a known key's name when it was
     opened; so what is left to look at in each message is its envelope.
     """
     faults: Faults = []
@@ -117,8 +208,8 @@ def _accept(
     unquestioned = min(payload_max, HEADERS_BYTES_MAX)
     keys, changed = queue.keys, shard.ledger.changed
     messages, put = shard.store.families.messages, shard.batch.put
-    first = sequence = shard.counters.sequence
-    room, buffered, size_bytes = shard.settings.buffer_bytes - shard.buffered_bytes, 0, 0
+    sequence, room = numbers.sequence, shard.settings.buffer_bytes - shard.buffered_bytes
+    first, buffered, size_bytes = sequence, 0, 0
     count = len(command.envelopes)
     rows = zip(
         command.envelopes,
@@ -165,7 +256,7 @@ def _accept(
             buffered, room = 0, shard.settings.buffer_bytes - shard.buffered_bytes
     accepted = sequence - first
     shard.buffered_bytes += buffered
-    shard.counters.sequence = sequence
+    numbers.sequence = sequence
     queue.pending, queue.enqueued = queue.pending + accepted, queue.enqueued + accepted
     queue.grow(size_bytes + accepted * FIXED_BYTES)
     shard.ledger.touch_queue(queue)
@@ -178,6 +269,7 @@ def _accept_new(
     command: Enqueue,
     throttle_sets: Iterable[ThrottleKeys],
     dedup: Dedup,
+    numbers: Numbers,
     high: int,
     now_ms: int,
 ) -> tuple[Faults, Known]:
@@ -188,10 +280,10 @@ def _accept_new(
     if dedup.seen:
         faults, known = _set_aside(shard, command, dedup)
         new = [index for index in new if dedup.ids[index] not in dedup.seen]
-        command = _only(command, new)
+        command = _chosen(command, new)
         throttle_sets = _throttle_sets(command) or ()
-    first = shard.counters.sequence + 1
-    refused = _accept(shard, queue, command, throttle_sets, high, now_ms)
+    first = numbers.sequence + 1
+    refused = _accept(shard, queue, command, throttle_sets, numbers, high, now_ms)
     stored = dedup.ids
     if dedup.seen or refused:
         faults = sorted(faults + [(new[position], fault) for position, fault in refused], key=itemgetter(0))
@@ -199,6 +291,14 @@ def _accept_new(
         stored = [dedup.ids[index] for index in new if index not in out]
     dedup.remember(stored, high, first)
     return faults, known
+
+
+def _chosen(command: Enqueue, indexes: Sequence[int]) -> Enqueue:
+    """Some messages of a batch, a batch of their own."""
+    total = len(command.envelopes)
+    columns = {name: getattr(command, name) for name in command.__struct_fields__}
+    whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
+    return msgspec.structs.replace(command, **{name: [column[i] for i in indexes] for name, column in whole.items()})
 
 
 def _set_aside(shard: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, Known]:

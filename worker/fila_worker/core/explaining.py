@@ -9,7 +9,7 @@ It reads, and changes nothing. What an answer costs is bounded, and nobody pays 
 
 from typing import TYPE_CHECKING
 
-from fila_proto_zmq.commands import Explain, Explained
+from fila_proto_zmq.commands import Explain
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_worker.core import graveyard
 from fila_worker.core.backlog_reasons import explain_key, explain_queue
@@ -17,10 +17,11 @@ from fila_worker.core.message_reasons import explain_message
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
     from fila_worker.core.state import State
 
 
-def explain(shard: "State", call: "Call", command: Explain) -> Explained:
+def explain(shard: "State", call: "Call", command: Explain) -> "Work":
     """Say why a message, a fairness key or a queue waits."""
     queue = shard.queue(call.queue)
     graveyard.purge(shard)  # what is acked is not in flight any more
@@ -28,7 +29,7 @@ def explain(shard: "State", call: "Call", command: Explain) -> Explained:
     if command.id is not None:
         if command.fairness_key is not None:
             raise InvalidArgumentError("a message or a fairness key: ask for one of them")
-        return explain_message(shard, queue, *command.id, call.now_ms)
+        return (yield from explain_message(shard, queue, *command.id, call.now_ms))
     if command.fairness_key is not None:
         return explain_key(shard, queue, command.fairness_key, call.now_ms)
-    return explain_queue(shard, queue, call.now_ms)
+    return (yield from explain_queue(shard, queue, call.now_ms))

@@ -88,7 +88,7 @@ def attendance(shard: "State", queue: "Queue", now_ms: int) -> "Reason | None":
 
 
 def _no_credit(shard: "State", queue: "Queue", now_ms: int) -> "Reason":
-    consumers = [shard.consumers.by_client[client] for client in queue.subscribers]
+    consumers = list(queue.subscribers)
     prefetch = sum(each.prefetch for one in consumers for each in one.subscriptions.values() if each.queue is queue)
     leases = [lease for one in consumers for lease in one.leases.values() if lease.queue is queue]
     held = sum(lease.open for lease in leases)

@@ -25,6 +25,9 @@ class EnqueueDecision(NamedTuple):
 
 NO_CHANGE: Final = EnqueueDecision()
 
+NO_TIME_MAX_NS: Final = 10**18
+"""For those who have all the time it takes."""
+
 
 class Failure(NamedTuple):
     """A failed attempt, as ``on_failure`` sees it."""
@@ -57,8 +60,8 @@ class Hooks(Protocol):
     """The compiled scripts of one queue.
 
     Both calls answer for the messages in order. They may stop behind a failure, and do so behind the ``failures_max``-th in
-    a row: the list is then shorter than the batch. :class:`~fila_worker.core.breaker.GuardedHooks` asks for the rest, or
-    bypasses the hooks.
+    a row, and behind the run with which ``time_max_ns`` are over: the list is then shorter than the batch.
+    :class:`~fila_worker.core.breaker.GuardedHooks` asks for the rest, or bypasses the hooks.
     """
 
     has_on_enqueue: bool
@@ -67,14 +70,18 @@ class Hooks(Protocol):
     """Runs that failed, since the scripts were compiled."""
     run_ns: Histogram
     """How long runs took, each counted with the mean of its batch."""
+    took_ns: int
+    """How long the last call took: the core has no clock, and holds a budget by it."""
 
     def on_enqueue(
-        self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int
+        self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[EnqueueDecision | HookFailed]:
         """Run the script for each message; ``headers`` packed as in an envelope (a msgpack map of strings, or empty)."""
         ...
 
-    def on_failure(self, failures: Sequence[Failure], failures_max: int) -> list[FailureDecision | HookFailed]:
+    def on_failure(
+        self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
+    ) -> list[FailureDecision | HookFailed]:
         """Run the script for each failed attempt."""
         ...
 

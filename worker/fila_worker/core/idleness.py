@@ -26,7 +26,7 @@ def watch(shard: "State", queue: "Queue", now_ms: int) -> None:
 def look_at(shard: "State", queue_id: int, due_ms: int, now_ms: int) -> None:
     """Delete a queue if it has been idle for too long, else look again when it may have been."""
     queue = shard.queues_by_id.get(queue_id)
-    if queue is None or queue.options.idle_expiry_ms is None or queue.look_ms not in {0, due_ms}:
+    if queue is None or queue.gone or queue.options.idle_expiry_ms is None or queue.look_ms not in {0, due_ms}:
         return
     family = [queue, *([queue.dead_letters] if queue.dead_letters else [])]
     if any(each.depth or each.subscribers for each in family) or shard.outbox.carries_from(queue.id):

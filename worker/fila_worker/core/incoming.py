@@ -96,7 +96,7 @@ def take_in(shard: "State", queue: Queue, message: Incoming, now_ms: int) -> Non
     """A message that was accepted before comes (back) through the normal enqueue path: the queue's hook decides anew."""
     envelope = message.record.envelope
     length = headers_length(envelope)
-    decision = policy.decide_one(queue, envelope[4 : 4 + length], len(envelope) - 4 - length, now_ms)
+    decision = policy.decide_one(shard, queue, envelope[4 : 4 + length], len(envelope) - 4 - length, now_ms)
     if decision.fairness_key is not None:
         message.key = decision.fairness_key
     if decision.throttle_keys is not None:

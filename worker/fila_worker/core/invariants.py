@@ -84,7 +84,7 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
 
 
 def _cold_lanes(shard: "Shard") -> "list[ColdLane]":
-    return [unpacked(key) for queue in shard.queues.values() for key in queue.keys.values() if key.cold is not None]
+    return [unpacked(key) for queue in shard.queues_by_id.values() for key in queue.keys.values() if key.cold is not None]
 
 
 def _check_cold(shard: "Shard", on_disk: dict[int, list[bytes]]) -> None:
@@ -137,7 +137,7 @@ def _check_leases(shard: "Shard") -> None:
 
 def _check_holders(shard: "Shard") -> None:
     """Each lease is known to its holder, and no holder knows another."""
-    book, clients = shard.leases, shard.consumers.by_client.values()
+    book, clients = shard.leases, (*shard.consumers.by_client.values(), *shard.consumers.leaving)
     held = [pair for each in clients for pair in each.leases.items()]
     held += [pair for each in book.reservations.values() for pair in each.leases.items()]
     _expect("leases by holder", dict(held), book.leases)
@@ -235,7 +235,7 @@ def _check_queue(shard: "Shard", name: str) -> None:
     dead = shard.graveyard.count_by_lane()
     _expect(f"{name}: in flight", queue.in_flight, sum(len(lane.leased) - dead[lane.id] for lane in lanes))
     _expect(f"{name}: delayed", queue.delayed, sum(lane.delayed for lane in lanes))
-    for key in queue.keys.values():
+    for key in queue.keys.values() if not queue.reshaping else ():
         _check_key(key, dead)
     ring = Counter(key.name for key in queue.ring.active_keys())
     _expect(f"{name}: ring", ring, Counter(key.name for key in queue.keys.values() if key.active))
@@ -263,7 +263,7 @@ def _check_demands(shard: "Shard", queue: "Queue") -> None:
             if subscription.queue is queue and subscription.credit > 0 and not subscription.queued:
                 raise InvariantBroken(f"{name}: subscription {subscription.id} has credit and is not in line")
     served = [demand for demand in queue.demands if isinstance(demand, Subscription) and demand.credit > 0]
-    if served and len(queue.ring) and not queue.paused and queue.id not in shard.wanted:
+    if served and len(queue.ring) and queue.open and queue.id not in shard.wanted:
         raise InvariantBroken(f"{name}: {len(served)} subscriptions want messages and nobody will serve them")
 
 

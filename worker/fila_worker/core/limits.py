@@ -100,11 +100,11 @@ class Limits:
     """How long an enqueue waits for the bank's word on its namespace's rate: just below the usual timeout of a client."""
 
     # commands in steps
-    purge_lanes_max: int = 10_000
+    purge_lanes_max: int = 1000
     """Lanes that are emptied at once without reading; a queue with more is emptied in steps."""
     purge_messages_max: int = 10_000
     """What a step of a purge reads, so that no turn is long."""
-    purge_bytes_max: int = 16 * MIB
+    purge_bytes_max: int = 4 * MIB
     """The same in bytes."""
     purge_look_messages: int = 20
     """To begin to read somewhere is as dear as reading so many messages."""
@@ -131,6 +131,30 @@ class Limits:
     """Fairness keys that are looked at for one page of a view."""
     view_ranges_max: int = 1000
     """Ranges that a view of a queue is divided into."""
+
+    # work in steps
+    turn_effort: int = 6_000
+    """Effort of a turn that commands and jobs may cause, beside deliveries and what is due; about 2 µs a unit, so 12 ms on a quiet machine."""
+    step_effort: int = 500
+    """Effort after which a job lets others go on: a fraction of a turn, and enough to forget the cost of a step."""
+    jobs_max: int = 4096
+    """Jobs of a shard that are open at a time."""
+    client_jobs_max: int = 256
+    """The same for each client; a client's jobs go on one after the other."""
+    jobs_bytes_max: int = 64 * 1024 * 1024
+    """Messages of enqueues that are jobs, in all."""
+    enqueue_step_messages: int = 500
+    """Messages of a large enqueue that are stored in one step."""
+    enqueue_ms_max: int = 4000
+    """How long an enqueue may take before it is answered with what is stored: just below the usual timeout of a client."""
+    walk_keys_max: int = 65_536
+    """Keys of a queue that a walk over all of them copies at once: half a MiB for each walk, and there are few portions to skip others for."""
+    paused_keys_max: int = 10_000
+    """Paused fairness keys of a queue: its record lists them, and is written whenever one changes."""
+    stats_keys_max: int = 4000
+    """Fairness keys in one page of a queue's statistics: some 15 ms, and half a MiB of an answer."""
+    turn_waits_max: int = 2000
+    """Receives whose time is up that are answered in one turn."""
 
 
 DEFAULTS = Limits()

@@ -1,5 +1,6 @@
 """Why a message waits: what its state says, or what is in the way of its delivery."""
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
 from fila_proto_zmq.commands import Explained
@@ -9,8 +10,8 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.reasons import ReasonCode
 from fila_proto_zmq.record import Record
 from fila_worker.core import dead_letters, hindrances
-from fila_worker.core.backlog import DELAYED, LEASED, Found, find
-from fila_worker.core.caps import cap, held_of, lease_words
+from fila_worker.core.backlog import DELAYED, LEASED, Found, locate
+from fila_worker.core.caps import cap, holder_of_message, lease_words
 from fila_worker.core.delays import parse_delayed
 from fila_worker.core.estimates import delivery_ms, is_served, rivals_of, tokens_come_ms
 from fila_worker.core.holders import Reservation
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fila_proto_zmq.commands import Reason
     from fila_worker.core.estimates import Rivals
     from fila_worker.core.fairness_key import FairnessKey
+    from fila_worker.core.jobs import Work
     from fila_worker.core.places import Place
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
@@ -33,14 +35,16 @@ DEAD_LETTERED: Final = "dead_lettered"
 """The state of a message that is a dead letter."""
 
 
-def explain_message(shard: "State", queue: "Queue", high: int, low: int, now_ms: int) -> Explained:
+def explain_message(shard: "State", queue: "Queue", high: int, low: int, now_ms: int) -> "Work":
     """Why a message waits. :class:`MessageNotFoundError` if it is neither in the queue nor among its dead letters here."""
-    found = _find(shard, queue, high, low)
+    found = yield from _find(shard, queue, high, low)
+    shard.settle_writes()
     record = unpack_stored(found.record)
     if found.lane.key.queue is not queue:
         return Explained(DEAD_LETTERED, [_dead_letter(found, record, now_ms)])
     if found.state == LEASED:
-        return Explained(LEASED, [_leased(shard, found, record, now_ms)])
+        leased = yield from _leased(shard, found, record, now_ms)
+        return Explained(LEASED, [leased])
     if found.state == DELAYED:
         return _explain_delayed(shard, found, record, now_ms)
     return _explain_pending(shard, found, record, now_ms)
@@ -49,14 +53,12 @@ def explain_message(shard: "State", queue: "Queue", high: int, low: int, now_ms:
 # --- finding -----------------------------------------------------------------------------------------------------------
 
 
-def _find(shard: "State", queue: "Queue", high: int, low: int) -> Found:
+def _find(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
     policy = queue.options.dead_letter or OWN
     for each in (queue, queue.dead_letters, shard.queues.get(policy)):
-        try:
-            if each is not None:
-                return find(shard, each, high, low)
-        except MessageNotFoundError:
-            continue
+        found = (yield from locate(shard, each, high, low)) if each is not None else None
+        if found is not None:
+            return found
     elsewhere = policy not in {OWN, DISCARD} and shard_of(policy, shard.shards) != shard.index
     where = f"; its dead letters go to queue {policy!r}: ask there" if elsewhere else ""
     gone = "; what is dead-lettered in it is discarded" if policy == DISCARD else ""
@@ -87,8 +89,10 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
     return reason(ReasonCode.DEAD_LETTERED, f"it was dead-lettered into {dead.name!r} {ago} ago ({why}); {back}", **details)
 
 
-def _leased(shard: "State", found: Found, record: Record, now_ms: int) -> "Reason":
-    held = next(each for each in held_of(shard, found.lane.key.queue, found.lane.key) if each.key == found.key)
+def _leased(shard: "State", found: Found, record: Record, now_ms: int) -> "Generator[int, int, Reason]":
+    held = yield from holder_of_message(shard, found.lane, found.key)
+    if held is None:
+        return reason(ReasonCode.LEASED, "it was leased, and its lease has just ended", attempts=record.attempts)
     who = held.lease.holder
     details: dict[str, Any] = {
         "consumer": who.shown, "reservation": isinstance(who, Reservation), "leased_ms": held.lease.leased_ms,

@@ -26,7 +26,6 @@ from fila_worker.core.spotlight import Spotlight
 
 if TYPE_CHECKING:
     from fila_proto_zmq.errors import FilaError
-    from fila_worker.core.namespaces import Verdict
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
@@ -90,14 +89,6 @@ def note_faults(queue: "Queue | None", enqueued: Enqueued) -> None:
     if queue is not None:
         for _, fault in enqueued.faults:
             queue.meter.reject(fault.code)
-
-
-def note_verdict(shard: "State", verdict: "Verdict") -> None:
-    """An enqueue that waited for its namespace's quota goes on with its first ``count`` messages."""
-    call, command, count, error = verdict
-    queue = shard.queues.get(call.queue)
-    if error is not None and queue is not None:
-        queue.meter.reject(error.code, len(command.envelopes) - count)
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ def compile_hooks(shard: "State", name: str, options: "QueueOptions") -> Guarded
     return GuardedHooks(hooks, Breaker(settings.lua_breaker_threshold, settings.lua_breaker_cooldown_ms), changed)
 
 
-def decide(queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
-    """The enqueue that a queue's hook makes of what was asked for."""
+def decide(shard: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
+    """The enqueue that a queue's hook makes of what was asked for; of its first messages only, if the hook takes long."""
     hooks = queue.hooks
     if hooks is None or not hooks.hooks.has_on_enqueue:
         return command
@@ -61,16 +61,31 @@ def decide(queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
     sizes = [len(envelope) - 4 - length for envelope, length in zip(envelopes, lengths, strict=True)]
     if min(sizes, default=0) < 0:  # a malformed one, which will be refused
         sizes = [max(0, size) for size in sizes]
-    decisions = hooks.on_enqueue(headers, sizes, now_ms)
+    decisions = hooks.on_enqueue(headers, sizes, now_ms, shard.jobs.time_left_ns)
+    shard.jobs.charge_ns(hooks.took_ns)
+    command = only(command, 0, len(decisions))
     return _overlaid(command, [NO_CHANGE if type(each) is HookFailed else each for each in decisions])  # type: ignore[misc]
 
 
-def decide_one(queue: "Queue", headers: bytes, payload_bytes: int, now_ms: int) -> EnqueueDecision:
+def only(command: Enqueue, start: int, end: int) -> Enqueue:
+    """Some neighbouring messages of a batch, a batch of their own."""
+    total = len(command.envelopes)
+    if start == 0 and end >= total:
+        return command
+    columns = {name: getattr(command, name) for name in command.__struct_fields__}
+    whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
+    if total == 1:
+        whole.pop("throttle_keys", None)  # one list of keys holds for all
+    return msgspec.structs.replace(command, **{name: column[start:end] for name, column in whole.items()})
+
+
+def decide_one(shard: "State", queue: "Queue", headers: bytes, payload_bytes: int, now_ms: int) -> EnqueueDecision:
     """What a queue's hook decides for one message."""
     hooks = queue.hooks
     if hooks is None or not hooks.hooks.has_on_enqueue:
         return NO_CHANGE
     decision = hooks.on_enqueue([headers], [payload_bytes], now_ms)[0]
+    shard.jobs.charge_ns(hooks.took_ns)
     return NO_CHANGE if isinstance(decision, HookFailed) else decision
 
 

@@ -6,7 +6,7 @@ disk is read, a bounded part of it a command. Callers repeat the command until n
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -17,52 +17,77 @@ from fila_worker.core.delays import DELAYED_HEAD_BYTES, parse_delayed
 from fila_worker.core.keys import after
 from fila_worker.core.lanes import held_bytes
 from fila_worker.core.limits import Limits
+from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
     from fila_worker.core.lanes import Entry, Lane
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
+    from fila_worker.core.walking import View
+
+LANE_COST: Final = 10
+"""Effort to empty a lane, beside its messages."""
 
 IN_MEMORY: Final = 10
 """Removing so many messages that are in memory is as dear as reading one."""
 
 
-def purge(shard: "State", call: "Call", command: PurgeQueue) -> Purged:
-    """Remove the pending and delayed messages of a queue, or of one key, in a bounded step; leased ones stay."""
+def purge(shard: "State", call: "Call", command: PurgeQueue) -> "Work":
+    """Remove the pending and delayed messages of a queue, or of one key, a bounded number of them; leased ones stay."""
     queue = shard.queue(call.queue)
-    purged = _purge(shard, queue, command)
-    shard.notes.append(QueuePurged(queue.name, shard.index, command.fairness_key, purged.count, purged.remaining))
-    return purged
-
-
-def _purge(shard: "State", queue: "Queue", command: PurgeQueue) -> Purged:
     graveyard.purge(shard)
-    lanes = _lanes(queue, command.fairness_key)
     if command.fairness_key is None and queue.lanes <= shard.settings.limits.purge_lanes_max:
-        removed = sum(_empty(shard, lane) for lane in lanes)
+        count = sum(_empty(shard, view.warm()) for view in _lanes(queue, None))
         queue.size_bytes = _leased_bytes(shard, queue)
         shard.ledger.touch_queue(queue)
-        return Purged(removed, 0)
-    shard.settle_writes()
-    step = _Step(shard.settings.limits)
-    for lane in lanes:
-        if step.over:
+        shard.jobs.charge(count // IN_MEMORY)
+    else:
+        count = yield from _purge_in_steps(shard, queue, command.fairness_key)
+    remaining = _remaining(queue, command.fairness_key)
+    shard.notes.append(QueuePurged(queue.name, shard.index, command.fairness_key, count, remaining))
+    return Purged(count, remaining)
+
+
+def _purge_in_steps(shard: "State", queue: "Queue", key_name: str | None) -> "Generator[int, int, int]":
+    limits, count, effort = shard.settings.limits, 0, 0
+    left = limits.purge_messages_max
+    for views in pieces(shard, queue, limits.step_effort, key_name):
+        shard.settle_writes()
+        for each in views:
+            view = again(shard, each)
+            while view is not None and (view.pending or view.delayed) and left > 0:
+                step = _Step(limits, min(left, limits.step_effort))
+                lane = view.warm()
+                _empty_some(shard, lane, step)
+                count += step.removed
+                left -= step.taken
+                effort += LANE_COST + step.taken
+                if effort >= limits.step_effort or lane.pending or lane.delayed:
+                    yield effort
+                    effort = 0
+                    shard.settle_writes()
+                    view = again(shard, each)
+                else:
+                    view = None
+        if left <= 0:
             break
-        _empty_some(shard, lane, step)
-    return Purged(step.removed, _remaining(queue, command.fairness_key))
+        yield effort + 1 + len(views) // VIEWS_AT_ONCE
+        effort = 0
+    return count
 
 
-def _lanes(queue: "Queue", key_name: str | None) -> "Iterator[Lane]":
+def _lanes(queue: "Queue", key_name: str | None) -> "Iterator[View]":
     """The lanes that have something to remove."""
     keys = queue.keys.values() if key_name is None else [queue.keys[key_name]] if key_name in queue.keys else []
-    return (lane for key in keys for lane in key.lanes.values() if lane.pending or lane.delayed)
+    return (view for key in keys for view in key.views if view.pending or view.delayed)
 
 
 def _remaining(queue: "Queue", key_name: str | None) -> int:
     if key_name is None:
         return queue.pending + queue.delayed
-    return sum(lane.pending + lane.delayed for lane in _lanes(queue, key_name))
+    return sum(view.pending + view.delayed for view in _lanes(queue, key_name))
 
 
 def _leased_bytes(shard: "State", queue: "Queue") -> int:
@@ -71,18 +96,23 @@ def _leased_bytes(shard: "State", queue: "Queue") -> int:
 
 
 class _Step:
-    """What one command may still read, and what it has removed."""
+    """What one step may still read, and what it has removed."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.messages_left = limits.purge_messages_max
+    def __init__(self, limits: Limits, messages_max: int) -> None:
+        self._messages_max = self.messages_left = messages_max
         self.bytes_left = limits.purge_bytes_max
         self._look_messages = limits.purge_look_messages
         self.removed = 0
 
     @property
     def over(self) -> bool:
-        """Whether the rest is for the next command."""
+        """Whether the rest is for the next step."""
         return self.messages_left <= 0 or self.bytes_left <= 0
+
+    @property
+    def taken(self) -> int:
+        """What was read, and what that cost beside, in messages."""
+        return self._messages_max - self.messages_left
 
     def charge_look(self) -> None:
         """Reading has begun somewhere."""

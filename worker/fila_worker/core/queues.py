@@ -1,6 +1,6 @@
 """Queues: a definition, fairness keys in a ring, demands in a line, counters."""
 
-from collections import deque
+from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from fila_worker.core.pace import Pace
 
 if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks
-    from fila_worker.core.consumers import Demand
+    from fila_worker.core.consumers import Consumer, Demand
     from fila_worker.core.lanes import Lane
     from fila_worker.core.settings import ShardSettings
 
@@ -45,6 +45,8 @@ class QueueRecord(msgspec.Struct, array_like=True):
     used_ms: int = 0
     strangers: bool = False
     created_ms: int = 0
+    gone: bool = False
+    """Deleted, and not all of it is removed yet."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -60,8 +62,8 @@ class Queue:
 
     __slots__ = (
         "_priorities_max", "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
-        "enqueued", "expired", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
-        "paused", "paused_keys", "pending", "priorities", "resting", "ring", "saved_ms", "searched_ms", "served", "served_ms", "size_bytes", "source",
+        "enqueued", "expired", "forgotten_keys", "gone", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
+        "paused", "paused_keys", "pending", "priorities", "reshaping", "resting", "ring", "saved_ms", "searched_ms", "served", "served_ms", "size_bytes", "source",
         "strangers",
         "subscribers", "unanswered", "used_ms", "warm",
     )  # fmt: skip
@@ -69,15 +71,13 @@ class Queue:
     def __init__(
         self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
     ) -> None:
-        self.id = queue_id
-        self.name = name
-        self.options = options
+        self.id, self.name, self.options = queue_id, name, options
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
         self.hooks: GuardedHooks | None = None
         self.keys: dict[str, FairnessKey] = {}
-        self.lanes = 0
-        """How many its keys have."""
+        self.lanes = self.forgotten_keys = 0
+        """How many its keys have; and how many keys are forgotten, for walks over the others (:mod:`core.walking`)."""
         self.warm = WarmLanes() if warm is None else warm
         """The warm lanes of its shard, its own among them."""
         self.resting: dict[int, Lane] = {}
@@ -85,9 +85,10 @@ class Queue:
         self.searched_ms = 0
         """When its lanes were last looked through for idle ones."""
         self.ring = Ring(limits)
-        self.demands: deque[Demand] = deque()
-        self.subscribers: dict[bytes, int] = {}
-        """How many subscriptions and waiters each client has here."""
+        self.demands: OrderedDict[Demand, None] = OrderedDict()
+        """Who wants messages, in line: only those with credit."""
+        self.subscribers: dict[Consumer, int] = {}
+        """How many subscriptions and waiters each consumer has here."""
         self.paused = False
         self.paused_keys: set[str] = set()
         self.appointed = False
@@ -106,6 +107,10 @@ class Queue:
         """Messages that another shard accepted are here, or have been."""
         self.size_bytes = 0
         """Of its records: pending, leased and delayed."""
+        self.gone = False
+        """Deleted: nobody finds it by its name, and what is in it is removed in steps."""
+        self.reshaping = 0
+        """Walks over its keys under way, since what holds for all of them has changed; until then it delivers nothing."""
         self.created_ms = 0
         """When; 0: not known. A dead letter queue is as old as its queue."""
         self.used_ms = self.saved_ms = 0
@@ -121,6 +126,11 @@ class Queue:
     def is_dead_letter(self) -> bool:
         """Whether this is the dead letter queue of another."""
         return self.source is not None
+
+    @property
+    def open(self) -> bool:
+        """Whether it may deliver, as far as nothing holds up all of it."""
+        return not (self.paused or self.gone or self.reshaping)
 
     @property
     def at_most_once(self) -> bool:
@@ -174,7 +184,7 @@ class Queue:
         dead_letters = self.dead_letters.id if self.dead_letters else 0
         record = QueueRecord(
             self.name, self.options, dead_letters, self.paused, sorted(self.paused_keys), self.appointed, priorities,
-            self.size_bytes, self.used_ms, self.strangers, self.created_ms,
+            self.size_bytes, self.used_ms, self.strangers, self.created_ms, self.gone,
         )  # fmt: skip
         return _encode(record)
 
@@ -182,35 +192,44 @@ class Queue:
         """Take up what was at rest, but the names and the options."""
         self.paused, self.paused_keys, self.appointed = record.paused, set(record.paused_keys), record.appointed
         self.priorities, self.strangers = set(record.priorities) or None, record.strangers
+        self.gone = record.gone
         self.size_bytes, self.used_ms, self.created_ms = record.size_bytes, record.used_ms, record.created_ms
 
     def appetite(self) -> int:
         """How many messages its consumers would take: now, or when they have credit again."""
         return sum(demand.credit for demand in islice(self.demands, DEMANDS_SURVEYED)) or self.served
 
+    def forget_key(self, key: FairnessKey) -> None:
+        """Drop a key that has no lanes."""
+        del self.keys[key.name]
+        self.forgotten_keys += 1
+
     def want(self, demand: "Demand") -> None:
         """Put a demand with credit in line."""
         if not demand.queued and demand.credit > 0:
             demand.queued = True
-            self.demands.append(demand)
+            self.demands[demand] = None
 
-    def forget_done(self) -> None:
-        """Drop the waiters that are answered, or whose client is gone, from the line."""
-        kept: deque[Demand] = deque()
-        for demand in self.demands:
-            demand.queued = demand.credit > 0
-            if demand.queued:
-                kept.append(demand)
-        self.demands = kept
+    def next_demand(self) -> "Demand":
+        """Take the first demand out of line."""
+        demand, _ = self.demands.popitem(last=False)
+        demand.queued = False
+        return demand
 
-    def enter(self, client: bytes) -> None:
-        """A client has one more subscription or waiter here."""
-        self.subscribers[client] = self.subscribers.get(client, 0) + 1
+    def unwant(self, demand: "Demand") -> None:
+        """A demand is over: it leaves the line."""
+        if demand.queued:
+            demand.queued = False
+            del self.demands[demand]
 
-    def exit(self, client: bytes) -> None:
-        """A client has one less."""
-        left = self.subscribers[client] - 1
+    def enter(self, consumer: "Consumer") -> None:
+        """A consumer has one more subscription or waiter here."""
+        self.subscribers[consumer] = self.subscribers.get(consumer, 0) + 1
+
+    def exit(self, consumer: "Consumer") -> None:
+        """A consumer has one less."""
+        left = self.subscribers[consumer] - 1
         if left:
-            self.subscribers[client] = left
+            self.subscribers[consumer] = left
         else:
-            del self.subscribers[client]
+            del self.subscribers[consumer]

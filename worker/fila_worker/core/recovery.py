@@ -35,6 +35,7 @@ from fila_worker.core.leases import FINISHED, SETTLED, TAKEN, Finished, Lease, L
 from fila_worker.core.ledger import LaneRecord, decode_lane
 from fila_worker.core.policy import compile_hooks
 from fila_worker.core.queues import USED_SAVE_MS, Queue, QueueRecord, decode_queue
+from fila_worker.core.removal import clear
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, WrongStoreError
@@ -131,16 +132,19 @@ def _take_up(shard: Shard, now_ms: int) -> Steps:
     yield from _recover_leases(shard, now_ms)
     purge(shard)
     late = _late(shard)
-    for queue in shard.queues.values():
+    for queue in shard.queues_by_id.values():
         yield from _activate(shard, queue, late.get(queue.id, []))
         _check_counts(queue)
         if queue.options.max_in_flight_per_key is not None:
-            recount_held(shard, queue)
+            recount_held(shard, queue.keys.values())
         yield
     shard.schedule.recover()
     shard.outbox.recover(shard.store, shard.batch)
     for lane in shard.ledger.fold(shard.batch):
         shard.forget_lane(lane)
+    for queue in shard.queues_by_id.values():
+        if queue.gone:
+            shard.jobs.start_own(clear(shard, queue))
 
 
 def _step_ends(shard: Shard, number: int) -> bool:
@@ -184,14 +188,17 @@ def _recover_queues(shard: Shard, now_ms: int) -> Steps:
         queue_id = int.from_bytes(key, "big")
         record = records[queue_id] = _decoded(decode_queue, data, "queue number", queue_id)
         queue = Queue(queue_id, record.name, record.options, shard.settings.limits, shard.lanes)
-        shard.queues[record.name] = shard.queues_by_id[queue_id] = queue
+        shard.queues_by_id[queue_id] = queue
         queue.recover(record)
+        if queue.gone:
+            continue  # there may be another of this name
+        shard.queues[record.name] = queue
         queue.used_ms = max(queue.used_ms, min(now_ms, queue.used_ms + USED_SAVE_MS))
         queue.hooks = _recompiled(shard, queue)
         yield  # hooks take half a millisecond to compile
     shard.last_queue_id = int.from_bytes(shard.store.get(LAST_QUEUE_ID, shard.store.families.state) or b"", "big")
     for queue_id, record in records.items():
-        if record.dead_letters:
+        if record.dead_letters and not record.gone:
             bind_dead_letters(shard.queues_by_id[queue_id], shard.queues_by_id[record.dead_letters])
 
 

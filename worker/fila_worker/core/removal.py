@@ -1,52 +1,101 @@
 """How a queue goes, with all that is in it: by command, or by itself when it was idle for too long."""
 
-from collections.abc import Iterator
-from itertools import groupby
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.events import QueueDeleted
+from fila_worker.core.attempts import unlease
+from fila_worker.core.cold import ColdLane
 from fila_worker.core.consuming import close_demands
 from fila_worker.core.graveyard import purge
 from fila_worker.core.keys import pack_u32, pack_u64
-from fila_worker.core.lanes import held_bytes
+from fila_worker.core.lanes import Lane, held_bytes
+from fila_worker.core.walking import portions, views_of
 
 if TYPE_CHECKING:
+    from fila_worker.core.jobs import Work
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
+    from fila_worker.core.walking import View
+
+LEASE_COST: Final = 3
+LANE_COST: Final = 5
+"""Effort to forget a lease, or a lane with all that is in it."""
 
 
 def remove(shard: "State", queue: "Queue", *, idle: bool = False) -> None:
-    """Remove a queue and its dead letter queue; ``idle``: because nobody uses it."""
+    """Remove a queue and its dead letter queue; ``idle``: because nobody uses it.
+
+    At once nobody finds them any more, and what is in them is not delivered. It is removed in steps, also after a restart.
+    """
     purge(shard)
     family = [each for each in (queue, queue.dead_letters) if each is not None]
     shard.notes.append(QueueDeleted(queue.name, shard.index, sum(each.depth for each in family), idle))
     for doomed in family:
-        _remove(shard, doomed)
+        doomed.gone = True
+        doomed.dead_letters = None
+        shard.define_queue(doomed)  # else a power cut could bring it back, and its name may be another queue's by then
+        if doomed.hooks is not None:
+            doomed.hooks.hooks.close()
+            doomed.hooks = None
+        shard.wanted.pop(doomed.id, None)
+        del shard.queues[doomed.name]
+        shard.jobs.start_own(clear(shard, doomed))
 
 
-def _remove(shard: "State", queue: "Queue") -> None:
-    close_demands(shard, queue)
-    for lease in [lease for lease in shard.leases.leases.values() if lease.queue is queue]:
-        shard.leases.drop(lease, shard.batch)
-    ids = sorted(lane.id for key in queue.keys.values() for lane in key.views)
-    lanes = [lane for key in queue.keys.values() if key.cold is None for lane in key.lanes.values()]
-    for lane in lanes:
-        shard.buffered_bytes -= held_bytes(lane.clear())
-        shard.throttling.leave(lane)
-        del shard.lanes[lane.id]
-    for first, last in _stretches(ids):
-        for family in (shard.store.families.messages, shard.store.families.delayed, shard.store.families.lanes):
-            shard.batch.delete_range(pack_u64(first), pack_u64(last + 1), family)
+def clear(shard: "State", queue: "Queue") -> "Work":
+    """Remove what is left of a queue that is gone, its record last."""
+    yield from close_demands(shard, queue)
+    yield from _drop_leases(shard, queue)
+    purge(shard)  # what was acked meanwhile; from here on nothing of the queue is leased
+    step = max(1, shard.settings.limits.step_effort // LANE_COST)
+    for keys in portions(shard, queue):
+        views = views_of(shard, keys)
+        while piece := list(islice(views, step)):
+            _remove(shard, queue, piece)
+            yield LANE_COST * len(piece)
     shard.ledger.forget_queue(queue)
-    shard.ledger.forget(lanes, shard.batch)
     shard.batch.delete(pack_u32(queue.id), shard.store.families.queues)
     shard.batch.delete_range(pack_u32(queue.id), pack_u32(queue.id + 1), shard.store.families.dedup)
-    if queue.hooks is not None:
-        queue.hooks.hooks.close()
-    shard.to_be_synced = True  # else a power cut could bring it back, and its name may be another queue's by then
-    shard.wanted.pop(queue.id, None)
-    del shard.queues[queue.name]
     del shard.queues_by_id[queue.id]
+    return None
+
+
+def _drop_leases(shard: "State", queue: "Queue") -> "Generator[int, int, None]":
+    """End the leases: what they held is pending in a queue that delivers nothing any more."""
+    effort = 0
+    for lease in [lease for lease in shard.leases.leases.values() if lease.queue is queue]:
+        if effort >= shard.settings.limits.step_effort:
+            yield effort
+            effort = 0
+        if shard.leases.leases.get(lease.id) is lease:
+            effort += LEASE_COST + lease.open
+            for _, message_key, lane in lease.open_members():
+                unlease(lane, message_key)
+                shard.line_up(lane, message_key, None)
+            shard.leases.drop(lease, shard.batch)
+    shard.jobs.charge(effort)
+
+
+def _remove(shard: "State", queue: "Queue", views: "list[View]") -> None:
+    """Remove some lanes with all that is in them."""
+    lanes = [view for view in views if isinstance(view, Lane)]
+    for view in views:
+        queue.pending -= view.pending
+        queue.delayed -= view.delayed
+        queue.ring.leave(view.key)
+        if isinstance(view, ColdLane):
+            view.key.cold = None
+            queue.lanes -= 1
+            queue.forget_key(view.key)
+    shard.ledger.forget(lanes, shard.batch)
+    for lane in lanes:
+        shard.buffered_bytes -= held_bytes(lane.clear())
+        shard.forget_lane(lane)
+    for first, last in _stretches(sorted(view.id for view in views)):
+        for family in (shard.store.families.messages, shard.store.families.delayed, shard.store.families.lanes):
+            shard.batch.delete_range(pack_u64(first), pack_u64(last + 1), family)
 
 
 def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:

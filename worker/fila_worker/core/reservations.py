@@ -10,7 +10,7 @@ before. Nobody watches whether its owner lives: it is over when nobody has renew
 given back, uncounted. No list of reservations is kept on disk: each lease's record names its holder.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import (
     Delivered,
@@ -31,7 +31,7 @@ from fila_proto_zmq.limits import (
     RESERVATION_PARTS_MAX,
     WAIT_MS_MAX,
 )
-from fila_worker.core.attempts import give_back
+from fila_worker.core.attempts import LEASE_COST, give_back
 from fila_worker.core.consumers import Reserving
 from fila_worker.core.consuming import line_up
 from fila_worker.core.delivery import lease_batch
@@ -40,8 +40,12 @@ from fila_worker.core.settlement import ack
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
+
+LEASES_AT_ONCE: Final = 200
+"""Leases of a reservation that are renewed in one step: each has a record of up to 10 KiB."""
 
 
 def reserve(shard: "State", call: "Call", command: Reserve) -> Reserved | None:
@@ -74,34 +78,45 @@ def fetch(shard: "State", call: "Call", command: FetchReserved) -> Delivered:
     return Delivered(0, [batch])
 
 
-def renew_reservation(shard: "State", call: "Call", command: RenewReservation) -> Reserved:
+def renew_reservation(shard: "State", call: "Call", command: RenewReservation) -> "Work":
     """Let a reservation's leases start over."""
     _check_timeout(command.timeout_ms)
+    reservation = shard.leases.reservation(shard.queue(call.queue).id, command.reservation)
+    now_ms = call.now_ms
+    for number, lease in enumerate(list(reservation.leases.values())):
+        if number and number % LEASES_AT_ONCE == 0:
+            now_ms = yield shard.settings.limits.step_effort
+        if shard.leases.leases.get(lease.id) is lease:
+            lease.duration_ms = command.timeout_ms
+            lease.expires_ms = now_ms + command.timeout_ms
+            shard.leases.save(lease, shard.batch)
+            shard.leases.reschedule(lease)
     leases = shard.leases.reservation(shard.queue(call.queue).id, command.reservation).leases.values()
-    for lease in leases:
-        lease.duration_ms = command.timeout_ms
-        lease.expires_ms = call.now_ms + command.timeout_ms
-        shard.leases.save(lease, shard.batch)
-        shard.leases.reschedule(lease)
     parts = sorted((lease.part, lease.open) for lease in leases)
     return Reserved(parts, min((lease.next_expiry() for lease in leases), default=0))
 
 
-def end_reservation(shard: "State", call: "Call", command: EndReservation) -> ReservationEnded:
+def end_reservation(shard: "State", call: "Call", command: EndReservation) -> "Work":
     """Settle all that a reservation holds of a queue."""
     queue = shard.queue(call.queue)
     if command.verb not in {Verb.ACK, Verb.RELEASE}:
         raise InvalidArgumentError(
             f"verb {command.verb}: a reservation ends with {Verb.ACK:d} (ack) or {Verb.RELEASE:d} (release)"
         )
-    count = 0
+    count, now_ms, effort = 0, call.now_ms, 0
     for lease in list(shard.leases.reservation(queue.id, command.reservation).leases.values()):
+        if effort >= shard.settings.limits.step_effort:
+            now_ms = yield effort
+            effort = 0
+        if shard.leases.leases.get(lease.id) is not lease:
+            continue
         indexes = [index for index, _, _ in lease.open_members()]
         count += len(indexes)
+        effort += LEASE_COST + len(indexes)
         if command.verb == Verb.ACK:
-            ack(shard, queue, lease, indexes, call.now_ms)
+            ack(shard, queue, lease, indexes, now_ms)
         else:
-            give_back(shard, lease, indexes, SETTLED, call.now_ms)
+            give_back(shard, lease, indexes, SETTLED, now_ms)
     return ReservationEnded(count)
 
 

@@ -5,6 +5,7 @@ gets the first answer again; one that was taken from its holder (its lease expir
 whoever has the message now is left alone.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -20,13 +21,14 @@ from fila_proto_zmq.limits import (
     LEASE_MS_MIN,
     METADATA_BYTES_MAX,
 )
-from fila_worker.core.attempts import Attempt, defer, expire, fail_attempts, give_back, invite
+from fila_worker.core.attempts import ATTEMPT_COST, Attempt, defer, expire, fail_attempts, give_back, invite
+from fila_worker.core.effects import Call
 from fila_worker.core.graveyard import bury
 from fila_worker.core.leases import SETTLED, TAKEN, Lease
 
 if TYPE_CHECKING:
     from fila_worker.core.consumers import Consumer
-    from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Member
     from fila_worker.core.queues import Queue
@@ -35,25 +37,65 @@ if TYPE_CHECKING:
 Faults = list[tuple[int, int, Fault]]
 WHOLE: Final = -1
 """In place of an index: the fault is of the lease, whatever was named of it."""
+
+FENCES_AT_ONCE: Final = 100
+"""Leases that one ack settles at once; more are settled in steps."""
+
+_COSTS: Final = {
+    Verb.ACK: 1, Verb.RELEASE: 3, Verb.NACK: ATTEMPT_COST, Verb.RETRY: ATTEMPT_COST,
+    Verb.DEFER: 2 * ATTEMPT_COST, Verb.FAIL: 2 * ATTEMPT_COST,
+}  # fmt: skip
+"""Effort for each message; what is moved elsewhere is dearer."""
+
+FENCE_COST: Final = 5
+"""What it takes to look at a lease, and to write it."""
 _message_key = itemgetter(0)
 
 
-def settle(shard: "State", call: "Call", command: Settle) -> Settled:
+def settle(shard: "State", call: "Call", command: Settle) -> "Settled | Work":
     """End the named deliveries as the verb says."""
     queue = shard.queue(call.queue)
     verb = _checked(command)
+    if verb is not Verb.ACK or len(command.fences) > FENCES_AT_ONCE:
+        return _settle_in_steps(shard, call, queue, command, verb)
+    shard.jobs.charge(FENCE_COST * len(command.fences))
     faults: Faults = []
     for lease, indexes in _fenced(shard, call, queue, command.fences, faults):
-        if verb is Verb.ACK:
-            ack(shard, queue, lease, indexes, call.now_ms)
-        elif verb is Verb.RELEASE:
-            give_back(shard, lease, indexes, SETTLED, call.now_ms)
-        elif verb is Verb.DEFER:
-            defer(shard, lease, indexes, SETTLED, call.now_ms + command.after_ms, call.now_ms)
-        else:
-            fail_attempts(shard, lease, indexes, SETTLED, _attempt(command, verb, call.now_ms))
-            queue.nacked += len(indexes)
+        ack(shard, queue, lease, indexes, call.now_ms)
     return Settled(faults)
+
+
+def _settle_in_steps(shard: "State", call: Call, queue: "Queue", command: Settle, verb: Verb) -> "Work":
+    """Settle fence by fence. What of one is not settled in a step is looked for again in the next: it may have expired."""
+    faults: Faults = []
+    left, effort = deque(command.fences), 0
+    while left:
+        effort += FENCE_COST
+        for lease, indexes in _fenced(shard, call, queue, [left.popleft()], faults):
+            some = indexes if verb is Verb.ACK else indexes[: max(1, shard.settings.limits.step_effort // _COSTS[verb])]
+            done = _settle_some(shard, lease, some, command, verb, call.now_ms)
+            effort += done * _COSTS[verb]
+            if done < len(indexes):
+                left.appendleft((lease.id, indexes[done:]))
+        if effort >= shard.settings.limits.step_effort or shard.jobs.full:
+            call = Call(call.client, call.request, call.queue, (yield effort))
+            effort = 0
+    return Settled(faults)
+
+
+def _settle_some(shard: "State", lease: Lease, indexes: list[int], command: Settle, verb: Verb, now_ms: int) -> int:
+    """Settle members of one lease; returns how many of them, in their order."""
+    queue, done = lease.queue, len(indexes)
+    if verb is Verb.ACK:
+        ack(shard, queue, lease, indexes, now_ms)
+    elif verb is Verb.RELEASE:
+        give_back(shard, lease, indexes, SETTLED, now_ms)
+    elif verb is Verb.DEFER:
+        defer(shard, lease, indexes, SETTLED, now_ms + command.after_ms, now_ms)
+    else:
+        done = fail_attempts(shard, lease, indexes, SETTLED, _attempt(command, verb, now_ms))
+        queue.nacked += done
+    return done
 
 
 def _check_fences(fences: Fences) -> None:
@@ -218,7 +260,7 @@ def _remove(shard: "State", lease: Lease, indexes: list[int]) -> None:
 # --- extending --------------------------------------------------------------------------------------------------------
 
 
-def extend(shard: "State", call: "Call", command: Extend) -> Extended:
+def extend(shard: "State", call: "Call", command: Extend) -> "Work":
     """Let the named deliveries' leases end ``duration_ms`` from now, sooner or later than before."""
     queue = shard.queue(call.queue)
     if not LEASE_MS_MIN <= command.duration_ms <= LEASE_MS_MAX:
@@ -226,10 +268,17 @@ def extend(shard: "State", call: "Call", command: Extend) -> Extended:
     _check_fences(command.fences)
     faults: Faults = []
     expires_ms = call.now_ms + command.duration_ms
-    for lease, indexes in _fenced(shard, call, queue, command.fences, faults, repeatable=False):
-        lease.extended.update(dict.fromkeys(indexes, expires_ms))
-        shard.leases.save(lease, shard.batch)
-        shard.leases.reschedule(lease)
+    effort = 0
+    for fence in command.fences:
+        effort += FENCE_COST
+        for lease, indexes in _fenced(shard, call, queue, [fence], faults, repeatable=False):
+            lease.extended.update(dict.fromkeys(indexes, expires_ms))
+            shard.leases.save(lease, shard.batch)
+            shard.leases.reschedule(lease)
+            effort += len(indexes)
+        if effort >= shard.settings.limits.step_effort:
+            call = Call(call.client, call.request, call.queue, (yield effort))
+            effort = 0
     return Extended(expires_ms, faults)
 
 

@@ -16,6 +16,7 @@ what the turn has written so far, at a point where what was written is whole.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from types import GeneratorType
 from typing import Any, TypeAlias
 
 from fila_proto_zmq.commands import (
@@ -84,11 +85,12 @@ from fila_worker.core import (
 )
 from fila_worker.core.config import put_config, set_config
 from fila_worker.core.effects import Call, Effect, Post, answer
+from fila_worker.core.jobs import Work
 from fila_worker.core.namespaces import Verdict
 from fila_worker.core.state import State
 
-Verb: TypeAlias = Callable[[State, Call, Any], Reply | None]
-"""Carries out one kind of command. Returns None if the answer comes later, or never."""
+Verb: TypeAlias = Callable[[State, Call, Any], "Reply | Work | None"]
+"""Carries out one kind of command. Returns None if the answer comes later, or never; work if it may take long."""
 
 
 class Shard(State):
@@ -104,17 +106,30 @@ class Shard(State):
         try:
             if verb is None:
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
-            reply = verb(self, call, command)
+            self._pursue(call, command, verb(self, call, command))
         except StorageError:
             raise  # no refusal: what the turn has done is not on the disk, or may not be
         except FilaError as error:
-            metering.note_refusal(self, queue, command, error)
-            self.effects.append(answer(call, command, error))
+            self.conclude(call, command, error)
+
+    def _pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
+        """Answer with what came of a command, or begin its work: enqueues in their queue's line, all others in their client's."""
+        if type(outcome) is not GeneratorType:
+            self.conclude(call, command, outcome)  # type: ignore[arg-type]  # it is no work
+        elif type(command) is Enqueue:
+            self.jobs.start(outcome, call.queue, call, command, sum(map(len, command.envelopes)))
         else:
-            if type(reply) is Enqueued and reply.faults:
-                metering.note_faults(queue, reply)
-            if reply is not None:
-                self.effects.append(answer(call, command, reply))
+            self.jobs.start(outcome, call.client, call, command, refusable=type(command) is not Goodbye)
+
+    def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
+        """A command is carried out, or refused: its answer joins the turn's effects. None: it is answered elsewhere."""
+        if isinstance(outcome, FilaError):
+            metering.note_refusal(self, self.queues.get(call.queue), command, outcome)
+        elif outcome is None:
+            return
+        elif type(outcome) is Enqueued and outcome.faults:
+            metering.note_faults(self.queues.get(call.queue), outcome)
+        self.effects.append(answer(call, command, outcome))
 
     # --- the cluster's word -------------------------------------------------------------------------------------------
 
@@ -164,8 +179,11 @@ class Shard(State):
 
     def _go_on(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
-            metering.note_verdict(self, verdict)
-            enqueueing.enqueue_held(self, *verdict)
+            call, command = verdict.call, verdict.command
+            try:
+                self._pursue(call, command, enqueueing.enqueue_held(self, *verdict))
+            except FilaError as error:
+                self.conclude(call, command, error)
 
     def parks(self) -> dict[str, int]:
         """The throttle keys that deliver nothing, with the times until when, Unix ms."""
@@ -192,6 +210,8 @@ class Shard(State):
         if not self.behind:
             consuming.drop_lost(self, now_ms)
         consuming.give_back_unseen(self, now_ms)
+        if self.jobs.open:
+            self.jobs.run(now_ms)
         self.unpark(now_ms)
         self.throttling.let_go(now_ms)
         for call, command, error in self.namespaces.overdue(now_ms):
@@ -220,12 +240,13 @@ class Shard(State):
             self.fold()
         self.settle_writes()
         cold.cool_down(self)
+        self.jobs.end_turn()
         effects, self.effects = self.effects, []
         return effects
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until :meth:`advance` or :meth:`deliver` has something to do; None: not before a command comes."""
-        if self.wanted or self.consumers.unseen:
+        if self.wanted or self.consumers.unseen or self.jobs.open:
             return 0
         times = (
             self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline(), self.throttling.next_due(),

@@ -8,9 +8,11 @@ deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final
 
-from fila_proto_zmq.commands import CreateQueue, Park, UpdateQueue
-from fila_proto_zmq.errors import QueueNotFoundError
+from fila_proto_zmq.commands import Command, CreateQueue, Park, Reply, UpdateQueue
+from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.names import is_dead_letter, root_name
 from fila_worker.core.bookmarks import Bookmarks
@@ -20,6 +22,7 @@ from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.graveyard import Graveyard
 from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.jobs import Jobs
 from fila_worker.core.kept import KeptRecords
 from fila_worker.core.keys import FIRST_PLACE, pack_u32, pack_u64
 from fila_worker.core.lanes import ENTRY_BYTES, Lane, held_bytes
@@ -35,6 +38,9 @@ from fila_worker.core.store import DamageError, Store
 from fila_worker.core.throttle import Throttle
 from fila_worker.core.throttling import Throttling
 from fila_worker.core.views import Views
+
+WOKEN_AT_ONCE: Final = 100
+"""Throttles whose lanes may try again at once; the others have changed, too, and come when the turn is settled."""
 
 
 class State:
@@ -80,6 +86,7 @@ class State:
         self.outbox = Outbox(index, stream_of(epoch, entropy), store.families, limits)
         self.bookmarks = Bookmarks(limits)
         self.views = Views(limits)
+        self.jobs = Jobs(limits, self.conclude)
         self.tickets = epoch << 32
         self.waiting_for_appointment: dict[int, tuple[Call, CreateQueue | UpdateQueue, str]] = {}
         """Commands that wait for another shard's word on a dead letter queue, by ticket."""
@@ -100,6 +107,10 @@ class State:
         """Record bytes held by lanes."""
         self.wanted: dict[int, Queue] = {}
         """Queues that have both demands and, perhaps, something to deliver."""
+
+    def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
+        """Answer a command; see :class:`~fila_worker.core.shard.Shard`."""
+        raise NotImplementedError
 
     def settle_writes(self) -> None:
         """Commit what was written so far, so that reads see it."""
@@ -170,7 +181,7 @@ class State:
         del self.lanes[lane.id]
         queue.lanes -= 1
         if key.only is None and key.several is None:
-            del queue.keys[key.name]
+            queue.forget_key(key)
 
     # --- a message's places -------------------------------------------------------------------------------------------
 
@@ -290,7 +301,7 @@ class State:
 
     def offer(self, queue: Queue) -> None:
         """There may be something to deliver from a queue."""
-        if queue.demands and not queue.paused and len(queue.ring):
+        if queue.demands and queue.open and len(queue.ring):
             self.wanted[queue.id] = queue
 
     def set_weight(self, key: FairnessKey, weight: int) -> None:
@@ -358,8 +369,8 @@ class State:
             self.effects.append(Post(Park(dict(parks))))
 
     def wake(self, throttles: Iterable[Throttle], now_ms: int) -> None:
-        """Let the lanes of some throttles try again."""
-        for throttle in throttles:
+        """Let the lanes of some throttles try again; those of many, at the end of this turn and of later ones."""
+        for throttle in islice(throttles, WOKEN_AT_ONCE):
             self.unblock(self.throttling.wake(throttle, now_ms))
 
     def fold(self) -> None:

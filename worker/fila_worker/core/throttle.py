@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 TOKEN: Final = 1_000_000
 """Tokens are counted in millionths."""
 
+DISMISSED_MAX: Final = 2000
+"""Waiting lanes that are let out of line in one turn."""
+
 LANES_SURVEYED: Final = 64
 """Waiting lanes that are looked at to estimate how many tokens are of use."""
 
@@ -186,7 +189,9 @@ class Throttle:
     def dismiss(self, able: "Callable[[Lane], bool]") -> "list[Lane]":
         """Let those out of line who could do nothing with tokens: they come back when somebody wants their messages."""
         dismissed: list[Lane] = []
-        while unable := [lane for lane in islice(self.waiting, LANES_SURVEYED) if not able(lane)]:
+        while len(dismissed) < DISMISSED_MAX and (
+            unable := [lane for lane in islice(self.waiting, LANES_SURVEYED) if not able(lane)]
+        ):
             for lane in unable:
                 self.release(lane)
             dismissed += unable

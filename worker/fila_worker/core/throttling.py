@@ -13,10 +13,11 @@ needs tokens would never find credit in a queue whose consumers are always busy 
 
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Grants, TokenWant
-from fila_worker.core.throttle import Throttle, Traffic
+from fila_worker.core.throttle import DISMISSED_MAX, Throttle, Traffic
 
 if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit
@@ -44,6 +45,12 @@ REPEAT_MS: Final = 500
 REPEAT_MS_MAX: Final = 4000
 """A want is repeated after this time; once the bank has answered, after twice as much, four times as much: the frame may have
 been lost, but not all of them."""
+
+SETTLED_MAX: Final = 1000
+"""Throttles that are settled at the end of a turn."""
+
+LANES_WOKEN_MAX: Final = 2000
+"""Lanes of a throttle that may try again in one turn."""
 
 REPEATS_SETTLED: Final = 3
 """How often the last word of a throttle that wants nothing is repeated."""
@@ -75,6 +82,8 @@ class Throttling:
         self._repeats: list[tuple[int, int, Throttle]] = []
         """When to repeat what was told; an entry whose time is not its throttle's ``news_due_ms`` is stale."""
         self._changed: dict[Throttle, None] = {}
+        """Throttles to settle at the end of a turn; where there are too many, or one has too much to do, of a later one."""
+        self._settling: list[Throttle] = []
         self._entries = 0
         self.traffic: dict[str, Traffic] = {}
         """Of each throttle key that messages have, or that has a limit."""
@@ -159,9 +168,11 @@ class Throttling:
         if not throttle.waiting or throttle.parked_until_ms > now_ms:
             return []
         if not throttle.limited:
-            lanes = list(throttle.waiting)
+            lanes = list(islice(throttle.waiting, LANES_WOKEN_MAX))
             for lane in lanes:
                 throttle.release(lane)
+            if throttle.waiting:
+                self._changed[throttle] = None
             return lanes
         lanes = throttle.deal()
         for lane in lanes:
@@ -214,18 +225,28 @@ class Throttling:
 
     def settle(self, now_ms: int) -> "Iterator[Lane]":
         """At the end of a turn, deal anew what lanes have left; the lanes that may try again."""
-        for throttle in list(self._changed):
+        self._settling, free = [], 0
+        for throttle in list(islice(self._changed, SETTLED_MAX)):
+            if free >= LANES_WOKEN_MAX:
+                return
+            self._settling.append(throttle)
+            del self._changed[throttle]
             for lane in list(throttle.holders):
                 if not _is_live(lane, now_ms):
                     throttle.collect(lane)
             if throttle.waiting and throttle.parked_until_ms <= now_ms:
-                yield from throttle.dismiss(lambda lane: _is_live(lane, now_ms))
-                yield from self.wake(throttle, now_ms)
+                lanes = throttle.dismiss(lambda lane: _is_live(lane, now_ms))
+                if len(lanes) < DISMISSED_MAX:
+                    lanes += self.wake(throttle, now_ms)
+                else:
+                    self._changed[throttle] = None
+                yield from lanes
+                free += len(lanes)
 
     def wants(self, now_ms: int) -> list[TokenWant]:
         """What is news to the bank at the end of a turn. Tokens that nobody could use go back."""
         news = []
-        for throttle in self._changed:
+        for throttle in self._settling:
             throttle.returned += throttle.pool
             want = self._want(throttle, now_ms)
             told = (want.least, want.most, want.consumed, want.returned)
@@ -234,7 +255,7 @@ class Throttling:
             throttle.told, throttle.told_again = told, 0
             self._repeat_at(throttle, now_ms + REPEAT_MS)
             news.append(want)
-        self._changed.clear()
+        self._settling = []
         return news
 
     def _want(self, throttle: Throttle, now_ms: int) -> TokenWant:
@@ -344,6 +365,8 @@ class Throttling:
 
     def next_due(self) -> int | None:
         """When a park ends, tokens have lain idle, or a want should be repeated, Unix ms."""
+        if self._changed:
+            return 0
         return min((heap[0][0] for heap in (self._parked, self._holds, self._repeats) if heap), default=None)
 
     def tokens_in(self, key: str, limit: "Limit", now_ms: int) -> int:

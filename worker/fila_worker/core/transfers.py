@@ -98,7 +98,7 @@ def _bring_back(shard: "State", command: MessagesTransferred) -> None:
     unconfirmed = shard.outbox.unconfirmed(command.from_shard, shard.store, command.last)
     for number, parcel in list(unconfirmed):
         origin = shard.queues_by_id.get(parcel.origin)
-        if number in refused and origin is not None:
+        if number in refused and origin is not None and not origin.gone:
             _lay_back(shard, origin, parcel)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_worker.core.histogram import RUN_NS, Histogram
-from fila_worker.core.hooks import NO_CHANGE, RETRY, Failure, FailureDecision, HookFailed
+from fila_worker.core.hooks import NO_CHANGE, NO_TIME_MAX_NS, RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.lua.decisions import Decisions, delay_ms, judge
 from fila_worker.lua.headers import NAMES_MAX, Shape, array_of, batch_of, common_names, decode, flat_items, shape_of
 from fila_worker.lua.pure import assigned_names, is_pure_text
@@ -36,6 +36,7 @@ class LuaHooks:
         self.has_on_enqueue = "on_enqueue" in scripts
         self.has_on_failure = "on_failure" in scripts
         self.failed = 0
+        self.took_ns = 0
         self.run_ns = Histogram(RUN_NS)
         self._scripts = scripts
         self._make_state = make_state
@@ -47,24 +48,40 @@ class LuaHooks:
         self._shapes: set[frozenset[str]] = set()
         self._start()
 
-    def on_enqueue(self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int) -> list[Outcome]:
+    def on_enqueue(
+        self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
+    ) -> list[Outcome]:
         """Decide each message: from memory, or by running the script."""
-        if not self._recall.active:
-            return self._run(failures_max, headers, payload_sizes)
-        outcomes = self._recall.decide(headers, payload_sizes, partial(self._run, failures_max))
-        return outcomes if HookFailed not in map(type, outcomes) else _cut(outcomes, failures_max)
+        started_ns = perf_counter_ns()
+        if self._recall.active:
+            outcomes = self._recall.decide(headers, payload_sizes, partial(self._run, failures_max, time_max_ns))
+            if HookFailed in map(type, outcomes):
+                outcomes = _cut(outcomes, failures_max)
+        else:
+            outcomes = self._run(failures_max, time_max_ns, headers, payload_sizes)
+        self.took_ns = perf_counter_ns() - started_ns
+        return outcomes
 
-    def on_failure(self, failures: Sequence[Failure], failures_max: int) -> list[FailureDecision | HookFailed]:
+    def on_failure(
+        self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
+    ) -> list[FailureDecision | HookFailed]:
         """Run the script for each failed attempt."""
         started_ns = perf_counter_ns()
+        self.took_ns = 0
         outcomes: list[FailureDecision | HookFailed] = []
         packed = [failure.headers for failure in failures]
         while len(outcomes) < len(failures) and (left := failures_max - _streak(outcomes)) > 0:
             done = len(outcomes)
+            if outcomes and self.took_ns >= time_max_ns:
+                break
             headers = decode(batch_of(packed, done))
-            outcomes += self._decide_failures(failures[done : done + len(headers)], headers, left) if headers else (RETRY,)
+            left_ns = time_max_ns - self.took_ns
+            outcomes += (
+                self._decide_failures(failures[done : done + len(headers)], headers, left, left_ns) if headers else (RETRY,)
+            )
+            self.took_ns = perf_counter_ns() - started_ns
         self._distrust()
-        self._note_time(perf_counter_ns() - started_ns, len(outcomes))
+        self._note_time(self.took_ns, len(outcomes))
         return outcomes
 
     @property
@@ -90,15 +107,21 @@ class LuaHooks:
         self._loops: dict[tuple[Shape | None, int], Any] = {}
         self._failure_loop = state.failure_loop() if self.has_on_failure else None
 
-    def _run(self, failures_max: int, headers: Sequence[bytes], payload_sizes: Sequence[int]) -> list[Outcome]:
-        """Run the script for each message."""
+    def _run(
+        self, failures_max: int, time_max_ns: int, headers: Sequence[bytes], payload_sizes: Sequence[int]
+    ) -> list[Outcome]:
+        """Run the script for each message, as long as there is time."""
         started_ns = perf_counter_ns()
+        took_ns = 0
         outcomes: list[Outcome] = []
         while len(outcomes) < len(headers) and (left := failures_max - _streak(outcomes)) > 0:
+            if outcomes and took_ns >= time_max_ns:
+                break
             done = len(outcomes)
-            outcomes += self._decide(batch_of(headers, done), payload_sizes[done:], left)
+            outcomes += self._decide(batch_of(headers, done), payload_sizes[done:], left, time_max_ns - took_ns)
+            took_ns = perf_counter_ns() - started_ns
         self._distrust()
-        self._note_time(perf_counter_ns() - started_ns, len(outcomes))
+        self._note_time(took_ns, len(outcomes))
         return outcomes
 
     def _note_time(self, took_ns: int, runs: int) -> None:
@@ -111,7 +134,9 @@ class LuaHooks:
         if self._recall.active and self._state.wrote:
             self._recall.give_up()
 
-    def _decide(self, packed: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int) -> list[Outcome]:
+    def _decide(
+        self, packed: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int
+    ) -> list[Outcome]:
         """Decisions for one batch, or the first part of it."""
         shape, count, headers_max = self._shape, len(packed), NAMES_MAX
         arguments: list[Any] | None = shape.columns(array_of(packed)) if shape else None
@@ -126,7 +151,7 @@ class LuaHooks:
         loop, width = self._loop(shape), self._width
         arguments = [*payload_sizes[:count], *arguments]
         try:
-            values = self._state.run(loop, width, count, failures_max, arguments, headers_max, watched)
+            values = self._state.run(loop, width, count, failures_max, arguments, headers_max, watched, time_max_ns)
         except LuaStateError as error:
             return [self._replaced(error)]
         if values[-1]:
@@ -168,13 +193,15 @@ class LuaHooks:
         return outcomes
 
     def _decide_failures(
-        self, failures: Sequence[Failure], headers: list[dict[str, str]], failures_max: int
+        self, failures: Sequence[Failure], headers: list[dict[str, str]], failures_max: int, time_max_ns: int
     ) -> list[FailureDecision | HookFailed]:
         columns = zip(*((each.id, each.attempts, each.error, each.fairness_key) for each in failures), strict=True)
         arguments = [value for column in columns for value in column] + flat_items(headers)
         headers_max = max(map(len, headers))
         try:
-            values = self._state.run(self._failure_loop, 2, len(failures), failures_max, arguments, headers_max)
+            values = self._state.run(
+                self._failure_loop, 2, len(failures), failures_max, arguments, headers_max, time_max_ns=time_max_ns
+            )
         except LuaStateError as error:
             return [self._replaced(error)]
         rows, extras = _split(values, 2)

@@ -17,7 +17,7 @@ local ROOMY_KB = 160 -- beyond the empty sandbox; garbage seldom comes to more
 local NO_MEMORY = "not enough memory" -- Lua's own text
 local PCALL_DEPTH_MAX = 40
 
-local run = { at = 0, instructions = 0 } -- at: the number of the run, set by the driver
+local run = { at = 0, instructions = 0 } -- at: the number of the run, set by the driver; long: some run was looked at twice
 local drivers = {} -- the functions that run a script, and are left alone when one is stopped
 local empty_kb, base_kb, roomy_kb = 0, 0, 0 -- of the empty sandbox; with the messages in it; and some more
 local kept_kb = 0 -- when garbage was last collected here
@@ -59,6 +59,7 @@ end
 -- Has the run's time come? A run is timed from its second look on: most have none.
 local function look_at_time()
   local now = clock()
+  run.long = true
   if timed ~= seen then
     timed, started, cpu_started = seen, now, nil
   elseif now - started > timeout_s / 4 then
@@ -142,7 +143,13 @@ local function arm_counting(messages_kb)
   end, "", 1)
 end
 
--- A few messages ran unwatched: if that took the CPU time of a limit, twice, it was not to be.
+-- Is the batch's time over? It is asked behind runs that were long, for the others are too short to matter.
+local function late()
+  run.long = false
+  return clock() >= run.deadline
+end
+
+-- A few messages ran unwatched: if that took the CPU time of a limit, twice, it was not to be. Returns whether the batch's time is over.
 local function pause()
   local now = clock()
   if now - paused > timeout_s then
@@ -154,6 +161,7 @@ local function pause()
     suspicious, cpu_paused = true, cpu
   end
   paused = now
+  return now >= run.deadline
 end
 
 -- Lua nests 200 C calls. A hook cannot run where they are used up; it is an error instead. Were that caught close by, a loop
@@ -207,4 +215,5 @@ engine.drivers = drivers
 engine.arm = engine.counting and arm_counting or arm
 engine.check = check
 engine.pause = pause
+engine.late = late
 engine.no_memory = NO_MEMORY

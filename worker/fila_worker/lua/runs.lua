@@ -8,7 +8,7 @@ local engine = ...
 local pcall, type, unpack, concat, tostring, load, format = pcall, type, table.unpack, table.concat, tostring, load, string.format
 local utf8_len, gsub, sub, find, match = utf8.len, string.gsub, string.sub, string.find, string.match
 local sethook, getupvalue, error, next, ipairs, rawget = debug.sethook, debug.getupvalue, error, next, ipairs, rawget
-local collectgarbage = collectgarbage
+local collectgarbage, clock = collectgarbage, engine.clock
 local run, arm, lift, restore, forget_config = engine.run, engine.arm, engine.lift, engine.restore, engine.forget_config
 
 local THROTTLE_KEYS_READ = 64 -- more than are allowed, in case some are the same
@@ -49,10 +49,11 @@ local function describe(failure)
   return failure
 end
 
--- Run `loop` for messages 1 to `count`, up to `failures_max` failures in a row, or the first for want of memory. Returns the
+-- Run `loop` for messages 1 to `count`, up to `failures_max` failures in a row, or the first for want of memory, and no further
+-- than the message with which the batch's time is over, `time_max` seconds. Returns the
 -- rows of those it dealt with, the extras, and how many extras there are. While a limit is being raised, only this function
 -- may run: until the hook is off it calls nothing but C.
-local function drive(watched, loop, width, count, failures_max, listed, ...)
+local function drive(watched, loop, width, count, failures_max, time_max, listed, ...)
   local arguments = listed or { ... }
   forget_config()
   if run.exposed then
@@ -60,13 +61,17 @@ local function drive(watched, loop, width, count, failures_max, listed, ...)
     collectgarbage() -- buffers of library functions fail without trying that
   end
   run.watched, run.exposed, run.at, run.place, extras = watched, false, 0, nil, {}
+  run.long, run.deadline = false, clock() + time_max
   local last_failed, streak, done = 0, 0, count
   arm(restore())
   while true do
     local ok, failure = pcall(loop, arguments, count)
     sethook()
     lift()
-    if ok then break end
+    if ok then
+      done = failure or count -- the message behind which it stopped
+      break
+    end
     local at = run.at
     local no_memory = failure == engine.no_memory or run.out_of_memory
     run.exposed = run.exposed or no_memory
@@ -74,7 +79,7 @@ local function drive(watched, loop, width, count, failures_max, listed, ...)
     for column = 1, width do out[(at - 1) * width + column] = nil end
     streak = at == last_failed + 1 and streak + 1 or 1
     last_failed = at
-    if streak >= failures_max or run.exposed then done = at end
+    if streak >= failures_max or run.exposed or clock() >= run.deadline then done = at end
     if done <= at then break end
     arm(restore())
   end
@@ -97,7 +102,7 @@ function engine.sanitized()
 end
 
 local ENQUEUE_LOOP = [==[
-local hook, run, out, queue, flatten, extra, no_table, type, pause = ...
+local hook, run, out, queue, flatten, extra, no_table, type, pause, late = ...
 return function(a, count)
   local at, watched = run.at, run.watched
   local o = at * $WIDTH + 1
@@ -126,7 +131,11 @@ return function(a, count)
       $STORE
     end
     o = o + $WIDTH
-    if i % 8 == 0 and not watched then pause() end
+    if watched then
+      if run.long and late() then return i end
+    elseif i % 8 == 0 and pause() then
+      return i
+    end
   end
   if not watched then pause() end
 end]==]
@@ -174,11 +183,11 @@ function engine.make_enqueue_loop(wide, names)
   end
   -- Replacement texts that hold "%" or "$" are safe: they are values of a table, put in as they are.
   local made = load(fill(ENQUEUE_LOOP, parts), "=returned")
-  return made(engine.on_enqueue, run, out, engine.queue, flatten, extra, no_table, type, engine.pause)
+  return made(engine.on_enqueue, run, out, engine.queue, flatten, extra, no_table, type, engine.pause, engine.late)
 end
 
 local FAILURE_LOOP = [==[
-local hook, run, out, queue, no_table, type = ...
+local hook, run, out, queue, no_table, type, late = ...
 return function(a, count)
   local at = run.at
   local j, o = run.place or 4 * count + 1, at * 2 + 1
@@ -196,12 +205,13 @@ return function(a, count)
       out[o], out[o + 1] = decision.action == "dlq", decision.delay_ms
     end
     o = o + 2
+    if run.long and late() then return i end
   end
 end]==]
 
 function engine.make_failure_loop()
   local text = fill(FAILURE_LOOP, { HEADERS = ANY_HEADERS })
-  return load(text, "=returned")(engine.on_failure, run, out, engine.queue, no_table, type)
+  return load(text, "=returned")(engine.on_failure, run, out, engine.queue, no_table, type, engine.late)
 end
 
 -- Compile a script and run its top level, within the limits. Returns why it failed, if it did.

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import lupa.lua54 as lupa
 
 from fila_proto_zmq.errors import LuaCompilationError
+from fila_worker.core.hooks import NO_TIME_MAX_NS
 
 SLACK_BYTES: Final = 64 * 1024
 """What the sandbox itself may come to need: loops made to measure, studied patterns, config values."""
@@ -129,18 +130,20 @@ class LuaState:
         arguments: Sequence[Any],
         headers_max: int,
         watched: bool = True,
+        time_max_ns: int = NO_TIME_MAX_NS,
     ) -> tuple[Any, ...]:
         """Run a loop. Returns rows of ``width``, extras of five, and the number of values that extras are.
 
-        ``headers_max``: how many headers the message with most of them has. ``watched`` false: without the count hook, and
+        It stops behind the message with which ``time_max_ns`` are over. ``headers_max``: how many headers the message with most of them has. ``watched`` false: without the count hook, and
         with little memory; see :attr:`exposed`.
         """
         self._expect(headers_max, watched)
+        time_max = time_max_ns / 1e9
         try:
             if len(arguments) > STACKED_MAX:
-                values = self._drive(watched, loop, width, count, failures_max, self._runtime.table_from(arguments))
+                values = self._drive(watched, loop, width, count, failures_max, time_max, self._runtime.table_from(arguments))
             else:
-                values = self._drive(watched, loop, width, count, failures_max, None, *arguments)
+                values = self._drive(watched, loop, width, count, failures_max, time_max, None, *arguments)
         except UnicodeDecodeError:
             values = self._engine["sanitized"]()
         except lupa.LuaError as error:

@@ -1,0 +1,81 @@
+"""Walks over all fairness keys of a queue that take many turns.
+
+Keys come and go while a walk rests. So it takes them in *portions*, in the order in which they were made, and remembers where the next
+one begins: how many keys lie before it, and how many the queue has ever forgotten. When keys are forgotten the position moves back by as
+many: so a key that is there all the time comes, one that is made meanwhile too, and some may come twice.
+
+Rejected: ids in a sorted list (60 bytes a key), and a list of all keys when a walk begins (8 MiB for each walk over a million).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from fila_worker.core.cold import unpacked
+
+if TYPE_CHECKING:
+    from fila_worker.core.cold import ColdLane
+    from fila_worker.core.fairness_key import FairnessKey
+    from fila_worker.core.lanes import Lane
+    from fila_worker.core.queues import Queue
+    from fila_worker.core.state import State
+
+View: TypeAlias = "Lane | ColdLane"
+"""A lane to be read only."""
+
+VIEWS_AT_ONCE: Final = 2
+"""Lanes that are made views for one unit of effort."""
+
+SKIPPED_AT_ONCE: Final = 200
+"""Keys that are passed over for one unit of effort."""
+
+
+def keys_from(shard: "State", queue: "Queue", start: int, count: int) -> "tuple[list[FairnessKey], int]":
+    """Up to ``count`` keys of a queue, and where the next ones begin. 0: the first ones."""
+    position = max(0, start - queue.forgotten_keys)
+    keys = list(islice(queue.keys.values(), position, position + count))
+    shard.jobs.charge((position + len(keys)) // SKIPPED_AT_ONCE)
+    return keys, position + len(keys) + queue.forgotten_keys
+
+
+def portions(shard: "State", queue: "Queue") -> "Iterator[list[FairnessKey]]":
+    """All keys of a queue."""
+    keys, start = keys_from(shard, queue, 0, shard.settings.limits.walk_keys_max)
+    while keys:
+        yield keys
+        keys, start = keys_from(shard, queue, start, shard.settings.limits.walk_keys_max)
+
+
+def views_of(shard: "State", keys: "Iterable[FairnessKey]") -> Iterator[View]:
+    """The lanes of some keys as each is when it comes; a key that is forgotten has none."""
+    for key in keys:
+        if key.several is None:
+            yield from key.views
+        else:
+            for lane in list(key.several.values()):
+                view = again(shard, lane)
+                if view is not None:
+                    yield view
+
+
+def pieces(shard: "State", queue: "Queue", count: int, key_name: str | None = None) -> Iterator[list[View]]:
+    """The lanes of a queue, or of one of its keys, in pieces of ``count``; between two of them others may come and go.
+
+    What is in a piece is there when it comes. Who rests before the end of a piece asks for the others :func:`again`.
+    """
+    chosen = [queue.keys[key_name]] if key_name is not None and key_name in queue.keys else []
+    parts = portions(shard, queue) if key_name is None else iter([chosen])
+    views = (view for keys in parts for view in views_of(shard, keys))
+    while not queue.gone and (piece := list(islice(views, count))):
+        yield piece
+
+
+def again(shard: "State", view: View) -> "View | None":
+    """The same lane as it is now: it may have been cooled down, warmed up or forgotten."""
+    lane = shard.lanes.get(view.id)
+    if lane is not None:
+        return lane
+    key = getattr(view, "key", None)  # a lane that was cooled down has none
+    if key is not None and key.cold is not None and (cold := unpacked(key)).id == view.id:
+        return cold
+    return shard.find_lane(view.id)
