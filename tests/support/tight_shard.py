@@ -33,9 +33,10 @@ class RecordingHarness(ShardHarness):
 
 TIGHT = Limits(
     refill_messages_max=3, lane_disorder_messages_max=4, ledger_counts_max=40, acked_messages_max=9, range_messages_min=2,
-    warm_lanes_max=2, warm_small_lanes_max=2, warm_ahead_max=2,
+    warm_lanes_max=2, warm_small_lanes_max=2, warm_ahead_max=2, walk_keys_max=3,
+    turn_effort=2, step_effort=1, enqueue_step_messages=4, turn_waits_max=2,
 )  # fmt: skip
-"""Hardly anything fits into memory."""
+"""Hardly anything fits into memory, or into a turn."""
 
 CHILLY = Limits(ledger_counts_max=5, warm_lanes_max=1, warm_small_lanes_max=1, warm_ahead_max=3)
 """Nearly all fairness keys are cold."""

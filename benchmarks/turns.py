@@ -1,0 +1,318 @@
+"""The longest turn of a shard, whatever is asked: a table of what was asked, and the longest turn until all of it was done.
+
+No turn may take longer than 50 ms. The shard is driven without sockets on RocksDB and a virtual clock. A turn's time is the CPU
+time of its thread, so that other processes on the machine are not in the figures.
+
+    python benchmarks/turns.py [--keys 200000] [--only NAME]
+"""
+
+import argparse
+import gc
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from fila_proto_zmq import commands as c
+from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.effects import Answer, Call, Effect, Push
+from fila_worker.core.recovery import recover
+from fila_worker.core.settings import ShardSettings
+from fila_worker.core.shard import Shard
+from fila_worker.host import Host
+from fila_worker.lua import compile_hooks
+from fila_worker.storage.rocks import RocksStore
+
+TURN_MS_MAX = 50
+BATCH = 500
+SMALL = seal_envelope(b"x")
+SLOW_HOOK = "function on_enqueue(m) local x = 0 for i = 1, 150000 do x = x + i end return {} end"
+SLOW_FAILURE = "function on_failure(m) local x = 0 for i = 1, 150000 do x = x + i end return {action='retry'} end"
+
+
+@dataclass
+class Driver:
+    """A shard whose turns are timed."""
+
+    shard: Shard
+    now_ms: int = 1_800_000_000_000
+    requests: int = 0
+    longest_ms: float = 0.0
+    turns: int = 0
+    answers: dict[int, object] = field(default_factory=dict)
+    pushed: list[Push] = field(default_factory=list)
+    waiting: deque[tuple[c.Command, str, bytes]] = field(default_factory=deque)
+    """Commands that are not read yet, because the turn was full."""
+
+    def turn(self, *commands: tuple[c.Command, str, bytes]) -> list[int]:
+        """A turn that reads commands, each with its queue and its client, until it is full; returns their numbers."""
+        started, numbers = time.thread_time(), []
+        self.waiting += commands
+        while self.waiting and not self.shard.jobs.full:
+            command, queue, client = self.waiting.popleft()
+            self.requests += 1
+            numbers.append(self.requests)
+            self.shard.apply(Call(client, self.requests, queue, self.now_ms), command)
+        self.shard.advance(self.now_ms)
+        self.shard.deliver(self.now_ms)
+        effects: list[Effect] = self.shard.commit()
+        for effect in effects:
+            effect.frames()
+        self.longest_ms = max(self.longest_ms, 1000 * (time.thread_time() - started))
+        self.turns += 1
+        for effect in effects:
+            if isinstance(effect, Answer):
+                self.answers[effect.call.request] = effect.reply
+            elif isinstance(effect, Push):
+                self.pushed.append(effect)
+        return numbers
+
+    def settle(self, turns_max: int = 100_000) -> None:
+        """Go on until nothing is due."""
+        while (self.waiting or self.shard.next_due(self.now_ms) == 0) and turns_max:
+            self.turn()
+            turns_max -= 1
+
+    def ask(self, command: c.Command, queue: str = "q", client: bytes = b"asker") -> object:
+        """The answer to a command."""
+        (number,) = self.turn((command, queue, client))
+        while number not in self.answers and self.shard.next_due(self.now_ms) == 0:
+            self.turn()
+        return self.answers.pop(number, None)
+
+
+@contextmanager
+def driver(settings: ShardSettings | None = None) -> Iterator[Driver]:
+    """A new shard in a directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="fila-turns-") as directory:
+        store = RocksStore(Path(directory))
+        settings = settings or ShardSettings(consumer_timeout_ms=1 << 40)
+        yield Driver(recover(store, settings, compile_hooks, index=0, shards=1, now_ms=1_800_000_000_000))
+        store.close()
+
+
+def fill(drive: Driver, keys: int, priorities: int = 1, **columns: object) -> c.Enqueued:
+    """A queue with a message for each of many keys."""
+    drive.ask(c.CreateQueue(c.QueueOptions()))
+    last: object = None
+    for start in range(0, keys, BATCH):
+        count = min(BATCH, keys - start)
+        names = [f"tenant-{start + number:09d}" for number in range(count)]
+        last = drive.ask(
+            c.Enqueue([SMALL] * count, names, priority=[(start + number) % priorities for number in range(count)], **columns)  # type: ignore[arg-type]
+        )
+    assert isinstance(last, c.Enqueued)
+    drive.settle()
+    return last
+
+
+Scene = Callable[["Bench"], None]
+
+
+class Bench:
+    """Runs scenes and keeps the longest turn of each question."""
+
+    def __init__(self, keys: int, only: str = "") -> None:
+        self.keys = keys
+        self.rows: list[tuple[str, str, float, int]] = []
+        self._only = only
+
+    def time(self, drive: Driver, scene: str, what: str, *questions: tuple[c.Command, str, bytes]) -> None:
+        """Ask, and time the turns until all is done."""
+        gc.collect()
+        gc.freeze()  # as a worker has it: what lives long is not looked at
+        drive.longest_ms, drive.turns = 0.0, 0
+        drive.turn(*questions)
+        drive.settle()
+        self.rows.append((scene, what, drive.longest_ms, drive.turns))
+
+    def run(self, scenes: "list[Scene]") -> None:
+        """Run the scenes that were chosen."""
+        for scene in scenes:
+            if self._only in scene.__name__:
+                scene(self)
+
+    @property
+    def longest_ms(self) -> float:
+        """Of all turns."""
+        return max((longest_ms for _, _, longest_ms, _ in self.rows), default=0.0)
+
+
+def question(command: c.Command, queue: str = "q", client: bytes = b"asker") -> tuple[c.Command, str, bytes]:
+    """A command as it is read."""
+    return command, queue, client
+
+
+def many_keys(bench: Bench) -> None:
+    """What is asked of a queue with many fairness keys, and several priorities."""
+    for keys, priorities in ((bench.keys, 1), (bench.keys, 8), (bench.keys // 4, 60)):
+        scene = f"{keys:,} keys, {priorities} priorities"
+        with driver() as drive:
+            last = fill(drive, keys, priorities)
+            high, low = last.id_high, last.id_low
+            for what, command in (
+                ("cancel the last message", c.Cancel(high, low + last.count - 1)),
+                ("cancel what is not there", c.Cancel(high, low + 10_000_000)),
+                ("why of a message", c.Explain((high, low + 1))),
+                ("why of a queue", c.Explain()),
+                ("browse", c.Browse(1000)),
+                ("browse delayed ones", c.Browse(1000, state="delayed")),
+                ("browse behind an id", c.Browse(1000, (high, low + 2))),
+                ("describe", c.DescribeQueue()),
+                ("statistics, one page", c.GetQueueStats()),
+                ("64 pages of statistics in one turn", c.GetQueueStats()),
+                (
+                    "update the cap of each key",
+                    c.UpdateQueue(c.QueueOptions(max_in_flight_per_key=2), ["max_in_flight_per_key"]),
+                ),
+                ("take the cap away", c.UpdateQueue(c.QueueOptions(), ["max_in_flight_per_key"])),
+                ("pause a key", c.Pause(True, "tenant-000000001")),
+                ("open a view", c.OpenView("v", ["q"], 10_000, 60_000)),
+                ("receive", c.Receive(100_000, 0)),
+                ("purge, one command", c.PurgeQueue()),
+                ("delete the queue", c.DeleteQueue(True)),
+            ):
+                asked = [question(command)] * (64 if what.startswith("64") else 1)
+                bench.time(drive, scene, what, *asked)
+
+
+def consumers(bench: Bench) -> None:
+    """How clients leave, with many receives, subscriptions or leases."""
+    count = max(10, bench.keys * 16 // 200)
+    for what, demand in (
+        ("receives", lambda number: c.Receive(1, 60_000)),
+        ("subscriptions", lambda number: c.Subscribe(number + 1, 10)),
+    ):
+        with driver() as drive:
+            drive.ask(c.CreateQueue(c.QueueOptions()))
+            for start in range(0, count, 100):
+                drive.turn(*(question(demand(start + each), client=b"leaver") for each in range(100)))
+            bench.time(drive, f"{count:,} {what} of a client", "goodbye", question(c.Goodbye(), "", b"leaver"))
+    for what, leave in (("goodbye", True), ("lost", False)):
+        with driver(ShardSettings(consumer_timeout_ms=15_000)) as drive:
+            fill(drive, bench.keys // 2)
+            drive.turn(question(c.Subscribe(1, 100_000), client=b"leaver"))
+            drive.settle()
+            if leave:
+                bench.time(
+                    drive, f"{bench.keys // 2:,} messages leased by a client", what, question(c.Goodbye(), "", b"leaver")
+                )
+            else:
+                drive.now_ms += 16_000
+                bench.time(drive, f"{bench.keys // 2:,} messages leased by a client", what)
+    with driver() as drive:
+        drive.ask(c.CreateQueue(c.QueueOptions()))
+        for _start in range(0, count, 100):
+            drive.turn(*(question(c.Receive(1, 1000), client=b"c") for _ in range(100)))
+        drive.now_ms += 2000
+        bench.time(drive, f"{count:,} receives", "their time is up at once")
+
+
+def settling(bench: Bench) -> None:
+    """Settlements of as many messages as one frame may name."""
+    fences = min(10_000, max(20, bench.keys // 20))
+    for verb in (c.Verb.ACK, c.Verb.NACK, c.Verb.RELEASE, c.Verb.DEFER, c.Verb.FAIL):
+        with driver() as drive:
+            fill(drive, fences)
+            drive.turn(question(c.Subscribe(1, 100_000), client=b"c"))
+            drive.settle()
+            leases = [
+                (batch.lease, list(range(len(batch.records)))) for push in drive.pushed for batch in push.delivered.batches
+            ]
+            bench.time(drive, f"{fences:,} messages leased", verb.name.lower(), question(c.Settle(verb, leases), client=b"c"))
+    with driver() as drive:
+        drive.ask(c.CreateQueue(c.QueueOptions()))
+        strange = [(number + 1, []) for number in range(fences)]
+        bench.time(drive, f"{fences:,} unknown leases", "ack", question(c.Settle(c.Verb.ACK, strange), client=b"c"))
+        bench.time(drive, f"{fences:,} unknown leases", "extend", question(c.Extend(strange, 1000), client=b"c"))
+
+
+def hooks(bench: Bench) -> None:
+    """Hooks that take some milliseconds for each message."""
+    count = min(600, max(5, bench.keys // 300))
+    with driver() as drive:
+        drive.ask(c.CreateQueue(c.QueueOptions(on_enqueue=SLOW_HOOK, on_failure=SLOW_FAILURE)))
+        bench.time(drive, "a hook of 3.5 ms", f"enqueue of {count}", question(c.Enqueue([SMALL] * count)))
+        several = [question(c.Enqueue([SMALL] * (count // 5))) for _ in range(4)]
+        bench.time(drive, "a hook of 3.5 ms", f"4 enqueues of {count // 5}", *several)
+        drive.turn(question(c.Subscribe(1, 100_000), client=b"c"))
+        drive.settle()
+        leases: c.Fences = [(batch.lease, []) for push in drive.pushed for batch in push.delivered.batches]
+        drive.pushed.clear()
+        drive.turn(question(c.Unsubscribe(1), client=b"c"))
+        bench.time(drive, "a hook of 3.5 ms", "nack of all", question(c.Settle(c.Verb.NACK, leases), client=b"c"))
+
+
+def enqueues(bench: Bench) -> None:
+    """The largest enqueues, usual and unusual ones."""
+    count = min(10_000, max(10, bench.keys // 20))
+    with driver() as drive:
+        drive.ask(c.CreateQueue(c.QueueOptions()))
+        keys = [f"key-{number}" for number in range(count)]
+        for what, command in (
+            ("one key", c.Enqueue([SMALL] * count)),
+            ("a key for each", c.Enqueue([SMALL] * count, keys)),
+            ("delayed", c.Enqueue([SMALL] * count, delay_ms=1000)),
+            ("with dedup ids", c.Enqueue([SMALL] * count, dedup_id=keys)),
+            ("with a time to live", c.Enqueue([SMALL] * count, ttl_ms=1000)),
+        ):
+            bench.time(drive, f"enqueue of {count:,}", what, question(command))
+        drive.now_ms += 3000
+        bench.time(drive, f"enqueue of {count:,}", "delays and times to live end")
+
+
+def throttles(bench: Bench) -> None:
+    """Many lanes that wait for tokens of one throttle key, and one for each."""
+    keys = bench.keys // 2
+    with driver() as drive:
+        drive.shard.set_config(c.SetConfig("throttle:t:rate", "0"), drive.now_ms)
+        drive.shard.set_config(c.SetConfig("throttle:t:burst", "0"), drive.now_ms)
+        fill(drive, keys, throttle_keys=[["t"]])
+        drive.turn(question(c.Subscribe(1, 10), client=b"c"))
+        drive.settle(3000)
+        drive.shard.set_config(c.SetConfig("throttle:t:rate", None), drive.now_ms)
+        bench.time(drive, f"{keys:,} lanes behind a throttle key", "its limit is taken away")
+
+
+def queues(bench: Bench) -> None:
+    """Many queues."""
+    count = bench.keys // 10
+    with driver() as drive:
+        for number in range(count):
+            drive.turn(question(c.CreateQueue(c.QueueOptions()), f"queue-{number}"))
+        scene = f"{2 * count:,} queues"
+        host = Host([drive.shard], 1, drive.now_ms)
+        for what, command in (("list, one page", c.ListQueues()), ("metrics", c.GetMetrics())):
+            started = time.thread_time()
+            reply = host._reply(Call(b"c", 1, "", drive.now_ms), command)
+            Answer(Call(b"c", 1, "", drive.now_ms), command.opcode, reply).frames()
+            bench.rows.append((scene, what, 1000 * (time.thread_time() - started), 1))
+
+
+SCENES: list[Scene] = [many_keys, consumers, settling, hooks, enqueues, throttles, queues]
+
+
+def main() -> None:
+    """Run all scenes and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=200_000)
+    parser.add_argument("--only", default="", help="scenes with this in their names")
+    arguments = parser.parse_args()
+    gc.set_threshold(50_000, 20, 1_000_000_000)
+    bench = Bench(arguments.keys, arguments.only)
+    bench.run(SCENES)
+    table = Table("there is", "what was asked", "longest turn, ms", "turns")
+    for scene, what, longest_ms, turns in bench.rows:
+        table.add_row(scene, what, f"{longest_ms:.1f}", f"{turns:,}", style="red" if longest_ms > TURN_MS_MAX else "")
+    Console(width=120).print(table)
+    raise SystemExit(0 if bench.longest_ms <= TURN_MS_MAX else 1)
+
+
+if __name__ == "__main__":
+    main()
