@@ -31,7 +31,7 @@ from fila_proto_zmq.ids import format_run, parse_id
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness, fences, opened
-from tests.support.tight_shard import TIGHT
+from tests.support.tight_shard import ROOMY
 
 KEYS = st.sampled_from(["a", "b", "c"])
 CLIENTS = st.sampled_from([b"c1", b"c2"])
@@ -40,7 +40,7 @@ DRIVER = b"driver"
 """Who reserves: what it reserved does not depend on its life."""
 TIMEOUT_MS = 20_000
 MAX_ATTEMPTS = 4
-SETTINGS = ShardSettings(consumer_timeout_ms=15_000, buffer_bytes=400, limits=TIGHT)
+SETTINGS = ShardSettings(consumer_timeout_ms=15_000, buffer_bytes=400, limits=ROOMY)
 
 
 @dataclass

@@ -29,14 +29,14 @@ from fila_worker.core.invariants import check
 from fila_worker.core.settings import ShardSettings
 from tests.support.naive_scheduler import Demand, Message, NaiveScheduler
 from tests.support.shard import ADMIN, Got
-from tests.support.tight_shard import TIGHT, RecordingHarness
+from tests.support.tight_shard import ROOMY, RecordingHarness
 
 KEYS = st.sampled_from("abcd")
 CLIENTS = st.sampled_from([b"c1", b"c2", b"c3"])
 THROTTLES = st.sampled_from([(), (), ("t",), ("t", "u")])
 SELDOM = st.sampled_from([True, *[False] * 6])
 TIMEOUT_MS = 20_000
-SETTINGS = ShardSettings(consumer_timeout_ms=1 << 40, buffer_bytes=500, limits=TIGHT)
+SETTINGS = ShardSettings(consumer_timeout_ms=1 << 40, buffer_bytes=500, limits=ROOMY)
 
 
 @dataclass

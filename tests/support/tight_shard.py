@@ -1,10 +1,11 @@
 """A shard with hardly any memory, which remembers what it delivered in the order in which it left."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 from fila_proto_zmq.commands import Delivered
 from fila_worker.core.effects import Answer, Effect, Push
-from fila_worker.core.limits import Limits
+from fila_worker.core.limits import DEFAULTS, Limits
 from tests.support.shard import Got, ShardHarness, opened
 
 
@@ -37,6 +38,9 @@ TIGHT = Limits(
     turn_effort=2, step_effort=1, enqueue_step_messages=4, turn_waits_max=2,
 )  # fmt: skip
 """Hardly anything fits into memory, or into a turn."""
+
+ROOMY = replace(TIGHT, turn_effort=DEFAULTS.turn_effort, step_effort=DEFAULTS.step_effort, enqueue_step_messages=100)
+"""Hardly anything fits into memory, but a command is carried out in one turn: for models that know the order of deliveries."""
 
 CHILLY = Limits(ledger_counts_max=5, warm_lanes_max=1, warm_small_lanes_max=1, warm_ahead_max=3)
 """Nearly all fairness keys are cold."""
