@@ -35,7 +35,7 @@ WINDOW_MS = 40_000
 SECONDS = st.sampled_from([0, 0, 0, 2_000, 5_000, 30_000])
 
 TINY = Limits(
-    refill_messages_max=3, lane_disorder_messages_max=4, ledger_counts_max=40, acked_messages_max=9, range_messages_min=2,
+    refill_messages_max=3, lane_disorder_messages_max=4, ledger_counts_max=40, ledger_fold_lanes_min=3, acked_messages_max=9, range_messages_min=2,
     purge_lanes_max=3, purge_messages_max=6, purge_look_messages=1, turn_due_max=4, due_read_messages_max=2,
     due_read_bytes_max=150, views_max=1000, view_examined_messages_max=7, view_keys_max=2,
     warm_lanes_max=2, warm_small_lanes_max=2, warm_ahead_max=2,

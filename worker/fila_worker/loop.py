@@ -151,4 +151,4 @@ def _spare_the_collector() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 3, NEVER)
+    gc.set_threshold(2_000, 2, NEVER)

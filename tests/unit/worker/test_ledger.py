@@ -37,9 +37,10 @@ def spread(shard: ShardHarness, keys: str, **columns: object) -> None:
     shard.ask(Enqueue([EMPTY] * len(keys), list(keys), **columns))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("lanes_a_step", [1, 2, 1000])
 @pytest.mark.parametrize("fold_every", [1, 2, 3, 5, 8, 13, 10_000])
-def test_counts_are_right_after_a_restart_at_any_point(fold_every: int) -> None:
-    limits = Limits(ledger_entries_max=fold_every)
+def test_counts_are_right_after_a_restart_at_any_point(fold_every: int, lanes_a_step: int) -> None:
+    limits = Limits(ledger_entries_max=fold_every, ledger_fold_lanes_min=lanes_a_step)
     shard = ShardHarness(settings=ShardSettings(consumer_timeout_ms=10**9, limits=limits))
     shard.create(max_attempts=3)
     steps = [
@@ -87,6 +88,49 @@ def test_many_changed_lanes_make_a_fold_due_too() -> None:
         spread(shard, "abcd")
         sizes.append(entries(shard))
     assert max(sizes) <= 4
+
+
+def test_a_fold_goes_in_steps_and_keeps_its_entries_until_the_last() -> None:
+    shard = ShardHarness(settings=limited(ledger_counts_max=12, ledger_fold_lanes_min=4))
+    shard.create()
+    spread(shard, "abcdefghijklm")
+    shard.enqueue(b"", key="a")
+    left = []
+    while shard.shard.ledger.folding:
+        left.append(len(shard.shard.ledger.unfolded()))
+        assert entries(shard) > 1
+        shard.enqueue(b"", key="a")
+    assert len(left) == 3, "4 of 13 lanes a turn"
+    assert entries(shard) <= 4
+    shard.restart()
+    assert shard.counts() == (13 + 4, 0, 0)
+
+
+@pytest.mark.parametrize("later", range(6))
+def test_what_changes_during_a_fold_is_right_after_a_restart(later: int) -> None:
+    shard = ShardHarness(settings=limited(ledger_counts_max=8, ledger_fold_lanes_min=1))
+    shard.create()
+    spread(shard, "abcdefgh")
+    for name in "ahcafd"[:later]:
+        shard.enqueue(b"", key=name)
+    shard.ack(shard.receive(3))
+    before = counts_by_key(shard)
+    shard.restart()
+    assert counts_by_key(shard) == {key: counts for key, counts in before.items() if any(counts[:3])}
+    assert len(shard.receive(99)) == 8 + later - 3
+
+
+def test_a_key_that_falls_idle_and_changes_again_during_a_fold_is_forgotten_once(forgetful: ShardHarness) -> None:
+    forgetful.limit(ledger_counts_max=6, ledger_fold_lanes_min=1)
+    for _ in range(12):
+        spread(forgetful, "abcdef")
+        forgetful.ack(forgetful.receive(6))
+    for _ in range(40):
+        forgetful.enqueue(b"", key="z")
+        forgetful.ack(forgetful.receive(1))
+    assert len(forgetful.stats().keys) <= 3
+    forgetful.restart()
+    assert forgetful.counts() == (0, 0, 0)
 
 
 def test_a_turn_that_changes_nothing_writes_nothing(shard: ShardHarness) -> None:

@@ -200,7 +200,8 @@ def _may_cool(shard: "State", lane: Lane) -> bool:
     """Whether nothing is lost with the object."""
     key = lane.key
     return (
-        not lane.leased
+        shard.ledger.is_folded(lane)
+        and not lane.leased
         and lane.recorded
         and not lane.changed
         and not lane.throttle_keys
@@ -208,8 +209,7 @@ def _may_cool(shard: "State", lane: Lane) -> bool:
         and not lane.idle
         and key.only is lane
         and key.queue.ring.current is not key
-        and max(lane.stored, lane.delayed) <= COUNT_MAX
-        and shard.ledger.is_folded(lane)
+        and lane.stored <= COUNT_MAX >= lane.delayed
     )
 
 

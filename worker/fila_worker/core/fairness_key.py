@@ -123,6 +123,11 @@ class FairnessKey:
 
     def add(self, lane: Lane) -> None:
         """A lane of it is new."""
+        if self.only is None and self.several is None and self.cold is None:  # the usual case, without a dictionary
+            self.only = lane
+            if lane.throttle is None and self.queue.options.max_in_flight_per_key is None:
+                self.sole = lane
+                return
         lanes = self.lanes | {lane.throttle_keys: lane} if self.several is None else self.several
         lanes[lane.throttle_keys] = lane
         self.only, self.several = (lane, None) if len(lanes) == 1 else (None, lanes)

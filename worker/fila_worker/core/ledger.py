@@ -5,6 +5,9 @@ with each turn that touches it (a write per message when every message has its o
 *entry*: the new counts of the lanes and the sizes of the queues that changed in it, together with the shard's sequence counters. Now and then the
 ledger *folds*: it rewrites the records of all lanes that changed since the last fold and removes the entries. Recovery
 reads the records, then the entries in order; the last word counts.
+
+A fold goes in steps of some lanes a turn, and the entries that it replaces are removed with the last one. Until then a record may be newer
+than the last entry it replaces, never newer than the last entry of its lane: so the order of reading is right at any moment.
 """
 
 from collections.abc import Collection
@@ -78,8 +81,16 @@ class Ledger:
         self._sized: dict[int, Queue] = {}
         """Those whose size changed since the last fold."""
         self._unfolded: dict[int, Lane] = {}
+        """Lanes with counts in entries that no fold in progress replaces."""
+        self._folding: dict[int, Lane] = {}
+        """What is left of the lanes with counts in those that one does."""
         self._first_entry = self._next_entry = 0
+        self._fold_end: int | None = None
+        """The entries before this one are removed when the fold in progress is done; None: there is none."""
         self._counts_written = 0
+        """Lane counts in the entries that no fold in progress replaces."""
+        self._counts_kept_up = 0
+        """The same, as of the fold's last step."""
         self._used = (0, 0)
         """The numbers given out as of the last entry."""
 
@@ -119,21 +130,33 @@ class Ledger:
 
     @property
     def fold_due(self) -> bool:
-        """Whether enough entries have piled up."""
+        """Whether a fold is in progress, or enough entries have piled up for one."""
         entries = self._next_entry - self._first_entry
-        return self._counts_written >= self._limits.ledger_counts_max or entries >= self._limits.ledger_entries_max
+        return (
+            self.folding
+            or self._counts_written >= self._limits.ledger_counts_max
+            or entries >= self._limits.ledger_entries_max
+        )
+
+    @property
+    def folding(self) -> bool:
+        """Whether a fold is in progress."""
+        return self._fold_end is not None
 
     def fold(self, batch: Batch) -> list[Lane]:
-        """Replace all entries by the records of the lanes that changed since the last fold; returns those idle now.
+        """Take a step of a fold: bring the records of some lanes up to date, with the last ones remove the entries.
 
+        Returns those of the lanes that are idle. As many are folded as changed since the last step, so that a fold comes to its end.
         Only at the end of a turn, when every message that left its line is in a lease.
         """
-        for lane in self.changed:
-            lane.changed = False
-            self._unfolded[lane.id] = lane
-        self.changed.clear()
+        if not self.folding:
+            self._begin_fold(batch)
+        written = self._counts_written + len(self.changed)
+        count = max(self._limits.ledger_fold_lanes_min, written - self._counts_kept_up)
+        self._counts_kept_up = written
         idle = []
-        for lane in self._unfolded.values():
+        for _ in range(min(count, len(self._folding))):
+            _, lane = self._folding.popitem()
             if lane.idle:
                 batch.delete(lane.prefix, self._families.lanes)
                 lane.recorded = False
@@ -141,25 +164,37 @@ class Ledger:
             else:
                 lane.floor = _floor(lane)
                 self._record(lane, batch)
-        self._unfolded.clear()
+        if not self._folding:
+            self._end_fold(batch)
+        return idle
+
+    def _begin_fold(self, batch: Batch) -> None:
+        if self.entry_due:
+            self.write_entry(batch)
+        self._fold_end = self._next_entry
+        self._folding, self._unfolded = self._unfolded, {}
+        self._counts_written = self._counts_kept_up = 0
+
+    def _end_fold(self, batch: Batch) -> None:
+        assert self._fold_end is not None
         self._sized.update(self.changed_queues)
-        self.changed_queues.clear()
         for queue in self._sized.values():
             batch.put(pack_u32(queue.id), queue.to_bytes(), self._families.queues)
         self._sized.clear()
-        batch.delete_range(pack_u64(self._first_entry), pack_u64(self._next_entry), self._families.ledger)
-        self._first_entry = self._next_entry
-        self._counts_written = 0
-        self.write_entry(batch)  # the counters live in entries only
-        return idle
+        batch.delete_range(pack_u64(self._first_entry), pack_u64(self._fold_end), self._families.ledger)
+        self._first_entry, self._fold_end = self._fold_end, None
+        if self._next_entry == self._first_entry:
+            self.write_entry(batch)  # the counters live in entries only
 
     def is_folded(self, lane: Lane) -> bool:
         """Whether no entry has counts of a lane, and its record says all."""
-        return lane.id not in self._unfolded
+        return lane.id not in self._unfolded and lane.id not in self._folding
 
     def unfolded(self) -> list[Lane]:
         """The lanes that changed since the last fold."""
-        return [*self._unfolded.values(), *(lane for lane in self.changed if lane.id not in self._unfolded)]
+        lanes = self._folding | self._unfolded
+        lanes.update((lane.id, lane) for lane in self.changed)
+        return list(lanes.values())
 
     def forget_queue(self, queue: Queue) -> None:
         """A queue is deleted. Its lanes are to be forgotten, too."""
@@ -173,6 +208,7 @@ class Ledger:
                 batch.delete(lane.prefix, self._families.lanes)
                 lane.recorded = False
             self._unfolded.pop(lane.id, None)
+            self._folding.pop(lane.id, None)
         if any(lane.changed for lane in lanes):
             gone = {lane.id for lane in lanes}
             self.changed[:] = [lane for lane in self.changed if lane.id not in gone]  # the enqueue loop holds the list
@@ -193,10 +229,13 @@ class Ledger:
         """Bring counters and the sizes of queues up to the last commit; returns the counts of lanes that changed since the last fold."""
         counters = self.counters
         changed: dict[int, Counts] = {}
-        for key, entry in store.scan(FIRST, LAST, self._families.ledger):
+        for number, (key, entry) in enumerate(store.scan(FIRST, LAST, self._families.ledger)):
             self._next_entry = u64(key) + 1
+            if number == 0:
+                self._first_entry = u64(key)
             counters.sequence, counters.lane, counters.clock_ms, lanes = _HEAD.unpack_from(entry)
             self._used = counters.sequence, counters.lane
+            self._counts_written += lanes
             sizes = _HEAD.size + lanes * _COUNTS.size
             for lane_id, *counts in _COUNTS.iter_unpack(entry[_HEAD.size : sizes]):
                 changed[lane_id] = Counts(*counts)

@@ -31,9 +31,11 @@ class Limits:
 
     # the ledger
     ledger_counts_max: int = 16_384
-    """Lane counts in ledger entries before a fold: bounds what recovery replays, and spreads a fold's cost (1 µs a lane)."""
+    """Lane counts in ledger entries before a fold: bounds what recovery replays (twice as many, while a fold is in progress)."""
     ledger_entries_max: int = 8192
     """Ledger entries before a fold: the same for turns that change few lanes."""
+    ledger_fold_lanes_min: int = 512
+    """Lanes that a step of a fold takes, and as many as changed in the turn: some 8 µs each with their writes."""
 
     # lanes and queues
     lane_disorder_messages_max: int = 4096

@@ -140,11 +140,20 @@ def _take_up(shard: Shard, now_ms: int) -> Steps:
         yield
     shard.schedule.recover()
     shard.outbox.recover(shard.store, shard.batch)
-    for lane in shard.ledger.fold(shard.batch):
-        shard.forget_lane(lane)
+    yield from _fold(shard)
     for queue in shard.queues_by_id.values():
         if queue.gone:
             shard.jobs.start_own(clear(shard, queue))
+
+
+def _fold(shard: Shard) -> Steps:
+    """Fold the ledger, and drop the lanes of which nothing is left; with them, their keys."""
+    while True:
+        for lane in shard.ledger.fold(shard.batch):
+            shard.forget_lane(lane)
+        if not shard.ledger.folding:
+            return
+        yield
 
 
 def _step_ends(shard: Shard, number: int) -> bool:

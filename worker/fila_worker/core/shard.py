@@ -236,7 +236,8 @@ class Shard(State):
     def commit(self) -> list[Effect]:
         """End the turn: make its changes durable and return what may now be sent."""
         if self.ledger.fold_due:
-            graveyard.purge(self)  # a lane is idle once its dead are gone
+            if not self.ledger.folding:
+                graveyard.purge(self)  # a lane is idle once its dead are gone
             self.fold()
         self.settle_writes()
         cold.cool_down(self)

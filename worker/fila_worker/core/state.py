@@ -374,12 +374,16 @@ class State:
             self.unblock(self.throttling.wake(throttle, now_ms))
 
     def fold(self) -> None:
-        """Fold the ledger, and forget idle lanes of queues that remember too many."""
-        for lane in self.ledger.fold(self.batch):
-            if lane.idle and lane.key.queue.lanes > self.settings.limits.idle_lanes_max:
+        """Take a step of a fold of the ledger, and forget the idle lanes that it met of queues that remember too many."""
+        idle = self.ledger.fold(self.batch)
+        forgotten = []
+        for lane in idle:
+            if lane.key.queue.lanes > self.settings.limits.idle_lanes_max:
                 self.forget_lane(lane)
-            elif lane.idle:
+                forgotten.append(lane)
+            else:
                 lane.key.queue.resting[lane.id] = lane
+        self.ledger.forget(forgotten, self.batch)
 
 
 def _how_to_get(name: str) -> str:
