@@ -275,7 +275,10 @@ class Consumption:
             self._schedule(subscription, self.now + delay_s)
         else:
             subscription.error = error
-            self._discard(subscription)
+            if error.retryable:
+                self.unsubscribe(subscription)  # the broker may have opened it, and what it was pushed may be lost
+            else:
+                self._discard(subscription)
 
     def _compare(self, subscription: Subscription, asked: Subscribe, answer: Subscribed) -> None:
         """Believe in what the broker says; where pushes may have been lost, say again at once what is held."""

@@ -230,6 +230,22 @@ def test_a_subscription_that_is_never_confirmed_fails_in_time(peer):
         raise subscription.failure()
 
 
+def test_a_subscription_that_failed_is_ended_at_the_broker(peer):
+    """The broker may have opened it, and what it pushed may be lost: it stays leased while the client lives."""
+    subscription = subscribe(peer, confirmed=False)
+    unsubscribed = []
+    while not unsubscribed:
+        assert peer.now < 1006
+        for sent in peer.sent():
+            if isinstance(sent.command, Unsubscribe):
+                unsubscribed.append(sent.command)
+            else:
+                peer.refuse(sent, ShardUnavailableError("down", details={"refused": True}))
+        peer.advance(0.05)
+    assert unsubscribed == [Unsubscribe(subscription.id, [])]
+    assert subscription.ended
+
+
 def test_without_a_broker_it_fails_like_a_call():
     peer = Peer(connected=False)
     subscription = peer.session.subscribe("q", 1, peer.now, auto_extend=True)
