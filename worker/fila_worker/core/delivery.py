@@ -17,7 +17,7 @@ from fila_worker.core.consumers import Demand, Reserving, Subscription
 from fila_worker.core.delays import too_old
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.fairness_key import MILLI
-from fila_worker.core.lanes import ENTRY_BYTES
+from fila_worker.core.lanes import ENTRY_BYTES, NO_LEASES
 from fila_worker.core.leases import Lease
 from fila_worker.core.reading import extension_of, head, next_entry
 
@@ -128,7 +128,9 @@ def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> Parcel:
             count -= _pick_among(shard, key, parcel, count, now_ms)
             room_bytes = parcel.room_bytes
             continue
-        line, leased, credit = lane.line, lane.leased or lane.leases(), key.credit
+        line, leased, credit = lane.line, lane.leased, key.credit
+        if leased is NO_LEASES:
+            leased = lane.leases()
         turn = left = min(count, lane.stored - len(leased))
         while left and credit > 0 and room_bytes > 0:
             # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
