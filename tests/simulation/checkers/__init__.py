@@ -1,0 +1,61 @@
+"""What must hold, written from the contract and not from the code: each checker knows what was seen from outside, and nothing else.
+
+``healed`` runs when faults have ended and everybody had time to get what they can have; ``audited`` when an auditor has taken all
+messages, before and after everything was killed once more; ``rested`` when nothing has happened for a while.
+"""
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.checkers import calls, credit, dedup, fate, memory, order, rest, throttles
+from tests.simulation.checkers.audit import audit, audit_again
+from tests.simulation.checkers.credit import report_unknown, unknown_leases
+from tests.simulation.checkers.places import Places
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+__all__ = [
+    "Places",
+    "audit",
+    "audit_again",
+    "audited",
+    "healed",
+    "now_and_then",
+    "report_unknown",
+    "rested",
+    "unknown_leases",
+]
+
+
+def now_and_then(run: "Run") -> None:
+    """Between two things that happen."""
+    run.check_invariants()
+    memory.check(run)
+
+
+def healed(run: "Run") -> None:
+    """Faults ended a while ago."""
+    run.check_invariants()
+    credit.check(run.history, run.world.now_us)
+
+
+def audited(run: "Run") -> None:
+    """Everything was taken out."""
+    history = run.history
+    fate.check_lost(history)
+    fate.check_returned(history)
+    fate.check_stored_once(history)
+    fate.check_at_most_once(history)
+    fate.check_settlements(history)
+    order.check_line(history)
+    order.check_strict(history)
+    order.check_caps(history)
+    throttles.check(history)
+    dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)
+    calls.check(history, run.world.now_us)
+
+
+def rested(run: "Run") -> None:
+    """Nothing has happened for a while."""
+    run.check_invariants()
+    rest.check(run)

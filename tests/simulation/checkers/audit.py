@@ -1,0 +1,125 @@
+"""The auditor: a client that looks at every message, takes it, and comes back after a restart to see that nothing is there."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from fila_proto_zmq.errors import FilaError, QueueExistsError, QueueNotFoundError
+from tests.simulation.history import History
+
+if TYPE_CHECKING:
+    from tests.simulation.programs import Programs
+
+DRAIN_ROUNDS_MAX = 400
+TRIES_MAX = 60
+
+
+async def patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Ask until there is an answer that lasts; there are no faults any more, so it may not take long."""
+    for _ in range(TRIES_MAX):
+        try:
+            return await ask()
+        except FilaError as error:
+            if not error.retryable:
+                raise
+            await asyncio.sleep(0.5)
+    return await ask()
+
+
+async def audit(programs: "Programs", history: History, queues_in_order: Callable[[], Iterable[tuple[str, Any]]]) -> None:
+    """Let everything go that is held up, look at where each message is, then take and ack them all."""
+    client = programs.client
+    for queue, options in queues_in_order():
+        if not queue.startswith("brief"):
+            await _make_sure_of(client, queue, options)
+    for key in await patiently(lambda: client.list_config("throttle")):
+        await patiently(lambda key=key: client.delete_config(key))
+    for info in await patiently(client.list_queues):
+        for key in (None, *await _keys_of(client, info.name)):
+            await _unless_gone(lambda name=info.name, key=key: client.resume(name, fairness_key=key))
+    await asyncio.sleep(8.0)
+    await _look_for_two(client, history)
+    await _drain(programs, history)
+
+
+async def _make_sure_of(client: Any, queue: str, options: dict[str, Any]) -> None:
+    try:
+        await patiently(lambda: client.create_queue(queue, **options))
+    except QueueExistsError:
+        return
+
+
+async def _keys_of(client: Any, queue: str) -> list[str]:
+    stats = await _unless_gone(lambda: client.queue_stats(queue))
+    return [] if stats is None else [*{*(key.fairness_key for key in stats.keys), "a", "b", "c", "d"}]
+
+
+async def _unless_gone(ask: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await patiently(ask)
+    except QueueNotFoundError:
+        return None
+
+
+async def _look_for_two(client: Any, history: History) -> None:
+    """Each message is in one place; what moves while it is looked at is looked at again."""
+    for attempt in range(3):
+        places: dict[str, list[str]] = {}
+        for info in await patiently(client.list_queues):
+            for view in await _unless_gone(lambda name=info.name: client.browse(name, limit=10_000)) or []:
+                places.setdefault(view.id, []).append(f"{info.name} ({view.state})")
+        twice = {id: where for id, where in places.items() if len(where) > 1}
+        if not twice:
+            return
+        await asyncio.sleep(1.0)
+        if attempt == 2:
+            for id, where in twice.items():
+                if not history.is_excused_id(id):
+                    history.fail("one place", f"message {id} is in {where}")
+
+
+async def _drain(programs: "Programs", history: History) -> None:
+    client = programs.client
+    for _ in range(DRAIN_ROUNDS_MAX):
+        infos = [info for info in await patiently(client.list_queues) if info.depth]
+        if not infos:
+            return
+        taken = 0
+        for info in infos:
+            taken += await _take_all(programs, info.name)
+        if not taken:
+            await asyncio.sleep(0.5)
+    left = {info.name: (info.pending, info.in_flight, info.delayed) for info in infos}
+    history.fail("audit", f"cannot be emptied (pending, in flight, delayed): {left}")
+
+
+async def _take_all(programs: "Programs", queue: str) -> int:
+    taken = 0
+    while True:
+        try:
+            deliveries = await patiently(lambda: programs.client.receive(queue, 100))
+        except QueueNotFoundError:
+            return taken
+        if not deliveries:
+            return taken
+        taken += len(deliveries)
+        programs._hand_over(deliveries)
+        owed = [delivery for delivery in deliveries if not delivery._lease.at_most_once]
+        if owed:
+            await programs.ack_together(owed)
+
+
+async def audit_again(programs: "Programs", history: History) -> None:
+    """After a restart of everything there is nothing."""
+    client = programs.client
+    infos = [info for info in await patiently(client.list_queues) if info.depth]
+    seen: Counter[str] = Counter()
+    for info in infos:
+        for view in await patiently(lambda name=info.name: client.browse(name, limit=10_000)):
+            token = bytes(view.payload).decode()
+            seen[token] += 1
+            history.fail("acked returns", f"{token} is in {info.name} ({view.state}) after a restart, though all was acked")
+    if infos and not seen:
+        history.fail("acked returns", f"after a restart there is something: {infos}")
+    await _drain(programs, history)

@@ -1,0 +1,72 @@
+"""Credit is conserved: what was pushed to a living client and never reached it does not count as held by it for ever."""
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.history import Grant, History
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+Missing = tuple[str, int, int]
+"""A client, a shard and a lease."""
+
+
+def check(history: History, now_us: int) -> None:
+    """When all has been well for a while, no push is missing."""
+    grants = history.grants_by_token()
+    alive = {process.dealer.options[IDENTITY]: process for process in history.clients if process.alive and process.dealer}
+    for token, several in grants.items():
+        last = several[-1]
+        if (
+            last.pushed
+            and last.arrived_us is None
+            and last.at_us < now_us - MARGIN_US
+            and _still_leased(history, last, now_us)
+        ):
+            process = alive.get(last.client)
+            if process is None or process.closed_us is not None or history.was_gone(token):
+                continue
+            history.fail(
+                "credit",
+                f"{token} was pushed at {last.at_us / 1e6:.6f} to {process.name}, which never had it, and is leased to it until "
+                f"{(last.expires_ms - last.leased_ms) / 1000} s after that",
+            )
+
+
+def _still_leased(history: History, grant: Grant, now_us: int) -> bool:
+    return grant.at_us + (grant.expires_ms - grant.leased_ms) * 1000 > now_us
+
+
+IDENTITY = 5
+MARGIN_US = 6_000_000
+"""A push may be under way, or its client may be about to reconnect."""
+
+
+def unknown_leases(run: "Run") -> set[Missing]:
+    """What shards count as held by subscriptions of living clients that know nothing of it. Looks inside both."""
+    alive = {process.dealer.options[IDENTITY]: process for process in run.history.clients if process.alive and process.dealer}
+    missing: set[Missing] = set()
+    for worker in run.cluster.workers:
+        for shard in worker.host.shards.values() if worker.host is not None else ():
+            for lease in shard.leases.leases.values():
+                process = alive.get(lease.consumer.client)
+                if process is None or process.closed_us is not None or not lease.subscription_id:
+                    continue
+                if lease.id not in _known(process.client._session._consumption):
+                    missing.add((process.name, shard.index, lease.id))
+    return missing
+
+
+def _known(consumption: object) -> set[int]:
+    subscriptions = consumption.subscriptions.values()  # type: ignore[attr-defined]
+    groups = [*(each.leases for each in subscriptions), *consumption._loose.values()]  # type: ignore[attr-defined]
+    return {lease for group in groups for lease in group}
+
+
+def report_unknown(run: "Run", missing: set[Missing]) -> None:
+    """They were missing twice, seconds apart."""
+    for client, shard, lease in sorted(missing):
+        run.history.fail(
+            "credit",
+            f"shard {shard} counts lease {lease & 0xFFFFFFFF} of epoch {lease >> 32} as held by {client}, which never had it",
+        )

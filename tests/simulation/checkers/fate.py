@@ -1,0 +1,132 @@
+"""What became of each message: none is lost, none that was acked returns, none is stored or given out twice that may not be."""
+
+from collections import defaultdict
+
+from tests.simulation.history import Done, Grant, History, Sent
+
+ENDING = ("ack", "fail", "end_reservation_ack", "cancel")
+
+
+def _tokens_of(call: Done) -> list[str]:
+    said = call.said
+    return [said["token"]] if "token" in said else list(said.get("tokens") or [])
+
+
+def calls_by_token(history: History) -> dict[str, list[Done]]:
+    """All calls about a single message."""
+    found: dict[str, list[Done]] = defaultdict(list)
+    for call in history.calls:
+        if isinstance(call.said.get("tokens"), str):
+            continue
+        for token in _tokens_of(call):
+            found[token].append(call)
+    return found
+
+
+def check_lost(history: History) -> None:
+    """Whatever was confirmed was acked in the end, or ended in a way that somebody asked for."""
+    calls, grants = calls_by_token(history), history.grants_by_token()
+    by_id: dict[str, list[Sent]] = defaultdict(list)
+    for sent in history.sent.values():
+        if sent.id is not None:
+            by_id[sent.id].append(sent)
+    for id, several in by_id.items():
+        dedup = {(sent.queue, sent.options["dedup_id"]) for sent in several if sent.options.get("dedup_id")}
+        if dedup:  # the message with this id may be one that was never confirmed
+            several += [sent for sent in history.sent.values() if (sent.queue, sent.options.get("dedup_id")) in dedup]
+        if not any(_may_be_gone(history, sent, calls[sent.token], grants[sent.token]) for sent in several):
+            names = [sent.token for sent in several]
+            history.fail("lost", f"{names} of {several[0].queue} ({id}) was confirmed and is nowhere")
+
+
+def _may_be_gone(history: History, sent: Sent, calls: list[Done], grants: list[Grant]) -> bool:
+    if any(call.kind in ("ack", "cancel", "end_reservation_ack") for call in calls):
+        return True
+    if any(grant.at_most_once for grant in grants):
+        return True
+    if history.is_excused(sent.token):
+        return True
+    options = history.queues.get(sent.queue, {})
+    if options.get("delivery") == "at_most_once" and history.had_a_death(sent.call.started_us, history.audit_us):
+        return True  # it is removed when it is delivered, and the delivery may not have left the process
+    if options.get("dead_letter") == "discard" and (grants or "ttl" in sent.options or "default_ttl" in options):
+        return True
+    return history.was_swept(sent)
+
+
+def check_returned(history: History) -> None:
+    """What was acked, and confirmed, is never given out again."""
+    grants = history.grants_by_token()
+    for token, calls in calls_by_token(history).items():
+        for call in calls:
+            if not call.ok or not (call.kind == "ack" or _ended_all(call)):
+                continue
+            for grant in grants[token]:
+                later = _is_later(history, call, grant)
+                if later and not history.undone(call, grant.at_us) and not history.is_excused(token):
+                    history.fail(
+                        "acked returns", f"{token} was acked in #{call.number} and is given out again: {_shown(grant)}"
+                    )
+                    break
+
+
+def _ended_all(call: Done) -> bool:
+    """Whether it acked a reservation that still had all its messages."""
+    return call.kind == "end_reservation_ack" and call.value.count == len(call.said["tokens"]) > 0
+
+
+def _is_later(history: History, call: Done, grant: Grant) -> bool:
+    assert call.ended_us is not None
+    if grant.at_us > call.ended_us:
+        return True
+    lease = call.said.get("lease")
+    return bool(lease) and grant.shard == history.shard_of(call.queue) and bool(grant.lease > lease)
+
+
+def _shown(grant: Grant) -> str:
+    return f"{grant.queue} lease {grant.lease & 0xFFFFFFFF}.{grant.index} of epoch {grant.lease >> 32} at {grant.at_us / 1e6:.6f}"
+
+
+def check_stored_once(history: History) -> None:
+    """A message that was sent once has one id."""
+    for token, grants in history.grants_by_token().items():
+        ids = {grant.id for grant in grants}
+        sent = history.sent.get(token)
+        if len(ids) > 1 and sent is not None and not sent.options.get("dedup_id"):
+            history.fail("stored once", f"{token} has the ids {sorted(ids)}")
+
+
+def check_at_most_once(history: History) -> None:
+    """Where each message is delivered at most once, no program is given one twice."""
+    handed: dict[str, list[object]] = defaultdict(list)
+    for each in history.handed:
+        if each.at_most_once and not each.queue.endswith(".dlq"):
+            handed[each.token].append(each)
+    for token, several in handed.items():
+        if len(several) > 1 and not history.is_excused(token):
+            history.fail("at most once", f"{token} was given to programs {len(several)} times: {several[:2]}")
+
+
+def check_settlements(history: History) -> None:
+    """A settlement that was confirmed was by whoever had the message: nobody had it since."""
+    grants = history.grants_by_token()
+    for token, calls in calls_by_token(history).items():
+        confirmed = [
+            call for call in calls if call.ok and "index" in call.said and call.said["lease"] and call.kind != "extend"
+        ]
+        for call in confirmed:
+            shard, lease = history.shard_of(call.queue), call.said["lease"]
+            tries = [
+                each
+                for each in calls
+                if "index" in each.said and each.said["lease"] == lease and each.said.get("index") == call.said["index"]
+            ]
+            began_us = min(each.started_us for each in tries if each.kind != "extend")
+            for grant in grants[token]:
+                newer = grant.shard == shard and grant.lease > lease
+                if newer and grant.at_us < began_us and not history.is_excused(token):
+                    history.fail(
+                        "fences",
+                        f"#{call.number} {call.kind} of {token} was confirmed, but it was given out since: {_shown(grant)}",
+                    )
+                    break

@@ -1,0 +1,28 @@
+"""What is kept in memory has its bounds, whatever the backlog. The one checker that looks inside: a size cannot be seen from outside."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+RECORD_BYTES_MAX = 2000
+"""A message here, and what a lane keeps with it: a bound may be passed by the last one."""
+
+
+def check(run: "Run") -> None:
+    """Look at workers and clients now."""
+    bound = run.buffer_bytes
+    for worker in run.cluster.workers:
+        if worker.host is None or not worker.resting:
+            continue
+        for shard in worker.host.shards.values():
+            kept = sum(len(record) for lane in shard.lanes.values() for _, record in lane.buffered() if record)
+            if kept > bound + RECORD_BYTES_MAX:
+                run.history.fail(
+                    "memory", f"shard {shard.index} keeps {kept} bytes of pending messages, its bound is {bound}"
+                )
+    for programs in run.clients:
+        connection = programs.client._session._connection
+        over = [call for call in getattr(connection, "_held", ()) if call.done]
+        if len(over) > 20:
+            run.history.fail("memory", f"{programs.process.name} keeps {len(over)} calls that are over")

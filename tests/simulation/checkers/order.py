@@ -1,0 +1,109 @@
+"""Order within a fairness key, and how many of its messages are under way at a time."""
+
+from collections import defaultdict
+
+from fila_proto_zmq.ids import parse_id, sequence
+from tests.simulation.checkers.fate import calls_by_token
+from tests.simulation.history import Grant, History
+
+
+def _by_key(history: History) -> dict[tuple[str, str], list[Grant]]:
+    """What was given out of each key, in the order in which it was leased. At most once deliveries have no lease: by time."""
+    found: dict[tuple[str, str], list[Grant]] = defaultdict(list)
+    for grant in history.grants:
+        found[grant.queue, grant.key].append(grant)
+    for several in found.values():
+        if all(grant.lease for grant in several):
+            several.sort(key=lambda grant: grant.fence)
+    return found
+
+
+def _number(grant: Grant) -> int:
+    return sequence(parse_id(grant.id)[1])
+
+
+def check_line(history: History) -> None:
+    """Of two messages of a key that could both go, the more urgent one goes first, then the older one."""
+    for (queue, key), grants in _by_key(history).items():
+        if queue.endswith(".dlq") or queue.startswith("graves") or history.power_cuts:
+            continue
+        firsts: list[Grant] = []
+        seen: set[str] = set()
+        for grant in grants:
+            if grant.token not in seen:
+                seen.add(grant.token)
+                if _plain(history, grant):
+                    firsts.append(grant)
+        for index, later in enumerate(firsts):
+            for earlier in firsts[:index]:
+                overtaken = _number(later) < _number(earlier) and later.priority <= earlier.priority
+                if history.had_a_death(history.sent[later.token].call.started_us, later.at_us):
+                    continue  # it may have gone before, and never left the process
+                if overtaken and later.throttle_keys == earlier.throttle_keys:
+                    history.fail(
+                        "order",
+                        f"{earlier.token} went before {later.token} of {queue}/{key}, which is older and not less urgent",
+                    )
+                    return
+
+
+def _plain(history: History, grant: Grant) -> bool:
+    """Whether it was in line from the moment in which it was enqueued: neither delayed, nor redriven, nor given to a reservation."""
+    sent = history.sent.get(grant.token)
+    if sent is None or grant.attempts or sent.queue != grant.queue:
+        return False
+    options = history.queues.get(sent.queue, {})
+    delayed = sent.options.get("delay") or "late" in str(options.get("on_enqueue", ""))
+    return not delayed and not history.saw("redrive") and not history.saw("reserve") and not history.saw("delete_queue")
+
+
+def check_strict(history: History) -> None:
+    """With ``max_in_flight_per_key=1`` nothing of a key goes while one of its messages waits for another attempt."""
+    calls = calls_by_token(history)
+    for (queue, key), grants in _by_key(history).items():
+        if history.queues.get(queue, {}).get("max_in_flight_per_key") != 1 or history.power_cuts or history.saw("redrive"):
+            continue
+        again: dict[str, Grant] = {}
+        for index, grant in enumerate(grants):
+            before = again.get(grant.token)
+            if before is not None and _came_back(before, grant, calls):
+                between = [each for each in grants[grants.index(before) + 1 : index] if each.token != grant.token]
+                if between:
+                    history.fail(
+                        "strict order",
+                        f"{between[0].token} of {queue}/{key} went while {grant.token} waited for its next attempt",
+                    )
+                    return
+            again[grant.token] = grant
+
+
+def _came_back(before: Grant, grant: Grant, calls: object) -> bool:
+    return grant.attempts > before.attempts
+
+
+def check_caps(history: History) -> None:
+    """No more of a key are leased than its queue allows, as far as programs can tell."""
+    calls = calls_by_token(history)
+    for (queue, key), grants in _by_key(history).items():
+        cap = history.queues.get(queue, {}).get("max_in_flight_per_key")
+        if cap is None or history.power_cuts:
+            continue
+        for index, grant in enumerate(grants):
+            held = {each.token for each in grants[:index] if each.token != grant.token and _held_at(each, grant, calls)}
+            if len(held) >= cap:
+                history.fail(
+                    "caps",
+                    f"{grant.token} of {queue}/{key} went while {sorted(held)} were under way, and at most {cap} may be",
+                )
+                return
+
+
+def _held_at(each: Grant, grant: Grant, calls: object) -> bool:
+    """Whether it surely was leased when the other one went: its first settlement began later, and one was confirmed."""
+    if each.at_most_once:
+        return False
+    about = [
+        call for call in calls[each.token]  # type: ignore[index]
+        if call.said.get("lease") == each.lease and call.said.get("index") == each.index and call.kind != "extend"
+    ]  # fmt: skip
+    return any(call.ok for call in about) and about[0].started_us > grant.at_us

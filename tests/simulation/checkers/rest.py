@@ -1,0 +1,40 @@
+"""When nothing happens there is nothing to do, and nothing is kept that nobody needs."""
+
+from typing import TYPE_CHECKING
+
+from fila_worker.core.keys import FIRST, LAST
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+BUSY_TURNS_MS = 100
+
+
+def check(run: "Run") -> None:
+    """Everything was acked, everybody left, and a minute has passed."""
+    history = run.history
+    router = run.cluster.router.core
+    if router is None:
+        history.fail("rest", "the router is not there")
+        return
+    for worker in router._table.workers.values():
+        if len(worker.in_flight):
+            history.fail("memory", f"the router remembers {len(worker.in_flight)} calls to {worker.name}")
+    for process in run.cluster.workers:
+        if process.host is None:
+            history.fail("rest", f"{process.name} is not there")
+            continue
+        for shard in process.host.shards.values():
+            due_ms = shard.next_due(process.now_ms())
+            if due_ms is not None and due_ms < BUSY_TURNS_MS and not shard.schedule.next_due_ms:
+                history.fail("rest", f"shard {shard.index} wants a turn in {due_ms} ms, and there is nothing to do")
+            if len(shard.leases) or shard.consumers.by_client:
+                history.fail(
+                    "memory", f"shard {shard.index}: {len(shard.leases)} leases, {len(shard.consumers)} consumers at rest"
+                )
+            families = shard.store.families
+            dead = sum(map(len, shard.graveyard.dead.values()))
+            for name in ("messages", "delayed", "outbox"):
+                left = sum(1 for _ in shard.store.scan(FIRST, LAST, getattr(families, name)))
+                if left - (dead if name == "messages" else 0):
+                    history.fail("orphans", f"shard {shard.index} keeps {left} {name}, and its queues are empty")

@@ -1,0 +1,93 @@
+"""A cluster in the virtual world: its disks, router, workers and supervisor, and what may go wrong with them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fila_proto_zmq.names import shard_of
+from fila_worker.core.settings import ShardSettings
+from fila_worker.settings import WorkerSettings
+from tests.simulation.disk import Disk
+from tests.simulation.options import Options
+from tests.simulation.processes import BACK, RouterProcess, Supervisor, WorkerProcess
+from tests.simulation.sockets import Network
+from tests.simulation.world import Process, World
+
+
+class Cluster:
+    """``layout``: which shards each worker hosts."""
+
+    def __init__(self, world: World, options: Options) -> None:
+        self.world = world
+        self.options = options
+        self.network = Network(world, options.latency_us)
+        self.layout = options.layout
+        self.shards = sum(map(len, self.layout))
+        self.disks = {index: Disk(world, index) for index in range(self.shards)}
+        self.supervisor = Supervisor(world)
+        self._walls: dict[str, int] = {}
+        """How far each machine's wall clock is off, microseconds."""
+        settings = options.shard_settings
+        self.router = RouterProcess(world, options.work_us, self.shards, settings.consumer_timeout_ms)
+        self.workers = [self._worker(number, shards, settings) for number, shards in enumerate(self.layout)]
+        for process in self.processes:
+            self.supervisor.watch(process)
+        self.clock_steps = 0
+        self.power_cuts: list[tuple[int, int, int]] = []
+        """``(shard, from when on its commits are gone, when the power was cut)``."""
+
+    @property
+    def processes(self) -> list[Process]:
+        return [self.router, *self.workers]
+
+    def _worker(self, number: int, shards: Sequence[int], settings: ShardSettings) -> WorkerProcess:
+        told = WorkerSettings(
+            name=f"worker-{number}",
+            router=BACK,
+            data_dir="/data",
+            shards=list(shards),
+            shards_total=self.shards,
+            shard=settings,
+        )
+        return WorkerProcess(self.world, told.name, self.options.work_us, told, self.disks)
+
+    def start(self) -> None:
+        """Start everything."""
+        for process in self.processes:
+            process.start()
+
+    def stop(self) -> None:
+        """End everything, for good."""
+        self.supervisor.off = True
+        for process in self.processes:
+            process.kill()
+
+    def shard_of(self, queue: str) -> int:
+        """Which shard a queue lives on."""
+        return shard_of(queue, self.shards)
+
+    def worker_of(self, shard: int) -> WorkerProcess:
+        """Who hosts a shard."""
+        return next(worker for worker in self.workers if shard in worker.disks)
+
+    def wall_us(self, process: Any) -> int:
+        """How far off a process's wall clock is."""
+        return self._walls.get(getattr(process, "name", ""), 0)
+
+    def step_clock(self, name: str, by_us: int) -> None:
+        """Set the wall clock of a process's machine."""
+        self.clock_steps += 1
+        self._walls[name] = self._walls.get(name, 0) + by_us
+        self.world.tell(name, f"its wall clock is set by {by_us / 1e6:+.3f} s")
+
+    def cut_power(self, back_us: dict[int, int]) -> None:
+        """Take the power from workers: their disks come back older, each by its own span."""
+        workers = {self.worker_of(shard).name: self.worker_of(shard) for shard in back_us}
+        for worker in workers.values():
+            worker.kill()
+        for shard, span_us in back_us.items():
+            first_us = self.disks[shard].cut_power(span_us)
+            self.world.tell(
+                f"shard {shard}", f"power cut: commits since {(first_us or self.world.now_us) / 1e6:.6f} are gone"
+            )
+            if first_us is not None:
+                self.power_cuts.append((shard, first_us, self.world.now_us))

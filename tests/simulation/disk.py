@@ -1,0 +1,127 @@
+"""A disk: what was committed, which commits have reached the plate, and how it fails.
+
+The store is the product's twin in memory with a memory of its own commits, so that a power cut can undo the last of them. With
+``durability="os"`` a killed process loses nothing and a power cut loses the commits since some moment; a synced commit, and all
+before it, stay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fila_proto_zmq.errors import StorageError
+from fila_worker.storage.memory import MemoryBatch, MemoryStore
+from tests.simulation.world import World
+
+
+class SimBatch(MemoryBatch):
+    """Changes as values, so that they can be undone and looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[Any] = []
+
+    def put(self, key: bytes, value: bytes, family: Any, /) -> None:
+        self.changes.append((family, key, value))
+
+    def delete(self, key: bytes, family: Any, /) -> None:
+        self.changes.append((family, key, None))
+
+    def delete_range(self, begin: bytes, end: bytes, family: Any, /) -> None:
+        self.changes.append((family, begin, end, True))
+
+
+@dataclass
+class Committed:
+    """One commit, and what takes it back: ``(family, key, the value before)``, in order."""
+
+    at_us: int
+    undo: list[tuple[Any, bytes, bytes | None]]
+
+
+@dataclass
+class Disk:
+    """The store of one shard, through all lives of its worker."""
+
+    world: World
+    shard: int
+    store: "SimStore" = field(init=False)
+    commits: int = 0
+    log: list[Committed] = field(default_factory=list)
+    """Commits that a power cut may undo."""
+    fail_in: int | None = None
+    """Which of the next commits fails: 1 is the next one."""
+    watchers: list[Any] = field(default_factory=list)
+    """Who sees every commit: ``watch(shard, changes)``."""
+    fsync: bool = False
+
+    def __post_init__(self) -> None:
+        self.store = SimStore(self)
+
+    def cut_power(self, back_us: int) -> int | None:
+        """Undo the commits of the last ``back_us``; returns the time of the first that is undone."""
+        horizon_us = self.world.now_us - back_us
+        first: int | None = None
+        while self.log and self.log[-1].at_us > horizon_us:
+            commit = self.log.pop()
+            first = commit.at_us
+            for family, key, value in reversed(commit.undo):
+                if value is None:
+                    family.pop(key, None)
+                else:
+                    family[key] = value
+        return first
+
+    def synced(self) -> None:
+        """Everything up to now has reached the plate."""
+        self.log.clear()
+
+
+class SimStore(MemoryStore):
+    """The store that a shard sees."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def new_batch(self) -> SimBatch:
+        return SimBatch()
+
+    def commit(self, batch: Any, *, sync: bool = False) -> None:
+        disk = self._disk
+        process = disk.world.current
+        if process is not None:
+            process.touch(f"commit {disk.commits + 1} of shard {disk.shard}")
+        if disk.fail_in is not None:
+            disk.fail_in -= 1
+            if disk.fail_in <= 0:
+                disk.fail_in = None
+                raise StorageError(f"shard {disk.shard}: no space left on device (simulated)")
+        undo: list[tuple[Any, bytes, bytes | None]] = []
+        for change in batch.changes:
+            _apply(change, undo)
+        disk.commits += 1
+        self.commits += 1
+        self._changes.observe(len(batch))
+        if sync or disk.fsync:
+            disk.synced()
+        else:
+            disk.log.append(Committed(disk.world.now_us, undo))
+        for watch in disk.watchers:
+            watch(disk.shard, batch.changes)
+        if process is not None:
+            process.touch(f"what follows commit {disk.commits} of shard {disk.shard}")
+
+
+def _apply(change: Sequence[Any], undo: list[tuple[Any, bytes, bytes | None]]) -> None:
+    family = change[0]
+    if len(change) == 4:
+        for key in list(family.irange(change[1], change[2], (True, False))):
+            undo.append((family, key, family.pop(key)))
+        return
+    _, key, value = change
+    undo.append((family, key, family.get(key)))
+    if value is None:
+        family.pop(key, None)
+    else:
+        family[key] = value

@@ -1,0 +1,90 @@
+"""What goes wrong: each fault is a function of the run and of its step's own numbers."""
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.processes import BACK, FRONT
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+Fault = Callable[["Run", Random], None]
+
+
+def _touches(random: Random) -> int:
+    """How many times a process may still touch the outside: often none, so that it happens while it waits."""
+    return random.choice([0, 1, 2, 3, 5, 8, 20])
+
+
+def kill_worker(run: "Run", random: Random) -> None:
+    random.choice(run.cluster.workers).doom(_touches(random), "die")
+
+
+def kill_router(run: "Run", random: Random) -> None:
+    run.cluster.router.doom(_touches(random), "die")
+
+
+def kill_client(run: "Run", random: Random) -> None:
+    number = random.randrange(len(run.clients))
+    run.clients[number].process.die()
+    run.replace_client(number)
+
+
+def pause_worker(run: "Run", random: Random) -> None:
+    span_us = random.choice([200_000, 1_000_000, 2_500_000, 5_000_000])
+    random.choice(run.cluster.workers).doom(_touches(random), "pause", span_us)
+
+
+def pause_router(run: "Run", random: Random) -> None:
+    run.cluster.router.doom(_touches(random), "pause", random.choice([200_000, 1_000_000, 3_500_000]))
+
+
+def pause_client(run: "Run", random: Random) -> None:
+    random.choice(run.clients).process.pause(random.choice([100_000, 1_000_000, 4_000_000, 8_000_000]))
+
+
+def cut(run: "Run", random: Random) -> None:
+    connections = list(run.network.connections.values())
+    for connection in random.sample(connections, min(len(connections), random.choice([1, 1, 2, 9]))):
+        run.world.tell("FAULT", f"cuts {connection.dealer.owner.name} from {connection.router.endpoint}")
+        run.network.cut(connection, kept=random.choice([0.0, 0.5, 1.0]), notice_us=random.choice([(0, 10_000), (0, 800_000)]))
+
+
+def fail_commit(run: "Run", random: Random) -> None:
+    random.choice(list(run.cluster.disks.values())).fail_in = random.randint(1, 5)
+
+
+def power_cut(run: "Run", random: Random) -> None:
+    shards = sorted(run.cluster.disks)
+    hit = random.sample(shards, random.randint(1, len(shards)))
+    run.cluster.cut_power({shard: random.choice([1, 300_000, 2_000_000, 5_000_000]) for shard in hit})
+
+
+def clock(run: "Run", random: Random) -> None:
+    process = random.choice(run.cluster.processes)
+    run.cluster.step_clock(process.name, random.choice([-1_500_000, -200_000, 200_000, 1_500_000]))
+    if random.random() < 0.5:
+        process.doom(_touches(random), "die")
+
+
+def stop(run: "Run", random: Random) -> None:
+    random.choice(run.cluster.processes).stop()
+
+
+def unreachable(run: "Run", random: Random) -> None:
+    endpoint = random.choice([FRONT, BACK])
+    until_us = run.world.now_us + random.choice([300_000, 2_000_000, 4_000_000])
+    run.network.refusing_until_us[endpoint] = max(until_us, run.network.refusing_until_us.get(endpoint, 0))
+    for connection in list(run.network.connections.values()):
+        if connection.router.endpoint == endpoint:
+            run.network.cut(connection)
+
+
+FAULTS_BY_NAME: dict[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        kill_worker, kill_router, kill_client, pause_worker, pause_router, pause_client, cut, fail_commit, power_cut, clock, stop,
+        unreachable,
+    )
+}  # fmt: skip

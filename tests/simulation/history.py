@@ -1,0 +1,318 @@
+"""What can be seen of a run from outside: calls and how they ended, what came to whom, what was on the wire, and what went wrong when.
+
+Checkers read this and nothing else.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fila_proto_zmq.codec import decode_body
+from fila_proto_zmq.commands import DELIVERY, Delivered, FetchReserved, Receive
+from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
+from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.record import Record, open_envelope, unpack_record
+from tests.simulation.processes import BACK, FRONT
+from tests.simulation.sockets import Connection
+from tests.simulation.world import World
+
+
+@dataclass
+class Done:
+    """One call of a client's program. ``error`` is None if it succeeded; ``ended_us`` is None if it never returned."""
+
+    number: int
+    client: str
+    kind: str
+    queue: str
+    started_us: int
+    said: dict[str, Any]
+    ended_us: int | None = None
+    value: Any = None
+    error: BaseException | None = None
+    limit_us: int = 0
+    """How long it may take."""
+
+    @property
+    def ok(self) -> bool:
+        return self.ended_us is not None and self.error is None
+
+
+@dataclass
+class Grant:
+    """One message in one delivery, as a worker sent it."""
+
+    at_us: int
+    shard: int
+    lease: int
+    index: int
+    queue: str
+    client: bytes
+    token: str
+    id: str
+    key: str
+    priority: int
+    attempts: int
+    cost: float
+    throttle_keys: tuple[str, ...]
+    leased_ms: int
+    expires_ms: int
+    pushed: bool
+    at_most_once: bool
+    error: str
+    arrived_us: int | None = None
+    """When its client had it: the library, not yet the program."""
+
+    @property
+    def fence(self) -> tuple[int, int]:
+        return self.lease, self.index
+
+
+@dataclass
+class Handed:
+    """A message that a client's program was given."""
+
+    at_us: int
+    client: str
+    queue: str
+    token: str
+    id: str
+    lease: int
+    index: int
+    attempts: int
+    at_most_once: bool
+
+
+@dataclass
+class Sent:
+    """A message that a program tried to enqueue."""
+
+    token: str
+    queue: str
+    call: Done
+    options: dict[str, Any]
+    id: str | None = None
+    """None: it was not confirmed."""
+
+
+@dataclass
+class History:
+    """Everything that was seen, in the order in which it happened."""
+
+    world: World
+    shard_of: Callable[[str], int]
+    calls: list[Done] = field(default_factory=list)
+    grants: list[Grant] = field(default_factory=list)
+    handed: list[Handed] = field(default_factory=list)
+    sent: dict[str, Sent] = field(default_factory=dict)
+    queues: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The options that each queue was created with first."""
+    power_cuts: list[tuple[int, int, int]] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    """``(checker, what it found)``."""
+    identities: dict[bytes, str] = field(default_factory=dict)
+    clients: list[Any] = field(default_factory=list)
+    """Their processes."""
+    healed_us: int = 0
+    """When faults ended."""
+    audit_us: int = 1 << 60
+    """When the auditor came: from then on limits are lifted."""
+    drained_us: int = 0
+    deaths: list[tuple[str, int]] = field(default_factory=list)
+    """Which process of the cluster died when."""
+    clock_steps: int = 0
+    """How often a wall clock was set."""
+    longest_stall_us: int = 0
+    """The longest pause of a process."""
+
+    def __post_init__(self) -> None:
+        self._by_fence: dict[tuple[int, int, int], Grant] = {}
+        self.world.fail = self.fail
+        self._named = 0
+        self._kinds: set[str] = set()
+
+    def new_token(self) -> str:
+        """The name of a message that is about to be sent."""
+        self._named += 1
+        return f"m{self._named}"
+
+    def fail(self, checker: str, what: str) -> None:
+        """Note that something is wrong."""
+        if len(self.failures) < 20:
+            self.failures.append((checker, what))
+            self.world.tell("CHECKER", f"{checker}: {what}")
+
+    # --- what checkers ask --------------------------------------------------------------------------------------------
+
+    def grants_by_token(self) -> dict[str, list[Grant]]:
+        """What was given out, by message, in the order in which it was sent."""
+        found: dict[str, list[Grant]] = defaultdict(list)
+        for grant in self.grants:
+            found[grant.token].append(grant)
+        return found
+
+    def saw(self, kind: str) -> bool:
+        """Whether anybody made such a call."""
+        return kind in self._kinds
+
+    def had_a_death(self, since_us: int, until_us: int) -> bool:
+        """Whether a worker died between two moments: then what it had committed may not have been sent."""
+        return any(name != "router" and since_us <= at_us <= until_us for name, at_us in self.deaths)
+
+    def was_gone(self, token: str) -> bool:
+        """Whether somebody may have taken it out by other means than a settlement."""
+        sent = self.sent.get(token)
+        return (
+            sent is None
+            or self.was_swept(sent)
+            or any(call.kind == "cancel" and call.said.get("token") == token for call in self.calls)
+        )
+
+    def was_swept(self, sent: Sent) -> bool:
+        """Whether a purge or a deletion may have met it."""
+        for call in self.calls:
+            if call.kind in ("purge_queue", "delete_queue") and (
+                call.ended_us is None or call.ended_us >= sent.call.started_us
+            ):
+                options = self.queues.get(sent.queue, {})
+                if call.queue in (sent.queue, f"{sent.queue}.dlq", options.get("dead_letter")):
+                    return True
+        return False
+
+    def is_excused(self, token: str) -> bool:
+        """Whether a power cut may have undone something about it: then it may be lost, or return."""
+        if not self.power_cuts:
+            return False
+        sent = self.sent.get(token)
+        if sent is None:
+            return True
+        spans = [(sent.call.started_us, sent.call.ended_us or 1 << 60)]
+        spans += [(grant.at_us, grant.at_us) for grant in self.grants if grant.token == token]
+        spans += [
+            (call.started_us, call.ended_us or 1 << 60)
+            for call in self.calls
+            if call.said.get("token") == token or token in (call.said.get("tokens") or ()) or call.kind == "redrive"
+        ]
+        for _shard, first_us, cut_us in self.power_cuts:
+            if any(began_us <= cut_us and ended_us >= first_us - 1_000_000 for began_us, ended_us in spans):
+                return True
+            elsewhere = self.queues.get(sent.queue, {}).get("dead_letter", "dlq") not in ("dlq", "discard")
+            if elsewhere and sent.call.started_us <= cut_us:
+                return True
+        return False
+
+    def is_excused_id(self, id: str) -> bool:
+        """The same for a message's id."""
+        return any(self.is_excused(sent.token) for sent in self.sent.values() if sent.id == id) or (
+            not any(sent.id == id for sent in self.sent.values()) and bool(self.power_cuts)
+        )
+
+    def undone(self, call: Done, by_us: int) -> bool:
+        """Whether a power cut between a call and a moment may have undone it."""
+        assert call.ended_us is not None
+        return any(
+            first_us <= call.ended_us and cut_us >= call.started_us and cut_us <= by_us
+            for _, first_us, cut_us in self.power_cuts
+        )
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def began(self, client: str, kind: str, queue: str, limit_us: int, **said: Any) -> Done:
+        """A program calls its client."""
+        call = Done(len(self.calls), client, kind, queue, self.world.now_us, said, limit_us=limit_us)
+        self.calls.append(call)
+        self._kinds.add(kind)
+        words = " ".join(f"{key}={value!r}" for key, value in said.items() if value is not None)
+        self.world.tell(client, f"#{call.number} {kind} {queue} {words}"[:300])
+        return call
+
+    def ended(self, call: Done, value: Any = None, error: BaseException | None = None) -> None:
+        """It returned."""
+        call.ended_us, call.value, call.error = self.world.now_us, value, error
+        if error is None:
+            outcome = "" if value is None else f": {value!r}"
+        else:
+            outcome = f": {getattr(error, 'code', type(error).__name__)} {error}"
+        self.world.tell(call.client, f"#{call.number} done{outcome}"[:300])
+
+    # --- the wire -----------------------------------------------------------------------------------------------------
+
+    def tap(self, connection: Connection, to_router: bool, parts: list[bytes]) -> None:
+        """See a frame that is sent."""
+        if connection.router.endpoint == BACK and to_router and len(parts) == 4 and parts[0]:
+            self._from_worker(parts)
+
+    def _from_worker(self, parts: list[bytes]) -> None:
+        client, raw_header, key, body = parts
+        header = unpack_header(raw_header)
+        pushed = header.opcode == DELIVERY and not header.flags & REPLY
+        if not pushed and (header.opcode not in (Receive.opcode, FetchReserved.opcode) or header.flags & ERROR):
+            return
+        try:
+            delivered = decode_body(Delivered, body)
+        except FilaError:
+            return
+        if header.opcode == FetchReserved.opcode:
+            return
+        for grant in self._grants(client, key.decode(), delivered, pushed=pushed):
+            self._note(grant)
+
+    def _grants(self, client: bytes, queue: str, delivered: Delivered, *, pushed: bool) -> list[Grant]:
+        shard, now_us = self.shard_of(queue), self.world.now_us
+        grants = []
+        for batch in delivered.batches:
+            for index, data in enumerate(batch.records):
+                record = unpack_record(data)
+                key = batch.fairness_key if isinstance(batch.fairness_key, str) else batch.fairness_key[index]
+                keys = batch.throttle_keys[index if len(batch.throttle_keys) > 1 else 0] if batch.throttle_keys else []
+                grants.append(
+                    Grant(
+                        now_us, shard, batch.lease, index, queue, client, token_of(record),
+                        format_id(record.id_high, record.id_low), key, record.priority, record.attempts,
+                        record.extension.cost_milli / 1000, tuple(keys), batch.leased_ms, batch.expires_ms, pushed,
+                        batch.at_most_once or batch.lease == 0, record.extension.error,
+                    )
+                )  # fmt: skip
+        return grants
+
+    def _note(self, grant: Grant) -> None:
+        if grant.lease:
+            fence = (grant.shard, grant.lease, grant.index)
+            known = self._by_fence.get(fence)
+            if known is not None and (known.token, known.client) != (grant.token, grant.client):
+                self.fail("fences", f"{fence} was given out for {known.token} to {known.client.hex()} and for {grant.token}")
+            self._by_fence[fence] = grant
+        self.grants.append(grant)
+        how = "pushes" if grant.pushed else "gives"
+        self.world.tell(
+            f"shard {grant.shard}",
+            f"{how} {grant.token} of {grant.queue}/{grant.key} as {grant.lease & 0xFFFFFFFF}.{grant.index} of epoch "
+            f"{grant.lease >> 32}, attempts {grant.attempts}, to {grant.client[1:8]!r}",
+        )
+
+    def arrived(self, connection: Connection, parts: list[bytes]) -> None:
+        """A frame has reached a client."""
+        if connection.router.endpoint != FRONT or len(parts) != 3 or len(parts[0]) < 6:
+            return
+        opcode, flags = parts[0][3], parts[0][5]
+        pushed = opcode == DELIVERY and not flags & REPLY
+        if not pushed and (opcode != Receive.opcode or flags & ERROR):
+            return
+        delivered = decode_body(Delivered, parts[2])
+        shard = self.shard_of(parts[1].decode())
+        for batch in delivered.batches:
+            for index in range(len(batch.records)):
+                grant = self._by_fence.get((shard, batch.lease, index))
+                if grant is not None and grant.arrived_us is None:
+                    grant.arrived_us = self.world.now_us
+
+    def grant_of(self, shard: int, lease: int, index: int) -> Grant | None:
+        """What was given out under a fence."""
+        return self._by_fence.get((shard, lease, index))
+
+
+def token_of(record: Record) -> str:
+    """Which message it is: the payload says so."""
+    return open_envelope(record.envelope)[1].decode(errors="replace")

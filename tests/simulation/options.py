@@ -1,0 +1,69 @@
+"""What a run is like: which features and which faults it has, and how small its limits are. Drawn from the seed.
+
+Each seed leaves many things out (swarm testing: Groce et al., 2012): a run that does everything does little of anything.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from fila_worker.core.settings import ShardSettings
+from tests.simulation.scaled import draw_limits
+
+LAYOUTS = (((0,), (1,)), ((0, 1),), ((0,),), ((0, 2), (1,)))
+FEATURES = (
+    "batches", "priorities", "delays", "ttl", "dedup", "weights", "throttles", "costs", "consume", "receive", "lone_acks", "many",
+    "verbs", "extend", "cancel", "purge", "pause", "redrive", "browse", "config", "strict", "caps", "max_attempts", "hooks", "reserve",
+    "delete", "at_most_once", "elsewhere", "close", "forget", "quick", "leave", "update", "long_leases", "discard", "idle_expiry",
+)  # fmt: skip
+FAULTS = (
+    "kill_worker", "kill_router", "kill_client", "pause_worker", "pause_router", "pause_client", "cut", "fail_commit", "power_cut",
+    "clock", "stop", "unreachable",
+)  # fmt: skip
+
+
+@dataclass
+class Options:
+    """One run's nature. Everything here follows from the seed, and a named case may set it otherwise."""
+
+    seed: int
+    layout: tuple[tuple[int, ...], ...]
+    features: frozenset[str]
+    faults: frozenset[str]
+    clients: int
+    steps: int
+    span_us: int
+    latency_us: tuple[int, int]
+    work_us: tuple[int, int]
+    timeout_s: float
+    shard_settings: ShardSettings = field(default_factory=ShardSettings)
+    fault_count: int = 0
+    queues: int = 3
+
+
+def draw(seed: int) -> Options:
+    """The nature of a seed's run."""
+    random = Random(f"{seed} options")
+    features = frozenset(each for each in FEATURES if random.random() < 0.5)
+    faults = frozenset(each for each in FAULTS if random.random() < 0.3)
+    if random.random() < 0.5:
+        faults |= {"kill_worker"}
+    if random.random() < 0.15:
+        faults = frozenset()
+    if not features & {"consume", "receive"}:
+        features |= {random.choice(["consume", "receive"])}
+    slow = random.random() < 0.3
+    limits = draw_limits(random)
+    settings = ShardSettings(
+        quantum=random.choice([1, 3, 10, 1000]),
+        visibility_timeout_ms=random.choice([1500, 4000, 600_000]),
+        consumer_timeout_ms=random.choice([3000, 6000]),
+        buffer_bytes=random.choice([0, 400, 2000, 1 << 20]),
+        dedup_window_ms=random.choice([2000, 30_000]),
+        limits=limits,
+    )
+    return Options(
+        seed, random.choice(LAYOUTS), features, faults, random.randint(2, 4), random.choice([40, 80, 140]),
+        random.choice([6_000_000, 12_000_000, 20_000_000]), (5_000, 60_000) if slow else (100, 3000),
+        random.choice([(20, 100), (20, 2000), (1000, 20_000)]), random.choice([2.0, 5.0]), settings,
+        0 if not faults else random.randint(1, 12), random.choice([1, 2, 3, 4]),
+    )  # fmt: skip

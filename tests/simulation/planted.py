@@ -1,0 +1,158 @@
+"""Bugs that are planted to see that they are caught: each is a small change of the product, by name.
+
+They patch names inside the product; one that is gone makes the test of the planted bugs fail, and the bug has to be planted anew.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from fila_router.core.bucket import Bucket
+from fila_worker.core import consuming, settlement
+from fila_worker.core.dedup import Dedup
+from fila_worker.core.leases import LeaseBook
+from fila_worker.core.shard import Shard
+from fila_worker.core.state import State
+
+Plant = Callable[[ExitStack], None]
+
+
+def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
+
+
+def commit_after_reply(stack: ExitStack) -> None:
+    """Every other turn is committed with the next one: its replies leave before."""
+
+    def make(real: Any) -> Any:
+        def commit(shard: Any) -> Any:
+            shard.planted_turns = getattr(shard, "planted_turns", 0) + 1
+            if shard.planted_turns % 2:
+                return real(shard)
+            effects, shard.effects = shard.effects, []
+            return effects
+
+        return commit
+
+    _replace(stack, Shard, "commit", make)
+
+
+def forgotten_fence(stack: ExitStack) -> None:
+    """A settlement of a lease that is over ends whatever lease the message has now."""
+
+    def note(real: Any) -> Any:
+        def add(book: Any, lease: Any) -> None:
+            book.__dict__.setdefault("planted", {})[lease.id] = list(lease.members)
+            real(book, lease)
+
+        return add
+
+    def settle_anyway(real: Any) -> Any:
+        def settle(shard: Any, call: Any, command: Any) -> Any:
+            command.fences = [fence for lease, indexes in command.fences for fence in _now_held(shard.leases, lease, indexes)]
+            return real(shard, call, command)
+
+        return settle
+
+    _replace(stack, LeaseBook, "add", note)
+    from fila_worker.core import shard as shard_module  # noqa: PLC0415
+
+    table = dict(shard_module._VERBS)
+    kind = next(command for command, verb in table.items() if verb is settlement.settle)
+    stack.enter_context(patch.dict(shard_module._VERBS, {kind: settle_anyway(settlement.settle)}))
+
+
+def _now_held(book: Any, lease_id: int, indexes: list[int]) -> list[tuple[int, list[int]]]:
+    if lease_id in book.leases or lease_id not in book.__dict__.get("planted", {}):
+        return [(lease_id, indexes)]
+    members = book.planted[lease_id]
+    wanted = [members[index] for index in (indexes or range(len(members))) if index < len(members)]
+    found = []
+    for lease in book.leases.values():
+        for index, member in enumerate(lease.members):
+            if not isinstance(member, bool) and any(not isinstance(each, bool) and each[0] == member[0] for each in wanted):
+                found.append((lease.id, [index]))
+    return found or [(lease_id, indexes)]
+
+
+def unreturned_lease(stack: ExitStack) -> None:
+    """Of a client that leaves or is lost, every third lease does not come back."""
+
+    def make(real: Any) -> Any:
+        def end_all(shard: Any, lease: Any, error: Any, now_ms: int) -> None:
+            if lease.id % 3:
+                real(shard, lease, error, now_ms)
+            else:
+                shard.leases.leases.pop(lease.id)
+                lease.consumer.leases.pop(lease.id)
+
+        return end_all
+
+    _replace(stack, consuming, "end_all", make)
+
+
+def unbounded_buffer(stack: ExitStack) -> None:
+    """All pending messages are kept in memory."""
+
+    def make(real: Any) -> Any:
+        def line_up(shard: Any, lane: Any, message_key: bytes, record: bytes | None) -> None:
+            object.__setattr__(shard.settings, "buffer_bytes", 1 << 40)
+            real(shard, lane, message_key, record)
+
+        return line_up
+
+    _replace(stack, State, "line_up", make)
+
+
+def late_dedup_entry(stack: ExitStack) -> None:
+    """What a batch's dedup ids are is written with the next turn."""
+
+    def remember_later(real: Any) -> Any:
+        def remember(dedup: Any, *arguments: Any) -> None:
+            dedup._shard.__dict__.setdefault("planted_dedup", []).append((real, dedup, arguments))
+
+        return remember
+
+    def write(real: Any) -> Any:
+        def advance(shard: Any, now_ms: int) -> None:
+            late, shard.planted_dedup = getattr(shard, "planted_dedup", []), getattr(shard, "planted_dedup_next", [])
+            shard.planted_dedup_next = late
+            for remember, dedup, arguments in shard.planted_dedup:
+                remember(dedup, *arguments)
+            shard.planted_dedup = []
+            real(shard, now_ms)
+
+        return advance
+
+    _replace(stack, Dedup, "remember", remember_later)
+    _replace(stack, Shard, "advance", write)
+
+
+def token_counted_twice(stack: ExitStack) -> None:
+    """What comes into a bucket comes twice."""
+
+    def make(real: Any) -> Any:
+        def accrue(bucket: Any, now_ms: int) -> None:
+            before = bucket.level
+            real(bucket, now_ms)
+            bucket.level += max(0, min(bucket.level - before, bucket.room))
+
+        return accrue
+
+    _replace(stack, Bucket, "accrue", make)
+
+
+BUGS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice)
+}  # fmt: skip
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Have a bug in the product; None: have none."""
+    with ExitStack() as stack:
+        if name is not None:
+            BUGS[name](stack)
+        yield

@@ -1,0 +1,213 @@
+"""The processes of a cluster: the product's own loops, with the world in place of the kernel."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import fila_cluster.client.asynchronous
+import fila_cluster.client.link
+import fila_cluster.client.reactor
+import fila_process.clock
+import fila_router.__main__
+import fila_router.loop
+import fila_router.sockets
+import fila_worker.link
+import fila_worker.loop
+from fila_cluster.supervisor.backoff import Backoff
+from fila_proto_zmq.events import Event
+from fila_router.core.router import Router
+from fila_router.settings import RouterSettings
+from fila_worker.host import Host
+from fila_worker.settings import WorkerSettings
+from tests.simulation.disk import Disk
+from tests.simulation.hooks import compile_hooks
+from tests.simulation.sockets import FakeZmq, Network, StopDescriptor
+from tests.simulation.world import Process, World
+
+FRONT = "tcp://router:5555"
+BACK = "ipc://router"
+
+BIRTH_MS = 1_700_000_000_000
+"""Unix time at the beginning of a world."""
+
+
+class Journal:
+    """Notes of a process become lines of the story."""
+
+    def __init__(self, process: str, settings: object) -> None:
+        self._process: Any = None
+        self._name = process
+
+    world: World
+
+    def tell(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.world.tell(self._name, f"notes {event.event} {_short(event.fields())}")
+            if event.event == "process.failed":
+                self.world.fail("crash", f"{self._name}: {_short(event.fields())}")
+
+
+def _short(fields: Any) -> str:
+    return " ".join(f"{key}={value!r}"[:300] for key, value in fields.items() if value not in (None, "", 0))
+
+
+class StopRequests:
+    """When its process is asked to stop."""
+
+    world: World
+
+    def __init__(self, parent_fd: int) -> None:
+        self._process = self.world.current
+        self.fds = [StopDescriptor()]
+
+    def requested(self, readable: object) -> bool:
+        return bool(self._process.stop_wanted)
+
+
+class RouterProcess(Process):
+    """The router."""
+
+    core: Router | None = None
+
+    def __init__(self, world: World, work_us: tuple[int, int], shards: int, consumer_timeout_ms: int) -> None:
+        super().__init__(world, "router", work_us)
+        self._settings = RouterSettings(FRONT, BACK, shards, consumer_timeout_ms, 16 * 1024 * 1024)
+
+    def run(self) -> str:
+        return f"exit {fila_router.__main__.serve(self._settings)}"
+
+    def _ended(self, why: str) -> None:
+        self.core = None
+        super()._ended(why)
+
+
+class WorkerProcess(Process):
+    """A worker with some shards."""
+
+    host: Host | None = None
+
+    def __init__(
+        self, world: World, name: str, work_us: tuple[int, int], settings: WorkerSettings, disks: dict[int, Disk]
+    ) -> None:
+        super().__init__(world, name, work_us)
+        self.settings = settings
+        self.disks = {index: disks[index] for index in settings.shards}
+
+    def run(self) -> str:
+        return f"exit {fila_worker.loop.run(self.settings)}"
+
+    def now_ms(self) -> int:
+        """About what its clock says."""
+        return BIRTH_MS + self.world.now_us // 1000
+
+    def _ended(self, why: str) -> None:
+        self.host = None
+        super()._ended(why)
+
+
+class Supervisor:
+    """Starts what died, after the pauses of the real one."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._backoffs: dict[str, Backoff] = {}
+        self.deaths: list[tuple[str, int]] = []
+        self.off = False
+
+    def watch(self, process: Process) -> None:
+        self._backoffs[process.name] = Backoff()
+        process.on_death = lambda why: self._died(process)
+
+    def _died(self, process: Process) -> None:
+        self.deaths.append((process.name, self._world.now_us))
+        if self.off:
+            return
+        lived_s = (self._world.now_us - process.started_us) / 1e6
+        delay_s = self._backoffs[process.name].delay_s(lived_s)
+        self._world.after(round(delay_s * 1e6) + 150_000, lambda: self._start(process))  # and the time that Python takes
+
+    def _start(self, process: Process) -> None:
+        if not process.alive and not self.off:
+            process.start()
+
+
+class VirtualTime:
+    """Stands in for the module ``time``."""
+
+    def __init__(self, world: World, wall_us: Callable[[Any], int]) -> None:
+        self._world = world
+        self._wall_us = wall_us
+
+    def monotonic(self) -> float:
+        return 1000.0 + self._world.now_us / 1e6
+
+    def monotonic_ns(self) -> int:
+        return 1_000_000_000_000 + self._world.now_us * 1000
+
+    perf_counter_ns = monotonic_ns
+
+    def process_time_ns(self) -> int:
+        return self._world.now_us * 10
+
+    def time_ns(self) -> int:
+        return (BIRTH_MS * 1000 + self._world.now_us + self._wall_us(self._world.current)) * 1000
+
+    def time(self) -> float:
+        return self.time_ns() / 1e9
+
+
+class _Psutil:
+    @staticmethod
+    def Process() -> Any:  # noqa: N802
+        return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=100_000_000))
+
+
+def _observed(world: World, make: Callable[..., Any], attribute: str) -> Callable[..., Any]:
+    """What a process makes of this kind is also kept at the process, for those who look into it."""
+
+    def made(*arguments: Any, **options: Any) -> Any:
+        thing = make(*arguments, **options)
+        setattr(world.current, attribute, thing)
+        return thing
+
+    return made
+
+
+@contextmanager
+def in_place_of_the_kernel(world: World, network: Network, wall_us: Callable[[Any], int]) -> Iterator[None]:
+    """Let the product's processes and clients live in a world."""
+    zmq, time = FakeZmq(network), VirtualTime(world, wall_us)
+
+    def new_identity() -> bytes:
+        made: bytes = world.current.new_identity()
+        return made
+
+    Journal.world = StopRequests.world = world
+    shutil = SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=1 << 40))
+    fakes = {
+        fila_process.clock: {"time": time},
+        fila_router.__main__: {
+            "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "version": lambda name: "0",
+            "_allow_many_connections": lambda: None, "gc": SimpleNamespace(freeze=lambda: None),
+            "Router": _observed(world, Router, "core"),
+        },
+        fila_router.sockets: {"zmq": zmq},
+        fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},
+        fila_worker.loop: {
+            "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,
+            "_spare_the_collector": lambda: None, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
+            "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].store,
+            "Host": _observed(world, Host, "host"),
+        },
+        fila_worker.link: {"zmq": zmq, "psutil": _Psutil, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},
+        fila_cluster.client.link: {"zmq": zmq, "new_identity": new_identity},
+        fila_cluster.client.reactor: {"time": time},
+        fila_cluster.client.asynchronous: {"Random": lambda: world.random("clients")},
+    }  # fmt: skip
+    with ExitStack() as stack:
+        for module, names in fakes.items():
+            for name, fake in names.items():
+                stack.enter_context(patch.object(module, name, fake))
+        yield

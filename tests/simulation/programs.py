@@ -1,0 +1,405 @@
+"""What the clients' programs do: the library's public API, at random, and a note of each call and of how it ended."""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from fila_cluster import Message
+from fila_cluster.client.requests import Request
+from fila_proto_zmq.commands import EndReservation, FetchReserved, RenewReservation, Reserve, Verb
+from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
+from fila_proto_zmq.record import unpack_record
+from tests.simulation.clients import ClientProcess
+from tests.simulation.history import Done, Handed, History, Sent, token_of
+from tests.simulation.options import Options
+
+KEYS = ("a", "b", "c", "d")
+WORK_S = (0.0, 0.0, 0.001, 0.05, 0.4, 2.5)
+"""How long a program works on a message."""
+STEPS_LIMIT_S = 600.0
+
+
+class Programs:
+    """The programs of one client process."""
+
+    def __init__(self, process: ClientProcess, history: History, options: Options) -> None:
+        self.process = process
+        self.client = process.client
+        self.history = history
+        self.options = options
+        self.has = options.features.__contains__
+        self.consumers: dict[str, Any] = {}
+        self.quiet = False
+        """From now on everything that comes is acked at once."""
+        self.kept: list[Any] = []
+        """What the program has in hand, and what it has settled: nothing is collected before the end of the run."""
+        self.holds: dict[tuple[str, str, int], int] = {}
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def call(
+        self, kind: str, queue: str, ask: Callable[[], Awaitable[Any]], *, wait_s: float = 0.0, asks: int = 1, **said: Any
+    ) -> Any:
+        """Make a call and note it; returns its record."""
+        limit_us = round((self.options.timeout_s * asks + wait_s) * 1e6)
+        record = self.history.began(self.process.name, kind, queue, limit_us, **said)
+        try:
+            value = await ask()
+        except FilaError as error:
+            self.history.ended(record, error=error)
+        else:
+            self.history.ended(record, _brief(value))
+            record.value = value
+        return record
+
+    # --- messages in ---------------------------------------------------------------------------------------------------
+
+    async def enqueue(self, random: Random, queue: str) -> None:
+        message, options = self._message(random)
+        sent = self._sending(queue, [message], [options])
+        record = await self.call(
+            "enqueue", queue,
+            lambda: self.client.enqueue(queue, message.payload, message.headers, **options), token=sent[0].token, **options,
+        )  # fmt: skip
+        sent[0].call = record
+        if record.ok:
+            sent[0].id = record.value
+
+    async def enqueue_many(self, random: Random, queue: str, count: int | None = None) -> None:
+        pairs = [self._message(random) for _ in range(count or random.choice([2, 3, 5, 12, 30]))]
+        if random.random() < 0.5:
+            shared = self._message(random)[1]
+            pairs = [(Message(pair[0].payload, pair[0].headers, **shared), dict(shared)) for pair in pairs]
+            for index, (_, options) in enumerate(pairs):
+                if options.get("dedup_id"):
+                    options["dedup_id"] += f"-{index}"
+            pairs = [(Message(message.payload, message.headers, **options), options) for message, options in pairs]
+        messages = [message for message, _ in pairs]
+        sent = self._sending(queue, messages, [options for _, options in pairs])
+        frames = 3
+        record = await self.call(
+            "enqueue_many", queue, lambda: self.client.enqueue_many(queue, messages), asks=frames,
+            tokens=f"{sent[0].token}..{sent[-1].token}", first=pairs[0][1],
+        )  # fmt: skip
+        results: list[Any] = []
+        if record.ok:
+            results = record.value
+        elif isinstance(record.error, BatchError):
+            results = record.error.results
+        for each, result in zip(sent, results, strict=False):
+            each.call = record
+            if isinstance(result, str):
+                each.id = result
+        for each in sent:
+            each.call = record
+
+    def _sending(self, queue: str, messages: list[Message], options: list[dict[str, Any]]) -> list[Sent]:
+        placeholder = self.history.calls[-1] if self.history.calls else self.history.began("nobody", "nothing", "", 0)
+        sent = []
+        for message, chosen in zip(messages, options, strict=True):
+            token = bytes(message.payload).decode()
+            record = self.history.sent[token] = Sent(token, queue, placeholder, chosen)
+            sent.append(record)
+        return sent
+
+    def _message(self, random: Random) -> tuple[Message, dict[str, Any]]:
+        has = self.has
+        token = self.history.new_token()
+        options: dict[str, Any] = {"fairness_key": random.choice(KEYS)}
+        if has("priorities") and random.random() < 0.4:
+            options["priority"] = random.choice([-5, -1, 1, 3, 7])
+        if has("delays") and random.random() < 0.3:
+            options["delay"] = random.choice([0.05, 0.5, 1.0, 3.0])
+        if has("ttl") and random.random() < 0.3:
+            options["ttl"] = random.choice([0.2, 1.0, 4.0])
+        if has("weights") and random.random() < 0.3:
+            options["weight"] = random.choice([1, 2, 5])
+        if has("costs") and random.random() < 0.3:
+            options["cost"] = random.choice([0.3, 2.5, 7])
+        if has("throttles") and random.random() < 0.5:
+            options["throttle_keys"] = random.choice([["t0"], ["t1"], ["t0", "t1"]])
+        if has("dedup") and random.random() < 0.4:
+            options["dedup_id"] = f"d{random.randrange(6)}"
+        if random.random() < 0.1:
+            options["lease"] = random.choice([1.2, 3.0])
+        headers = {"tenant": random.choice("xyz")} if has("hooks") else None
+        if headers is not None and random.random() < 0.3:
+            headers[random.choice(["bad", "urgent", "late"])] = "1"
+        return Message(token.encode(), headers, **options), options
+
+    # --- messages out --------------------------------------------------------------------------------------------------
+
+    async def receive(self, random: Random, queue: str, count: int | None = None) -> None:
+        count = count or random.choice([1, 1, 2, 4, 9])
+        wait_s = random.choice([0.0, 0.0, 0.3, 2.0])
+        record = await self.call(
+            "receive", queue, lambda: self.client.receive(queue, count, wait=wait_s), wait_s=wait_s, count=count, wait=wait_s
+        )
+        if record.ok and record.value:
+            self._hand_over(record.value)
+            await self.work_on(random, record.value)
+
+    async def consume(self, random: Random, queue: str) -> None:
+        if queue in self.consumers:
+            return
+        prefetch = random.choice([1, 1, 2, 5, 20])
+        record = self.history.began(self.process.name, "consume", queue, 0, prefetch=prefetch)
+        number = random.getrandbits(32)
+        while queue not in self.consumers:  # until it is left
+            consumer = self.consumers[queue] = self.client.consume(queue, prefetch=prefetch)
+            try:
+                async for delivery in consumer:
+                    self._hand_over([delivery])
+                    mood = Random(f"{number} {delivery.id} {delivery.attempts}")
+                    if prefetch > 2 and mood.random() < 0.5:
+                        self.process.spawn(self.work_on(mood, [delivery]))
+                    else:
+                        await self.work_on(mood, [delivery])
+                self.history.ended(record, "left")
+                return
+            except FilaError as error:
+                self.history.world.tell(self.process.name, f"#{record.number} consume of {queue} ended: {error.code}")
+                self.consumers.pop(queue, None)
+                if self.process.client.closed or (
+                    not self.options.features & {"delete", "idle_expiry"} and not error.retryable
+                ):
+                    self.history.ended(record, error=error)
+                    return
+                await asyncio.sleep(0.7)
+
+    def _hand_over(self, deliveries: list[Any]) -> None:
+        for delivery in deliveries:
+            lease = delivery._lease
+            token = bytes(delivery.payload).decode()
+            handed = Handed(
+                self.history.world.now_us, self.process.name, delivery.queue, token, delivery.id, lease.id, delivery._index,
+                delivery.attempts, lease.at_most_once,
+            )  # fmt: skip
+            self.history.handed.append(handed)
+            self.kept.append(delivery)
+            self.history.world.tell(
+                self.process.name, f"has {token} of {delivery.queue} ({lease.id & 0xFFFFFFFF}.{delivery._index})"
+            )
+
+    async def work_on(self, random: Random, deliveries: list[Any]) -> None:
+        """Do something with what was delivered, and say so."""
+        if self.has("lone_acks") and len(deliveries) > 1 and random.random() < 0.6:
+            await asyncio.sleep(random.choice(WORK_S[:4]))
+            if random.random() < 0.5:
+                await asyncio.gather(*(self.settle(delivery, "ack") for delivery in deliveries))
+            else:
+                for delivery in deliveries:
+                    await self.settle(delivery, "ack")
+            return
+        if len(deliveries) > 1 and random.random() < 0.4:
+            await asyncio.sleep(random.choice(WORK_S))
+            await self.ack_together(deliveries)
+            return
+        await asyncio.gather(*(self._work_on_one(Random(random.getrandbits(32)), delivery) for delivery in deliveries))
+
+    async def _work_on_one(self, random: Random, delivery: Any) -> None:
+        if self.quiet or self.has("quick"):
+            await self.settle(delivery, "ack")
+            return
+        await asyncio.sleep(random.choice(WORK_S))
+        if self.has("extend") and random.random() < 0.2:
+            await self.call(
+                "extend", delivery.queue, lambda: delivery.extend(2.0), lease=delivery._lease.id, index=delivery._index
+            )
+            await asyncio.sleep(random.choice(WORK_S))
+        verb = "ack"
+        if self.has("verbs") and not self.quiet:
+            verb = random.choices(
+                ["ack", "nack", "retry", "fail", "defer", "forget"], [10, 3, 3, 2, 2, int(self.has("forget"))]
+            )[0]
+        elif random.random() < 0.15:
+            verb = "nack"
+        if delivery._lease.at_most_once:
+            verb = "forget"
+        if verb == "forget":
+            return
+        await self.settle(delivery, verb, random.choice([0.0, 0.3, 2.0]))
+
+    async def settle(self, delivery: Any, verb: str, after_s: float = 0.0) -> None:
+        """Settle, and again while that may help."""
+        arguments: tuple[Any, ...] = (after_s,) if verb == "retry" else (max(0.2, after_s),) if verb == "defer" else ()
+        for _ in range(4):
+            record = await self.call(
+                verb, delivery.queue, lambda: getattr(delivery, verb)(*arguments), token=bytes(delivery.payload).decode(),
+                lease=delivery._lease.id, index=delivery._index,
+            )  # fmt: skip
+            if record.ok or not record.error.retryable or self.client.closed:
+                return
+            await asyncio.sleep(0.2)
+
+    async def ack_together(self, deliveries: list[Any]) -> None:
+        """Ack many in one call; each is noted as if it had been a call of its own."""
+        limit_us = round(self.options.timeout_s * 1e6)
+        records = [
+            self.history.began(
+                self.process.name, "ack", delivery.queue, limit_us, token=bytes(delivery.payload).decode(),
+                lease=delivery._lease.id, index=delivery._index, together=len(deliveries),
+            )
+            for delivery in deliveries
+        ]  # fmt: skip
+        errors: list[BaseException | None] = [None] * len(deliveries)
+        try:
+            await self.client.ack(deliveries)
+        except BatchError as error:
+            errors = list(error.results)
+        except FilaError as error:
+            errors = [error] * len(deliveries)
+        for record, error in zip(records, errors, strict=True):
+            self.history.ended(record, error=error)
+
+    async def leave(self, random: Random, queue: str) -> None:
+        consumer = self.consumers.pop(queue, None)
+        if consumer is not None:
+            await self.call("leave", queue, consumer.close, wait_s=2.0)
+
+    async def flood(self, random: Random, queue: str) -> None:
+        """Many small leases that end together, one by one."""
+        await self.enqueue_many(random, queue, random.choice([8, 24, 40]))
+        await asyncio.gather(
+            *(self._receive_two(Random(random.getrandbits(32)), queue) for _ in range(random.choice([4, 10, 20])))
+        )
+
+    async def _receive_two(self, random: Random, queue: str) -> None:
+        record = await self.call("receive", queue, lambda: self.client.receive(queue, 2), count=2)
+        if record.ok and record.value:
+            self._hand_over(record.value)
+            for delivery in record.value:
+                await self.settle(delivery, "ack")
+
+    async def reserve(self, random: Random, queue: str) -> None:
+        """Take a batch under a name, look at it, and end it; perhaps in a roundabout way."""
+        name, count = f"r{len(self.history.calls)}", random.choice([1, 3, 8])
+        timeout_ms = random.choice([1000, 3000, 20_000])
+        record = await self._command(
+            "reserve", queue, Reserve(name, 0, count, timeout_ms, random.choice([0, 300])), wait_s=0.3
+        )
+        if not record.ok:
+            return
+        fetched = await self._command("fetch_reserved", queue, FetchReserved(name, 0))
+        tokens: list[str] = []
+        if fetched.ok:
+            tokens = [token_of(unpack_record(data)) for batch in fetched.value.batches for data in batch.records]
+        await asyncio.sleep(random.choice(WORK_S))
+        if random.random() < 0.3:
+            await self._command("renew_reservation", queue, RenewReservation(name, timeout_ms))
+        verb = random.choice([Verb.ACK, Verb.ACK, Verb.RELEASE]) if fetched.ok else Verb.RELEASE
+        await self._command(f"end_reservation_{verb.name.lower()}", queue, EndReservation(name, verb), tokens=tokens)
+
+    async def _command(self, kind: str, queue: str, command: Any, *, wait_s: float = 0.0, **said: Any) -> Done:
+        record: Done = await self.call(
+            kind, queue, lambda: self.client._ask(Request(queue, command)), wait_s=wait_s, command=str(command), **said
+        )
+        return record
+
+    # --- queues ---------------------------------------------------------------------------------------------------------
+
+    async def create(self, queue: str, options: dict[str, Any]) -> None:
+        """Create a queue, and again until it is there."""
+        for _ in range(100):
+            record = await self.call("create_queue", queue, lambda: self.client.create_queue(queue, **options), **options)
+            if record.ok or isinstance(record.error, QueueExistsError) or self.client.closed:
+                return
+            await asyncio.sleep(0.3)
+
+    async def delete(self, random: Random, queue: str) -> None:
+        await self.call("delete_queue", queue, lambda: self.client.delete_queue(queue, force=True), force=True)
+        await asyncio.sleep(random.choice([0.0, 0.3]))
+        await self.create(queue, self.history.queues[queue])
+
+    async def brief(self, random: Random, queue: str) -> None:
+        """A queue that hardly lives: made, filled and deleted within a moment."""
+        name = f"brief{random.randrange(3)}"
+        self.history.queues.setdefault(name, {})
+        await asyncio.gather(
+            self.call("create_queue", name, lambda: self.client.create_queue(name)),
+            self.enqueue(random, name),
+            self.call("delete_queue", name, lambda: self.client.delete_queue(name, force=True), force=True),
+        )
+        await self.call("delete_queue", name, lambda: self.client.delete_queue(name, force=True), force=True)
+
+    async def update(self, random: Random, queue: str) -> None:
+        change: dict[str, Any] = random.choice([{"max_attempts": 3}, {"max_attempts": None}, {"visibility_timeout": 2.0}])
+        await self.call("update_queue", queue, lambda: self.client.update_queue(queue, **change), **change)
+
+    async def purge(self, random: Random, queue: str) -> None:
+        key = random.choice([None, *KEYS])
+        await self.call("purge_queue", queue, lambda: self.client.purge_queue(queue, fairness_key=key), asks=20, key=key)
+
+    async def pause(self, random: Random, queue: str) -> None:
+        key = random.choice([None, *KEYS])
+        await self.call("pause", queue, lambda: self.client.pause(queue, fairness_key=key), key=key)
+
+    async def resume(self, random: Random, queue: str) -> None:
+        key = random.choice([None, *KEYS])
+        await self.call("resume", queue, lambda: self.client.resume(queue, fairness_key=key), key=key)
+
+    async def redrive(self, random: Random, queue: str) -> None:
+        target = dead_letters_of(queue, self.history.queues[queue])
+        if target is not None:
+            count = random.choice([0, 1, 3])
+            await self.call("redrive", target, lambda: self.client.redrive(target, count), asks=20, count=count)
+
+    async def cancel(self, random: Random, queue: str) -> None:
+        mine = [sent for sent in self.history.sent.values() if sent.queue == queue and sent.id]
+        if mine:
+            sent = random.choice(mine)
+            assert sent.id is not None
+            await self.call("cancel", queue, lambda: self.client.cancel(queue, sent.id), token=sent.token)
+
+    async def browse(self, random: Random, queue: str) -> None:
+        name = random.choice([queue, f"{queue}.dlq"])
+        state = random.choice([None, "pending", "leased", "delayed"])
+        await self.call("browse", name, lambda: self.client.browse(name, limit=20, state=state), asks=20, state=state)
+
+    async def stats(self, random: Random, queue: str) -> None:
+        await self.call("queue_stats", queue, lambda: self.client.queue_stats(queue))
+        await self.call("list_queues", "", self.client.list_queues)
+
+    async def why(self, random: Random, queue: str) -> None:
+        key = random.choice([None, *KEYS])
+        await self.call("why", queue, lambda: self.client.why(queue, fairness_key=key), asks=3, key=key)
+
+    async def throttle(self, random: Random, queue: str) -> None:
+        """A limit, with little tokens; or none."""
+        name = random.choice(["t0", "t1"])
+        rate, burst = random.choice([(5, 5), (20, 2), (50, 1), (0, 0), (2, 10), (None, None)])
+        key = f"throttle.{name}"
+        if rate is None:
+            await self.call("delete_config", "", lambda: self.client.delete_config(key), key=key)
+        else:
+            value = f"{rate},{burst}"
+            await self.call("set_config", "", lambda: self.client.set_config(key, value), key=key, value=value)
+
+    async def config(self, random: Random, queue: str) -> None:
+        key, value = f"app:{random.randrange(3)}", str(random.randrange(100))
+        await self.call("set_config", "", lambda: self.client.set_config(key, value), key=key, value=value)
+        await self.call("get_config", "", lambda: self.client.get_config(key), key=key)
+
+    async def close(self, random: Random, queue: str) -> None:
+        """Leave in good order; another client comes in its place (the run sees to that)."""
+        await self.call("close", "", self.client.close, wait_s=2.0)
+        self.process.closed_us = self.history.world.now_us
+
+
+def dead_letters_of(queue: str, options: dict[str, Any]) -> str | None:
+    """Where a queue's dead letters go."""
+    target = options.get("dead_letter", "dlq")
+    return f"{queue}.dlq" if target == "dlq" else None if target == "discard" else str(target)
+
+
+def _brief(value: Any) -> Any:
+    if isinstance(value, list) and len(value) > 4:
+        return f"{len(value)} things"
+    return value
+
+
+def collect() -> None:
+    """Collect garbage between runs, where it disturbs nothing."""
+    gc.collect()

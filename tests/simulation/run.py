@@ -1,0 +1,255 @@
+"""One run: a seed's cluster lives through its script, then it is healed, audited, restarted and audited again."""
+
+import gc
+import warnings
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+from fila_proto_zmq.errors import FilaError
+from fila_worker.core.invariants import InvariantBroken, check
+from tests.simulation import checkers
+from tests.simulation.clients import ClientProcess
+from tests.simulation.cluster import Cluster
+from tests.simulation.faults import FAULTS_BY_NAME
+from tests.simulation.history import History
+from tests.simulation.options import Options, draw
+from tests.simulation.processes import in_place_of_the_kernel
+from tests.simulation.programs import Programs
+from tests.simulation.queues import draw_queues
+from tests.simulation.scaled import scaled_down
+from tests.simulation.script import BEGIN_US, Step, draw_script
+from tests.simulation.world import Stuck, World
+
+HEAL_US = 12_000_000
+"""How long a healed cluster has until everybody must have what they can have: reconnecting, the loss of silent consumers, a new
+router's wait for its workers, and a heartbeat."""
+LOOKS = 12
+"""How often invariants and sizes are looked at while a script runs."""
+AUDIT_US_MAX = 240_000_000
+IDLE_US = 16_000_000
+"""How long nothing happens at the end. Longer than a router remembers a call that nobody answers."""
+
+
+@dataclass
+class Result:
+    """How a run ended. ``failures``: ``(checker, what it found)``."""
+
+    options: Options
+    steps: list[Step]
+    failures: list[tuple[str, str]]
+    story: list[str] = field(repr=False)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """The same for two runs that went the same way."""
+        return blake2b("\n".join(self.story).encode(), digest_size=8).hexdigest()
+
+
+class Run:
+    """The world of one run, and who lives in it."""
+
+    def __init__(self, options: Options, steps: list[Step]) -> None:
+        self.options = options
+        self.steps = steps
+        self.world = World(options.seed)
+        self.cluster = Cluster(self.world, options)
+        self.history = History(self.world, self.cluster.shard_of)
+        self.history.power_cuts = self.cluster.power_cuts
+        self.history.deaths = self.cluster.supervisor.deaths
+        self.clients: list[Programs] = []
+        self.buffer_bytes = options.shard_settings.buffer_bytes
+        """The bound as it was asked for, whatever becomes of the settings."""
+        self._clients_made = 0
+        self._checks = self.world.random("when invariants are checked")
+        self.network = self.cluster.network
+        self.network.taps.append(self.history.tap)
+        self.network.arrivals.append(self.history.arrived)
+        for disk in self.cluster.disks.values():
+            disk.watchers.append(self._committed)
+        self.places = checkers.Places(self.history)
+
+    # --- clients --------------------------------------------------------------------------------------------------------
+
+    def new_client(self) -> Programs:
+        """Another program connects."""
+        self._clients_made += 1
+        process = ClientProcess(self.world, f"client-{self._clients_made}", self.options.timeout_s)
+        programs = Programs(process, self.history, self.options)
+        self.history.clients.append(process)
+        return programs
+
+    def replace_client(self, number: int) -> None:
+        """A client is gone, and another comes."""
+        self.clients[number] = self.new_client()
+
+    # --- phases ---------------------------------------------------------------------------------------------------------
+
+    def live(self) -> None:
+        """All of it."""
+        self.cluster.start()
+        self.clients = [self.new_client() for _ in range(self.options.clients)]
+        self.history.queues.update(draw_queues(self.options, self.cluster.shard_of))
+        self.world.run_until(200_000)
+        self._create_queues()
+        self.world.run_until(BEGIN_US)
+        for step in self.steps:
+            self.world.at(step.at_us, lambda step=step: self._do(step))
+        for look in range(LOOKS):
+            self.world.at(BEGIN_US + self.options.span_us * (look + 1) // LOOKS, lambda: checkers.now_and_then(self))
+        self.world.run_until(BEGIN_US + self.options.span_us)
+        self._heal()
+        checkers.healed(self)
+        self._audit()
+        self.history.clock_steps = self.cluster.clock_steps
+        checkers.audited(self)
+        self._rest()
+        checkers.rested(self)
+
+    def _create_queues(self) -> None:
+        first = self.clients[0]
+
+        async def create() -> None:
+            for queue, options in self._queues_in_order():
+                await first.create(queue, options)
+
+        first.process.spawn(create())
+
+    def _queues_in_order(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Those that others name for their dead letters first."""
+        return sorted(self.history.queues.items(), key=lambda item: "dead_letter" in item[1])
+
+    def _do(self, step: Step) -> None:
+        random = Random(step.number)
+        if step.who < 0:
+            self.world.tell("FAULT", step.what)
+            FAULTS_BY_NAME[step.what](self, random)
+            return
+        programs = self.clients[step.who]
+        names = sorted(self.history.queues)
+        queue = random.choice([name for name in names if not name.startswith("brief")])
+        programs.process.spawn(getattr(programs, step.what)(random, queue))
+        if step.what == "close":
+            self.replace_client(step.who)
+
+    def _heal(self) -> None:
+        """Faults end, and everything goes on as it does in good times."""
+        world = self.world
+        world.tell("WORLD", "heals")
+        self.network.refusing_until_us.clear()
+        for process in self.cluster.processes:
+            process.paused_until_us = min(process.paused_until_us, world.now_us)
+            process._doom = None
+        for disk in self.cluster.disks.values():
+            disk.fail_in = None
+        for process in self.history.clients:
+            process.paused_until_us = min(process.paused_until_us, world.now_us)
+        self.history.healed_us = world.now_us
+        world.run_until(world.now_us + HEAL_US - 3_000_000)
+        missing = checkers.unknown_leases(self)
+        world.run_until(world.now_us + 3_000_000)
+        checkers.report_unknown(self, missing & checkers.unknown_leases(self))
+
+    def _audit(self) -> None:
+        """Everybody leaves; an auditor looks at everything, takes all of it, and looks again after everything was killed."""
+        world, history = self.world, self.history
+        world.tell("WORLD", "everybody leaves, an auditor comes")
+        history.audit_us = world.now_us
+        for programs in self.clients:
+            programs.quiet = True
+            programs.process.spawn(programs.close(Random(0), ""))
+        world.run_until(world.now_us + 3_000_000)
+        auditor = self.new_client()
+        self._wait_for(auditor, checkers.audit(auditor, history, self._queues_in_order))
+        history.drained_us = world.now_us
+        world.tell("WORLD", "everything is killed, and starts again")
+        for process in self.cluster.processes:
+            process.kill()
+        world.run_until(world.now_us + 6_000_000)
+        self._wait_for(auditor, checkers.audit_again(auditor, history))
+        auditor.process.spawn(auditor.close(Random(0), ""))
+        world.run_until(world.now_us + 2_000_000)
+
+    def _wait_for(self, programs: Programs, coroutine: Any) -> None:
+        done: list[bool] = []
+
+        async def whole() -> None:
+            try:
+                await coroutine
+            except FilaError as error:
+                self.history.fail("audit", f"the auditor was refused: {error!r}")
+            done.append(True)
+
+        programs.process.spawn(whole())
+        give_up_us = self.world.now_us + AUDIT_US_MAX
+        while not done and self.world.now_us < give_up_us:
+            self.world.run_until(self.world.now_us + 500_000)
+        if not done:
+            self.history.fail(
+                "audit", f"after {AUDIT_US_MAX / 1e6:.0f} s the auditor is not done: something does not come to rest"
+            )
+
+    def _rest(self) -> None:
+        self.world.tell("WORLD", "rests")
+        self.world.run_until(self.world.now_us + IDLE_US)
+
+    # --- what is looked at on the way -----------------------------------------------------------------------------------
+
+    def _committed(self, shard: int, changes: list[Any]) -> None:
+        self.places.committed(shard, changes, self.cluster.disks[shard].store.families)
+
+    def check_invariants(self) -> None:
+        """What must hold for every shard between its turns."""
+        for worker in self.cluster.workers:
+            if worker.resting and worker.host is not None:
+                for shard in worker.host.shards.values():
+                    if not len(shard.batch) and not shard.ledger.changed:
+                        try:
+                            check(shard)
+                        except InvariantBroken as broken:
+                            self.history.fail("invariants", f"shard {shard.index}: {broken}"[:600])
+
+
+def run(seed: int | None = None, *, options: Options | None = None, steps: list[Step] | None = None) -> Result:
+    """Live through a seed, or through given options and steps."""
+    if options is None:
+        assert seed is not None
+        options = draw(seed)
+    if steps is None:
+        steps = draw_script(options)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _run(options, steps)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _run(options: Options, steps: list[Step]) -> Result:
+    life = Run(options, steps)
+    history = life.history
+    with ExitStack() as stack:
+        stack.enter_context(in_place_of_the_kernel(life.world, life.network, life.cluster.wall_us))
+        stack.enter_context(scaled_down(Random(f"{options.seed} limits"), options.shard_settings.limits))
+        try:
+            life.live()
+        except Stuck as stuck:
+            history.fail("stuck", str(stuck))
+        finally:
+            life.cluster.stop()
+            for process in history.clients:
+                process.die()
+                for task in process.tasks:
+                    task.get_coro().close()  # type: ignore[union-attr]
+    for process in history.clients:
+        for error in process.loop.errors:
+            history.fail("client", f"{process.name}: {error}")
+    counts = {"calls": len(history.calls), "grants": len(history.grants), "lines": len(life.world.story)}
+    return Result(options, steps, history.failures, life.world.story, counts)

@@ -1,0 +1,492 @@
+"""ZeroMQ as the product uses it, in the virtual world: DEALER and ROUTER sockets over connections that take time and break.
+
+What is kept of the real thing: frames of one connection arrive in order; what is under way when a connection breaks is lost from
+some point on, in both directions; what a DEALER has not sent yet waits for the next connection; either end notices a loss in its own
+time, and what it sends until then is lost without a word; a ROUTER tells that a peer is unknown (mandatory) or does not read;
+a newcomer takes over the identity of its predecessor, and what that one had sent and nobody had read comes under a name of ZeroMQ's own.
+"""
+
+import builtins
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import zmq
+
+from tests.simulation.world import Process, World
+
+NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
+
+
+class Frame(bytes):
+    """One part, as pyzmq gives it out uncopied. ``more``: others follow."""
+
+    more: bool
+
+    @property
+    def bytes(self) -> builtins.bytes:
+        return builtins.bytes(self)
+
+    @property
+    def buffer(self) -> memoryview:
+        return memoryview(self)
+
+
+def frames_of(parts: Sequence[bytes]) -> list[Frame]:
+    """The parts of one message, each of which knows whether others follow."""
+    frames = [Frame(part) for part in parts]
+    for frame in frames:
+        frame.more = True
+    frames[-1].more = False
+    return frames
+
+
+class Network:
+    """Who listens where, how long frames take, and what breaks."""
+
+    def __init__(self, world: World, latency_us: tuple[int, int]) -> None:
+        self.world = world
+        self.latency_us = latency_us
+        self.listeners: dict[str, RouterSocket] = {}
+        self.connections: dict[int, Connection] = {}
+        """Those that carry frames."""
+        self.taps: list[Any] = []
+        """Who sees every frame: ``tap(connection, to_router, parts)``, when it is sent."""
+        self.arrivals: list[Any] = []
+        """Who sees what reaches a DEALER: ``seen(connection, parts)``."""
+        self.refusing_until_us: dict[str, int] = {}
+        """Endpoints that cannot be reached until a time."""
+        self._made = 0
+        self._random = world.random("network")
+
+    def new_number(self) -> int:
+        self._made += 1
+        return self._made
+
+    def latency(self) -> int:
+        return self._random.randint(*self.latency_us)
+
+    def cut(self, connection: "Connection", *, kept: float = 0.5, notice_us: tuple[int, int] = (0, 200_000)) -> None:
+        """Break a connection: of what is under way some arrives, and each end notices when it does."""
+        if not connection.alive:
+            return
+        connection.alive = False
+        del self.connections[connection.number]
+        for flight in connection.flights:
+            arriving = self._random.randint(0, len(flight)) if self._random.random() < kept else 0
+            while len(flight) > arriving:
+                flight.pop()
+        self.world.after(self._random.randint(*notice_us), connection.dealer_notices)
+        self.world.after(self._random.randint(*notice_us), connection.router_notices)
+
+
+class Connection:
+    """One connection of a DEALER to a ROUTER."""
+
+    def __init__(self, network: Network, dealer: "DealerSocket", router: "RouterSocket", identity: bytes) -> None:
+        self.network = network
+        self.number = network.new_number()
+        self.dealer = dealer
+        self.router = router
+        self.identity = identity
+        self.alive = True
+        self.replaced = False
+        self.flights: tuple[deque[Any], deque[Any]] = (deque(), deque())
+        """Frames under way to the dealer, and to the router: ``(when it arrives, parts)``."""
+        self.backlog: deque[list[bytes]] = deque()
+        """What the router keeps for a dealer that does not read."""
+        self._last_us = [0, 0]
+        network.connections[self.number] = self
+
+    def send(self, parts: list[bytes], to_router: bool) -> None:
+        """Put a frame on its way. If the connection is broken, and its sender does not know, it is lost."""
+        network = self.network
+        for tap in network.taps:
+            tap(self, to_router, parts)
+        if not self.alive:
+            return
+        if not to_router and self.dealer.stalled:
+            self.backlog.append(parts)
+            return
+        self._fly(parts, to_router)
+
+    def _fly(self, parts: list[bytes], to_router: bool) -> None:
+        network = self.network
+        when_us = max(self._last_us[to_router], network.world.now_us + network.latency())
+        self._last_us[to_router] = when_us
+        self.flights[to_router].append(parts)
+        network.world.at(when_us, lambda: self._arrive(parts, to_router))
+
+    def read_again(self) -> None:
+        """The dealer reads what it had left."""
+        while self.backlog and self.alive:
+            self._fly(self.backlog.popleft(), to_router=False)
+
+    def _arrive(self, parts: list[bytes], to_router: bool) -> None:
+        flight = self.flights[to_router]
+        if not flight or flight[0] is not parts:
+            return  # lost
+        flight.popleft()
+        if to_router:
+            self.router.take_in(self, parts)
+        else:
+            if not self.dealer.closed:
+                for seen in self.network.arrivals:
+                    seen(self, parts)
+            self.dealer.take_in(parts)
+
+    def dealer_notices(self) -> None:
+        self.dealer.lost(self)
+
+    def router_notices(self) -> None:
+        self.router.lost(self)
+
+
+class Socket:
+    """What both kinds have: options, an owner, an inbox."""
+
+    def __init__(self, network: Network, owner: Any) -> None:
+        self.network = network
+        self.owner = owner
+        self.closed = False
+        self.options: dict[int, Any] = {}
+        self.inbox: deque[Any] = deque()
+        self.fd = network.new_number()
+        owner.sockets.append(self)
+
+    def setsockopt(self, option: int, value: Any) -> None:
+        self.options[int(option)] = value
+
+    set = setsockopt
+
+    def owner_died(self) -> None:
+        """Its process is gone."""
+        self.close()
+
+    def close(self, linger: int | None = None) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _notify(self) -> None:
+        self.owner.notice(self)
+
+
+class DealerSocket(Socket):
+    """A DEALER: one connection at a time, made again when it is lost."""
+
+    def __init__(self, network: Network, owner: Any) -> None:
+        super().__init__(network, owner)
+        self.endpoint = ""
+        self.connection: Connection | None = None
+        self.outbox: deque[list[bytes]] = deque()
+        """What waits for a connection."""
+        self.monitor: Monitor | None = None
+        self.stalled = False
+        """It does not read."""
+        self.losses = 0
+        self._unsent: list[bytes] = []
+        self._reading: list[Frame] = []
+
+    # --- the API ------------------------------------------------------------------------------------------------------
+
+    def connect(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.network.world.after(self.network.latency(), self._try)
+
+    def get_monitor_socket(self, events: int) -> "Monitor":
+        self.monitor = Monitor(self.network, self.owner)
+        return self.monitor
+
+    def disable_monitor(self) -> None:
+        self.monitor = None
+
+    def get(self, option: int) -> Any:
+        if option == zmq.FD:
+            return self.fd
+        if option == zmq.RCVMORE:
+            return bool(self._reading)
+        return self.options[int(option)]
+
+    def send(self, part: bytes, flags: int = 0, copy: bool = True) -> None:
+        self._unsent.append(bytes(part))
+        if not flags & SNDMORE:
+            parts, self._unsent = self._unsent, []
+            self.send_multipart(parts)
+
+    def send_multipart(self, parts: Sequence[Any], flags: int = 0, copy: bool = True) -> None:
+        self.owner.touch("a frame is sent")
+        plain = [bytes(part) for part in parts]
+        if self.connection is None:
+            self.outbox.append(plain)
+        else:
+            self.connection.send(plain, to_router=True)
+
+    def recv(self, flags: int = 0, copy: bool = True) -> Any:
+        if not self._reading:
+            parts = self.recv_multipart(flags, copy=False)
+            self._reading = parts[::-1]
+        part = self._reading.pop()
+        return part.bytes if copy else part
+
+    def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
+        if not self.inbox:
+            assert flags & NOBLOCK, "nothing here may block"
+            raise zmq.Again
+        parts = self.inbox.popleft()
+        return parts if copy else frames_of(parts)
+
+    def poll(self, timeout: float | None = None, flags: int = 0) -> int:
+        poller = Poller(self.owner.world)
+        poller.register(self)
+        return int(bool(poller.poll(timeout)))
+
+    def close(self, linger: int | None = None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            self.network.cut(connection, kept=0.8, notice_us=(0, 20_000))
+
+    # --- what happens to it -------------------------------------------------------------------------------------------
+
+    def _try(self) -> None:
+        if self.closed or self.connection is not None:
+            return
+        network, world = self.network, self.network.world
+        router = network.listeners.get(self.endpoint)
+        if router is None or network.refusing_until_us.get(self.endpoint, 0) > world.now_us:
+            world.after(self._reconnect_us(), self._try)
+            return
+        self.connection = router.accept(self)
+        while self.outbox:
+            self.connection.send(self.outbox.popleft(), to_router=True)
+
+    def _reconnect_us(self) -> int:
+        shortest = max(1, self.options.get(int(zmq.RECONNECT_IVL), 100))
+        return network_random(self.network).randint(shortest, 2 * shortest) * 1000
+
+    def lost(self, connection: Connection) -> None:
+        if self.connection is not connection or self.closed:
+            return
+        self.connection = None
+        self.losses += 1
+        if self.monitor is not None:
+            self.monitor.inbox.append([b"disconnected", b""])
+            self.monitor._notify()
+        self.network.world.after(self._reconnect_us(), self._try)
+
+    def take_in(self, parts: list[bytes]) -> None:
+        if not self.closed:
+            self.inbox.append(parts)
+            self._notify()
+
+
+def network_random(network: Network) -> Any:
+    """Numbers for what happens on the network."""
+    return network._random
+
+
+class Monitor(Socket):
+    """Tells its process that the connection was lost."""
+
+    def get(self, option: int) -> Any:
+        return self.fd
+
+    def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
+        if not self.inbox:
+            raise zmq.Again
+        parts: list[Any] = self.inbox.popleft()
+        return parts
+
+    def close(self, linger: int | None = None) -> None:
+        self.closed = True
+
+
+class RouterSocket(Socket):
+    """A ROUTER with mandatory routing and handover."""
+
+    def __init__(self, network: Network, owner: Any) -> None:
+        super().__init__(network, owner)
+        self.endpoint = ""
+        self.peers: dict[bytes, Connection] = {}
+        self._reading: list[Frame] = []
+        self._target: Connection | None = None
+        self._parts: list[bytes] = []
+
+    # --- the API ------------------------------------------------------------------------------------------------------
+
+    def bind(self, endpoint: str) -> None:
+        assert endpoint not in self.network.listeners, endpoint
+        self.endpoint = endpoint
+        self.network.listeners[endpoint] = self
+
+    def get(self, option: int) -> Any:
+        if option == zmq.RCVMORE:
+            return bool(self._reading)
+        if option == zmq.FD:
+            return self.fd
+        return self.options[int(option)]
+
+    def recv(self, flags: int = 0, copy: bool = True) -> Any:
+        if not self._reading:
+            if not self.inbox:
+                assert flags & NOBLOCK, "nothing here may block"
+                raise zmq.Again
+            connection, parts = self.inbox.popleft()
+            self._reading = frames_of(parts)[::-1]
+            return connection.identity if not connection.replaced else b"\0" + connection.number.to_bytes(4, "big")
+        part = self._reading.pop()
+        return part.bytes if copy else part
+
+    def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
+        parts = [self.recv(flags, copy)]
+        while self._reading:
+            parts.append(self.recv(flags, copy))
+        return parts
+
+    def send(self, part: Any, flags: int = 0, copy: bool = True) -> None:
+        if self._target is None:
+            assert flags & SNDMORE, "an address alone"
+            self._target = self._peer(bytes(part))
+            self._parts = []
+            return
+        self._parts.append(bytes(part))
+        if not flags & SNDMORE:
+            target, self._target = self._target, None
+            target.send(self._parts, to_router=False)
+
+    def send_multipart(self, parts: Sequence[Any], flags: int = 0, copy: bool = True) -> None:
+        for part in parts[:-1]:
+            self.send(part, flags | SNDMORE)
+        self.send(parts[-1], flags)
+
+    def _peer(self, identity: bytes) -> Connection:
+        self.owner.touch("a frame is sent")
+        connection = self.peers.get(identity)
+        if connection is None:
+            raise zmq.ZMQError(zmq.EHOSTUNREACH)
+        waiting_max = self.options.get(int(zmq.SNDHWM), 0)
+        if waiting_max and len(connection.backlog) >= waiting_max:
+            raise zmq.ZMQError(zmq.EAGAIN)
+        return connection
+
+    def close(self, linger: int | None = None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self.network.listeners.get(self.endpoint) is self:
+            del self.network.listeners[self.endpoint]
+        for connection in list(self.network.connections.values()):
+            if connection.router is self:
+                self.network.cut(connection, kept=0.8, notice_us=(0, 20_000))
+
+    # --- what happens to it -------------------------------------------------------------------------------------------
+
+    def accept(self, dealer: DealerSocket) -> Connection:
+        identity = dealer.options.get(int(zmq.IDENTITY)) or b"\0" + dealer.fd.to_bytes(4, "big")
+        connection = Connection(self.network, dealer, self, identity)
+        old = self.peers.get(identity)
+        if old is not None:
+            old.replaced = True
+            if old.alive:
+                self.network.cut(old)
+        self.peers[identity] = connection
+        return connection
+
+    def lost(self, connection: Connection) -> None:
+        if self.peers.get(connection.identity) is connection:
+            del self.peers[connection.identity]
+
+    def take_in(self, connection: Connection, parts: list[bytes]) -> None:
+        if not self.closed:
+            self.inbox.append((connection, parts))
+            self._notify()
+
+
+class Poller:
+    """Sleeps in the virtual world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sources: list[Any] = []
+
+    def register(self, source: Any, flags: int = 0) -> None:
+        self._sources.append(source)
+
+    def unregister(self, source: Any) -> None:
+        self._sources.remove(source)
+
+    def has(self, source: Any) -> bool:
+        return source in self._sources
+
+    def ready(self, process: Process) -> list[tuple[Any, int]]:
+        found = [(source, int(zmq.POLLIN)) for source in self._sources if isinstance(source, Socket) and source.inbox]
+        if process.stop_wanted:
+            found += [(source, int(zmq.POLLIN)) for source in self._sources if isinstance(source, StopDescriptor)]
+        return found
+
+    def poll(self, timeout: float | None = None) -> list[tuple[Any, int]]:
+        process = self._world.current
+        process.touch("it waits")
+        found: list[tuple[Any, int]] = process.wait(self, timeout)
+        return found
+
+
+class StopDescriptor:
+    """Readable when its process is asked to stop."""
+
+
+class Context:
+    """Makes sockets for the process or client that runs now."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def socket(self, kind: int) -> Any:
+        owner = self._network.world.current
+        return RouterSocket(self._network, owner) if kind == zmq.ROUTER else DealerSocket(self._network, owner)
+
+    def term(self) -> None:
+        """Nothing to end."""
+
+    def __enter__(self) -> "Context":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+
+class FakeZmq:
+    """Stands in for the module ``zmq`` in the product's modules that use sockets."""
+
+    def __init__(self, network: Network) -> None:
+        world = network.world
+
+        class OneContext(Context):
+            def __init__(self) -> None:
+                super().__init__(network)
+
+            @classmethod
+            def instance(cls) -> Context:
+                return cls()
+
+            def __class_getitem__(cls, _: Any) -> type:
+                return cls
+
+        self.Context = OneContext
+        self.Poller = lambda: Poller(world)
+        self.zmq_poll = _zmq_poll
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(zmq, name)
+
+
+def _zmq_poll(sources: Sequence[tuple[Any, int]], timeout: int) -> list[tuple[Any, int]]:
+    assert timeout == 0
+    return [(source, flags) for source, flags in sources if source.inbox]
