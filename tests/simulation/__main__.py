@@ -87,7 +87,7 @@ def _many(arguments: argparse.Namespace) -> int:
     for checker, (seed, runs) in sorted(summary.first.items(), key=lambda item: item[1][1]):
         print(f"{checker}: {summary.found[checker]} seeds, first {seed} after {runs} runs")
     per_seed_ms = 1000 * summary.seconds / max(1, summary.runs)
-    print(f"{summary.runs} seeds, {time.perf_counter() - began:.0f} s, {per_seed_ms:.0f} ms a seed")
+    print(f"{summary.runs} seeds, {time.perf_counter() - began:.0f} s, {per_seed_ms:.0f} ms of CPU a seed")
     return int(bool(summary.found))
 
 

@@ -43,14 +43,14 @@ class Summary:
 
 def run_seed(seed: int, bug: str | None = None) -> Outcome:
     """Live through one seed, perhaps with a planted bug."""
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         with planted.planted(bug):
             result = run(seed)
     except Exception as error:  # of the simulation itself: told like a failure, with where it was
         where = "\n".join(traceback.format_exc().strip().splitlines()[-8:])
-        return Outcome(seed, "", {}, [("harness", f"{error!r}\n{where}")], time.perf_counter() - began)
-    return Outcome(seed, result.digest, result.counts, result.failures, time.perf_counter() - began)
+        return Outcome(seed, "", {}, [("harness", f"{error!r}\n{where}")], time.process_time() - began)
+    return Outcome(seed, result.digest, result.counts, result.failures, time.process_time() - began)
 
 
 def outcomes(seeds: Iterator[int], jobs: int, seconds: float | None, bug: str | None = None) -> Iterator[Outcome]:

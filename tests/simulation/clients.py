@@ -7,6 +7,7 @@ from typing import Any
 import zmq
 
 from fila_cluster import AsyncClient
+from fila_proto_zmq.clients import client_of
 from tests.simulation.event_loop import VirtualLoop
 from tests.simulation.processes import FRONT
 from tests.simulation.sockets import DealerSocket, Network
@@ -33,10 +34,6 @@ class ClientProcess:
             self.client = AsyncClient(FRONT, timeout=timeout_s)
         finally:
             world.current = previous
-
-    def new_identity(self) -> bytes:
-        """What the library asks the system for."""
-        return b"\x01" + self.name.encode() + self.world.random("identities").randbytes(8)
 
     def spawn(self, program: Coroutine[Any, Any, Any]) -> None:
         """Let a program run beside the others of this process."""
@@ -79,9 +76,15 @@ class ClientProcess:
         self.loop.readable(source.fd)
 
     @property
+    def identity(self) -> bytes | None:
+        """The identity by which workers know it, once a router has given it one."""
+        secret = self.client._session._connection._session
+        return client_of(secret) if secret else None
+
+    @property
     def dealer(self) -> DealerSocket | None:
         """Its connection's socket."""
-        return next((each for each in self.sockets if isinstance(each, DealerSocket)), None)
+        return next((each for each in self.sockets if isinstance(each, DealerSocket) and not each.closed), None)
 
 
 class RawPeer:

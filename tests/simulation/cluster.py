@@ -27,7 +27,7 @@ class Cluster:
         self._walls: dict[str, int] = {}
         """How far each machine's wall clock is off, microseconds."""
         settings = options.shard_settings
-        self.router = RouterProcess(world, options.work_us, self.shards, settings.consumer_timeout_ms)
+        self.router = RouterProcess(world, options.work_us, self.shards, settings.consumer_timeout_ms, options.router_limits)
         self.workers = [self._worker(number, shards, settings) for number, shards in enumerate(self.layout)]
         for process in self.processes:
             self.supervisor.watch(process)

@@ -288,8 +288,8 @@ class History:
         how = "pushes" if grant.pushed else "gives"
         self.world.tell(
             f"shard {grant.shard}",
-            f"{how} {grant.token} of {grant.queue}/{grant.key} as {grant.lease & 0xFFFFFFFF}.{grant.index} of epoch "
-            f"{grant.lease >> 32}, attempts {grant.attempts}, to {grant.client[1:8]!r}",
+            f"{how} {grant.token} of {grant.queue}/{grant.key} as {grant.lease & 0xFFFFF}.{grant.index} of epoch "
+            f"{grant.lease >> 40}, attempts {grant.attempts}, to {grant.client[1:8]!r}",
         )
 
     def arrived(self, connection: Connection, parts: list[bytes]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fila_router.core.limits import RouterLimits
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.simulation.options import Options
@@ -34,10 +35,11 @@ def replay(name: str) -> Result:
     case: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text())
     plain = case["options"]
     settings = plain.pop("shard_settings")
-    limits = settings.pop("limits")
+    limits, router_limits = settings.pop("limits"), plain.pop("router_limits")
     options = Options(
         **{key: _value(key, value) for key, value in plain.items()},
         shard_settings=ShardSettings(**settings, limits=Limits(**limits)),
+        router_limits=RouterLimits(**router_limits),
     )
     return run(options=options, steps=[Step(**step) for step in case["steps"]])
 

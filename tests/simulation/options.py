@@ -6,8 +6,9 @@ Each seed leaves many things out (swarm testing: Groce et al., 2012): a run that
 from dataclasses import dataclass, field
 from random import Random
 
+from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import ShardSettings
-from tests.simulation.scaled import draw_limits
+from tests.simulation.scaled import draw_limits, draw_router_limits
 
 LAYOUTS = (((0,), (1,)), ((0, 1),), ((0,),), ((0, 2), (1,)))
 FEATURES = (
@@ -36,6 +37,7 @@ class Options:
     work_us: tuple[int, int]
     timeout_s: float
     shard_settings: ShardSettings = field(default_factory=ShardSettings)
+    router_limits: RouterLimits = field(default_factory=RouterLimits)
     fault_count: int = 0
     queues: int = 3
 
@@ -64,6 +66,6 @@ def draw(seed: int) -> Options:
     return Options(
         seed, random.choice(LAYOUTS), features, faults, random.randint(2, 4), random.choice([40, 80, 140]),
         random.choice([6_000_000, 12_000_000, 20_000_000]), (5_000, 60_000) if slow else (100, 3000),
-        random.choice([(20, 100), (20, 2000), (1000, 20_000)]), random.choice([2.0, 5.0]), settings,
+        random.choice([(20, 100), (20, 2000), (1000, 20_000)]), random.choice([2.0, 5.0]), settings, draw_router_limits(random),
         0 if not faults else random.randint(1, 12), random.choice([1, 2, 3, 4]),
     )  # fmt: skip

@@ -15,8 +15,10 @@ import fila_router.loop
 import fila_router.sockets
 import fila_worker.link
 import fila_worker.loop
+import fila_worker.slots
 from fila_cluster.supervisor.backoff import Backoff
 from fila_proto_zmq.events import Event
+from fila_router.core.limits import RouterLimits
 from fila_router.core.router import Router
 from fila_router.settings import RouterSettings
 from fila_worker.host import Host
@@ -33,6 +35,10 @@ BIRTH_MS = 1_700_000_000_000
 """Unix time at the beginning of a world."""
 
 
+UNEXPECTED = ("process.failed", "shard.failed", "shard.quarantined", "command.refused")
+"""Events that say that something met a bug, or damage: there is none here."""
+
+
 class Journal:
     """Notes of a process become lines of the story."""
 
@@ -45,7 +51,7 @@ class Journal:
     def tell(self, events: Iterable[Event]) -> None:
         for event in events:
             self.world.tell(self._name, f"notes {event.event} {_short(event.fields())}")
-            if event.event == "process.failed":
+            if event.event in UNEXPECTED:
                 self.world.fail("crash", f"{self._name}: {_short(event.fields())}")
 
 
@@ -66,13 +72,26 @@ class StopRequests:
         return bool(self._process.stop_wanted)
 
 
+class Heartbeat:
+    """Signs of life for a supervisor that does not look for them: nothing hangs here."""
+
+    def __init__(self, parent_fd: int) -> None:
+        """Nothing to open."""
+
+    def beat(self) -> None:
+        """Nobody listens."""
+
+
 class RouterProcess(Process):
     """The router."""
 
     core: Router | None = None
 
-    def __init__(self, world: World, work_us: tuple[int, int], shards: int, consumer_timeout_ms: int) -> None:
+    def __init__(
+        self, world: World, work_us: tuple[int, int], shards: int, consumer_timeout_ms: int, limits: RouterLimits
+    ) -> None:
         super().__init__(world, "router", work_us)
+        self.limits = limits
         self._settings = RouterSettings(FRONT, BACK, shards, consumer_timeout_ms, 16 * 1024 * 1024)
 
     def run(self) -> str:
@@ -136,6 +155,8 @@ class Supervisor:
 class VirtualTime:
     """Stands in for the module ``time``."""
 
+    CLOCK_BOOTTIME = 7
+
     def __init__(self, world: World, wall_us: Callable[[Any], int]) -> None:
         self._world = world
         self._wall_us = wall_us
@@ -147,6 +168,9 @@ class VirtualTime:
         return 1_000_000_000_000 + self._world.now_us * 1000
 
     perf_counter_ns = monotonic_ns
+
+    def clock_gettime_ns(self, clock: int) -> int:
+        return self.monotonic_ns()
 
     def process_time_ns(self) -> int:
         return self._world.now_us * 10
@@ -180,9 +204,10 @@ def in_place_of_the_kernel(world: World, network: Network, wall_us: Callable[[An
     """Let the product's processes and clients live in a world."""
     zmq, time = FakeZmq(network), VirtualTime(world, wall_us)
 
-    def new_identity() -> bytes:
-        made: bytes = world.current.new_identity()
-        return made
+    entropy = world.random("entropy")
+
+    def make_router(*arguments: Any, **options: Any) -> Router:
+        return Router(*arguments, **options, limits=world.current.limits)
 
     Journal.world = StopRequests.world = world
     shutil = SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=1 << 40))
@@ -191,18 +216,20 @@ def in_place_of_the_kernel(world: World, network: Network, wall_us: Callable[[An
         fila_router.__main__: {
             "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "version": lambda name: "0",
             "_allow_many_connections": lambda: None, "gc": SimpleNamespace(freeze=lambda: None),
-            "Router": _observed(world, Router, "core"),
+            "Router": _observed(world, make_router, "core"), "Heartbeat": Heartbeat,
+            "secrets": SimpleNamespace(token_bytes=entropy.randbytes),
         },
-        fila_router.sockets: {"zmq": zmq},
+        fila_router.sockets: {"zmq": zmq, "_seed": lambda: None},
         fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},
         fila_worker.loop: {
             "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,
-            "_spare_the_collector": lambda: None, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
+            "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "Heartbeat": Heartbeat, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
             "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].store,
             "Host": _observed(world, Host, "host"),
         },
         fila_worker.link: {"zmq": zmq, "psutil": _Psutil, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},
-        fila_cluster.client.link: {"zmq": zmq, "new_identity": new_identity},
+        fila_worker.slots: {"secrets": SimpleNamespace(randbits=entropy.getrandbits)},
+        fila_cluster.client.link: {"zmq": zmq},
         fila_cluster.client.reactor: {"time": time},
         fila_cluster.client.asynchronous: {"Random": lambda: world.random("clients")},
     }  # fmt: skip

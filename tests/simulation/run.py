@@ -237,7 +237,7 @@ def _run(options: Options, steps: list[Step]) -> Result:
     history = life.history
     with ExitStack() as stack:
         stack.enter_context(in_place_of_the_kernel(life.world, life.network, life.cluster.wall_us))
-        stack.enter_context(scaled_down(Random(f"{options.seed} limits"), options.shard_settings.limits))
+        stack.enter_context(scaled_down(Random(f"{options.seed} limits")))
         try:
             life.live()
         except Stuck as stuck:

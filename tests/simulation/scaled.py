@@ -1,87 +1,106 @@
-"""Every bound of the product that a run scales down, in one table, so that its boundary is crossed in every run.
+"""Every bound of the product that a run scales down, so that its boundary is crossed in every run.
 
-A bound is named by where it lives: a module constant as ``module.NAME``, or a field of the worker core's ``Limits``. Where it has
-moved to, only its line here changes. A name that does not exist is an error, so that the table can't go stale in silence.
+Most bounds are fields: of the worker core's ``Limits`` and of the router's ``RouterLimits``. Some are module constants, named here as
+``module.NAME``. A name that does not exist is an error, so that the tables can't go stale in silence.
 """
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
 from importlib import import_module
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from fila_router.core.limits import RouterLimits
 from fila_worker.core.limits import Limits
 
 CORE = "fila_worker.core."
 
-CONSTANTS: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
-    "graveyard bytes": ((CORE + "graveyard.BYTES_MAX",), (300, 1 << 20)),
-    "graveyard run": ((CORE + "graveyard.RUN_MIN",), (2, 4)),
-    "spill at": ((CORE + "lanes.SPILL_AT", CORE + "state.SPILL_AT"), (2, 4, 20)),
-    "few in a line": ((CORE + "lanes.FEW",), (1, 4)),
-    "refill": ((CORE + "reading.REFILL_MESSAGES",), (1, 3, 10)),
-    "expiries a turn": ((CORE + "attempts.EXPIRIES_MAX",), (1, 3, 10)),
-    "deliveries a turn": ((CORE + "delivery.TURN_MESSAGES_MAX",), (2, 5, 20, 100)),
-    "deliveries of a queue": ((CORE + "delivery.QUEUE_MESSAGES_MIN",), (1, 3)),
-    "releases a turn": ((CORE + "schedule.RELEASE_MAX",), (1, 3, 10)),
-    "priorities remembered": ((CORE + "queues.PRIORITIES_MAX",), (2, 4)),
-    "idle lanes": (
-        (CORE + "queues.IDLE_LANES_MAX", CORE + "state.IDLE_LANES_MAX"), (0, 1, 4),
-    ),
-    "redrive step": ((CORE + "redriving.REDRIVE_MAX",), (2, 5)),
-    "redrive look": ((CORE + "redriving.LOOK_MAX",), (4, 20)),
-    "redrive effort": ((CORE + "redriving.EFFORT_MAX",), (10, 100)),
-    "purge lanes": ((CORE + "purging.LANES_MAX",), (2, 10)),
-    "purge step": ((CORE + "purging.STEP_MESSAGES_MAX",), (2, 7)),
-    "look-up keys": ((CORE + "backlog.LOOK_UP_KEYS",), (2, 10)),
-    "dedup entry": ((CORE + "dedup.ENTRY_IDS_MAX",), (1, 3)),
-    "outbox frame": ((CORE + "outbox.SEND_MAX",), (1, 2, 10)),
-    "kept bytes": ((CORE + "kept.KEPT_BYTES_MAX",), (0, 500)),
-    "bookmarks": ((CORE + "bookmarks.BOOKMARKS_MAX",), (1, 3)),
-    "want messages": ((CORE + "throttling.WANT_MESSAGES_MAX",), (2, 10)),
-    "idle throttles": ((CORE + "throttling.IDLE_THROTTLES_MAX",), (0, 2)),
-    "frames a turn": (("fila_worker.link.DRAIN_FRAMES_MAX",), (1, 3, 128)),
-    "shards remembered": (("fila_worker.host.SHARD_CACHE_MAX",), (1, 10)),
-    "router burst": (("fila_router.loop.BURST_FRAMES",), (1, 5, 500)),
-    "keys remembered": (("fila_router.core.routing.CACHED_KEYS_MAX",), (1, 10)),
-    "served a look": (("fila_router.core.token_bank.SERVED_MAX",), (1, 500)),
-    "calls remembered": (("fila_router.core.in_flight.CALL_MS_MAX",), (12_000,)),
-    "router tick": (("fila_router.loop.TICK_MS",), (500,)),
-    "sweeps": (("fila_router.core.router.SWEEP_MS",), (2000,)),
-    "frames an exchange": (("fila_cluster.client.link.FRAMES_PER_EXCHANGE",), (1, 4, 256)),
+FIELDS: dict[str, tuple[Any, ...]] = {
+    "finished_leases_max": (4, 8, 16, 40),
+    "acked_bytes_max": (300, 1 << 20),
+    "range_messages_min": (2, 4),
+    "turn_expiries_max": (1, 3, 10),
+    "unseen_messages_max": (1, 3, 10),
+    "lane_disorder_messages_max": (2, 4, 20),
+    "refill_messages_max": (1, 3, 10),
+    "refill_bytes_max": (100, 1000, 1 << 18),
+    "idle_lanes_max": (0, 1, 4),
+    "priorities_max": (2, 4),
+    "warm_lanes_max": (1, 2, 4, 100),
+    "warm_small_lanes_max": (1, 2, 4, 100),
+    "warm_ahead_max": (1, 2, 64),
+    "cool_steps_min": (1, 4, 32),
+    "busy_wait_turns_max": (2, 10, 1000),
+    "fresh_turns_max": (1, 5, 100),
+    "void_entries_max": (1, 10),
+    "turn_messages_max": (2, 5, 20, 100),
+    "queue_turn_messages_min": (1, 3),
+    "turn_due_max": (1, 3, 10),
+    "due_note_bytes_max": (10, 1000),
+    "due_read_bytes_max": (100, 1000),
+    "due_read_messages_max": (1, 3, 16),
+    "dedup_entry_ids_max": (1, 3),
+    "transfer_messages_max": (1, 2, 10),
+    "transfer_bytes_max": (100, 1 << 20),
+    "past_streams_max": (2, 16),
+    "purge_lanes_max": (2, 10),
+    "purge_messages_max": (2, 7),
+    "redrive_messages_max": (2, 5),
+    "redrive_look_messages_max": (4, 20),
+    "redrive_places_max": (10, 100),
+    "recovery_records_max": (1, 5, 50),
+    "reserved_bytes_max": (0, 500),
+    "browse_cursors_max": (1, 3),
 }  # fmt: skip
+"""Fields of ``Limits``."""
 
-LINKED = {
-    CORE + "graveyard.LEASES_MAX": 0.25, CORE + "graveyard.MESSAGES_MAX": 1.0, CORE + "ledger.FOLD_AFTER_ENTRIES": 1.0,
-    CORE + "ledger.FOLD_AFTER_COUNTS": 2.0,
-}  # fmt: skip
+LINKED = {"acked_leases_max": 0.25, "acked_messages_max": 1.0, "ledger_entries_max": 1.0, "ledger_counts_max": 2.0}
 """What keeps its proportion to the finished leases remembered, as in the product: where bounds depend on each other, only that is a test."""
 
-FIELDS: dict[str, tuple[Any, ...]] = {"finished_leases_max": (4, 8, 16, 40)}
-"""Fields of ``Limits``."""
+ROUTER_FIELDS: dict[str, tuple[Any, ...]] = {
+    "sessions_max": (12, 20_000),
+    "pipe_frames": (2, 5, 100),
+    "unread_little": (300, 1 << 18),
+    "unread_probed": (2000, 1 << 23),
+}  # fmt: skip
+"""Fields of ``RouterLimits``."""
+
+CONSTANTS: dict[str, tuple[Any, ...]] = {
+    CORE + "lanes.FEW": (1, 4),
+    CORE + "backlog.LOOK_UP_KEYS": (2, 10),
+    CORE + "throttling.WANT_MESSAGES_MAX": (2, 10),
+    CORE + "throttling.IDLE_THROTTLES_MAX": (0, 2),
+    "fila_worker.link.DRAIN_FRAMES_MAX": (1, 3, 128),
+    "fila_worker.host.SHARD_CACHE_MAX": (1, 10),
+    "fila_router.loop.BURST_FRAMES": (1, 5, 500),
+    "fila_router.loop.TICK_MS": (500,),
+    "fila_router.core.routing.CACHED_KEYS_MAX": (1, 10),
+    "fila_router.core.token_bank.SERVED_MAX": (1, 500),
+    "fila_router.core.in_flight.CALL_MS_MAX": (12_000,),
+    "fila_router.core.router.SWEEP_MS": (2000,),
+    "fila_cluster.client.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
+}
+"""Constants of modules."""
 
 
 def draw_limits(random: Random) -> Limits:
     """Small limits of the worker's core."""
-    known = {field.name for field in fields(Limits)}
-    missing = FIELDS.keys() - known
-    assert not missing, f"no longer fields of Limits: {missing}"
-    return Limits(**{name: random.choice(choices) for name, choices in FIELDS.items()})
+    drawn = {name: random.choice(choices) for name, choices in FIELDS.items()}
+    linked = {name: max(1, int(drawn["finished_leases_max"] * share)) for name, share in LINKED.items()}
+    return Limits(**drawn, **linked)
+
+
+def draw_router_limits(random: Random) -> RouterLimits:
+    """Small limits of the router's core."""
+    return RouterLimits(**{name: random.choice(choices) for name, choices in ROUTER_FIELDS.items()})
 
 
 @contextmanager
-def scaled_down(random: Random, limits: Limits) -> Iterator[dict[str, Any]]:
-    """Scale the constants down; what they are."""
-    chosen: dict[str, Any] = {}
-    for places, choices in CONSTANTS.values():
-        value = random.choice(choices)
-        chosen |= dict.fromkeys(places, value)
-    for place, share in LINKED.items():
-        chosen[place] = max(1, int(limits.finished_leases_max * share))
+def scaled_down(random: Random) -> Iterator[None]:
+    """Scale the constants down."""
     with ExitStack() as stack:
-        for place, value in chosen.items():
+        for place, choices in CONSTANTS.items():
             module, name = place.rsplit(".", 1)
-            stack.enter_context(patch.object(import_module(module), name, value))
-        yield chosen
+            stack.enter_context(patch.object(import_module(module), name, random.choice(choices)))
+        yield

@@ -91,6 +91,8 @@ class Connection:
         self.identity = identity
         self.alive = True
         self.replaced = False
+        self.ignored = False
+        """It came under a name that another one has, and the router does not listen to it."""
         self.flights: tuple[deque[Any], deque[Any]] = (deque(), deque())
         """Frames under way to the dealer, and to the router: ``(when it arrives, parts)``."""
         self.backlog: deque[list[bytes]] = deque()
@@ -389,9 +391,12 @@ class RouterSocket(Socket):
     # --- what happens to it -------------------------------------------------------------------------------------------
 
     def accept(self, dealer: DealerSocket) -> Connection:
-        identity = dealer.options.get(int(zmq.IDENTITY)) or b"\0" + dealer.fd.to_bytes(4, "big")
+        identity = dealer.options.get(int(zmq.IDENTITY)) or b"\0" + self.network.new_number().to_bytes(4, "big")
         connection = Connection(self.network, dealer, self, identity)
         old = self.peers.get(identity)
+        if old is not None and not self.options.get(int(zmq.ROUTER_HANDOVER)):
+            connection.ignored = True
+            return connection
         if old is not None:
             old.replaced = True
             if old.alive:
@@ -404,7 +409,7 @@ class RouterSocket(Socket):
             del self.peers[connection.identity]
 
     def take_in(self, connection: Connection, parts: list[bytes]) -> None:
-        if not self.closed:
+        if not self.closed and not connection.ignored:
             self.inbox.append((connection, parts))
             self._notify()
 

@@ -14,7 +14,7 @@ Missing = tuple[str, int, int]
 def check(history: History, now_us: int) -> None:
     """When all has been well for a while, no push is missing."""
     grants = history.grants_by_token()
-    alive = {process.dealer.options[IDENTITY]: process for process in history.clients if process.alive and process.dealer}
+    alive = {process.identity: process for process in history.clients if process.alive and process.identity}
     for token, several in grants.items():
         last = several[-1]
         if (
@@ -37,19 +37,18 @@ def _still_leased(history: History, grant: Grant, now_us: int) -> bool:
     return grant.at_us + (grant.expires_ms - grant.leased_ms) * 1000 > now_us
 
 
-IDENTITY = 5
 MARGIN_US = 6_000_000
 """A push may be under way, or its client may be about to reconnect."""
 
 
 def unknown_leases(run: "Run") -> set[Missing]:
     """What shards count as held by subscriptions of living clients that know nothing of it. Looks inside both."""
-    alive = {process.dealer.options[IDENTITY]: process for process in run.history.clients if process.alive and process.dealer}
+    alive = {process.identity: process for process in run.history.clients if process.alive and process.identity}
     missing: set[Missing] = set()
     for worker in run.cluster.workers:
         for shard in worker.host.shards.values() if worker.host is not None else ():
             for lease in shard.leases.leases.values():
-                process = alive.get(lease.consumer.client)
+                process = alive.get(lease.client)
                 if process is None or process.closed_us is not None or not lease.subscription_id:
                     continue
                 if lease.id not in _known(process.client._session._consumption):
@@ -68,5 +67,5 @@ def report_unknown(run: "Run", missing: set[Missing]) -> None:
     for client, shard, lease in sorted(missing):
         run.history.fail(
             "credit",
-            f"shard {shard} counts lease {lease & 0xFFFFFFFF} of epoch {lease >> 32} as held by {client}, which never had it",
+            f"shard {shard} counts lease {lease & 0xFFFFF} of epoch {lease >> 40} as held by {client}, which never had it",
         )

@@ -84,7 +84,9 @@ def _is_later(history: History, call: Done, grant: Grant) -> bool:
 
 
 def _shown(grant: Grant) -> str:
-    return f"{grant.queue} lease {grant.lease & 0xFFFFFFFF}.{grant.index} of epoch {grant.lease >> 32} at {grant.at_us / 1e6:.6f}"
+    return (
+        f"{grant.queue} lease {grant.lease & 0xFFFFF}.{grant.index} of epoch {grant.lease >> 40} at {grant.at_us / 1e6:.6f}"
+    )
 
 
 def check_stored_once(history: History) -> None:

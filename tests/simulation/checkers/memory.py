@@ -23,6 +23,6 @@ def check(run: "Run") -> None:
                 )
     for programs in run.clients:
         connection = programs.client._session._connection
-        over = [call for call in getattr(connection, "_held", ()) if call.done]
+        over = [call for call in connection._held.values() if call.done]
         if len(over) > 20:
             run.history.fail("memory", f"{programs.process.name} keeps {len(over)} calls that are over")
