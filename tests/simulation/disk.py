@@ -116,8 +116,8 @@ class SimStore(MemoryStore):
 def _apply(change: Sequence[Any], undo: list[tuple[Any, bytes, bytes | None]]) -> None:
     family = change[0]
     if len(change) == 4:
-        for key in list(family.irange(change[1], change[2], (True, False))):
-            undo.append((family, key, family.pop(key)))
+        keys = list(family.irange(change[1], change[2], (True, False)))
+        undo.extend((family, key, family.pop(key)) for key in keys)
         return
     _, key, value = change
     undo.append((family, key, family.get(key)))

@@ -203,10 +203,10 @@ class History:
                 return True
         return False
 
-    def is_excused_id(self, id: str) -> bool:
+    def is_excused_id(self, message: str) -> bool:
         """The same for a message's id."""
-        return any(self.is_excused(sent.token) for sent in self.sent.values() if sent.id == id) or (
-            not any(sent.id == id for sent in self.sent.values()) and bool(self.power_cuts)
+        return any(self.is_excused(sent.token) for sent in self.sent.values() if sent.id == message) or (
+            not any(sent.id == message for sent in self.sent.values()) and bool(self.power_cuts)
         )
 
     def undone(self, call: Done, by_us: int) -> bool:

@@ -226,9 +226,9 @@ class Process:
         self._waits_for = sources
         self._woken = False
         if sources.ready(self):
-            self._wake_after(self._random.randint(*self._work_us))
+            self._wake_after(self._work())
         elif timeout_ms is not None:
-            self._wake_after(max(round(timeout_ms * 1000), self._random.randint(*self._work_us)), final=False)
+            self._wake_after(max(round(timeout_ms * 1000), self._work()), final=False)
         while True:
             world.hub.switch()
             if self.paused_until_us > world.now_us:
@@ -237,11 +237,16 @@ class Process:
             self._waits_for = None
             return sources.ready(self)
 
+    def _work(self) -> int:
+        """How long it takes until it goes on."""
+        least, most = self._work_us
+        return least + int((most - least) * self._random.random())
+
     def notice(self, source: Any) -> None:
         """Something became ready. Called from outside."""
         waits_for = self._waits_for
         if waits_for is not None and not self._woken and (source is None or waits_for.has(source)):
-            self._wake_after(self._random.randint(*self._work_us))
+            self._wake_after(self._work())
 
     def _sleep_until(self, when_us: int) -> None:
         while self.world.now_us < when_us:

@@ -35,7 +35,7 @@ async def audit(programs: "Programs", history: History, queues_in_order: Callabl
             await _make_sure_of(client, queue, options)
     for key in await patiently(lambda: client.list_config("throttle")):
         await patiently(lambda key=key: client.delete_config(key))
-    for info in await patiently(client.list_queues):
+    for info in await patiently(client.list_queues) if history.saw("pause") else ():
         for key in (None, *await _keys_of(client, info.name)):
             await _unless_gone(lambda name=info.name, key=key: client.resume(name, fairness_key=key))
     await asyncio.sleep(8.0)
@@ -69,14 +69,14 @@ async def _look_for_two(client: Any, history: History) -> None:
         for info in await patiently(client.list_queues):
             for view in await _unless_gone(lambda name=info.name: client.browse(name, limit=10_000)) or []:
                 places.setdefault(view.id, []).append(f"{info.name} ({view.state})")
-        twice = {id: where for id, where in places.items() if len(where) > 1}
+        twice = {message: where for message, where in places.items() if len(where) > 1}
         if not twice:
             return
         await asyncio.sleep(1.0)
         if attempt == 2:
-            for id, where in twice.items():
-                if not history.is_excused_id(id):
-                    history.fail("one place", f"message {id} is in {where}")
+            for message, where in twice.items():
+                if not history.is_excused_id(message):
+                    history.fail("one place", f"message {message} is in {where}")
 
 
 async def _drain(programs: "Programs", history: History) -> None:

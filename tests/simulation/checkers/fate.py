@@ -30,13 +30,13 @@ def check_lost(history: History) -> None:
     for sent in history.sent.values():
         if sent.id is not None:
             by_id[sent.id].append(sent)
-    for id, several in by_id.items():
+    for message, several in by_id.items():
         dedup = {(sent.queue, sent.options["dedup_id"]) for sent in several if sent.options.get("dedup_id")}
         if dedup:  # the message with this id may be one that was never confirmed
             several += [sent for sent in history.sent.values() if (sent.queue, sent.options.get("dedup_id")) in dedup]
         if not any(_may_be_gone(history, sent, calls[sent.token], grants[sent.token]) for sent in several):
             names = [sent.token for sent in several]
-            history.fail("lost", f"{names} of {several[0].queue} ({id}) was confirmed and is nowhere")
+            history.fail("lost", f"{names} of {several[0].queue} ({message}) was confirmed and is nowhere")
 
 
 def _may_be_gone(history: History, sent: Sent, calls: list[Done], grants: list[Grant]) -> bool:
