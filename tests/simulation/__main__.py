@@ -32,11 +32,21 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="begin no seed after this time")
     parser.add_argument("--shrink", action="store_true", help="leave out of a failing seed what its failure does not need")
     parser.add_argument("--bug", help="plant this bug first (see planted.py)")
+    parser.add_argument(
+        "--with", dest="always", default="", help="features and faults that all seeds have, with commas (see options.py)"
+    )
     parser.add_argument("--brief", action="store_true", help="one line for each failing seed")
     parser.add_argument("--first", action="store_true", help="end with the first failing seed")
+    parser.add_argument(
+        "--until",
+        metavar="CHECKER",
+        help="end with the first seed that fails this checker, and show only that one's findings",
+    )
     parser.add_argument("--cases", action="store_true", help="replay the kept cases")
     parser.add_argument("--keep", metavar="NAME", help="with --seed: keep the (shrunk) failing run as a case")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.always = frozenset(filter(None, arguments.always.split(",")))
+    return arguments
 
 
 def _one(arguments: argparse.Namespace) -> int:
@@ -44,7 +54,7 @@ def _one(arguments: argparse.Namespace) -> int:
 
     began = time.perf_counter()
     with planted.planted(arguments.bug):
-        result = run.run(arguments.seed)
+        result = run.run(arguments.seed, always=arguments.always)
         if arguments.shrink and result.failures:
             result = shrink.shrunk(result)
     if arguments.story:
@@ -78,11 +88,12 @@ def _many(arguments: argparse.Namespace) -> int:
     began = time.perf_counter()
     summary = Summary()
     seeds = iter(range(arguments.start, arguments.start + arguments.seeds))
-    for outcome in outcomes(seeds, arguments.jobs, arguments.seconds, arguments.bug):
+    for outcome in outcomes(seeds, arguments.jobs, arguments.seconds, arguments.bug, arguments.always):
         summary.add(outcome)
-        for checker, what in outcome.failures[: 1 if arguments.brief else 3]:
+        shown = [failure for failure in outcome.failures if arguments.until in (None, failure[0], "harness")]
+        for checker, what in shown[: 1 if arguments.brief else 3]:
             print(f"seed {outcome.seed} FAILED {checker}: {what}", flush=True)
-        if arguments.first and outcome.failures:
+        if outcome.failures and (arguments.first or arguments.until in {checker for checker, _ in outcome.failures}):
             break
     for checker, (seed, runs) in sorted(summary.first.items(), key=lambda item: item[1][1]):
         print(f"{checker}: {summary.found[checker]} seeds, first {seed} after {runs} runs")

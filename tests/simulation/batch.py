@@ -41,19 +41,21 @@ class Summary:
             self.first.setdefault(checker, (outcome.seed, self.runs))
 
 
-def run_seed(seed: int, bug: str | None = None) -> Outcome:
+def run_seed(seed: int, bug: str | None = None, always: frozenset[str] = frozenset()) -> Outcome:
     """Live through one seed, perhaps with a planted bug."""
     began = time.process_time()
     try:
         with planted.planted(bug):
-            result = run(seed)
+            result = run(seed, always=always)
     except Exception as error:  # of the simulation itself: told like a failure, with where it was
         where = "\n".join(traceback.format_exc().strip().splitlines()[-8:])
         return Outcome(seed, "", {}, [("harness", f"{error!r}\n{where}")], time.process_time() - began)
     return Outcome(seed, result.digest, result.counts, result.failures, time.process_time() - began)
 
 
-def outcomes(seeds: Iterator[int], jobs: int, seconds: float | None, bug: str | None = None) -> Iterator[Outcome]:
+def outcomes(
+    seeds: Iterator[int], jobs: int, seconds: float | None, bug: str | None = None, always: frozenset[str] = frozenset()
+) -> Iterator[Outcome]:
     """Run seeds on ``jobs`` processes, in about their order; none is begun after ``seconds``."""
     give_up_at = None if seconds is None else time.perf_counter() + seconds
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=400) as pool:
@@ -63,7 +65,7 @@ def outcomes(seeds: Iterator[int], jobs: int, seconds: float | None, bug: str | 
                 seed = next(seeds, None)
                 if seed is None:
                     break
-                running.add(pool.submit(run_seed, seed, bug))
+                running.add(pool.submit(run_seed, seed, bug, always))
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)

@@ -21,6 +21,11 @@ def kill_worker(run: "Run", random: Random) -> None:
     random.choice(run.cluster.workers).doom(_touches(random), "die")
 
 
+def away(run: "Run", random: Random) -> None:
+    """A worker is away for longer than some calls take."""
+    run.cluster.supervisor.keep_away(random.choice(run.cluster.workers), random.choice([1_000_000, 4_000_000, 7_000_000]))
+
+
 def kill_router(run: "Run", random: Random) -> None:
     run.cluster.router.doom(_touches(random), "die")
 
@@ -85,6 +90,6 @@ FAULTS_BY_NAME: dict[str, Fault] = {
     fault.__name__: fault
     for fault in (
         kill_worker, kill_router, kill_client, pause_worker, pause_router, pause_client, cut, fail_commit, power_cut, clock, stop,
-        unreachable,
+        unreachable, away,
     )
 }  # fmt: skip

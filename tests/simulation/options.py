@@ -14,11 +14,11 @@ LAYOUTS = (((0,), (1,)), ((0, 1),), ((0,),), ((0, 2), (1,)))
 FEATURES = (
     "batches", "priorities", "delays", "ttl", "dedup", "weights", "throttles", "costs", "consume", "receive", "lone_acks", "many",
     "verbs", "extend", "cancel", "purge", "pause", "redrive", "browse", "config", "strict", "caps", "max_attempts", "hooks", "reserve",
-    "delete", "at_most_once", "elsewhere", "close", "forget", "quick", "leave", "update", "long_leases", "discard", "idle_expiry",
+    "delete", "at_most_once", "elsewhere", "close", "forget", "quick", "leave", "update", "long_leases", "discard", "idle_expiry", "large",
 )  # fmt: skip
 FAULTS = (
     "kill_worker", "kill_router", "kill_client", "pause_worker", "pause_router", "pause_client", "cut", "fail_commit", "power_cut",
-    "clock", "stop", "unreachable",
+    "clock", "stop", "unreachable", "away",
 )  # fmt: skip
 
 
@@ -42,15 +42,16 @@ class Options:
     queues: int = 3
 
 
-def draw(seed: int) -> Options:
-    """The nature of a seed's run."""
+def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
+    """The nature of a seed's run. ``always``: features and faults that are not left to chance."""
     random = Random(f"{seed} options")
-    features = frozenset(each for each in FEATURES if random.random() < 0.5)
+    features = frozenset(each for each in FEATURES if random.random() < 0.5) | (always & frozenset(FEATURES))
     faults = frozenset(each for each in FAULTS if random.random() < 0.3)
     if random.random() < 0.5:
         faults |= {"kill_worker"}
     if random.random() < 0.15:
         faults = frozenset()
+    faults |= always & frozenset(FAULTS)
     if not features & {"consume", "receive"}:
         features |= {random.choice(["consume", "receive"])}
     slow = random.random() < 0.3

@@ -11,6 +11,7 @@ from unittest.mock import patch
 from fila_router.core.bucket import Bucket
 from fila_worker.core import consuming, settlement
 from fila_worker.core.dedup import Dedup
+from fila_worker.core.holders import Reservation
 from fila_worker.core.leases import LeaseBook
 from fila_worker.core.shard import Shard
 from fila_worker.core.state import State
@@ -39,7 +40,7 @@ def commit_after_reply(stack: ExitStack) -> None:
 
 
 def forgotten_fence(stack: ExitStack) -> None:
-    """A settlement of a lease that is over ends whatever lease the message has now."""
+    """A settlement of a lease that is over ends whatever lease the message has now, whoever holds it."""
 
     def note(real: Any) -> Any:
         def add(book: Any, lease: Any) -> None:
@@ -48,32 +49,32 @@ def forgotten_fence(stack: ExitStack) -> None:
 
         return add
 
-    def settle_anyway(real: Any) -> Any:
-        def settle(shard: Any, call: Any, command: Any) -> Any:
-            command.fences = [fence for lease, indexes in command.fences for fence in _now_held(shard.leases, lease, indexes)]
-            return real(shard, call, command)
+    def fence_anyway(real: Any) -> Any:
+        def fenced(shard: Any, call: Any, queue: Any, fences: Any, faults: Any, **options: Any) -> Any:
+            others = {fence[0]: _now_held(shard.leases, *fence) for fence in fences}
+            kept = [fence for fence in fences if not others[fence[0]]]
+            yield from real(shard, call, queue, kept, faults, **options)
+            for found in others.values():
+                yield from found
 
-        return settle
+        return fenced
 
     _replace(stack, LeaseBook, "add", note)
-    from fila_worker.core import shard as shard_module  # noqa: PLC0415
-
-    table = dict(shard_module._VERBS)
-    kind = next(command for command, verb in table.items() if verb is settlement.settle)
-    stack.enter_context(patch.dict(shard_module._VERBS, {kind: settle_anyway(settlement.settle)}))
+    _replace(stack, settlement, "_fenced", fence_anyway)
 
 
-def _now_held(book: Any, lease_id: int, indexes: list[int]) -> list[tuple[int, list[int]]]:
+def _now_held(book: Any, lease_id: int, indexes: list[int]) -> list[tuple[Any, list[int]]]:
+    """The leases that have the members of an earlier lease now; none if it is not over, or if nobody has them."""
     if lease_id in book.leases or lease_id not in book.__dict__.get("planted", {}):
-        return [(lease_id, indexes)]
+        return []
     members = book.planted[lease_id]
-    wanted = [members[index] for index in (indexes or range(len(members))) if index < len(members)]
-    found = []
-    for lease in book.leases.values():
-        for index, member in enumerate(lease.members):
-            if not isinstance(member, bool) and any(not isinstance(each, bool) and each[0] == member[0] for each in wanted):
-                found.append((lease.id, [index]))
-    return found or [(lease_id, indexes)]
+    wanted = {members[index][0] for index in (indexes or range(len(members))) if not isinstance(members[index], bool)}
+    return [
+        (lease, [index])
+        for lease in list(book.leases.values())
+        for index, member in enumerate(lease.members)
+        if not isinstance(member, bool) and member[0] in wanted
+    ]
 
 
 def unreturned_lease(stack: ExitStack) -> None:
@@ -81,11 +82,11 @@ def unreturned_lease(stack: ExitStack) -> None:
 
     def make(real: Any) -> Any:
         def end_all(shard: Any, lease: Any, error: Any, now_ms: int) -> None:
-            if lease.id % 3:
+            if lease.id % 3 or isinstance(lease.holder, Reservation):
                 real(shard, lease, error, now_ms)
             else:
                 shard.leases.leases.pop(lease.id)
-                lease.consumer.leases.pop(lease.id)
+                lease.holder.leases.pop(lease.id)
 
         return end_all
 

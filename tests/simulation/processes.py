@@ -141,14 +141,25 @@ class Supervisor:
 
     def _died(self, process: Process) -> None:
         self.deaths.append((process.name, self._world.now_us))
-        if self.off:
+        if self.off or process.away:
             return
         lived_s = (self._world.now_us - process.started_us) / 1e6
         delay_s = self._backoffs[process.name].delay_s(lived_s)
         self._world.after(round(delay_s * 1e6) + 150_000, lambda: self._start(process))  # and the time that Python takes
 
+    def keep_away(self, process: Process, span_us: int) -> None:
+        """Kill a process, and start it again after a while and no sooner."""
+        process.away = True
+        process.kill()
+        self._world.after(span_us, lambda: self.bring_back(process))
+
+    def bring_back(self, process: Process) -> None:
+        """Start a process that was kept away."""
+        process.away = False
+        self._start(process)
+
     def _start(self, process: Process) -> None:
-        if not process.alive and not self.off:
+        if not process.alive and not process.away and not self.off:
             process.start()
 
 

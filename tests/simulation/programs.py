@@ -67,6 +67,19 @@ class Programs:
         if record.ok:
             sent[0].id = record.value
 
+    async def twins(self, random: Random, queue: str) -> None:
+        """The same message twice within a moment, as after an answer that was lost."""
+        number = random.getrandbits(32)
+        first, second = (Random(number) for _ in range(2))
+        await asyncio.gather(
+            self.enqueue(first, queue), self._later(random.choice([0.0, 0.002, 0.01]), self.enqueue(second, queue))
+        )
+
+    @staticmethod
+    async def _later(delay_s: float, program: Awaitable[Any]) -> None:
+        await asyncio.sleep(delay_s)
+        await program
+
     async def enqueue_many(self, random: Random, queue: str, count: int | None = None) -> None:
         pairs = [self._message(random) for _ in range(count or random.choice([2, 3, 5, 12, 30]))]
         if random.random() < 0.5:
@@ -125,6 +138,8 @@ class Programs:
         if random.random() < 0.1:
             options["lease"] = random.choice([1.2, 3.0])
         headers = {"tenant": random.choice("xyz")} if has("hooks") else None
+        if has("large") and random.random() < 0.5:
+            headers = {**(headers or {}), "padding": "." * 600}
         if headers is not None and random.random() < 0.3:
             headers[random.choice(["bad", "urgent", "late"])] = "1"
         return Message(token.encode(), headers, **options), options
@@ -157,8 +172,6 @@ class Programs:
                         self.process.spawn(self.work_on(mood, [delivery]))
                     else:
                         await self.work_on(mood, [delivery])
-                self.history.ended(record, "left")
-                return
             except FilaError as error:
                 self.history.world.tell(self.process.name, f"#{record.number} consume of {queue} ended: {error.code}")
                 self.consumers.pop(queue, None)
@@ -168,6 +181,9 @@ class Programs:
                     self.history.ended(record, error=error)
                     return
                 await asyncio.sleep(0.7)
+            else:
+                self.history.ended(record, "left")
+                return
 
     def _hand_over(self, deliveries: list[Any]) -> None:
         for delivery in deliveries:

@@ -47,3 +47,5 @@ def _bury_elsewhere(random: Random, queues: dict[str, dict[str, Any]], shard_of:
     target = (others or names)[0]
     queues[target] = {}
     queues[source]["dead_letter"] = target
+    if random.random() < 0.7:
+        queues[source]["max_attempts"] = random.choice([1, 2])

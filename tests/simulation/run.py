@@ -144,6 +144,8 @@ class Run:
         for process in self.cluster.processes:
             process.paused_until_us = min(process.paused_until_us, world.now_us)
             process._doom = None
+            if process.away:
+                self.cluster.supervisor.bring_back(process)
         for disk in self.cluster.disks.values():
             disk.fail_in = None
         for process in self.history.clients:
@@ -214,11 +216,17 @@ class Run:
                             self.history.fail("invariants", f"shard {shard.index}: {broken}"[:600])
 
 
-def run(seed: int | None = None, *, options: Options | None = None, steps: list[Step] | None = None) -> Result:
-    """Live through a seed, or through given options and steps."""
+def run(
+    seed: int | None = None,
+    *,
+    always: frozenset[str] = frozenset(),
+    options: Options | None = None,
+    steps: list[Step] | None = None,
+) -> Result:
+    """Live through a seed, or through given options and steps. ``always``: features and faults that a seed has in any case."""
     if options is None:
         assert seed is not None
-        options = draw(seed)
+        options = draw(seed, always)
     if steps is None:
         steps = draw_script(options)
     collecting = gc.isenabled()

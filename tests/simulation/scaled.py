@@ -56,7 +56,8 @@ FIELDS: dict[str, tuple[Any, ...]] = {
 """Fields of ``Limits``."""
 
 LINKED = {"acked_leases_max": 0.25, "acked_messages_max": 1.0, "ledger_entries_max": 1.0, "ledger_counts_max": 2.0}
-"""What keeps its proportion to the finished leases remembered, as in the product: where bounds depend on each other, only that is a test."""
+"""Bounds in proportion to the finished leases remembered, as in the product or larger: what lies on disk and what is remembered must not
+depend on each other."""
 
 ROUTER_FIELDS: dict[str, tuple[Any, ...]] = {
     "sessions_max": (12, 20_000),
@@ -87,7 +88,8 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
 def draw_limits(random: Random) -> Limits:
     """Small limits of the worker's core."""
     drawn = {name: random.choice(choices) for name, choices in FIELDS.items()}
-    linked = {name: max(1, int(drawn["finished_leases_max"] * share)) for name, share in LINKED.items()}
+    proportion = random.choice([1, 4, 12])
+    linked = {name: max(1, int(proportion * drawn["finished_leases_max"] * share)) for name, share in LINKED.items()}
     return Limits(**drawn, **linked)
 
 

@@ -33,7 +33,7 @@ ACTIONS: dict[str, tuple[int, str]] = {
     "leave": (2, "leave"), "cancel": (2, "cancel"), "purge": (1, "purge"), "pause": (1, "pause"), "resume": (2, "pause"),
     "redrive": (2, "redrive"), "browse": (2, "browse"), "throttle": (2, "throttles"), "config": (1, "config"), "reserve": (2, "reserve"),
     "delete": (1, "delete"), "brief": (2, "delete"), "update": (1, "update"), "close": (1, "close"), "stats": (1, "browse"), "why": (1, "browse"),
-    "flood": (3, "many"),
+    "flood": (3, "many"), "twins": (4, "dedup"),
 }  # fmt: skip
 """What clients do: how often, and which feature it takes."""
 

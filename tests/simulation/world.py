@@ -99,6 +99,8 @@ class Process:
         self.name = name
         self.lives = 0
         self.alive = False
+        self.away = False
+        """Nothing may start it."""
         self.sockets: list[Any] = []
         self.stop_wanted = False
         self.started_us = 0
