@@ -17,7 +17,7 @@ from tests.simulation.world import World
 class ClientProcess:
     """A program with one :class:`AsyncClient`: it may be paused, may die without a word, or close its client in good order."""
 
-    def __init__(self, world: World, name: str, timeout_s: float) -> None:
+    def __init__(self, world: World, name: str, timeout_s: float, work_us: tuple[int, int]) -> None:
         self.world = world
         self.name = name
         self.alive = True
@@ -28,7 +28,7 @@ class ClientProcess:
         self.closed_us: int | None = None
         self.sockets: list[Any] = []
         self.tasks: list[asyncio.Task[Any]] = []
-        self.loop = VirtualLoop(world, self)
+        self.loop = VirtualLoop(world, self, work_us)
         previous, world.current = world.current, self
         try:
             self.client = AsyncClient(FRONT, timeout=timeout_s)

@@ -18,7 +18,10 @@ ROUND_US = 20
 class VirtualLoop(asyncio.AbstractEventLoop):
     """Runs callbacks when the world lets it. One for each client, as each is a process of its own."""
 
-    def __init__(self, world: World, owner: Any) -> None:
+    def __init__(self, world: World, owner: Any, work_us: tuple[int, int]) -> None:
+        """``work_us``: how long it takes to notice that something came in."""
+        self._work_us = work_us
+        self._random = world.random("clients' loops")
         self._world = world
         self._owner = owner
         self._ready: deque[asyncio.Handle] = deque()
@@ -26,6 +29,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._made = 0
         self._readers: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
         self._round_due_us: int | None = None
+        self._noticed: set[int] = set()
+        """Descriptors whose reader is about to be called: however much comes until then, it is called once."""
         self.stopped = False
         self.errors: list[str] = []
 
@@ -85,8 +90,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def readable(self, fd: int) -> None:
         """Something came in at a descriptor."""
+        if fd in self._readers and fd not in self._noticed and not self.stopped:
+            self._noticed.add(fd)
+            least, most = self._work_us
+            when_us = self._world.now_us + least + int((most - least) * self._random.random())
+            self._world.at(when_us, lambda: self._read(fd))
+
+    def _read(self, fd: int) -> None:
+        self._noticed.discard(fd)
         reader = self._readers.get(fd)
-        if reader is not None:
+        if reader is not None and not self.stopped:
             self.call_soon(reader[0], *reader[1])
 
     def stop_for_good(self) -> None:

@@ -65,8 +65,8 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         limits=limits,
     )
     return Options(
-        seed, random.choice(LAYOUTS), features, faults, random.randint(2, 4), random.choice([30, 60, 100]),
-        random.choice([4_000_000, 8_000_000, 14_000_000]), (5_000, 60_000) if slow else (100, 3000),
+        seed, random.choice(LAYOUTS), features, faults, random.randint(2, 4), random.choice([20, 40, 80]),
+        random.choice([4_000_000, 7_000_000, 11_000_000]), (5_000, 60_000) if slow else (100, 3000),
         random.choice([(20, 100), (20, 2000), (1000, 20_000)]), random.choice([2.0, 5.0]), settings, draw_router_limits(random),
         0 if not faults else random.randint(1, 12), random.choice([1, 2, 3, 4]),
     )  # fmt: skip

@@ -78,7 +78,7 @@ class Run:
     def new_client(self) -> Programs:
         """Another program connects."""
         self._clients_made += 1
-        process = ClientProcess(self.world, f"client-{self._clients_made}", self.options.timeout_s)
+        process = ClientProcess(self.world, f"client-{self._clients_made}", self.options.timeout_s, self.options.work_us)
         programs = Programs(process, self.history, self.options)
         self.history.clients.append(process)
         return programs

@@ -30,7 +30,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "warm_lanes_max": (1, 2, 4, 100),
     "warm_small_lanes_max": (1, 2, 4, 100),
     "warm_ahead_max": (1, 2, 64),
-    "cool_steps_min": (1, 4, 32),
+    "cool_steps_min": (1, 4),
     "busy_wait_turns_max": (2, 10, 1000),
     "fresh_turns_max": (1, 5, 100),
     "void_entries_max": (1, 10),

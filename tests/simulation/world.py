@@ -57,8 +57,9 @@ class World:
 
     def at(self, when_us: int, event: Callable[[], object]) -> None:
         """Let something happen then. What is due at the same time happens in the order in which it was asked for."""
-        self._made += 1
-        heappush(self._due, (max(when_us, self.now_us), self._made, event))
+        self._made = made = self._made + 1
+        now_us = self.now_us
+        heappush(self._due, (when_us if when_us > now_us else now_us, made, event))
 
     def after(self, span_us: int, event: Callable[[], object]) -> None:
         """Let something happen in a while."""
