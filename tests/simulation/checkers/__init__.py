@@ -6,7 +6,7 @@ messages, before and after everything was killed once more; ``rested`` when noth
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers import calls, credit, dedup, fate, memory, order, rest, throttles
+from tests.simulation.checkers import calls, dedup, fate, memory, order, rest, throttles
 from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.places import Places
@@ -36,7 +36,6 @@ def now_and_then(run: "Run") -> None:
 def healed(run: "Run") -> None:
     """Faults ended a while ago."""
     run.check_invariants()
-    credit.check(run.history, run.world.now_us)
 
 
 def audited(run: "Run") -> None:
