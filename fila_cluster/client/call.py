@@ -4,6 +4,7 @@ The session completes a :class:`Pending`; whoever waits for it put a ``wake`` th
 nor locks, and both shells share it.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -87,11 +88,13 @@ class Call(Pending[Any]):
 
     __slots__ = (
         "attempts",
+        "away_until",
         "command",
         "deadline",
         "doubtful",
         "frames",
         "key",
+        "patience",
         "persistent",
         "place",
         "request",
@@ -127,6 +130,9 @@ class Call(Pending[Any]):
         self.sent = False
         self.doubtful = False
         self.wait_until = self.deadline if type(command) is not Receive else now + command.wait_ms / 1000
+        self.patience = timeout if type(command) is not Receive else timeout - command.wait_ms / 1000
+        """How long it may take beside its waiting, in seconds."""
+        self.away_until = math.inf
         self.attempts = 0
         self.retry_at: float | None = None
 
@@ -134,6 +140,17 @@ class Call(Pending[Any]):
         """Make the frames that travel."""
         self.frames = encode_command(self.command, self.request, self.key)
         self.size_bytes = len(self.frames[2]) + _OVERHEAD_BYTES
+
+    @property
+    def ends_at(self) -> float:
+        """When it ends at the latest. A receive may wait for hours, but not for hours for a broker that is away."""
+        return min(self.deadline, self.away_until)
+
+    def lose_link(self, now: float) -> None:
+        """Wait for the next link to be sent again; a receive no longer than any other call would."""
+        self.go_back(now)
+        if type(self.command) is Receive:
+            self.away_until = now + self.patience
 
     def go_back(self, now: float) -> None:
         """Be ready to be sent again; a receive waits for what is left of its time."""

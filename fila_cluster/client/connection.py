@@ -185,8 +185,9 @@ class Connection:
             never_left = id(call.frames) in unsent
             call.doubtful |= not never_left
             if call.persistent and (call.repeatable or never_left):
-                call.go_back(now)
+                call.lose_link(now)
                 self._held[call.request] = call
+                self._note(call.ends_at)
             else:
                 self._finish(call, error=self._lost(call))
 
@@ -198,13 +199,13 @@ class Connection:
         for call in list(self._calls.values()):
             if call.done:  # the end of another one ended it
                 continue
-            if call.deadline <= now:
+            if call.ends_at <= now:
                 self._finish(call, error=self._timed_out(call))
                 continue
             if call.retry_at is not None and call.retry_at <= now:
                 call.retry_at = None
                 self._send_or_hold(call)
-            self._note(call.deadline if call.retry_at is None else min(call.deadline, call.retry_at))
+            self._note(call.ends_at if call.retry_at is None else min(call.ends_at, call.retry_at))
         self.due_at = max(self.due_at, now + SWEEP_S_MIN)
 
     def fail_all(self, error: FilaError) -> None:
@@ -251,7 +252,7 @@ class Connection:
             return
         if call is not self._greeting:
             call.frames[0] = pack_header(call.command.opcode, call.request, epoch=self._tag)
-        call.sent = True
+        call.sent, call.away_until = True, math.inf
         self.outgoing.append(call.frames)
         call.place = self._read + len(self._pipe)
         self._pipe.append(call.size_bytes)
@@ -366,7 +367,7 @@ class Connection:
         elif self.welcome is not None:
             text = f"no answer from {self.endpoint} to {call} within {call.timeout:g} s: whether it was done is unknown"
         elif self._was_open:
-            text = f"the connection to {self.endpoint} is lost and did not come back within the {call.timeout:g} s of {call}"
+            text = f"the connection to {self.endpoint} is lost and did not come back within the {call.patience:g} s of {call}"
         else:
             text = f"no broker answers at {self.endpoint} ({call}, {call.timeout:g} s); is `fila-cluster up` running there?"
         return RequestTimeoutError(text, details=details)

@@ -47,14 +47,13 @@ def test_it_goes_on_when_the_broker_is_back(cluster: Cluster):
                 eventually(lambda client=client: client.queue_stats("orders").depth == 0, "the message is acked")
             for child in cluster.children():
                 child.kill()
-            assert consumer.stderr.readline().endswith("; trying on\n")
             eventually(cluster.all_up, "router and worker are back")
         with cluster.client() as client:
             client.enqueue("orders", b"after")
         assert json.loads(consumer.stdout.readline())["payload"] == "after"
         consumer.send_signal(signal.SIGTERM)
         assert consumer.wait(PATIENCE_S) == 0
-        assert consumer.stderr.read() == ""
+        assert all(line.endswith("; trying on\n") for line in consumer.stderr)  # said only if the outage takes long
 
 
 def test_it_does_not_wait_for_a_broker_that_never_was_there(tmp_path: Path):

@@ -29,6 +29,7 @@ from fila_proto_zmq.commands import (
     ListQueues,
     QueueList,
     QueueOptions,
+    Receive,
     Redrive,
     Settle,
     Verb,
@@ -294,6 +295,17 @@ def test_retries_back_off_with_jitter():
     assert all(
         0.5 * ceiling <= delay <= ceiling for delay, ceiling in zip(delays, [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1], strict=True)
     )
+
+
+def test_a_long_receive_waits_for_a_lost_broker_no_longer_than_other_calls():
+    peer = Peer(timeout_s=2.0)
+    receiving = peer.session.receive({"q": 1}, 3_600_000, peer.now)
+    peer.one(Receive)
+    peer.session.disconnected(peer.now)
+    peer.advance(2.01)
+    peer.sent()
+    with pytest.raises(RequestTimeoutError, match="did not come back within the 2 s"):
+        receiving.outcome()
 
 
 def test_a_retry_that_is_not_answered_ends_in_time():
