@@ -32,7 +32,7 @@ def test_the_others_serve_and_the_file_is_named_everywhere(tmp_path: Path) -> No
         with cluster.client() as client:
             assert client.queue_stats(QUEUES[0]).pending == 20
             (worker,) = client.cluster_status().workers
-            assert (worker.state, worker.shards) == ("up", [0])
+            assert (worker.state, worker.shards) == ("up", [0, 1])
             assert [(outage.shard, outage.state) for outage in worker.outages] == [(1, "quarantined")]
             assert str(log) in client.why(QUEUES[1]).reasons[0].text
         with cluster.client(timeout=1) as client, pytest.raises(ShardUnavailableError, match=log.name):
