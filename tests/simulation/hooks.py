@@ -22,11 +22,12 @@ class WordHooks:
         self.has_on_failure = on_failure is not None
         self.failed = 0
         self.run_ns = Histogram(SPAN_NS)
+        self.took_ns = 0
         self._enqueue_words = (on_enqueue or "").split()
         self._failure_words = (on_failure or "").split()
 
     def on_enqueue(
-        self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int
+        self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int = 0
     ) -> list[EnqueueDecision | HookFailed]:
         return [self._decide(msgspec.msgpack.decode(each) if each else {}) for each in headers]
 
@@ -45,7 +46,9 @@ class WordHooks:
             decision = decision._replace(delay_ms=500)
         return decision
 
-    def on_failure(self, failures: Sequence[Failure], failures_max: int) -> list[FailureDecision | HookFailed]:
+    def on_failure(
+        self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = 0
+    ) -> list[FailureDecision | HookFailed]:
         return [self._judge(failure) for failure in failures]
 
     def _judge(self, failure: Failure) -> FailureDecision | HookFailed:
