@@ -1,7 +1,7 @@
 """Cold keys: a fairness key far from its turn keeps a few packed bytes in memory instead of its lane.
 
 A queue may have a million keys, most with a message or two. What a lane is can be read back: its messages lie on disk in their order, and
-the ledger has its counts. So beyond ``Limits.warm_lanes_max`` lanes (sooner, those with a single message) a shard *cools* keys down that are
+the ledger has its counts. So beyond ``Limits.warm_lanes_max`` lanes a shard *cools* keys down that are
 simple: one lane that needs no tokens, nothing leased, nothing waiting for a retry, and a record on disk that is exact. A cold key keeps its place in the ring,
 its weight, credit and counters: fairness never depends on who is cold.
 
