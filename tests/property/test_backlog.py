@@ -102,7 +102,7 @@ class BacklogMachine(RuleBasedStateMachine):
             else:
                 assert index not in known.keys() | faults
                 identity = format_id(reply.id_high, low)
-                self.model.add(identity, Known((priority, low), key, throttled), delay_ms, ttl_ms)
+                self.model.add(identity, Known(priority, low, key, throttled), delay_ms, ttl_ms)
                 self.dedup[dedup_id] = self.model.now_ms + WINDOW_MS, identity
                 low += 1
         assert low - reply.id_low == reply.count

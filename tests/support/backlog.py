@@ -13,9 +13,10 @@ NO_LIMIT = 10**9
 
 @dataclass
 class Known:
-    """One message of ``q``: where it is, and when it may be somewhere else. ``place`` is its order within a key."""
+    """One message of ``q``: where it is, and when it may be somewhere else. ``number`` counts the messages that came in."""
 
-    place: tuple[int, int]
+    priority: int
+    number: int
     key: str
     throttled: bool
     queue: str = "q"
@@ -25,6 +26,13 @@ class Known:
     expires_ms: int | None = None
     retrying: bool = False
     lease_ends_ms: int = 0
+    in_front: bool = False
+    """It came back while its key was strictly ordered: it goes before all that were not delivered yet."""
+
+    @property
+    def place(self) -> tuple[bool, int, int]:
+        """Its order within a key."""
+        return not self.in_front, 0 if self.in_front else self.priority, self.number
 
 
 @dataclass
@@ -45,7 +53,7 @@ class Backlog:
         there = (known for known in self.known.values() if known.queue == queue and known.state != "gone")
         return [known for known in there if key in {None, known.key}]
 
-    def first_in_line(self, key: str) -> tuple[int, int]:
+    def first_in_line(self, key: str) -> tuple[bool, int, int]:
         return min(known.place for known in self.here("q", key) if known.state == "pending")
 
     def has_room(self, key: str) -> bool:
@@ -89,14 +97,16 @@ class Backlog:
     def put_back(self, known: Known, after_ms: int = 0) -> None:
         if self.too_old(known):
             self.bury(known)
-        elif after_ms:
+            return
+        known.in_front |= self.options.max_in_flight_per_key == 1
+        if after_ms:
             known.state, known.due_ms, known.retrying = "delayed", self.now_ms + after_ms, True
         else:
             known.state = "pending"
 
     def bury(self, known: Known) -> None:
         policy = self.options.dead_letter
-        known.expires_ms, known.retrying = None, False
+        known.expires_ms, known.retrying, known.in_front = None, False, False
         known.state = "gone" if policy == DISCARD else "pending"
         known.queue = self.named if policy == self.named else OWN
 

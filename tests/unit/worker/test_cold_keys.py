@@ -25,7 +25,7 @@ from fila_worker.core.limits import DEFAULTS, Limits
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Batch
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import ShardHarness
+from tests.support.shard import ADMIN, ShardHarness
 from tests.support.tight_shard import CHILLY
 
 KEYS = [f"k{number:02}" for number in range(30)]
@@ -41,9 +41,9 @@ def offer(shard: ShardHarness, *names: str, weight: int = 0, **columns: int) -> 
     shard.ask(Enqueue([seal_envelope(name.encode()) for name in names], list(names), weight, **columns))
 
 
-def chilled(**options: int) -> ShardHarness:
+def chilled(shard: ShardHarness | None = None, **options: int) -> ShardHarness:
     """A shard whose keys have a message each, and are cold but for a few."""
-    shard = shard_of(**options)
+    shard = shard or shard_of(**options)
     for name in KEYS:
         offer(shard, name)
     cool(shard)
@@ -250,6 +250,20 @@ def test_cold_keys_are_browsed_key_by_key(state: str | None, count: int) -> None
     reply = shard.ask(Browse(100, None, None, state))
     assert isinstance(reply, Browsed)
     assert [view.fairness_key for view in reply.messages] == KEYS[:count]
+
+
+@pytest.mark.parametrize("state", [None, "pending", "leased"])
+def test_keys_that_cool_down_between_two_steps_of_a_browse_are_on_its_page(state: str | None) -> None:
+    shard = chilled(shard_of(replace(CHILLY, turn_effort=1, step_effort=1)))
+    if state == "leased":
+        assert len(shard.receive(30)) == 30
+    number = shard.begin(Browse(100, None, None, state), "q", ADMIN)
+    while shard.shard.jobs.open:
+        shard.turn()
+    reply = shard.late.pop(number)
+    assert isinstance(reply, Browsed)
+    assert [view.fairness_key for view in reply.messages] == KEYS
+    assert all(view.lease_expires_ms > 0 for view in reply.messages) == (state == "leased")
 
 
 def test_a_view_has_cold_keys() -> None:

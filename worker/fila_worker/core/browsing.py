@@ -5,7 +5,7 @@ read from disk: a key may have thousands of lanes, and each scan has its price. 
 messages (:mod:`core.bookmarks`), so that the next one can be asked for by the id of a message that is gone by then.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from heapq import heapify, heappop, merge, nsmallest
 from typing import TYPE_CHECKING, Final
 
@@ -71,15 +71,21 @@ def browse(shard: "State", call: "Call", command: Browse) -> "Work":
         if effort >= shard.settings.limits.step_effort:
             yield effort
             effort = 0
-    leases = yield from _leases_of(shard, queue, {found.key for found in page.found if found.state == LEASED})
-    return Browsed([_view(found, leases.get(found.key)) for found in page.found], page.over)
+    for message_key, (lease, index) in (yield from _leases_of(shard, queue, page.leased.keys())).items():
+        _add_lease(page.leased[message_key], lease, index)
+    return Browsed(page.found, page.over)
 
 
 class _Page:
-    """The messages of a page, and whether there are more: known with the first that does not fit."""
+    """The messages of a page, and whether there are more: known with the first that does not fit.
+
+    They are kept as they were when they were found: their lanes may be cooled down before the page is sent.
+    """
 
     def __init__(self, limit: int) -> None:
-        self.found: list[Found] = []
+        self.found: list[MessageView] = []
+        self.leased: dict[bytes, MessageView] = {}
+        """Those that were leased, by their message keys."""
         self.over = False
         self._limit = limit
         self._room_bytes = DELIVERY_BYTES_MAX
@@ -89,7 +95,10 @@ class _Page:
         if len(self.found) == self._limit or self._room_bytes <= 0:
             self.over = True
             return False
-        self.found.append(found)
+        view = _view(found)
+        self.found.append(view)
+        if found.state == LEASED:
+            self.leased[found.key] = view
         self._room_bytes -= len(found.record)
         return True
 
@@ -191,7 +200,9 @@ def _delayed(shard: "State", lane: "Lane", place: bytes) -> Iterator[Found]:
         yield as_found(lane, key, value)
 
 
-def _leases_of(shard: "State", queue: "Queue", keys: set[bytes]) -> "Generator[int, int, dict[bytes, tuple[Lease, int]]]":
+def _leases_of(
+    shard: "State", queue: "Queue", keys: Collection[bytes]
+) -> "Generator[int, int, dict[bytes, tuple[Lease, int]]]":
     """The leases of some messages, each with the message's index in it; those that ended meanwhile are left out."""
     leases: dict[bytes, tuple[Lease, int]] = {}
     effort = 0
@@ -208,17 +219,11 @@ def _leases_of(shard: "State", queue: "Queue", keys: set[bytes]) -> "Generator[i
     return leases
 
 
-def _view(found: Found, leased: "tuple[Lease, int] | None") -> MessageView:
-    key, lane = found.lane.key, found.lane
-    lease, index = leased or (None, 0)
-    return MessageView(
-        found.state,
-        key.name,
-        key.weight,
-        list(lane.throttle_keys),
-        found.due_ms,
-        lease.leased_ms if lease else 0,
-        lease.expiry_of(index) if lease else 0,
-        lease.holder.shown if lease else "",
-        found.record,
-    )
+def _view(found: Found) -> MessageView:
+    lane, key = found.lane, found.lane.key
+    throttle_keys = list(lane.throttle_keys)
+    return MessageView(found.state, key.name, key.weight, throttle_keys, found.due_ms, 0, 0, "", found.record)
+
+
+def _add_lease(view: MessageView, lease: "Lease", index: int) -> None:
+    view.leased_ms, view.lease_expires_ms, view.consumer = lease.leased_ms, lease.expiry_of(index), lease.holder.shown
