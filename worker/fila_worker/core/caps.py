@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.leases import Lease
+    from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
 HELD_LOOKS_MAX: Final = 50_000
@@ -62,12 +63,12 @@ def held_of(shard: "State", key: "FairnessKey") -> Iterator[Held]:
             return
 
 
-def holder_of_message(shard: "State", lane: "Lane", message_key: bytes) -> "Generator[int, int, Held | None]":
-    """Who has leased a message; None if its lease ended meanwhile."""
+def holder_of_message(shard: "State", queue: "Queue", message_key: bytes) -> "Generator[int, int, Held | None]":
+    """Who has leased a message of a queue; None if its lease ended meanwhile."""
     effort = 0
     for lease in list(shard.leases.leases.values()):
         effort += 1
-        if lease.queue is lane.key.queue:
+        if lease.queue is queue:
             effort += lease.open // 4
             for index, key, _ in lease.open_members():
                 if key == message_key:

@@ -90,7 +90,7 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
 
 
 def _leased(shard: "State", found: Found, record: Record, now_ms: int) -> "Generator[int, int, Reason]":
-    held = yield from holder_of_message(shard, found.lane, found.key)
+    held = yield from holder_of_message(shard, found.lane.key.queue, found.key)
     if held is None:
         return reason(ReasonCode.LEASED, "it was leased, and its lease has just ended", attempts=record.attempts)
     who = held.lease.holder
