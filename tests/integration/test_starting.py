@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -127,6 +128,8 @@ def test_who_is_impatient_gets_the_same_end(data_dir: Path, number: signal.Signa
         give_up_at = time.monotonic() + PATIENCE_S
         while cluster.supervisor.poll() is None and time.monotonic() < give_up_at:
             cluster.supervisor.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                cluster.supervisor.wait(0.005)
         assert cluster.wait() == 0
         assert cluster.log == []
 

@@ -38,6 +38,8 @@ class Page:
     ack_tried: bool = False
     acked_at: float | None = None
     attempts_at_least: int = 0
+    """Of a delivery that was leased after ``counted_at``: an earlier one may have been waiting in a client meanwhile."""
+    counted_at: float = 0.0
 
 
 class Books:
@@ -60,14 +62,14 @@ class Books:
             page.confirmed = True
             page.ids.add(message_id)
 
-    def hand(self, delivery: Delivery, *, counted: bool = True) -> Handed:
-        """A delivery came. ``counted`` false: it may have been waiting in a client while others settled it."""
+    def hand(self, delivery: Delivery) -> Handed:
+        """A delivery came."""
         with self.lock:
             page = self.pages[delivery.payload]
             leased_at = delivery.leased_at.timestamp()
             if page.acked_at is not None and leased_at > page.acked_at:
                 self.wrong.append(f"{delivery.payload!r} was delivered again after its ack was confirmed")
-            if delivery.attempts < page.attempts_at_least and counted:
+            if delivery.attempts < page.attempts_at_least and leased_at > page.counted_at:
                 self.wrong.append(f"{delivery.payload!r} has {delivery.attempts} attempts: a confirmed one was forgotten")
             page.ids.add(delivery.id)
             handed = Handed(leased_at, delivery.attempts)
@@ -95,6 +97,7 @@ class Books:
                 page.acked_at = time.time()
             else:
                 page.attempts_at_least = max(page.attempts_at_least, delivery.attempts + 1)
+                page.counted_at = time.time()
 
     @contextmanager
     def fault(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """A shard on a virtual clock: no sockets, no processes, and an invariant check after every turn."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
@@ -117,6 +117,10 @@ def finished(work: Generator[int, int, R], now_ms: int = 0) -> R:
         return result
 
 
+TURNS_MAX = 100_000
+"""More turns than anything in a test takes: what goes on longer never ends, and would hang the test."""
+
+
 @dataclass
 class ShardHarness:
     """Commands in, answers out; the clock is ``now_ms`` and moves only by :meth:`pass_time`."""
@@ -189,14 +193,23 @@ class ShardHarness:
         """Move the clock, and let the shard do all that came due."""
         self.now_ms += milliseconds
         self.turn()
-        while self.shard.next_due(self.now_ms) == 0:
+        self._turn_while(lambda: self.shard.next_due(self.now_ms) == 0)
+
+    def finish(self) -> None:
+        """Let turns pass until all jobs are done."""
+        self._turn_while(lambda: self.shard.jobs.open > 0)
+
+    def _turn_while(self, busy: Callable[[], bool]) -> None:
+        for _ in range(TURNS_MAX):
+            if not busy():
+                return
             self.turn()
+        raise AssertionError(f"after {TURNS_MAX} turns there is still something to do")
 
     def send(self, command: Command, queue: str = "q", client: bytes = b"c1") -> int:
         """Apply a command in a turn of its own, and go on until all jobs are done; its answer is in ``late`` under the number."""
         number = self.begin(command, queue, client)
-        while self.shard.jobs.open:
-            self.turn()
+        self.finish()
         return number
 
     def begin(self, command: Command, queue: str = "q", client: bytes = b"c1") -> int:

@@ -258,8 +258,7 @@ def test_keys_that_cool_down_between_two_steps_of_a_browse_are_on_its_page(state
     if state == "leased":
         assert len(shard.receive(30)) == 30
     number = shard.begin(Browse(100, None, None, state), "q", ADMIN)
-    while shard.shard.jobs.open:
-        shard.turn()
+    shard.finish()
     reply = shard.late.pop(number)
     assert isinstance(reply, Browsed)
     assert [view.fairness_key for view in reply.messages] == KEYS

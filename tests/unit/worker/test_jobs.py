@@ -71,11 +71,6 @@ def turns_until_answered(
     return turns, shard.late.pop(number)
 
 
-def finish(shard: ShardHarness) -> None:
-    while shard.shard.jobs.open:
-        shard.turn()
-
-
 # --- what goes on over many turns --------------------------------------------------------------------------------------
 
 
@@ -120,7 +115,7 @@ def test_nothing_is_leased_to_a_client_that_is_leaving(shard: ShardHarness) -> N
         shard.subscribe(2, client=b"leaver", number=number + 1)
     shard.begin(Goodbye(), client=b"leaver")
     shard.pushed.clear()
-    finish(shard)
+    shard.finish()
     assert shard.counts() == (KEYS, 0, 0)
     assert not shard.pushed
 
@@ -131,7 +126,7 @@ def test_a_client_that_comes_back_while_it_leaves_is_another_consumer(shard: Sha
         shard.receive(2, client=b"c")
     shard.begin(Goodbye(), client=b"c")
     shard.begin(Subscribe(1, 5), client=b"c")
-    finish(shard)
+    shard.finish()
     assert shard.counts() == (KEYS - 5, 5, 0)
 
 
@@ -140,7 +135,7 @@ def test_what_a_client_settled_before_its_goodbye_is_settled(shard: ShardHarness
     got = [each for _ in range(4) for each in shard.receive(2, client=b"c")]
     settled = shard.begin(Settle(Verb.FAIL, fences(got)), client=b"c")
     goodbye = shard.begin(Goodbye(), client=b"c")
-    finish(shard)
+    shard.finish()
     assert shard.late[settled] == Settled([])
     assert shard.late[goodbye] == Done()
     assert shard.counts("q.dlq") == (8, 0, 0)
@@ -153,7 +148,7 @@ def test_many_consumers_that_are_lost_lose_their_leases_in_steps(shard: ShardHar
     shard.now_ms += shard.settings.consumer_timeout_ms
     shard.turn()
     assert shard.shard.queues["q"].in_flight > 0
-    finish(shard)
+    shard.finish()
     assert shard.counts() == (KEYS, 0, 0)
 
 
@@ -188,7 +183,7 @@ def test_a_queue_is_gone_at_once_and_what_was_in_it_in_steps(shard: ShardHarness
         shard.stats()
     shard.begin(CreateQueue(QueueOptions()))
     shard.enqueue(b"new")
-    finish(shard)
+    shard.finish()
     assert isinstance(shard.late[waiting], QueueNotFoundError)
     assert shard.counts() == (1, 0, 0)
     assert [got.payload for got in shard.receive(9)] == [b"new"]
@@ -203,7 +198,7 @@ def test_a_queue_that_was_being_removed_is_removed_after_a_restart(shard: ShardH
         shard.turn()
         shard.restart()
     shard.enqueue(b"new")
-    finish(shard)
+    shard.finish()
     assert shard.counts() == (1, 0, 0)
     assert len(shard.shard.queues_by_id) == 2
     shard.restart()
@@ -217,7 +212,7 @@ def test_a_cap_for_all_keys_holds_for_each_once_the_queue_delivers_again(shard: 
     number = shard.begin(UpdateQueue(QueueOptions(max_in_flight_per_key=2), ["max_in_flight_per_key"]), client=ADMIN)
     request = shard.begin(Receive(100, 1000), client=b"c2")
     assert request not in shard.late, "it delivers nothing until all keys are counted"
-    finish(shard)
+    shard.finish()
     assert shard.late[number] == Done()
     shard.pass_time(0)
     assert shard.counts() == (KEYS, 2 * KEYS, 0)
@@ -227,7 +222,7 @@ def test_two_purges_at_once_remove_each_message_once(shard: ShardHarness) -> Non
     shard.limit(purge_lanes_max=1)
     fill(shard)
     first, second = shard.begin(PurgeQueue(), client=b"a"), shard.begin(PurgeQueue(), client=b"b")
-    finish(shard)
+    shard.finish()
     purged = [shard.late[number] for number in (first, second)]
     assert sum(each.count for each in purged if isinstance(each, Purged)) == KEYS
     assert shard.counts() == (0, 0, 0)
@@ -238,7 +233,7 @@ def test_a_redrive_goes_on_while_its_queue_is_deleted(shard: ShardHarness) -> No
     shard.settle(Verb.FAIL, shard.receive(KEYS))
     redriving = shard.begin(Redrive(0), "q.dlq", ADMIN)
     shard.begin(DeleteQueue(force=True), client=b"other")
-    finish(shard)
+    shard.finish()
     assert isinstance(shard.late[redriving], Redriven | FilaError)
     assert not shard.shard.queues
 
@@ -283,7 +278,7 @@ def test_an_enqueue_whose_hook_takes_long_goes_on_and_keeps_its_order_and_its_id
     first = hooked.begin(batch(*payloads[:6]))
     assert hooked.shard.queues["q"].pending < 6
     second = hooked.begin(batch(*payloads[6:]), client=b"another producer")
-    finish(hooked)
+    hooked.finish()
     ids: list[str] = []
     for number, count in ((first, 6), (second, 4)):
         reply = hooked.late[number]
@@ -307,7 +302,7 @@ def test_an_enqueue_that_takes_too_long_is_told_what_is_stored(hooked: ShardHarn
     stored = hooked.shard.queues["q"].pending
     assert 0 < stored < 8
     hooked.now_ms += hooked.settings.limits.enqueue_ms_max
-    finish(hooked)
+    hooked.finish()
     reply = hooked.late[number]
     assert isinstance(reply, Enqueued)
     assert reply.count + len(reply.faults) == 8
@@ -322,7 +317,7 @@ def test_an_enqueue_that_takes_too_long_is_told_what_is_stored(hooked: ShardHarn
 def test_an_enqueue_whose_queue_is_deleted_meanwhile_is_told_so(hooked: ShardHarness) -> None:
     number = hooked.begin(batch(*[b"x"] * 6))
     hooked.begin(DeleteQueue(), client=ADMIN)
-    finish(hooked)
+    hooked.finish()
     reply = hooked.late[number]
     assert isinstance(reply, Enqueued)
     assert reply.count < 6
@@ -347,7 +342,7 @@ def test_a_large_enqueue_is_stored_in_parts() -> None:
     ids = ["x", "", "y", "x", "z", "", "z", "w", "v", "u"]
     number = shard.begin(Enqueue([seal_envelope(payload) for payload in payloads], dedup_id=ids))
     assert 0 < shard.shard.queues["q"].pending < 8
-    finish(shard)
+    shard.finish()
     reply = shard.late[number]
     assert isinstance(reply, Enqueued)
     assert [index for index, *_ in reply.known] == [3, 6]
@@ -366,7 +361,7 @@ def test_a_client_has_a_bounded_number_of_jobs_and_others_still_have_theirs() ->
     for _ in range(9):
         shard.shard.apply(call(shard, b"greedy"), command)
     other = shard.begin(command, client=b"other")
-    finish(shard)
+    shard.finish()
     refused = [answer for answer in shard.late.values() if isinstance(answer, OverloadedError)]
     assert len(refused) == 6
     assert refused[0].details["refused"]

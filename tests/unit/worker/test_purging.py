@@ -195,8 +195,7 @@ def test_a_step_reads_a_bounded_number_of_bytes() -> None:
     shard.enqueue(*[bytes(1_000)] * 30)
     shard.begin(PurgeQueue("default"))
     assert 30 > shard.shard.queues["q"].pending >= 20
-    while shard.shard.jobs.open:
-        shard.turn()
+    shard.finish()
     assert shard.counts() == (0, 0, 0)
 
 
