@@ -22,6 +22,7 @@ import warnings
 from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,11 @@ from fila_proto_zmq.commands import Browse, Hello, Receive, Subscribe
 
 PRODUCERS, CONSUMERS = 2, 2
 TIMES = 10
-QUEUES = [f"busy-{number}" for number in range(4)]
+QUEUES = ["busy-0", "busy-1", "busy-5", "busy-7"]
+DEAF_QUEUES = ["deaf-0", "deaf-1", "deaf-2", "deaf-3"]
+"""Two on each shard of either. Those who never read take messages out of queues of their own: what a consumer has leased is its own affair,
+until its leases end."""
+DEAF_MESSAGES = 10_000
 LIMIT = 20_000
 """Messages that a queue takes: beyond, enqueues are refused."""
 PAYLOAD = bytes(1024)
@@ -168,10 +173,10 @@ class Clients:
 class Deaf:
     """Clients that ask and never read: bare sockets whose buffers are as small as they can be."""
 
-    def __init__(self, endpoint: str, count: int) -> None:
+    def __init__(self, endpoint: str, clients: int) -> None:
         self._context = zmq.Context()
         self._stop = threading.Event()
-        self._sockets = [self._connected(endpoint) for _ in range(count)]
+        self._sockets = [self._connected(endpoint) for _ in range(clients)]
         self._thread = threading.Thread(target=self._ask)
         self.asked = 0
 
@@ -186,12 +191,13 @@ class Deaf:
         hello, subscribe = encode_command(Hello([1], "deaf"), 1), Subscribe(1, 1000)
         for number, socket in enumerate(self._sockets):
             self._send(socket, hello)
-            self._send(socket, encode_command(subscribe, 2, QUEUES[number % len(QUEUES)]))
+            self._send(socket, encode_command(subscribe, 2, DEAF_QUEUES[number % len(DEAF_QUEUES)]))
+        requests = count(3)
         while not self._stop.wait(1 / DEAF_QUESTIONS):
             for number, socket in enumerate(self._sockets):
-                queue = QUEUES[number % len(QUEUES)]
-                self._send(socket, encode_command(Browse(1000), 3, queue))
-                self._send(socket, encode_command(Receive(500), 4, queue))
+                asked = QUEUES[number % len(QUEUES)], DEAF_QUEUES[number % len(DEAF_QUEUES)]
+                self._send(socket, encode_command(Browse(1000), next(requests), asked[0]))
+                self._send(socket, encode_command(Receive(500), next(requests), asked[1]))
 
     def _send(self, socket: "zmq.Socket[bytes]", frame: list[bytes]) -> None:
         with suppress(zmq.Again):
@@ -247,8 +253,11 @@ def measure(seconds: float, deaf: int, data_dir: Path) -> dict[str, dict[str, An
     config.write_text(f"[limits]\nmax_queue_messages = {LIMIT}\n")
     with OneCluster(data_dir, "--config", str(config), workers=2) as cluster:
         with Client(cluster.endpoint, timeout=30) as client:
-            for queue in QUEUES:
+            for queue in (*QUEUES, *DEAF_QUEUES):
                 client.create_queue(queue, visibility_timeout=30)
+            for queue in DEAF_QUEUES:
+                for _ in range(DEAF_MESSAGES // BATCH):
+                    client.enqueue_many(queue, [Message(PAYLOAD)] * BATCH)
         return {
             "capacity": phase(cluster, seconds / 3, PRODUCERS, 0),
             "overload": phase(cluster, seconds, TIMES * PRODUCERS, 0),

@@ -19,7 +19,7 @@ from tests.support.faults import check_disk, processes
 QUEUE = "shared"
 TIMEOUT_S = 1.5
 CLIENTS, THREADS = 1000, 20
-DEAF = 10
+DEAF = 100
 
 HOLDER = """
 import sys, time
@@ -143,7 +143,7 @@ def deaf_client(context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str) -> "zm
     socket.send_multipart(encode_command(Hello([1], "deaf"), 1))
     socket.send_multipart(encode_command(Subscribe(1, 50), 2, QUEUE))
     for request in range(3, 8):
-        socket.send_multipart(encode_command(Browse(200), request, QUEUE))
+        socket.send_multipart(encode_command(Browse(1000), request, QUEUE))
         socket.send_multipart(encode_command(Receive(10), 100 + request, QUEUE))
     return socket
 

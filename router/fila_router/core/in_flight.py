@@ -11,6 +11,10 @@ because behind them is a socket's queue that would otherwise grow without limit 
 A room is shared fairly. As long as half of it is free anybody may take what there is; beyond, a client may hold what it would hold if
 all clients in the room, and one more, held the same. So there is always room for one that comes.
 
+A client that lost its connection repeats what is open, under the same ids, on its next one: a worker may have to see that again, and one
+answer will do for both. A repetition on the same connection is no such thing. It is dropped, because a worker would do it again and again
+for the place of one request.
+
 An entry that is never answered is dropped when no client can be waiting for it any more; nobody is told, since its
 client gave up long before.
 """
@@ -47,6 +51,9 @@ RETRY_MS_MIN: Final = 50
 RETRY_MS_MAX: Final = 5000
 """When to come again after a refusal: no sooner than a worker's turn takes, and no later than anybody's timeout."""
 
+REPEATS_MAX: Final = 4
+"""How often an open request is forwarded again, for a client that comes back on connection after connection."""
+
 _LOADING, _RELIEVING, _WAITING, _PAGING = range(4)
 _RELIEF: Final = (
     Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, RenewReservation, EndReservation,
@@ -59,8 +66,9 @@ _KINDS |= {command.opcode: _PAGING for command in (Browse, BrowseView, FetchRese
 _ROOM_OF: Final = bytes(_KINDS.get(opcode, _LOADING) for opcode in range(256))
 """The room of each opcode."""
 
-Call: TypeAlias = tuple[bytes, bytes, bytes, int, int, int]
-"""Client id, header, routing key, shard, bytes, when to forget it (ms). A plain tuple: one is made per frame."""
+Call: TypeAlias = tuple[bytes, bytes, bytes, int, int, int, bytes, int]
+"""Client id, header, routing key, shard, bytes, when to forget it (ms), the connection it came on last, how often it was repeated. A
+plain tuple: one is made per frame."""
 
 
 def relieves(opcode: int) -> bool:
@@ -115,20 +123,28 @@ class Room:
             and held_bytes < self.bytes_max
         )
 
-    def add(self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int) -> None:
-        """Note a request that is about to be forwarded."""
+    def add(
+        self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, connection: bytes, now_ms: int
+    ) -> bool:
+        """Note a request that is about to be forwarded; False: it is open already, and must not be."""
         ticket = client + header[10:]
-        held_bytes = size_bytes + OVERHEAD_BYTES
+        held_bytes, repeats = size_bytes + OVERHEAD_BYTES, 0
+        earlier = self.calls.get(ticket)
+        if earlier is not None:
+            if earlier[6] == connection or earlier[7] >= REPEATS_MAX:
+                return False
+            repeats = earlier[7] + 1
         self.size_bytes += held_bytes
         own = self.held.get(client)
         if own is None:
             own = self.held[client] = [0, 0]
         own[1] += held_bytes
-        if ticket in self.calls:
-            held_bytes += self.calls[ticket][4]
-        else:
+        if earlier is None:
             own[0] += 1
-        self.calls[ticket] = (client, header, key, shard, held_bytes, now_ms + self.forget_ms)
+        else:
+            held_bytes += earlier[4]
+        self.calls[ticket] = (client, header, key, shard, held_bytes, now_ms + self.forget_ms, connection, repeats)
+        return True
 
     def pop(self, ticket: bytes) -> Call | None:
         """Remove a request; None if it is not there (any more)."""
@@ -172,12 +188,11 @@ class InFlight:
         """Whether one more request of ``opcode`` may go from ``client`` to this worker."""
         return self.rooms[_ROOM_OF[opcode]].has_room(client)
 
-    def open(self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int) -> None:
-        """Note a request that is about to be forwarded.
-
-        A client that lost its connection repeats what is open, under the same id: one answer will do for both.
-        """
-        self.rooms[_ROOM_OF[header[3]]].add(client, header, key, shard, size_bytes, now_ms)
+    def open(
+        self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, connection: bytes, now_ms: int
+    ) -> bool:
+        """Note a request that is about to be forwarded; False: it is open already, and must not be."""
+        return self.rooms[_ROOM_OF[header[3]]].add(client, header, key, shard, size_bytes, connection, now_ms)
 
     def close(self, client: bytes, header: bytes) -> bool:
         """Note an answer; False if nobody waits for it (any more)."""

@@ -115,7 +115,7 @@ class Membership:
 
     def _abandon(self, worker: Worker, shards: frozenset[int]) -> None:
         """Answer for ``worker`` what it can't answer any more of ``shards``."""
-        for client, header, key, shard, _, _ in worker.in_flight.take(shards):
+        for client, header, key, shard, *_ in worker.in_flight.take(shards):
             self._outbox.refuse(client, header, key, interrupted(shard))
         self._outbox.to_clients += self._fan_ins.lose(worker.identity, min(shards, default=0))
         if OWNER in shards:

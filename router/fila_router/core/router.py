@@ -122,13 +122,23 @@ class Router:
                 worker = self._table.owners[shard]
                 if worker is None or not worker.routable or not self._members.started:
                     raise self._table.unavailable(shard)
-                identity = _forward(worker, client, header, key, shard, len(body), now_ms)
-                self._tally.to_workers += 1
-                return identity, client
+                return self._forward(worker, session, header, key, shard, len(body), now_ms)
             return self._serve_client(session, header, key, bytes(body), now_ms)
         except FilaError as error:
             self.outbox.refuse(client, header, key, error)
         return None
+
+    def _forward(
+        self, worker: Worker, session: Session, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int
+    ) -> tuple[bytes, bytes] | None:
+        """Note a request that goes to ``worker``; None if it is there already."""
+        client, in_flight = session.client, worker.in_flight
+        if not in_flight.has_room(client, header[3]):
+            raise overloaded(worker, client, header[3])
+        if not in_flight.open(client, header, key, shard, size_bytes, session.connection.name, now_ms):
+            return None
+        self._tally.to_workers += 1
+        return worker.identity, client
 
     def malformed(self, connection: bytes, header: bytes, now_ms: int) -> None:
         """Answer a frame that has less or more than three parts."""
@@ -176,7 +186,7 @@ class Router:
             self._members.rendezvous.propose(client, header, key, command, now_ms)
         elif isinstance(command, (GetConfig, ListConfig)):
             shard, worker = self._keeper_of_config()
-            return _forward(worker, client, header, key, shard, len(body), now_ms), client
+            return self._forward(worker, session, header, key, shard, len(body), now_ms)
         else:
             self.outbox.answer(client, header, key, self._status())
         return None
@@ -378,14 +388,6 @@ class Router:
             self._sessions.sweep(now_ms)
             for worker in self._table.workers.values():
                 worker.in_flight.forget_overdue(now_ms)
-
-
-def _forward(worker: Worker, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int) -> bytes:
-    """Note a request that goes to ``worker``; returns its identity."""
-    if not worker.in_flight.has_room(client, header[3]):
-        raise overloaded(worker, client, header[3])
-    worker.in_flight.open(client, header, key, shard, size_bytes, now_ms)
-    return worker.identity
 
 
 def _own_command(header: Header, body: bytes) -> Command:

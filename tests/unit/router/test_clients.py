@@ -85,6 +85,17 @@ def test_too_much_in_flight_is_refused_with_a_time_to_come_again():
     assert desk.enqueue() == b"worker-0"
 
 
+def test_what_is_open_is_not_forwarded_again():
+    desk = Desk()
+    desk.register()
+    header = pack_header(Enqueue.opcode, 7)
+    assert desk.frame(header) == b"worker-0"
+    assert desk.frame(header) is None
+    assert desk.answers() == [], "the answer to the first is on its way"
+    assert desk.reply(7)
+    assert desk.frame(header) == b"worker-0"
+
+
 def test_hello_is_welcomed():
     desk = Desk(shards=3)
     desk.ask(Hello([1]), key=b"")

@@ -19,8 +19,9 @@ def opened(
     size: int = 10,
     now_ms: int = 0,
     client: bytes = C,
-):
-    table.open(client, pack_header(opcode, request), b"q", shard, size, now_ms)
+    connection: bytes = b"conn",
+) -> bool:
+    return table.open(client, pack_header(opcode, request), b"q", shard, size, connection, now_ms)
 
 
 def closed(table: InFlight, request: int, opcode: int = Enqueue.opcode) -> bool:
@@ -45,14 +46,30 @@ def test_bytes_are_those_of_what_is_open():
     assert table.size_bytes == one
 
 
-def test_a_repeated_request_weighs_twice_and_is_answered_once():
+def test_a_request_repeated_on_a_new_connection_weighs_twice_and_is_answered_once():
     table = InFlight()
-    opened(table, 1)
+    assert opened(table, 1)
     one = table.size_bytes
-    opened(table, 1)
+    assert opened(table, 1, connection=b"next")
     assert (len(table), table.size_bytes) == (1, 2 * one)
     assert closed(table, 1)
     assert (len(table), table.size_bytes) == (0, 0)
+
+
+def test_an_open_request_is_not_forwarded_again_for_the_connection_that_it_came_on():
+    """Else a client could have any number of pages made for the place of one."""
+    table = InFlight()
+    opened(table, 1, Browse.opcode)
+    assert not opened(table, 1, Browse.opcode)
+    assert (len(table), len(table.rooms[3].calls)) == (1, 1)
+    assert closed(table, 1, Browse.opcode)
+    assert opened(table, 1, Browse.opcode)
+
+
+def test_even_on_ever_new_connections_an_open_request_is_forwarded_a_few_times():
+    table = InFlight()
+    forwarded = sum(opened(table, 1, connection=b"%d" % number) for number in range(100))
+    assert forwarded == 1 + in_flight.REPEATS_MAX
 
 
 def test_too_many_calls_are_refused_but_settling_goes_on():

@@ -20,8 +20,10 @@ def greeted(desk: Desk, connection: bytes = HERE, session: bytes = b"") -> bytes
     return answer.content.session
 
 
-def tagged(desk: Desk, session: bytes, connection: bytes = HERE, opcode: int = Enqueue.opcode) -> bytes | None:
-    header = pack_header(opcode, 99, epoch=int.from_bytes(session[:4], "big"))
+def tagged(
+    desk: Desk, session: bytes, connection: bytes = HERE, opcode: int = Enqueue.opcode, request: int = 99
+) -> bytes | None:
+    header = pack_header(opcode, request, epoch=int.from_bytes(session[:4], "big"))
     return desk.frame(header, QUEUE if opcode == Enqueue.opcode else b"", b"\x90", client=connection)
 
 
@@ -134,7 +136,7 @@ def test_clients_that_come_and_go_leave_nothing_behind():
     for number in range(2000):
         desk.now_ms += 1
         assert desk.enqueue(client=b"\0%d" % number)
-        assert tagged(desk, steady) == b"worker-0"
+        assert tagged(desk, steady, request=number) == b"worker-0"
         assert len(desk.router._sessions) <= 100
     assert pushed_to(desk, client_of(steady)) == HERE
 

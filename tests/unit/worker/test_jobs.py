@@ -238,6 +238,20 @@ def test_a_redrive_goes_on_while_its_queue_is_deleted(shard: ShardHarness) -> No
     assert not shard.shard.queues
 
 
+def test_work_in_steps_leaves_half_of_a_turn_to_the_commands_behind_it() -> None:
+    shard = ShardHarness(settings=limited(turn_effort=1000, step_effort=100))
+    shard.create()
+    fill(shard)
+    for number in range(50):
+        shard.shard.apply(Call(b"browser-%d" % number, number, "q", shard.now_ms), Browse(1000))
+        assert not shard.shard.jobs.full, "or the frames behind them would wait"
+    enqueued = shard.begin(batch(b"quick"))
+    assert enqueued in shard.late
+    assert shard.shard.jobs.open > 30
+    finish(shard)
+    assert not shard.shard.jobs.open
+
+
 # --- pages --------------------------------------------------------------------------------------------------------------
 
 

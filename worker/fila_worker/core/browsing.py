@@ -71,6 +71,7 @@ def browse(shard: "State", call: "Call", command: Browse) -> "Work":
         if effort >= shard.settings.limits.step_effort:
             yield effort
             effort = 0
+    shard.jobs.charge(len(page.found))  # views of them were made, and are yet to be packed
     for message_key, (lease, index) in (yield from _leases_of(shard, queue, page.leased.keys())).items():
         _add_lease(page.leased[message_key], lease, index)
     return Browsed(page.found, page.over)

@@ -5,8 +5,11 @@ be long is written as a generator, :data:`Work`: it yields now and then, between
 whole, and says how much *effort* it took since it yielded before. The core has no clock, so effort is counted in things that
 are read, moved or compared, about 2 µs each; what scripts take is measured by their engine and counted in the same unit.
 
-A command begins at once, and goes on as long as the turn has effort left. Usually it ends there, and is no job at all. Else it
-is a *job*: it goes on in later turns, a step at a time, in rotation with the others, and its last step answers.
+A command begins at once, and goes on as long as the turn has effort for it. Usually it ends there, and is no job at all. Else it
+is a *job*: it goes on later, a step at a time, in rotation with the others, and its last step answers.
+
+Such work at once may take half of a turn's effort. The rest is for the commands behind it that take no steps, because all frames come one
+after the other: a hundred clients that ask for pages must not keep an enqueue waiting for each of them.
 
 Jobs wait in *lines*, and only the first of a line goes on. Commands of one client are in one line, so they take effect in the
 order in which it sent them. Enqueues are in their queue's line: a later enqueue never overtakes an earlier one.
@@ -99,6 +102,11 @@ class Jobs:
         """Scripts ran for so long."""
         self.left -= took_ns // EFFORT_NS
 
+    @property
+    def _left_at_once(self) -> int:
+        """Effort that work may still cause before the other frames of the turn are read."""
+        return self.left - self._limits.turn_effort // 2
+
     def start(
         self, work: Work, line: Line, call: "Call", command: "Command", size_bytes: int = 0, *, refusable: bool = True
     ) -> None:
@@ -155,8 +163,8 @@ class Jobs:
                 del self._of_client[client]
 
     def _go_on(self, job: Job, now_ms: int) -> bool:
-        """Take steps while the turn has effort left; returns whether the job is done."""
-        while self.left > 0:
+        """Take steps while there is effort left for that; returns whether the job is done."""
+        while self._left_at_once > 0:
             if self._step(job, now_ms):
                 return True
         return False
