@@ -102,6 +102,7 @@ def _take_in(shard: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
         return _take_in_steps(shard, call, queue, command)
     lanes, high, first = queue.lanes, _id_high(shard, call.now_ms), shard.counters.sequence + 1
     faults, known = _store(shard, queue, command, shard.counters, high, call.now_ms)
+    _note_visit(shard, call, queue, faults, count, call.now_ms)
     shard.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
     shard.offer(queue)
     return Enqueued(high, low_half(first), shard.counters.sequence + 1 - first, faults, known)
@@ -131,6 +132,7 @@ def _take_in_steps(shard: "State", call: "Call", queue: "Queue", command: Enqueu
         part = policy.only(command, done, done + limits.enqueue_step_messages)
         part = policy.decide(shard, queue, part, now_ms)
         new_faults, new_known = _store(shard, queue, part, numbers, high, now_ms)
+        _note_visit(shard, call, queue, new_faults, len(part.envelopes), now_ms)
         faults += [(done + index, fault) for index, fault in new_faults]
         known += [(done + index, *ids) for index, *ids in new_known]  # type: ignore[misc]
         done += len(part.envelopes)
@@ -147,6 +149,14 @@ def _take_in_steps(shard: "State", call: "Call", queue: "Queue", command: Enqueu
             faults += [(index, to_fault(error)) for index in range(done, total)]
             break
     return Enqueued(high, low_half(first), numbers.sequence + 1 - first, faults, known)
+
+
+def _note_visit(shard: "State", call: "Call", queue: "Queue", faults: Faults, count: int, now_ms: int) -> None:
+    """Learn from what became of a batch when those who are refused should come again, and tell them."""
+    if shard.returns:
+        shard.returns.came(queue, call.client, now_ms, taken=4 * len(faults) <= count)
+    if faults:
+        shard.returns.say_when(queue, call.client, faults, now_ms)
 
 
 def _cost(command: Enqueue) -> int:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_proto_zmq.errors import FilaError, OverloadedError, StorageError
+from fila_worker.core.pace import Pace
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
@@ -45,7 +46,9 @@ Conclude: TypeAlias = "Callable[[Call, Command, Reply | FilaError | None], None]
 EFFORT_NS: Final = 2000
 """Time of a script that counts as one unit of effort."""
 
-RETRY_AFTER_S: Final = 0.1
+RETRY_S_MIN: Final = 0.1
+RETRY_S_MAX: Final = 10.0
+"""When to come again if too many jobs are open: no sooner than a few turns take, and no later than a patient client's timeout."""
 
 
 class Job:
@@ -77,6 +80,8 @@ class Jobs:
         self.open = 0
         """How many jobs there are."""
         self.size_bytes = 0
+        self._pace = Pace()
+        """How fast jobs end."""
         self.left = limits.turn_effort
         """Effort that this turn may still cause."""
 
@@ -131,6 +136,7 @@ class Jobs:
             if self._step(job, now_ms):
                 jobs.popleft()
                 self._count(job, -1)
+                self._pace.note(1, now_ms)
             if jobs:
                 self._lines[line] = jobs  # behind the others
 
@@ -145,9 +151,15 @@ class Jobs:
             return
         raise OverloadedError(
             f"{self.open} commands that take long are under way on this shard, {mine} of them of this client: try again later",
-            retry_after=RETRY_AFTER_S,
+            retry_after=self._retry_s(mine, call.now_ms),
             details={"refused": True},
         )
+
+    def _retry_s(self, mine: int, now_ms: int) -> float:
+        """When half of a client's jobs have ended, or half of all, whichever is sooner."""
+        rate = self._pace.per_second(now_ms)
+        in_front = min(mine * len(self._lines), self.open) / 2 if mine else self.open / 2
+        return min(max(in_front / rate, RETRY_S_MIN), RETRY_S_MAX) if rate else RETRY_S_MIN
 
     def _append(self, line: Line, job: Job) -> None:
         self._lines.setdefault(line, deque()).append(job)

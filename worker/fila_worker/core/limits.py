@@ -38,6 +38,8 @@ class Limits:
     """Lanes that a step of a fold takes, and as many as changed in the turn: some 8 µs each with their writes."""
 
     # lanes and queues
+    returns_max: int = 10_000
+    """Clients of full queues whose time to come again is remembered, some 200 bytes each."""
     lane_disorder_messages_max: int = 4096
     """Messages out of order that a lane may hold before all but the first half of them go back to disk."""
     refill_messages_max: int = 512

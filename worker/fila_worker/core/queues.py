@@ -13,6 +13,7 @@ from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.limits import DEFAULTS, Limits
 from fila_worker.core.metering import Meter
 from fila_worker.core.pace import Pace
+from fila_worker.core.returns import RefusedLine
 
 if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks
@@ -61,11 +62,10 @@ class Queue:
     """
 
     __slots__ = (
-        "_priorities_max", "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands", "drain",
+        "_priorities_max", "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands",
         "enqueued", "expired", "forgotten_keys", "gone", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
-        "paused", "paused_keys", "pending", "priorities", "reshaping", "resting", "ring", "saved_ms", "searched_ms", "served", "served_ms", "size_bytes", "source",
-        "strangers",
-        "subscribers", "unanswered", "used_ms", "warm",
+        "paused", "paused_keys", "pending", "priorities", "refused", "reshaping", "resting", "ring", "saved_ms", "searched_ms", "served", "served_ms", "size_bytes", "source",
+        "strangers", "subscribers", "unanswered", "used_ms", "warm",
     )  # fmt: skip
 
     def __init__(
@@ -119,8 +119,8 @@ class Queue:
         """When it will be looked at for that; 0: at any time for which the due index has an entry, after a restart."""
         self.pending = self.in_flight = self.delayed = 0
         self.enqueued = self.delivered = self.acked = self.nacked = self.expired = self.dead_lettered = 0
-        self.drain: tuple[int, int, float] = (0, 0, 0.0)
-        """For estimates of when there will be room: when, how many had left by then, how many leave a second."""
+        self.refused: RefusedLine | None = None
+        """The line of those whom it refused for want of room, if it did."""
 
     @property
     def is_dead_letter(self) -> bool:

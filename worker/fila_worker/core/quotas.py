@@ -1,6 +1,7 @@
 """How much there may be: the limits of queues and keys, and of the disk.
 
-All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.namespaces`).
+All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.namespaces`), and so
+is when there will be room (:mod:`core.returns`).
 """
 
 from typing import TYPE_CHECKING, Final
@@ -16,12 +17,8 @@ if TYPE_CHECKING:
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
-RETRY_MS: Final = 1000
-"""When to try again if nothing says when there will be room."""
-
-RETRY_MS_MAX: Final = 30_000
-DRAIN_SPAN_MS: Final = 1000
-"""The rate at which a queue drains is looked at over spans of this length."""
+DISK_RETRY_MS: Final = 1000
+"""When to try again on a full disk: nothing says when there will be room."""
 
 
 def refuse_if_disk_is_full(shard: "State") -> None:
@@ -31,7 +28,7 @@ def refuse_if_disk_is_full(shard: "State") -> None:
         raise OverloadedError(
             f"the disk has {free >> 20} MiB left and {least >> 20} must stay free ([limits] min_free_disk_bytes): "
             "consume, purge, or give it a larger disk",
-            retry_after=RETRY_MS / 1000,
+            retry_after=DISK_RETRY_MS / 1000,
             details={"free_disk_bytes": free, "min_free_disk_bytes": least},
         )
 
@@ -65,7 +62,6 @@ def check_keys(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> No
         queue,
         f"queue {queue.name!r} has messages of {len(queue.keys)} fairness keys and may have {most} ([limits] max_keys_per_queue), "
         f"so {key_name!r} can't be one more",
-        now_ms,
     )
 
 
@@ -78,13 +74,13 @@ def check_room(shard: "State", queue: "Queue", key_name: str, size_bytes: int, n
     )
     for name, unit, most, wanted in limits:
         if most is not None and wanted > most:
-            raise _overloaded(queue, f"queue {queue.name!r} is full: {most} {unit} ([limits] {name})", now_ms)
+            raise _overloaded(queue, f"queue {queue.name!r} is full: {most} {unit} ([limits] {name})")
     check_keys(shard, queue, key_name, now_ms)
     key = queue.keys.get(key_name)
     most = settings.max_key_messages
     if most is not None and key is not None and _messages_of(shard, key, most) >= most:
         raise _overloaded(
-            queue, f"fairness key {key_name!r} of {queue.name!r} is full: {most} messages ([limits] max_key_messages)", now_ms
+            queue, f"fairness key {key_name!r} of {queue.name!r} is full: {most} messages ([limits] max_key_messages)"
         )
 
 
@@ -97,21 +93,5 @@ def _messages_of(shard: "State", key: "FairnessKey", most: int) -> int:
     return count
 
 
-def _overloaded(queue: "Queue", what: str, now_ms: int) -> OverloadedError:
-    retry_ms = _room_in_ms(queue, now_ms)
-    return OverloadedError(
-        f"{what}; try again in {retry_ms / 1000:g} s, or let more consumers work on it",
-        retry_after=retry_ms / 1000,
-        details={"queue": queue.name, "depth": queue.depth},
-    )
-
-
-def _room_in_ms(queue: "Queue", now_ms: int) -> int:
-    """When one message will have left, at the rate at which they lately did."""
-    since_ms, left_by_then, rate = queue.drain
-    left = queue.acked + queue.dead_lettered
-    if now_ms - since_ms >= DRAIN_SPAN_MS:
-        if since_ms:
-            rate = (left - left_by_then) / (now_ms - since_ms)
-        queue.drain = (now_ms, left, rate)
-    return min(RETRY_MS_MAX, max(1, round(1 / rate))) if rate else RETRY_MS
+def _overloaded(queue: "Queue", what: str) -> OverloadedError:
+    return OverloadedError(what, details={"queue": queue.name, "depth": queue.depth})

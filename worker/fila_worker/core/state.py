@@ -31,6 +31,7 @@ from fila_worker.core.ledger import Counters, Ledger, decode_lane
 from fila_worker.core.namespaces import Namespaces
 from fila_worker.core.outbox import Outbox, stream_of
 from fila_worker.core.queues import USED_SAVE_MS, Queue
+from fila_worker.core.returns import Returns
 from fila_worker.core.runtime import RuntimeConfig
 from fila_worker.core.schedule import Schedule
 from fila_worker.core.settings import ShardSettings
@@ -86,7 +87,7 @@ class State:
         self.outbox = Outbox(index, stream_of(epoch, entropy), store.families, limits)
         self.bookmarks = Bookmarks(limits)
         self.views = Views(limits)
-        self.jobs = Jobs(limits, self.conclude)
+        self.jobs, self.returns = Jobs(limits, self.conclude), Returns(limits.returns_max)
         self.tickets = epoch << 32
         self.waiting_for_appointment: dict[int, tuple[Call, CreateQueue | UpdateQueue, str]] = {}
         """Commands that wait for another shard's word on a dead letter queue, by ticket."""
