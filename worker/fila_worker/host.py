@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.codec import decode_command
 from fila_proto_zmq.commands import (
-    BY_OPCODE,
     Appoint,
     Appointed,
     Command,
@@ -64,7 +63,7 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.pauses import Pauses
 from fila_worker.slots import Frame, Patience, Slot
-from fila_worker.suspects import Suspects, name_of
+from fila_worker.suspects import Name, Suspects, name_of
 
 _Result = TypeVar("_Result")
 
@@ -108,6 +107,8 @@ class Host:
         self._shards_total = shards_total
         self._patience = patience or Patience()
         self._suspects = suspects or Suspects()
+        self._on_trial: dict[Name, tuple[Slot, Call]] = {}
+        """Suspects that were carried out and go on in later turns."""
         self._failures = 0
         self._slot_of_queue: dict[str, Slot] = {}
         self._effects: list[Effect] = []
@@ -171,7 +172,7 @@ class Host:
 
     def _apply_suspect(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
         """Carry out a command while there are suspects: one of them has a turn of its own, one that is convicted has none."""
-        name = name_of(command.opcode, frame[2], frame[3])
+        name = name_of(command, call.queue)
         failure = self._suspects.conviction(name, call.now_ms)
         if failure is not None:
             raise InternalError(
@@ -188,7 +189,15 @@ class Host:
         self._apply_in_turn(slot, call, command, frame)
         self._turn_of(slot, call.now_ms, self._effects)
         if slot.fence is None:
-            self._suspects.acquit(name)
+            self._on_trial[name] = slot, call
+            self._acquit()
+
+    def _acquit(self) -> None:
+        """Clear the suspects that are done: what takes many turns may fail in a later one."""
+        for name, (slot, call) in list(self._on_trial.items()):
+            if slot.shard is None or not slot.shard.jobs.has(call):
+                del self._on_trial[name]
+                self._suspects.acquit(name)
 
     def _slot(self, queue: str, command: Command) -> Slot:
         slot = self._slot_of_queue.get(queue)
@@ -215,8 +224,8 @@ class Host:
         failure = f"{self._started_ms:x}-{slot.index}-{self._failures}"
         if isinstance(error, UnfitStoreError) and not slot.opened_once:
             raise error  # another process has it, or it is of another cluster: the start was a mistake
-        frames, was_open = list(slot.frames), slot.shard is not None
-        blameless = isinstance(error, StorageError) or not self._blame(slot, frames, failure, now_ms)
+        was_open = slot.shard is not None
+        blameless = isinstance(error, StorageError) or not self._blame(slot, failure, now_ms)
         told = ProcessFailed.of(error)
         reason = told.reason or f"failure {failure} ({told.error}) in its worker's log"
         before = slot.outage
@@ -236,16 +245,17 @@ class Host:
         if was_open:
             slot.fence = self.offers
 
-    def _blame(self, slot: Slot, frames: list[Frame], failure: str, now_ms: int) -> bool:
-        """Accuse the commands of a turn that failed, or convict the only one if it was accused before; whether one was convicted."""
-        names = {name_of(unpack_header(frame[1]).opcode, frame[2], frame[3]): frame for frame in frames}
+    def _blame(self, slot: Slot, failure: str, now_ms: int) -> bool:
+        """Accuse the commands that may have made a shard fail, or convict the only one if it was accused before; whether one was convicted."""
+        names = {name_of(command, queue): (command, queue) for command, queue in _at_work(slot)}
+        for name in names:
+            self._on_trial.pop(name, None)
         if len(names) == 1:
-            ((name, frame),) = names.items()
+            ((name, (command, queue)),) = names.items()
             if name in self._suspects:
                 self._suspects.convict(name, failure, now_ms)
                 slot.forgive()
-                command = BY_OPCODE[unpack_header(frame[1]).opcode].__name__
-                self.notes.append(CommandRefused(slot.index, failure, command, bytes(frame[2]).decode(errors="replace")))
+                self.notes.append(CommandRefused(slot.index, failure, type(command).__name__, queue))
                 return True
         for name in names:
             self._suspects.accuse(name, failure)
@@ -446,6 +456,8 @@ class Host:
             self._fail(slot, error, now_ms)
             return
         slot.frames.clear()
+        if self._on_trial:
+            self._acquit()
         effects.extend(effect for effect in committed if not self._stays(effect))
         if shard.notes:
             self.notes += shard.notes
@@ -485,6 +497,17 @@ class Host:
         """Flush and close all stores."""
         for slot in self.slots.values():
             slot.close()
+
+
+def _at_work(slot: Slot) -> list[tuple[Command, str]]:
+    """The commands that a failing shard was carrying out, with their queues: the one whose job took a step, else all of the turn."""
+    job = slot.shard.jobs.stepping if slot.shard is not None else None
+    if job is None:
+        return [
+            (decode_command(unpack_header(raw), body), bytes(key).decode(errors="replace"))
+            for _, raw, key, body in slot.frames
+        ]
+    return [] if job.call is None or job.command is None else [(job.command, job.call.queue)]
 
 
 def _opened(shard: Shard, recovery_ms: int) -> ShardOpened:

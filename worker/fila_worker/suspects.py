@@ -2,7 +2,9 @@
 
 Which command of a turn is to blame is not known, so all of it are *suspects*: each gets a turn of its own when it comes again.
 The one that fails there again is *convicted*, and refused from then on; the others are acquitted. A command is known by what it
-asks (opcode, routing key, body), not by who asks: a poison is a poison from any client.
+asks (command, queue), not by who asks: a poison is a poison from any client.
+
+A command that goes on in steps is to blame for its own steps only, and it is not acquitted before its last one.
 
 A conviction ends after a while, because what a command does depends on the state too. Then it is a suspect again.
 """
@@ -10,7 +12,10 @@ A conviction ends after a while, because what a command does depends on the stat
 from collections import OrderedDict
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
+
+from fila_proto_zmq.codec import encode_body
+from fila_proto_zmq.commands import Command
 
 Name: TypeAlias = bytes
 """What a command is known by."""
@@ -21,10 +26,10 @@ SUSPECTS_MAX: Final = 1024
 REFUSE_MS: Final = 600_000
 
 
-def name_of(opcode: int, key: bytes, body: Any) -> Name:
-    """What a frame's command is known by; ``body`` is bytes or a memoryview."""
-    digest = blake2b(key, digest_size=16, salt=opcode.to_bytes(2, "big"))
-    digest.update(body)
+def name_of(command: Command, queue: str) -> Name:
+    """What a command is known by: packed anew, so that it does not matter how its client packs it."""
+    digest = blake2b(queue.encode(), digest_size=16, salt=command.opcode.to_bytes(2, "big"))
+    digest.update(encode_body(command))
     return digest.digest()
 
 

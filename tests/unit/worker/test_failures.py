@@ -178,6 +178,71 @@ def test_commands_that_shared_a_failing_turn_are_cleared_one_by_one(
     assert pending(host, HURT) == 3
 
 
+@pytest.fixture
+def slowly_poisoned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Purges break the shards of these queues in a later turn than the one in which they came."""
+    queues = [HURT]
+
+    def verb(shard: Any, call: Any, command: Any) -> Any:
+        for _ in range(8):
+            yield 1_000_000
+        if call.queue in queues:
+            raise RuntimeError("a defect")
+        return Purged(0, 0)
+
+    monkeypatch.setitem(shard_module._VERBS, PurgeQueue, verb)
+    return queues
+
+
+def innocent(number: int) -> list[bytes]:
+    return [CLIENT, *encode_command(Enqueue([seal_envelope(b"%d" % number)]), 1000 + number, HURT)]
+
+
+def test_a_command_that_fails_in_a_later_turn_is_refused_and_nobody_else_is_blamed(
+    host: HostHarness, slowly_poisoned: list[str]
+) -> None:
+    for attempt in range(2):
+        sent = host.exchange([CLIENT, *encode_command(PurgeQueue(), 90, HURT)])
+        turns = 0
+        while len(notes(host, ShardFailed)) == attempt:
+            assert sent == []
+            sent = host.exchange(innocent(turns)) and []
+            turns += 1
+        assert turns > 1
+        settle(host)
+    (answer,) = host.exchange([CLIENT, *encode_command(PurgeQueue(), 90, HURT)])
+    fault = decode_body(Fault, answer[3])
+    (told,) = notes(host, CommandRefused)
+    assert (fault.code, fault.details["failure"]) == ("INTERNAL", told.failure)
+    assert not notes(host, ShardQuarantined)
+    assert len(host.exchange(innocent(0))) == 1, "what shared its last turn is carried out with others"
+
+
+def test_a_suspect_is_acquitted_with_its_last_step(host: HostHarness, slowly_poisoned: list[str]) -> None:
+    purge(host)
+    while not notes(host, ShardFailed):
+        host.exchange()
+    settle(host)
+    slowly_poisoned.clear()
+    host.exchange([CLIENT, *encode_command(PurgeQueue(), 90, HURT)])
+    assert host.host._suspects, "it may yet fail"
+    sent: list[list[bytes]] = []
+    while not sent:
+        sent = host.exchange()
+    assert not host.host._suspects
+
+
+def test_a_shard_is_not_quarantined_for_commands_that_fail_in_steps(host: HostHarness, slowly_poisoned: list[str]) -> None:
+    """Each is accused once and convicted once; the failures of a minute are forgiven with that."""
+    for _ in range(10):
+        purge(host)
+        for _ in range(10):
+            host.exchange()
+        settle(host)
+    assert len(notes(host, ShardFailed)) == 2
+    assert pending(host, HURT) == 1
+
+
 def test_a_shard_that_fails_again_and_again_by_itself_is_quarantined(
     host: HostHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,8 +364,8 @@ def test_how_often_a_shard_may_fail_is_a_parameter(monkeypatch: pytest.MonkeyPat
 
 def test_only_so_many_suspects_are_remembered() -> None:
     suspects = Suspects(suspects_max=3)
-    names = [name_of(20, b"q", b"%d" % number) for number in range(5)]
+    names = [name_of(PurgeQueue(f"{number}"), "q") for number in range(5)]
     for name in names:
         suspects.accuse(name, "f")
     assert [name in suspects for name in names] == [False, False, True, True, True]
-    assert name_of(20, b"q", b"1") == name_of(20, b"q", memoryview(b"1")) != name_of(21, b"q", b"1")
+    assert name_of(PurgeQueue("1"), "q") == names[1] not in {name_of(PurgeQueue("1"), "r"), name_of(Receive(1), "q")}

@@ -80,6 +80,8 @@ class Jobs:
         self.open = 0
         """How many jobs there are."""
         self.size_bytes = 0
+        self.stepping: Job | None = None
+        """The job whose step is being taken; after an exception, the one to blame."""
         self._pace = Pace()
         """How fast jobs end."""
         self.left = limits.turn_effort
@@ -88,6 +90,10 @@ class Jobs:
     def __contains__(self, line: Line) -> bool:
         """Whether a line has jobs."""
         return line in self._lines
+
+    def has(self, call: "Call") -> bool:
+        """Whether a command's job is still open. Looks at all of them."""
+        return any(job.call == call for jobs in self._lines.values() for job in jobs)
 
     @property
     def full(self) -> bool:
@@ -183,6 +189,8 @@ class Jobs:
 
     def _step(self, job: Job, now_ms: int) -> bool:
         """Take one step, and answer with the last one; returns whether that was it."""
+        self.stepping = job
+        outcome: Reply | FilaError | None
         try:
             if job.begun:
                 effort = job.work.send(now_ms)
@@ -190,17 +198,19 @@ class Jobs:
                 job.begun = True
                 effort = next(job.work)
         except StopIteration as end:
-            self.left -= 1
-            self._answer(job, end.value)
-            return True
+            outcome = end.value
         except StorageError:
             raise  # no refusal: what the turn has done is not on the disk, or may not be
         except FilaError as error:
-            self.left -= 1
-            self._answer(job, error)
-            return True
-        self.left -= max(1, effort)
-        return False
+            outcome = error
+        else:
+            self.stepping = None
+            self.left -= max(1, effort)
+            return False
+        self.left -= 1
+        self._answer(job, outcome)
+        self.stepping = None
+        return True
 
     def _answer(self, job: Job, outcome: "Reply | FilaError | None") -> None:
         if job.call is not None and job.command is not None:
