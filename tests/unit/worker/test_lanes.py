@@ -1,5 +1,7 @@
 """Lanes: a line of messages of which only the head is in memory."""
 
+from collections import deque
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from fila_proto_zmq.commands import QueueOptions, Verb
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.keys import pack_place
-from fila_worker.core.lanes import Lane
+from fila_worker.core.lanes import NONE_RETURNED, SHORT, Lane
 from fila_worker.core.limits import Limits
 from fila_worker.core.queues import Queue
 from fila_worker.core.settings import ShardSettings
@@ -43,6 +45,24 @@ def test_messages_leave_in_order_however_they_came(lane: Lane) -> None:
     assert lane.peek() == (place(lane, 1), b"r")
     assert drained(lane) == [1, 2, 3, 5, 7, 9]
     assert lane.peek() is None
+
+
+def test_a_short_line_is_a_list_and_a_long_one_a_deque(lane: Lane) -> None:
+    add(lane, *range(1, SHORT + 1))
+    lane.pop()
+    assert isinstance(lane.line, list)
+    add(lane, *range(SHORT + 1, 2 * SHORT))
+    assert drained(lane) == list(range(2, 2 * SHORT))
+    assert isinstance(lane.line, deque)
+
+
+def test_lanes_share_what_none_of_them_has(lane: Lane) -> None:
+    add(lane, 1)
+    other = Lane(8, lane.key)
+    add(lane, 0)
+    assert (other.line, other.returned, other.pop()) == ([], NONE_RETURNED, None)
+    assert [key for key, _ in lane.clear()] == [place(lane, 1), place(lane, 0)]
+    assert (lane.line, lane.returned) == ([], NONE_RETURNED)
 
 
 def test_what_is_in_memory_is_listed_in_order(lane: Lane) -> None:

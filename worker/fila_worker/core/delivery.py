@@ -17,7 +17,7 @@ from fila_worker.core.consumers import Demand, Reserving, Subscription
 from fila_worker.core.delays import too_old
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.fairness_key import MILLI
-from fila_worker.core.lanes import ENTRY_BYTES, NO_LEASES
+from fila_worker.core.lanes import ENTRY_BYTES, NO_LEASES, SHORT
 from fila_worker.core.leases import Lease
 from fila_worker.core.reading import extension_of, head, next_entry
 
@@ -128,13 +128,17 @@ def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> Parcel:
             count -= _pick_among(shard, key, parcel, count, now_ms)
             room_bytes = parcel.room_bytes
             continue
-        line, leased, credit = lane.line, lane.leased, key.credit
-        if leased is NO_LEASES:
-            leased = lane.leases()
+        line, leased, credit = lane.line, lane.leases() if lane.leased is NO_LEASES else lane.leased, key.credit
+        if (short := line.__class__ is list) and len(line) > SHORT:
+            line, short = lane.lengthen(), False
         turn = left = min(count, lane.stored - len(leased))
         while left and credit > 0 and room_bytes > 0:
             # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
-            message_key, record = line.popleft() if line and not lane.returned else next_entry(shard, lane)
+            message_key, record = (
+                (line.pop(0) if short else line.popleft())  # type: ignore[call-arg, union-attr]
+                if line and not lane.returned
+                else next_entry(shard, lane)
+            )
             left -= 1
             if record is None:
                 record = shard.read((message_key,))[0]

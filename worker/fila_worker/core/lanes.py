@@ -45,6 +45,12 @@ ENTRY_BYTES: Final = 170
 NO_LEASES: Final = cast("set[bytes]", frozenset())
 """What a lane has leased before it had its first: most keys of many wait for theirs, and a set takes 216 bytes."""
 
+NONE_RETURNED: Final = cast("list[Entry]", ())
+"""What was returned to a lane to which nothing was: its memory is shared, too."""
+
+SHORT: Final = 32
+"""Messages that a line may have as a list when a turn begins: a list of one takes 100 bytes, a deque 700, but lists are slow to pop from."""
+
 
 def held_bytes(entries: Iterable[Entry]) -> int:
     """Memory that the records of these entries take."""
@@ -114,8 +120,10 @@ class Lane:
         """Messages in the ``delayed`` family that will come to this lane."""
         self.retrying = 0
         """Those of them that were delivered before: their key counts them as in flight."""
-        self.line: deque[Entry] = deque()
-        self.returned: list[Entry] = []
+        self.line: list[Entry] | deque[Entry] = []
+        """The messages in order. A list while it is short, see :data:`SHORT`; a deque from when it was found long."""
+        self.returned = NONE_RETURNED
+        """A heap of those that came out of order."""
         self.tail: bytes | None = None
         self.floor = self.prefix
         """No message of this lane has a smaller key: where recovery starts to read."""
@@ -161,6 +169,8 @@ class Lane:
         if self.tail is not None and key >= self.tail:
             return False
         if self.line and key < self.line[-1][0]:
+            if self.returned is NONE_RETURNED:
+                self.returned = []
             heappush(self.returned, entry)
         elif record is None and self.tail is None:
             self.tail = key  # the last in line, and no room: this is where the tail begins
@@ -174,7 +184,18 @@ class Lane:
         line, returned = self.line, self.returned
         if returned and (not line or returned[0] < line[0]):
             return heappop(returned)
-        return line.popleft() if line else None
+        if not line:
+            return None
+        if isinstance(line, list):
+            if len(line) <= SHORT:
+                return line.pop(0)
+            line = self.lengthen()
+        return line.popleft()
+
+    def lengthen(self) -> deque[Entry]:
+        """The line as a deque, because it is long."""
+        line = self.line = deque(self.line)
+        return line
 
     def peek(self) -> Entry | None:
         """The next message, left where it is; None when the buffer is empty."""
@@ -190,7 +211,7 @@ class Lane:
             self.returned = [entry for entry in self.returned if entry[0] not in keys]
             heapify(self.returned)
         if self.returned and (not self.line or max(self.returned) > self.line[-1]):
-            self.line, self.returned = deque(self.buffered()), []
+            self.line, self.returned = self.buffered(), NONE_RETURNED
         return removed + out_of_order
 
     def _cut_few(self, keys: Iterable[bytes]) -> list[Entry]:
@@ -206,7 +227,7 @@ class Lane:
     def _cut_many(self, keys: Set[bytes]) -> list[Entry]:
         removed = [entry for entry in self.line if entry[0] in keys]
         if removed:
-            self.line = deque(entry for entry in self.line if entry[0] not in keys)
+            self.line = [entry for entry in self.line if entry[0] not in keys]
         return removed
 
     def buffered(self) -> list[Entry]:
@@ -223,15 +244,14 @@ class Lane:
         """Forget all but the first ``keep`` messages of a buffer with more; returns what was dropped."""
         entries = self.buffered()
         kept, dropped = entries[:keep], entries[keep:]
-        self.line = deque(kept)
-        self.returned = []
+        self.line = kept
+        self.returned = NONE_RETURNED
         self.tail = dropped[0][0]
         return dropped
 
     def clear(self) -> list[Entry]:
         """Forget everything in memory; returns what was dropped, in no order."""
         entries = [*self.line, *self.returned]
-        self.line.clear()
-        self.returned.clear()
+        self.line, self.returned = [], NONE_RETURNED
         self.tail = None
         return entries
