@@ -34,7 +34,7 @@ class RecordingHarness(ShardHarness):
 
 TIGHT = Limits(
     refill_messages_max=3, lane_disorder_messages_max=4, ledger_counts_max=40, ledger_fold_lanes_min=3, acked_messages_max=9,
-    range_messages_min=2, warm_lanes_max=2, warm_small_lanes_max=2, warm_ahead_max=2, walk_keys_max=3,
+    range_messages_min=2, key_table_part_max=4, warm_lanes_max=2, warm_small_lanes_max=2, warm_ahead_max=2, walk_keys_max=3,
     turn_effort=2, step_effort=1, enqueue_step_messages=4, turn_waits_max=2,
 )  # fmt: skip
 """Hardly anything fits into memory, or into a turn."""
@@ -42,5 +42,7 @@ TIGHT = Limits(
 ROOMY = replace(TIGHT, turn_effort=DEFAULTS.turn_effort, step_effort=DEFAULTS.step_effort, enqueue_step_messages=100)
 """Hardly anything fits into memory, but a command is carried out in one turn: for models that know the order of deliveries."""
 
-CHILLY = Limits(ledger_counts_max=5, ledger_fold_lanes_min=2, warm_lanes_max=1, warm_small_lanes_max=1, warm_ahead_max=3)
+CHILLY = Limits(
+    ledger_counts_max=5, ledger_fold_lanes_min=2, key_table_part_max=8, warm_lanes_max=1, warm_small_lanes_max=1, warm_ahead_max=3,
+)  # fmt: skip
 """Nearly all fairness keys are cold."""

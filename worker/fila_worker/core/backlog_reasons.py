@@ -124,7 +124,7 @@ def _groups(shard: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason],
     found: dict[tuple[str, str], list[FairnessKey]] = {}
     free = len(queue.keys) > KEYS_MAX
     shard.jobs.charge(KEY_COST * min(KEYS_MAX, len(queue.keys)))
-    for key in islice(queue.keys.values(), KEYS_MAX):
+    for key in queue.keys.portion(0, KEYS_MAX):
         if key.active or key.pending:
             what = _holdup(shard, key, now_ms)
             free |= what is None

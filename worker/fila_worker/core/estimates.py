@@ -4,7 +4,6 @@ An estimate supposes that all goes on as it does: that nobody else takes the tok
 same. Where that says nothing (a pause, no consumer, strict order behind a lease) there is none.
 """
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_worker.core.throttling import LIVE_MS, MICRO_PER_MILLI
@@ -31,7 +30,7 @@ class Rivals(NamedTuple):
 def rivals_of(key: "FairnessKey", ahead_in_key: int) -> Rivals:
     """Who is served before the message of a key that has so many of its own before it."""
     rounds = -(-(ahead_in_key + 1) // key.weight)
-    looked = list(islice(key.queue.keys.values(), KEYS_MAX))
+    looked = key.queue.keys.portion(0, KEYS_MAX)
     others = [each for each in looked if each.active and each is not key]
     messages = sum(min(each.pending, each.weight * rounds) for each in others)
     scale = len(key.queue.keys) / len(looked)

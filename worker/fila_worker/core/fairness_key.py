@@ -136,13 +136,14 @@ class FairnessKey:
 
     def drop(self, lane: Lane) -> None:
         """A lane of it is no more. The two let go of each other, or only the cyclic collector would find them."""
+        if lane is self.only:  # the usual case
+            self.only = self.sole = self.heads = None
+            del lane.key
+            return
         lanes = self.lanes
         del lanes[lane.throttle_keys], lane.key
         if len(lanes) == 1:
             self.only, self.several = next(iter(lanes.values())), None
-        elif not lanes:
-            self.only = self.several = None
-        if len(lanes) <= 1:
             self.settle_shape()
 
     @property

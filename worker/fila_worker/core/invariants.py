@@ -229,6 +229,9 @@ def _will_be_woken(shard: "Shard", throttle: "Throttle") -> bool:
 
 def _check_queue(shard: "Shard", name: str) -> None:
     queue = shard.queues[name]
+    names = list(queue.keys)
+    _expect(f"{name}: keys", (len(names), len(set(names))), (len(queue.keys), len(queue.keys)))
+    _expect(f"{name}: keys by name", [queue.keys[each].name for each in names], names)
     lanes = [lane for key in queue.keys.values() for lane in key.views]
     _expect(f"{name}: lanes", queue.lanes, len(lanes))
     _expect(f"{name}: pending", queue.pending, sum(lane.pending for lane in lanes))

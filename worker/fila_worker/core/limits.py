@@ -51,6 +51,10 @@ class Limits:
     priorities_max: int = 64
     """Different priorities of a queue that are remembered, to find a message by its id; with more, its lanes are read."""
 
+    # fairness keys
+    key_table_part_max: int = 250_000
+    """Fairness keys in one part of a queue's table: a dictionary that grows moves all that is in it, 10 ms for 175,000."""
+
     # cold keys
     warm_lanes_max: int = 100_000
     """Lanes of fairness keys that are objects in memory, 2 KiB each; beyond it keys far from their turns are cooled down. To warm up one

@@ -9,7 +9,7 @@ import msgspec
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_worker.core.cold import WarmLanes
 from fila_worker.core.fairness import Ring
-from fila_worker.core.fairness_key import FairnessKey
+from fila_worker.core.key_table import KeyTable
 from fila_worker.core.limits import DEFAULTS, Limits
 from fila_worker.core.metering import Meter
 from fila_worker.core.pace import Pace
@@ -18,6 +18,7 @@ from fila_worker.core.returns import RefusedLine
 if TYPE_CHECKING:
     from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.consumers import Consumer, Demand
+    from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
     from fila_worker.core.settings import ShardSettings
 
@@ -75,7 +76,7 @@ class Queue:
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
         self.hooks: GuardedHooks | None = None
-        self.keys: dict[str, FairnessKey] = {}
+        self.keys = KeyTable(limits.key_table_part_max)
         self.lanes = self.forgotten_keys = 0
         """How many its keys have; and how many keys are forgotten, for walks over the others (:mod:`core.walking`)."""
         self.warm = WarmLanes() if warm is None else warm
@@ -199,9 +200,9 @@ class Queue:
         """How many messages its consumers would take: now, or when they have credit again."""
         return sum(demand.credit for demand in islice(self.demands, DEMANDS_SURVEYED)) or self.served
 
-    def forget_key(self, key: FairnessKey) -> None:
+    def forget_key(self, key: "FairnessKey") -> None:
         """Drop a key that has no lanes."""
-        del self.keys[key.name]
+        self.keys.remove(key)
         self.forgotten_keys += 1
 
     def want(self, demand: "Demand") -> None:

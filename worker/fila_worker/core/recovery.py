@@ -257,7 +257,8 @@ def _is_simple(record: LaneRecord) -> bool:
 
 def _recover_cold(queue: Queue, lane_id: int, record: LaneRecord) -> None:
     name = record.fairness_key
-    key = queue.keys[name] = FairnessKey(name, queue)
+    key = FairnessKey(name, queue)
+    queue.keys.add(key)
     key.paused = name in queue.paused_keys
     key.weight = record.weight
     key.cold = packed(lane_id, record.stored, record.delayed, record.floor)
@@ -275,7 +276,7 @@ def _recover_lane(shard: Shard, queue: Queue, lane_id: int, record: LaneRecord) 
 
 def _activate(shard: Shard, queue: Queue, late: list[tuple[int, FairnessKey]]) -> Steps:
     """Give the recovered keys that have something pending their places in the ring, in the order of their first lanes that have."""
-    in_order = (key for _, key in merge(_on_time(queue), late, key=itemgetter(0))) if late else iter(queue.keys.values())
+    in_order = (key for _, key in merge(_on_time(queue), late, key=itemgetter(0))) if late else queue.keys.values()
     join = queue.ring.join
     for number, key in enumerate(in_order):
         if _step_ends(shard, number):

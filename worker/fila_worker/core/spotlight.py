@@ -10,7 +10,6 @@ has (because nobody was told of it as one of the others yet) brings it along.
 
 from collections.abc import Iterable
 from heapq import nlargest
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics
@@ -69,7 +68,7 @@ class Spotlight:
         if self._cursor >= len(queue.keys):
             self._cursor = 0
         start, self._cursor = self._cursor, self._cursor + keys_max
-        return list(islice(queue.keys.values(), start, self._cursor))
+        return queue.keys.portion(start, keys_max)
 
     def _show(self, queue: "Queue", chosen: "Iterable[FairnessKey]") -> None:
         unclaimed = self._count_others(queue) - self.others

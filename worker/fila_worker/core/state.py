@@ -144,7 +144,8 @@ class State:
         """A new lane, or one that is recovered."""
         key = queue.keys.get(key_name)
         if key is None:
-            key = queue.keys[key_name] = FairnessKey(key_name, queue)
+            key = FairnessKey(key_name, queue)
+            queue.keys.add(key)
             key.paused = key_name in queue.paused_keys
         lane = Lane(lane_id, key, throttle_keys)
         if throttle_keys and not queue.is_dead_letter:  # who reads dead letters does not call the throttled service

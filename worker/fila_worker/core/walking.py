@@ -33,7 +33,7 @@ SKIPPED_AT_ONCE: Final = 200
 def keys_from(shard: "State", queue: "Queue", start: int, count: int) -> "tuple[list[FairnessKey], int]":
     """Up to ``count`` keys of a queue, and where the next ones begin. 0: the first ones."""
     position = max(0, start - queue.forgotten_keys)
-    keys = list(islice(queue.keys.values(), position, position + count))
+    keys = queue.keys.portion(position, count)
     shard.jobs.charge((position + len(keys)) // SKIPPED_AT_ONCE)
     return keys, position + len(keys) + queue.forgotten_keys
 
