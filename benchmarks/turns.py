@@ -304,7 +304,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=200_000)
     parser.add_argument("--only", default="", help="scenes with this in their names")
     arguments = parser.parse_args()
-    gc.set_threshold(50_000, 20, 1_000_000_000)
+    gc.set_threshold(10_000, 1_000_000_000, 1_000_000_000)  # as a worker has it
     bench = Bench(arguments.keys, arguments.only)
     bench.run(SCENES)
     table = Table("there is", "what was asked", "longest turn, ms", "turns")

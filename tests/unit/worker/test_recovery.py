@@ -7,10 +7,11 @@ from fila_proto_zmq.commands import Enqueue, Extend, Settle, Subscribe, Verb
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
-from fila_worker.core.recovery import FORMAT, recover
+from fila_worker.core.limits import Limits
+from fila_worker.core.recovery import FORMAT, recover, recover_in_steps
 from fila_worker.core.settings import ShardSettings
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import ShardHarness, compile_lua, fences
+from tests.support.shard import SHARDS, ShardHarness, compile_lua, fences
 
 
 def payloads(got: list) -> list[bytes]:
@@ -267,3 +268,31 @@ def test_a_damaged_identity_is_a_storage_error() -> None:
     store.commit(batch)
     with pytest.raises(StorageError):
         opened(store)
+
+
+# --- in steps ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cap", [None, 1])
+def test_what_there_is_is_read_in_steps_of_some_records(cap: int | None) -> None:
+    """Each walk over all keys, or over all entries of the ledger, takes steps of its own."""
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(recovery_records_max=4)))
+    shard.create(max_in_flight_per_key=cap)
+    for number in range(40):
+        shard.enqueue(b"", key=f"key-{number}")
+    recovery = recover_in_steps(shard.store, shard.settings, compile_lua, index=3, shards=SHARDS, now_ms=shard.now_ms)
+    steps = sum(1 for _ in recovery)
+    walks = ["ledger", "lanes", "lanes that are late", "keys"] + (["keys with a cap"] if cap else [])
+    assert steps >= len(walks) * 40 // 4
+
+
+def test_caps_hold_after_a_recovery_in_steps() -> None:
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(recovery_records_max=2)))
+    shard.create(max_in_flight_per_key=1)
+    for number in range(7):
+        shard.enqueue(b"%d" % number, b"behind", key=f"key-{number}")
+    first = shard.receive(9)
+    assert sorted(payloads(first)) == [b"%d" % number for number in range(7)]
+    shard.ack(first[:3])
+    shard.restart()
+    assert payloads(shard.receive(9)) == [b"behind"] * 3

@@ -1,13 +1,19 @@
 """A turn is bounded, whatever there is to look at, and what it did not reach is not forgotten."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
-from fila_proto_zmq.commands import Enqueue, Pause, Receive
+import pytest
+
+from fila_proto_zmq.commands import Browse, Cancel, Enqueue, Pause, Receive
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core import browsing
+from fila_worker.core.backlog import LOOK_UP_COST
 from fila_worker.core.effects import Call
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
+from fila_worker.core.walking import pieces
 from tests.support.shard import ShardHarness
 
 PATIENT = ShardSettings(consumer_timeout_ms=1 << 40)
@@ -102,3 +108,37 @@ def test_keys_that_come_and_go_leave_nothing_in_the_ring() -> None:
     assert len(ring._busy) <= 1100
     assert len(ring._due) <= 1100
     assert Counter(each.key for each in shard.receive(10)) == {"busy": 5, "also busy": 5}
+
+
+def test_a_search_looks_up_a_bounded_number_of_places_in_a_turn() -> None:
+    limits = Limits(turn_effort=90, step_effort=10)
+    shard = ShardHarness(settings=ShardSettings(buffer_bytes=0, limits=limits), checked=False)
+    shard.create()
+    stored = shard.ask(Enqueue([EMPTY] * 300, [f"key-{number}" for number in range(300)]))
+    looked_up = [0]
+    get_many = shard.store.get_many
+
+    def counted(keys: Sequence[bytes], family: object) -> list[bytes | None]:
+        looked_up[-1] += len(keys)
+        return get_many(keys, family)
+
+    shard.store.get_many = counted  # type: ignore[method-assign]
+    request = shard.begin(Cancel(stored.id_high, stored.id_low + 1000))  # type: ignore[union-attr]
+    while request not in shard.late:
+        looked_up.append(0)
+        shard.turn()
+    assert sum(looked_up) >= 300
+    begun_and_gone_on_with = 1.5 * limits.turn_effort
+    assert max(looked_up) <= begun_and_gone_on_with / LOOK_UP_COST + 2 * limits.step_effort
+
+
+def test_the_names_of_a_page_are_found_in_one_walk_over_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "NAMES_MAX", 20)
+    walks = []
+    monkeypatch.setattr(browsing, "pieces", lambda *walk: walks.append(walk) or pieces(*walk))
+    shard = patient()
+    enqueue(shard, 50, fairness_key=[f"key-{number * 7 % 50:02d}" for number in range(50)])
+    page = shard.ask(Browse(20))
+    assert [each.fairness_key for each in page.messages] == [f"key-{number:02d}" for number in range(20)]  # type: ignore[union-attr]
+    assert page.more  # type: ignore[union-attr]
+    assert len(walks) == 1

@@ -31,7 +31,7 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
 from fila_proto_zmq.names import check_new_queue_name
-from fila_worker.core import idleness
+from fila_worker.core import graveyard, idleness
 from fila_worker.core.appointments import appointed, ask_for_appointment, settle_dead_letters
 from fila_worker.core.incoming import add_queue
 from fila_worker.core.oldest import waiting_since_ms
@@ -139,9 +139,9 @@ def reshape(shard: "State", queue: Queue) -> "Work":
 
 def recount_held(shard: "State", keys: "Iterable[FairnessKey]") -> None:
     """Count what some keys have in flight, for a cap that is new or recovered."""
-    dead = shard.graveyard.count_by_lane()
+    graveyard.purge(shard)  # what is acked is not in flight
     for key in keys:
-        key.held = sum(len(lane.leased) - dead[lane.id] + lane.retrying for lane in key.views)
+        key.held = sum(len(lane.leased) + lane.retrying for lane in key.views)
         key.stuck = b""
         key.settle_shape()
         shard.stir(key)

@@ -39,8 +39,11 @@ LOOK_UP_KEYS: Final = 1000
 LOOK_UPS_MAX: Final = 8
 """Places in a lane that are looked up one by one; to read all of the lane is mostly cheaper than more of them."""
 
-NEAR_LANES: Final = 2
-"""Lanes all of whose keys are in memory that cost as much as one look-up."""
+NEAR_LANES: Final = 1
+"""Lanes all of whose keys are in memory that are looked into for one unit of effort."""
+
+LOOK_UP_COST: Final = 3
+"""Effort to look up one place in a lane that is not in memory."""
 
 READ_COST: Final = 3
 """What it costs to begin to read somewhere, in messages."""
@@ -162,8 +165,9 @@ class _Search:
         shard, count = self._shard, max(1, self._step // len(places))
         for start in range(0, len(views), count):
             if start:
-                yield 2 * count * len(places)
+                yield 1
             shard.settle_writes()
+            shard.jobs.charge(LOOK_UP_COST * len(views[start : start + count]) * len(places))
             living = [view for each in views[start : start + count] if (view := again(shard, each)) is not None]
             for found in _look_up(shard, [(view, view.prefix + place) for view in living for place in places]):
                 if found.record[ID_AT] == self._wanted:

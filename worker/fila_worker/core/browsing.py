@@ -34,6 +34,9 @@ STATES: Final = (PENDING, DELAYED, LEASED)
 NAMES_MAX: Final = 1000
 """Names of keys that are put in order at a time: more would not fit on a page."""
 
+NAMES_AT_ONCE: Final = 4
+"""Names that are put in order for one unit of effort."""
+
 KEY_COST: Final = 30
 """Effort to come to a key: its lanes are merged."""
 
@@ -129,11 +132,14 @@ class _Names:
         step = self._shard.settings.limits.step_effort
         for views in pieces(self._shard, self._queue, step, self._chosen):
             names = {view.key.name for view in views if self._is_wanted(view)}
+            if len(found) > NAMES_MAX:
+                names = {name for name in names if name < found[-1]}
             if names:
                 found = nsmallest(NAMES_MAX + 1, names.union(found))
+                self._shard.jobs.charge((len(found) + len(names)) // NAMES_AT_ONCE)
             yield 1 + len(views) // VIEWS_AT_ONCE
         self._all_found = len(found) <= NAMES_MAX
-        self._names = found[NAMES_MAX - 1 :: -1] if not self._all_found else found[::-1]
+        self._names = found[::-1]
 
     def _is_wanted(self, lane: "View") -> bool:
         name, state = lane.key.name, self._state

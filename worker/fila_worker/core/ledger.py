@@ -10,7 +10,7 @@ A fold goes in steps of some lanes a turn, and the entries that it replaces are 
 than the last entry it replaces, never newer than the last entry of its lane: so the order of reading is right at any moment.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -225,10 +225,14 @@ class Ledger:
         """A lane was rebuilt from its record and entries: the next fold must write it again."""
         self._unfolded[lane.id] = lane
 
-    def replay(self, store: Store, queues: dict[int, Queue]) -> "dict[int, Counts]":
-        """Bring counters and the sizes of queues up to the last commit; returns the counts of lanes that changed since the last fold."""
+    def replay(self, store: Store, queues: dict[int, Queue]) -> "Generator[None, int | None, dict[int, Counts]]":
+        """Bring counters and the sizes of queues up to the last commit; returns the counts of lanes that changed since the last fold.
+
+        In steps of some entries and counts, as recovery goes.
+        """
         counters = self.counters
         changed: dict[int, Counts] = {}
+        step = 0
         for number, (key, entry) in enumerate(store.scan(FIRST, LAST, self._families.ledger)):
             self._next_entry = u64(key) + 1
             if number == 0:
@@ -244,6 +248,10 @@ class Ledger:
                 if queue is not None:
                     queue.size_bytes = size_bytes
                     self._sized[queue_id] = queue
+            step += 1 + lanes
+            if step >= self._limits.recovery_records_max:
+                step = 0
+                yield
         return changed
 
 

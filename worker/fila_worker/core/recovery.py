@@ -131,12 +131,12 @@ def _take_up(shard: Shard, now_ms: int) -> Steps:
     yield from _recover_lanes(shard)
     yield from _recover_leases(shard, now_ms)
     purge(shard)
-    late = _late(shard)
+    late = yield from _late(shard)
     for queue in shard.queues_by_id.values():
         yield from _activate(shard, queue, late.get(queue.id, []))
         _check_counts(queue)
         if queue.options.max_in_flight_per_key is not None:
-            recount_held(shard, queue.keys.values())
+            yield from _recount(shard, queue)
         yield
     shard.schedule.recover()
     shard.outbox.recover(shard.store, shard.batch)
@@ -144,6 +144,14 @@ def _take_up(shard: Shard, now_ms: int) -> Steps:
     for queue in shard.queues_by_id.values():
         if queue.gone:
             shard.jobs.start_own(clear(shard, queue))
+
+
+def _recount(shard: Shard, queue: Queue) -> Steps:
+    """Count what the keys of a queue with a cap have in flight."""
+    keys = iter(queue.keys.values())
+    while some := list(islice(keys, shard.settings.limits.recovery_records_max)):
+        recount_held(shard, some)
+        yield
 
 
 def _fold(shard: Shard) -> Steps:
@@ -221,7 +229,7 @@ def _recompiled(shard: Shard, queue: Queue) -> GuardedHooks | None:
 
 
 def _recover_lanes(shard: Shard) -> Steps:
-    changed = shard.ledger.replay(shard.store, shard.queues_by_id)
+    changed = yield from shard.ledger.replay(shard.store, shard.queues_by_id)
     for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.lanes)):
         lane_id = u64(key)
         record = _decoded(decode_lane, data, "lane", lane_id)
@@ -299,10 +307,12 @@ def _on_time(queue: Queue) -> Iterator[tuple[int, FairnessKey]]:
                 yield first.id, key
 
 
-def _late(shard: Shard) -> dict[int, list[tuple[int, FairnessKey]]]:
+def _late(shard: Shard) -> Generator[None, int | None, dict[int, list[tuple[int, FairnessKey]]]]:
     """The others, of which a later lane has, by queue. They are warm: who has one lane is on time or has nothing."""
     found: dict[int, dict[FairnessKey, int]] = {}
-    for lane in shard.lanes.values():
+    for number, lane in enumerate(shard.lanes.values()):
+        if _step_ends(shard, number):
+            yield
         key = lane.key
         if lane.pending and len(key.lanes) > 1 and not next(iter(key.lanes.values())).pending:
             firsts = found.setdefault(key.queue.id, {})

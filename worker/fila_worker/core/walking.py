@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 View: TypeAlias = "Lane | ColdLane"
 """A lane to be read only."""
 
-VIEWS_AT_ONCE: Final = 2
+VIEWS_AT_ONCE: Final = 1
 """Lanes that are made views for one unit of effort."""
 
 SKIPPED_AT_ONCE: Final = 200
