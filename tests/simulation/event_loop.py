@@ -94,7 +94,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._noticed.add(fd)
             least, most = self._work_us
             when_us = self._world.now_us + least + int((most - least) * self._random.random())
-            self._world.at(when_us, lambda: self._read(fd))
+            self._world.at(when_us, self._read, fd)
 
     def _read(self, fd: int) -> None:
         self._noticed.discard(fd)
@@ -113,7 +113,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if self.stopped or (self._round_due_us is not None and self._round_due_us <= when_us):
             return
         self._round_due_us = when_us
-        self._world.at(when_us, lambda: self._round(when_us))
+        self._world.at(when_us, self._round, when_us)
 
     def _round(self, when_us: int) -> None:
         if self.stopped or self._round_due_us != when_us:

@@ -20,6 +20,10 @@ FAULTS = (
     "kill_worker", "kill_router", "kill_client", "pause_worker", "pause_router", "pause_client", "cut", "fail_commit", "power_cut",
     "clock", "stop", "unreachable", "away",
 )  # fmt: skip
+STEPS, STEP_WEIGHTS = (6, 10, 16, 30, 80), (4, 4, 4, 2, 1)
+"""How long scripts are: most are short, because the end of a run costs as much as twenty steps; a few are long, for what takes long to
+come about."""
+SPAN_US_MAX = 11_000_000
 
 
 @dataclass
@@ -55,6 +59,7 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
     if not features & {"consume", "receive"}:
         features |= {random.choice(["consume", "receive"])}
     slow = random.random() < 0.3
+    steps = random.choices(STEPS, STEP_WEIGHTS)[0]
     limits = draw_limits(random)
     settings = ShardSettings(
         quantum=random.choice([1, 3, 10, 1000]),
@@ -65,8 +70,8 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         limits=limits,
     )
     return Options(
-        seed, random.choice(LAYOUTS), features, faults, random.randint(2, 4), random.choice([20, 40, 80]),
-        random.choice([4_000_000, 7_000_000, 11_000_000]), (5_000, 60_000) if slow else (100, 3000),
+        seed, random.choice(LAYOUTS), features, faults, random.randint(2, 4), steps,
+        min(SPAN_US_MAX, 1_000_000 + steps * random.choice([70_000, 130_000, 200_000])), (5_000, 60_000) if slow else (100, 3000),
         random.choice([(20, 100), (20, 2000), (1000, 20_000)]), random.choice([2.0, 5.0]), settings, draw_router_limits(random),
-        0 if not faults else random.randint(1, 12), random.choice([1, 2, 3, 4]),
+        0 if not faults else random.randint(1, 3 + steps // 6), random.choice([1, 2, 3, 4]),
     )  # fmt: skip

@@ -81,12 +81,12 @@ def unreturned_lease(stack: ExitStack) -> None:
     """Of a client that leaves or is lost, every third lease does not come back."""
 
     def make(real: Any) -> Any:
-        def end_all(shard: Any, lease: Any, error: Any, now_ms: int) -> None:
+        def end_all(shard: Any, lease: Any, error: Any, now_ms: int) -> Any:
             if lease.id % 3 or isinstance(lease.holder, Reservation):
-                real(shard, lease, error, now_ms)
-            else:
-                shard.leases.leases.pop(lease.id)
-                lease.holder.leases.pop(lease.id)
+                return real(shard, lease, error, now_ms)
+            shard.leases.leases.pop(lease.id)
+            lease.holder.leases.pop(lease.id)
+            return 1
 
         return end_all
 

@@ -211,7 +211,9 @@ def _observed(world: World, make: Callable[..., Any], attribute: str) -> Callabl
 
 
 @contextmanager
-def in_place_of_the_kernel(world: World, network: Network, wall_us: Callable[[Any], int]) -> Iterator[None]:
+def in_place_of_the_kernel(
+    world: World, network: Network, wall_us: Callable[[Any], int], limits: RouterLimits
+) -> Iterator[None]:
     """Let the product's processes and clients live in a world."""
     zmq, time = FakeZmq(network), VirtualTime(world, wall_us)
 
@@ -230,7 +232,7 @@ def in_place_of_the_kernel(world: World, network: Network, wall_us: Callable[[An
             "Router": _observed(world, make_router, "core"), "Heartbeat": Heartbeat,
             "secrets": SimpleNamespace(token_bytes=entropy.randbytes),
         },
-        fila_router.sockets: {"zmq": zmq, "_seed": lambda: None},
+        fila_router.sockets: {"zmq": zmq, "_seed": lambda: None, "DEFAULTS": limits},
         fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},
         fila_worker.loop: {
             "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,

@@ -277,9 +277,9 @@ class Programs:
 
     async def flood(self, random: Random, queue: str) -> None:
         """Many small leases that end together, one by one."""
-        await self.enqueue_many(random, queue, random.choice([8, 24, 40]))
+        await self.enqueue_many(random, queue, random.choice([8, 16, 36]))
         await asyncio.gather(
-            *(self._receive_two(Random(random.getrandbits(32)), queue) for _ in range(random.choice([4, 10, 20])))
+            *(self._receive_two(Random(random.getrandbits(32)), queue) for _ in range(random.choice([4, 8, 18])))
         )
 
     async def _receive_two(self, random: Random, queue: str) -> None:

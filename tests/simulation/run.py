@@ -27,10 +27,10 @@ from tests.simulation.world import Stuck, World
 HEAL_US = 12_000_000
 """How long a healed cluster has until everybody must have what they can have: reconnecting, the loss of silent consumers, a new
 router's wait for its workers, and a heartbeat."""
-LOOKS = 12
-"""How often invariants and sizes are looked at while a script runs."""
+LOOKS = 4
+"""How often invariants and sizes are looked at while a script runs, at moments that the seed chooses."""
 AUDIT_US_MAX = 240_000_000
-IDLE_US = 16_000_000
+IDLE_US = 10_000_000
 """How long nothing happens at the end. Longer than a router remembers a call that nobody answers."""
 
 
@@ -98,9 +98,9 @@ class Run:
         self._create_queues()
         self.world.run_until(BEGIN_US)
         for step in self.steps:
-            self.world.at(step.at_us, lambda step=step: self._do(step))
-        for look in range(LOOKS):
-            self.world.at(BEGIN_US + self.options.span_us * (look + 1) // LOOKS, lambda: checkers.now_and_then(self))
+            self.world.at(step.at_us, self._do, step)
+        for _ in range(LOOKS):
+            self.world.at(BEGIN_US + self._checks.randrange(self.options.span_us), checkers.now_and_then, self)
         self.world.run_until(BEGIN_US + self.options.span_us)
         self._heal()
         checkers.healed(self)
@@ -171,10 +171,10 @@ class Run:
         world.tell("WORLD", "everything is killed, and starts again")
         for process in self.cluster.processes:
             process.kill()
-        world.run_until(world.now_us + 6_000_000)
+        world.run_until(world.now_us + 3_000_000)
         self._wait_for(auditor, checkers.audit_again(auditor, history))
         auditor.process.spawn(auditor.close(Random(0), ""))
-        world.run_until(world.now_us + 2_000_000)
+        world.run_until(world.now_us + 500_000)
 
     def _wait_for(self, programs: Programs, coroutine: Any) -> None:
         done: list[bool] = []
@@ -189,7 +189,7 @@ class Run:
         programs.process.spawn(whole())
         give_up_us = self.world.now_us + AUDIT_US_MAX
         while not done and self.world.now_us < give_up_us:
-            self.world.run_until(self.world.now_us + 500_000)
+            self.world.run_until(self.world.now_us + 100_000)
         if not done:
             self.history.fail(
                 "audit", f"after {AUDIT_US_MAX / 1e6:.0f} s the auditor is not done: something does not come to rest"
@@ -244,7 +244,7 @@ def _run(options: Options, steps: list[Step]) -> Result:
     life = Run(options, steps)
     history = life.history
     with ExitStack() as stack:
-        stack.enter_context(in_place_of_the_kernel(life.world, life.network, life.cluster.wall_us))
+        stack.enter_context(in_place_of_the_kernel(life.world, life.network, life.cluster.wall_us, options.router_limits))
         stack.enter_context(scaled_down(Random(f"{options.seed} limits")))
         try:
             life.live()

@@ -61,9 +61,9 @@ depend on each other."""
 
 ROUTER_FIELDS: dict[str, tuple[Any, ...]] = {
     "sessions_max": (12, 20_000),
-    "pipe_frames": (2, 5, 100),
+    "pipe_frames": (2, 5, 20),
     "unread_little": (300, 1 << 18),
-    "unread_probed": (2000, 1 << 23),
+    "unread_probed": (4000, 1 << 23),
 }  # fmt: skip
 """Fields of ``RouterLimits``."""
 
@@ -75,10 +75,10 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "fila_worker.link.DRAIN_FRAMES_MAX": (1, 3, 128),
     "fila_worker.host.SHARD_CACHE_MAX": (1, 10),
     "fila_router.loop.BURST_FRAMES": (1, 5, 500),
-    "fila_router.loop.TICK_MS": (500,),
+    "fila_router.loop.TICK_MS": (900,),
     "fila_router.core.routing.CACHED_KEYS_MAX": (1, 10),
     "fila_router.core.token_bank.SERVED_MAX": (1, 500),
-    "fila_router.core.in_flight.CALL_MS_MAX": (12_000,),
+    "fila_router.core.in_flight.CALL_MS_MAX": (7_000,),
     "fila_router.core.router.SWEEP_MS": (2000,),
     "fila_cluster.client.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
 }

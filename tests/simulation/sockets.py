@@ -15,7 +15,8 @@ import zmq
 
 from tests.simulation.world import Process, World
 
-NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
+NOBLOCK, SNDMORE, POLLIN = int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.POLLIN)
+FD, RCVMORE, SNDHWM = int(zmq.FD), int(zmq.RCVMORE), int(zmq.SNDHWM)
 
 flagged = int.__and__
 """Whether a flag is set: pyzmq's flags cost microseconds when they are combined as what they are."""
@@ -33,7 +34,7 @@ class NothingThere(zmq.Again):
 class Frame(bytes):
     """One part, as pyzmq gives it out uncopied. ``more``: others follow."""
 
-    more: bool
+    more = True
 
     @property
     def bytes(self) -> builtins.bytes:
@@ -44,13 +45,15 @@ class Frame(bytes):
         return memoryview(self)
 
 
+class LastFrame(Frame):
+    """The last part of a message."""
+
+    more = False
+
+
 def frames_of(parts: Sequence[bytes]) -> list[Frame]:
     """The parts of one message, each of which knows whether others follow."""
-    frames = [Frame(part) for part in parts]
-    for frame in frames:
-        frame.more = True
-    frames[-1].more = False
-    return frames
+    return [*map(Frame, parts[:-1]), LastFrame(parts[-1])]
 
 
 class Network:
@@ -130,7 +133,7 @@ class Connection:
         when_us = max(self._last_us[to_router], network.world.now_us + network.latency())
         self._last_us[to_router] = when_us
         self.flights[to_router].append(parts)
-        network.world.at(when_us, lambda: self._arrive(parts, to_router))
+        network.world.at(when_us, self._arrive, parts, to_router)
 
     def read_again(self) -> None:
         """The dealer reads what it had left."""
@@ -155,6 +158,14 @@ class Connection:
 
     def router_notices(self) -> None:
         self.router.lost(self)
+
+
+def _part(reading: list[bytes], *, copy: bool) -> bytes:
+    """The next part of a message that is read in parts, the first one last."""
+    part = reading.pop()
+    if copy:
+        return part
+    return Frame(part) if reading else LastFrame(part)
 
 
 class Socket:
@@ -205,7 +216,7 @@ class DealerSocket(Socket):
         """It does not read."""
         self.losses = 0
         self._unsent: list[bytes] = []
-        self._reading: list[Frame] = []
+        self._reading: list[bytes] = []
 
     # --- the API ------------------------------------------------------------------------------------------------------
 
@@ -221,9 +232,9 @@ class DealerSocket(Socket):
         self.monitor = None
 
     def get(self, option: int) -> Any:
-        if option == zmq.FD:
+        if option == FD:
             return self.fd
-        if option == zmq.RCVMORE:
+        if option == RCVMORE:
             return bool(self._reading)
         return self.options[int(option)]
 
@@ -243,10 +254,8 @@ class DealerSocket(Socket):
 
     def recv(self, flags: int = 0, copy: bool = True) -> Any:
         if not self._reading:
-            parts = self.recv_multipart(flags, copy=False)
-            self._reading = parts[::-1]
-        part = self._reading.pop()
-        return part.bytes if copy else part
+            self._reading = self.recv_multipart(flags)[::-1]
+        return _part(self._reading, copy=copy)
 
     def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
         if not self.inbox:
@@ -330,7 +339,7 @@ class RouterSocket(Socket):
         super().__init__(network, owner)
         self.endpoint = ""
         self.peers: dict[bytes, Connection] = {}
-        self._reading: list[Frame] = []
+        self._reading: list[bytes] = []
         self._target: Connection | None = None
         self._parts: list[bytes] = []
 
@@ -342,9 +351,9 @@ class RouterSocket(Socket):
         self.network.listeners[endpoint] = self
 
     def get(self, option: int) -> Any:
-        if option == zmq.RCVMORE:
+        if option == RCVMORE:
             return bool(self._reading)
-        if option == zmq.FD:
+        if option == FD:
             return self.fd
         return self.options[int(option)]
 
@@ -354,10 +363,9 @@ class RouterSocket(Socket):
                 assert flagged(flags, NOBLOCK), "nothing here may block"
                 raise NothingThere
             connection, parts = self.inbox.popleft()
-            self._reading = frames_of(parts)[::-1]
+            self._reading = parts[::-1]
             return connection.identity if not connection.replaced else b"\0" + connection.number.to_bytes(4, "big")
-        part = self._reading.pop()
-        return part.bytes if copy else part
+        return _part(self._reading, copy=copy)
 
     def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
         parts = [self.recv(flags, copy)]
@@ -386,8 +394,7 @@ class RouterSocket(Socket):
         connection = self.peers.get(identity)
         if connection is None:
             raise zmq.ZMQError(zmq.EHOSTUNREACH)
-        waiting_max = self.options.get(int(zmq.SNDHWM), 0)
-        if waiting_max and len(connection.backlog) >= waiting_max:
+        if connection.backlog and 0 < self.options.get(SNDHWM, 0) <= len(connection.backlog):
             raise zmq.ZMQError(zmq.EAGAIN)
         return connection
 
@@ -444,9 +451,9 @@ class Poller:
         return source in self._sources
 
     def ready(self, process: Process) -> list[tuple[Any, int]]:
-        found = [(source, int(zmq.POLLIN)) for source in self._sources if isinstance(source, Socket) and source.inbox]
+        found = [(source, POLLIN) for source in self._sources if source.inbox]
         if process.stop_wanted:
-            found += [(source, int(zmq.POLLIN)) for source in self._sources if isinstance(source, StopDescriptor)]
+            found += [(source, POLLIN) for source in self._sources if isinstance(source, StopDescriptor)]
         return found
 
     def poll(self, timeout: float | None = None) -> list[tuple[Any, int]]:
@@ -458,6 +465,8 @@ class Poller:
 
 class StopDescriptor:
     """Readable when its process is asked to stop."""
+
+    inbox: Sequence[object] = ()
 
 
 class Context:

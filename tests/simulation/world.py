@@ -44,7 +44,7 @@ class World:
         self.hub = getcurrent()
         self.fail: Callable[[str, str], object] = lambda checker, what: None
         """Note that something is wrong."""
-        self._due: list[tuple[int, int, Callable[[], object]]] = []
+        self._due: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._made = 0
         self._streams: dict[str, Random] = {}
 
@@ -55,22 +55,22 @@ class World:
             stream = self._streams[name] = Random(f"{self.seed} {name}")
         return stream
 
-    def at(self, when_us: int, event: Callable[[], object]) -> None:
+    def at(self, when_us: int, event: Callable[..., object], *arguments: Any) -> None:
         """Let something happen then. What is due at the same time happens in the order in which it was asked for."""
         self._made = made = self._made + 1
         now_us = self.now_us
-        heappush(self._due, (when_us if when_us > now_us else now_us, made, event))
+        heappush(self._due, (when_us if when_us > now_us else now_us, made, event, arguments))
 
-    def after(self, span_us: int, event: Callable[[], object]) -> None:
+    def after(self, span_us: int, event: Callable[..., object], *arguments: Any) -> None:
         """Let something happen in a while."""
-        self.at(self.now_us + span_us, event)
+        self.at(self.now_us + span_us, event, *arguments)
 
     def run_until(self, end_us: int) -> None:
         """Let everything happen that is due up to a time."""
         due = self._due
         while due and due[0][0] <= end_us:
-            self.now_us, _, event = heappop(due)
-            event()
+            self.now_us, _, event, arguments = heappop(due)
+            event(*arguments)
             self.events += 1
             if self.events > EVENTS_MAX:
                 raise Stuck(f"{self.events} events: something does not come to rest")
@@ -262,8 +262,7 @@ class Process:
         """``final``: nothing that becomes ready meanwhile wakes it sooner."""
         self._wake += 1
         self._woken = final
-        wake = self._wake
-        self.world.after(span_us, lambda: self._resume(wake))
+        self.world.after(span_us, self._resume, self._wake)
 
     def _resume(self, wake: int | None) -> None:
         if self._greenlet is None or (wake is not None and wake != self._wake):

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 DRAIN_ROUNDS_MAX = 400
 TRIES_MAX = 60
+DELAYS_S = 3.5
+"""Longer than anything is delayed."""
 
 
 async def patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -33,12 +35,12 @@ async def audit(programs: "Programs", history: History, queues_in_order: Callabl
     for queue, options in queues_in_order():
         if not queue.startswith("brief"):
             await _make_sure_of(client, queue, options)
-    for key in await patiently(lambda: client.list_config("throttle")):
-        await patiently(lambda key=key: client.delete_config(key))
-    for info in await patiently(client.list_queues) if history.saw("pause") else ():
-        for key in (None, *await _keys_of(client, info.name)):
-            await _unless_gone(lambda name=info.name, key=key: client.resume(name, fairness_key=key))
-    await asyncio.sleep(8.0)
+    if history.saw("set_config"):
+        for key in await patiently(lambda: client.list_config("throttle")):
+            await patiently(lambda key=key: client.delete_config(key))
+    if history.saw("pause"):
+        await asyncio.gather(*(_resume_all(client, info.name) for info in await patiently(client.list_queues)))
+    await asyncio.sleep(DELAYS_S)
     await _look_for_two(client, history)
     await _drain(programs, history)
 
@@ -48,6 +50,11 @@ async def _make_sure_of(client: Any, queue: str, options: dict[str, Any]) -> Non
         await patiently(lambda: client.create_queue(queue, **options))
     except QueueExistsError:
         return
+
+
+async def _resume_all(client: Any, queue: str) -> None:
+    keys = (None, *await _keys_of(client, queue))
+    await asyncio.gather(*(_unless_gone(lambda key=key: client.resume(queue, fairness_key=key)) for key in keys))
 
 
 async def _keys_of(client: Any, queue: str) -> list[str]:
@@ -66,9 +73,9 @@ async def _look_for_two(client: Any, history: History) -> None:
     """Each message is in one place; what moves while it is looked at is looked at again."""
     for attempt in range(3):
         places: dict[str, list[str]] = {}
-        for info in await patiently(client.list_queues):
-            for view in await _unless_gone(lambda name=info.name: client.browse(name, limit=10_000)) or []:
-                places.setdefault(view.id, []).append(f"{info.name} ({view.state})")
+        for name, views in await _browsed(client):
+            for view in views:
+                places.setdefault(view.id, []).append(f"{name} ({view.state})")
         twice = {message: where for message, where in places.items() if len(where) > 1}
         if not twice:
             return
@@ -79,16 +86,23 @@ async def _look_for_two(client: Any, history: History) -> None:
                     history.fail("one place", f"message {message} is in {where}")
 
 
+async def _browsed(client: Any) -> list[tuple[str, list[Any]]]:
+    """What is in each queue that has anything."""
+
+    async def browse(name: str) -> tuple[str, list[Any]]:
+        return name, await _unless_gone(lambda: client.browse(name, limit=10_000)) or []
+
+    infos = [info for info in await patiently(client.list_queues) if info.depth]
+    return await asyncio.gather(*(browse(info.name) for info in infos))
+
+
 async def _drain(programs: "Programs", history: History) -> None:
     client = programs.client
     for _ in range(DRAIN_ROUNDS_MAX):
         infos = [info for info in await patiently(client.list_queues) if info.depth]
         if not infos:
             return
-        taken = 0
-        for info in infos:
-            taken += await _take_all(programs, info.name)
-        if not taken:
+        if not any(await asyncio.gather(*(_take_all(programs, info.name) for info in infos))):
             await asyncio.sleep(0.5)
     left = {info.name: (info.pending, info.in_flight, info.delayed) for info in infos}
     history.fail("audit", f"cannot be emptied (pending, in flight, delayed): {left}")
