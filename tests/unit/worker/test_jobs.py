@@ -248,7 +248,7 @@ def test_work_in_steps_leaves_half_of_a_turn_to_the_commands_behind_it() -> None
     enqueued = shard.begin(batch(b"quick"))
     assert enqueued in shard.late
     assert shard.shard.jobs.open > 30
-    finish(shard)
+    shard.finish()
     assert not shard.shard.jobs.open
 
 
