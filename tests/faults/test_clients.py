@@ -192,12 +192,66 @@ print("sound")
 """
 
 
+FORKED_LOOP = """
+import asyncio, os, sys, time, warnings
+warnings.simplefilter("ignore")
+from fila_cluster import AsyncClient
+from fila_cluster.errors import FilaError
+
+state, endpoint, queue = sys.argv[1:]
+
+async def ask(client):
+    await client.enqueue(queue, b"by the child")
+
+async def main():
+    client = AsyncClient(endpoint, timeout=2)
+    kept = []
+    if state != "new":
+        await client.enqueue(queue, b"by the parent")
+    if state in ("holds", "consumes"):
+        kept.append(await client.receive(queue, wait=10))
+    if state == "consumes":
+        consumer = client.consume(queue)
+        await client.enqueue(queue, b"for the consumer")
+        kept.append(await anext(consumer))
+    if state == "produces":
+        kept += [asyncio.create_task(client.enqueue(queue, b"more")) for _ in range(50)]
+        await asyncio.sleep(0)
+    pid = os.fork()
+    if not pid:
+        began = time.monotonic()
+        try:
+            asyncio.run(ask(client))
+            os._exit(1)
+        except FilaError as error:
+            os._exit(0 if time.monotonic() - began < 1 and "fork" in str(error) else 2)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(3)
+    give_up_at = time.monotonic() + 20
+    while not (done := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > give_up_at:
+            os.kill(pid, 9)
+        await asyncio.sleep(0.01)
+    assert os.waitstatus_to_exitcode(done[1]) == 0, ("the child", os.waitstatus_to_exitcode(done[1]))
+    await client.enqueue(queue, b"by the parent, afterwards")
+    if state == "produces":
+        await asyncio.gather(*kept)
+    await client.close()
+    print("sound")
+
+asyncio.run(main())
+"""
+
+
 @pytest.mark.parametrize("state", ["new", "idle", "holds", "consumes", "produces"])
-def test_a_client_made_before_a_fork_refuses_at_once_in_the_child(shared_cluster: Cluster, state: str) -> None:
-    queue = f"forked-{state}"
+@pytest.mark.parametrize("script", [FORKED, FORKED_LOOP], ids=["blocking", "asyncio"])
+def test_a_client_made_before_a_fork_refuses_at_once_in_the_child(shared_cluster: Cluster, state: str, script: str) -> None:
+    queue = f"forked-{state}-{len(script)}"
     with shared_cluster.client() as client:
         client.create_queue(queue)
-    command = [sys.executable, "-c", FORKED, state, shared_cluster.endpoint, queue]
+    command = [sys.executable, "-c", script, state, shared_cluster.endpoint, queue]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout == "sound\n", done.stderr
 
