@@ -9,7 +9,8 @@ from urllib.request import urlopen
 import pytest
 
 from fila_cluster import Client, Message
-from fila_cluster.errors import FilaError, ShardUnavailableError
+from fila_cluster.errors import FilaError, QueueNotFoundError, ShardUnavailableError
+from fila_worker.storage.made import mark_of
 from tests.support.cluster import Cluster, eventually, running
 from tests.support.faults import kill, queue_on
 
@@ -103,3 +104,32 @@ def test_a_log_that_was_cut_off_by_a_crash_is_no_damage(tmp_path: Path) -> None:
     log.write_bytes(log.read_bytes()[:-7])
     with running(tmp_path / "data", workers=2) as cluster, cluster.client() as client:
         assert client.queue_stats(hurt).pending >= 0
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["deleted", "not mounted"])
+def test_a_shard_whose_directory_is_gone_is_not_begun_anew(tmp_path: Path, emptied: bool) -> None:
+    hurt, sound, directory = filled(tmp_path, closed_well=True)
+    elsewhere = directory.rename(tmp_path / "elsewhere")
+    if emptied:
+        directory.mkdir()
+    with running(tmp_path / "data", workers=2) as cluster, Client(cluster.endpoint, timeout=2.0) as client:
+        assert "is empty or missing" in refusal(client, hurt)
+        assert client.queue_stats(sound).pending == MESSAGES
+    assert not directory.exists() or not any(directory.iterdir())
+    if emptied:
+        directory.rmdir()
+    elsewhere.rename(directory)
+    with running(tmp_path / "data", workers=2) as cluster, cluster.client() as client:
+        assert client.queue_stats(hurt).pending == MESSAGES
+        assert cluster.stop() == 0
+
+
+def test_the_loss_of_a_shard_can_be_accepted(tmp_path: Path) -> None:
+    hurt, sound, directory = filled(tmp_path, closed_well=True)
+    directory.rename(tmp_path / "elsewhere")
+    mark_of(directory).unlink()
+    with running(tmp_path / "data", workers=2) as cluster, cluster.client() as client:
+        with pytest.raises(QueueNotFoundError):
+            client.queue_stats(hurt)
+        assert client.queue_stats(sound).pending == MESSAGES
+        assert cluster.stop() == 0

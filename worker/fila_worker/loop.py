@@ -13,6 +13,7 @@ from fila_process.heartbeat import Heartbeat
 from fila_process.journal import Journal
 from fila_process.stop import StopRequests
 from fila_process.told import STDIN
+from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.host import Host
@@ -20,6 +21,7 @@ from fila_worker.link import Link
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Opener, Slot
+from fila_worker.storage.made import mark_made, refuse_missing
 from fila_worker.storage.rocks import RocksStore, SharedMemory
 
 IDLE_MS: Final = 1000
@@ -49,7 +51,18 @@ def open_host(settings: WorkerSettings, now_ms: int) -> Host:
 
 def _opener(settings: WorkerSettings, index: int, memory: SharedMemory) -> Opener:
     path = Path(settings.data_dir) / f"shard-{index:04d}"
-    return lambda: RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
+
+    def open_store() -> RocksStore:
+        refuse_missing(path)
+        store = RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
+        try:
+            mark_made(path)
+        except StorageError:
+            store.close()
+            raise
+        return store
+
+    return open_store
 
 
 def run(settings: WorkerSettings) -> int:

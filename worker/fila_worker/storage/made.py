@@ -1,0 +1,49 @@
+"""A mark beside each shard's directory that says that the shard exists.
+
+RocksDB makes what is not there. So a directory that was deleted, or whose disk is not mounted, would look like a shard that is new: it
+would be served without its messages, and hide them when the disk is back. An operator who accepts the loss deletes the mark.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from fila_proto_zmq.errors import StorageError
+from fila_worker.core.store import DamageError
+
+SUFFIX: Final = ".made"
+
+
+def mark_of(path: Path) -> Path:
+    """The mark of the shard in a directory."""
+    return path.with_name(path.name + SUFFIX)
+
+
+def refuse_missing(path: Path) -> None:
+    """Raise :class:`DamageError` if there is no database where one was made."""
+    mark = mark_of(path)
+    if mark.exists() and not (path.is_dir() and any(path.iterdir())):
+        raise DamageError(
+            f"{path} is empty or missing, but a shard was made there: mount its disk or restore it, then start the worker again; "
+            f"to begin without what it held, delete {mark}",
+            details={"path": str(path), "file": mark.name},
+        )
+
+
+def mark_made(path: Path) -> None:
+    """Note durably that a shard was made in a directory. Raises :class:`StorageError`."""
+    mark = mark_of(path)
+    try:
+        if not mark.exists():
+            os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o600))
+            _sync(path.parent)
+    except OSError as cause:
+        raise StorageError(f"cannot write {mark}: {cause.strerror}") from cause
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
