@@ -65,6 +65,8 @@ class Extension(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=False)
     """What one delivery costs, in thousandths."""
     expires_ms: int | None = None
     """When it is too old to be delivered."""
+    expiries: int = 0
+    """How often it has expired since it was last enqueued, redriven, or dead-lettered for another reason."""
 
 
 _encode_extension = msgspec.msgpack.Encoder().encode

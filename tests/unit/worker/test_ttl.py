@@ -1,15 +1,19 @@
 """Times to live: a message that is too old is never delivered, and goes where dead letters go by itself."""
 
+from itertools import pairwise
+
 import pytest
 
 from fila_proto_zmq.commands import Enqueue, QueueOptions, UpdateQueue, Verb
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import TTL_MS_MAX
+from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.dead_letters import EXPIRIES_MAX
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
 from tests.support.carrier import name_on
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard import SHARDS, Got, ShardHarness
 
 SWEEP_MS = 5_000
 """Within this time after its end, a message must be gone, whoever consumes."""
@@ -265,6 +269,40 @@ def test_two_queues_that_name_each_other_do_not_send_a_message_to_and_fro_for_ev
     for _ in range(10):
         shard.pass_time(2_000)
     assert [shard.counts(queue) for queue in (a, b, b + ".dlq")] == [(0, 0, 0), (0, 0, 0), (1, 0, 0)]
+
+
+@pytest.mark.parametrize("length", [3, 5])
+def test_a_message_expires_in_a_circle_of_queues_a_bounded_number_of_times(length: int) -> None:
+    circle = [queue for queue in (f"circle-{number}" for number in range(100)) if shard_of(queue, SHARDS) == 3][:length]
+    shard = ShardHarness()
+    for queue in circle:
+        shard.create(queue, default_ttl_ms=1_000)
+    for queue, following in zip(circle, circle[1:] + circle[:1], strict=True):
+        shard.ask(UpdateQueue(QueueOptions(dead_letter=following), ["dead_letter"]), queue)
+    shard.enqueue(b"x", queue=circle[0])
+    for _ in range(EXPIRIES_MAX + 1):
+        assert sum(sum(shard.counts(queue)) for queue in circle) == 1
+        shard.pass_time(2_000)
+        shard.restart()
+    last = circle[EXPIRIES_MAX % length] + ".dlq"
+    assert [shard.counts(queue) for queue in (*circle, last)] == [(0, 0, 0)] * length + [(1, 0, 0)]
+    shard.redrive(queue=last)
+    (got,) = shard.receive(queue=circle[(EXPIRIES_MAX % length)])
+    assert got.record.extension.expiries == 0, "it begins anew"
+
+
+def test_as_many_queues_in_a_row_are_no_circle() -> None:
+    chain = [queue for queue in (f"chain-{number}" for number in range(200)) if shard_of(queue, SHARDS) == 3][
+        : EXPIRIES_MAX + 1
+    ]
+    shard = ShardHarness()
+    shard.create(chain[-1])
+    for queue, following in reversed([*pairwise(chain)]):
+        shard.create(queue, default_ttl_ms=1_000, dead_letter=following)  # type: ignore[arg-type]
+    shard.enqueue(b"x", queue=chain[0])
+    for _ in range(EXPIRIES_MAX + 1):
+        shard.pass_time(2_000)
+    assert shard.counts(chain[-1]) == (1, 0, 0)
 
 
 def test_a_wait_queue_gives_failed_messages_back() -> None:

@@ -25,6 +25,10 @@ HOOK: Final = "hook"
 EXPIRED: Final = "expired"
 """Reasons why a message was dead-lettered."""
 
+EXPIRIES_MAX: Final = 16
+"""Queues in a row in which a message may expire, each the dead letter queue of the one before. More are a circle: what expires then is laid down in
+the ``.dlq`` of the queue where it is. The queues may be on different shards, so none of these sees the circle."""
+
 
 def expire(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
     """A message that was popped from its line is too old to be delivered. The caller looks after its lane's activity."""
@@ -44,6 +48,7 @@ def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason
     extension = letter.extension
     if reason == EXPIRED and _would_go_round(letter, policy):
         policy = OWN
+    extension.expiries = extension.expiries + 1 if reason == EXPIRED else 0
     extension.reason, extension.source_queue, extension.dead_lettered_ms = reason, source.name, now_ms
     extension.expires_ms = None
     named = shard.queues.get(policy) if policy != OWN else None
@@ -60,8 +65,10 @@ def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason
 
 
 def _would_go_round(letter: Record, policy: str) -> bool:
-    """Whether a message that expires would go back to the queue where it expired before: for ever, if nobody reads either."""
-    return letter.extension.reason == EXPIRED and letter.extension.source_queue == policy
+    """Whether a message that expires would go on for ever, if nobody reads: back to the queue where it expired before, or in a wider circle."""
+    extension = letter.extension
+    back = extension.reason == EXPIRED and extension.source_queue == policy
+    return policy != OWN and (back or extension.expiries >= EXPIRIES_MAX)
 
 
 def _lay_down(shard: "State", target: Queue, lane: "Lane", place: bytes, letter: Record) -> None:
