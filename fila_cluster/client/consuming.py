@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias
 from fila_cluster.client.call import Call
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.lease import NO_LEASE, Lease, Owner, duration_s
-from fila_cluster.client.settling import Indexes, fences_of, in_frames
+from fila_cluster.client.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.commands import (
     CancelReceive,
@@ -152,7 +152,13 @@ class Consumption:
         by_root: defaultdict[str, Fences] = defaultdict(list)
         for queue, fences in taken.items():
             by_root[root_name(queue)] += fences
-        return [self._send(root, Goodbye(by_root[root]), timeout=self._leaving_timeout_s) for root in self._roots]
+        return [call for root in self._roots for call in self._farewell(root, by_root[root])]
+
+    def _farewell(self, root: str, taken: Fences) -> list[Call]:
+        """Goodbye, and in front of it acks of what it has no room to name: their shard carries out a client's frames in order."""
+        *more, last = pieces_of(taken)
+        commands = [*(Settle(Verb.ACK, piece) for piece in more), Goodbye(last)]
+        return [self._send(root, command, timeout=self._leaving_timeout_s) for command in commands]
 
     def disown(self, error: FilaError) -> None:
         """In the child of a fork: all of it is the parent's."""

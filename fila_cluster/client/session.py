@@ -180,8 +180,9 @@ class Session:
         self._at(now)
         self._settler.flush()  # or what was just acked would be given back
         self._consumption.end_all()
+        calls = [] if self._connection.welcome is None else self._consumption.goodbye(self._settler.handed_over)
         self._connection.farewell = error
-        return [] if self._connection.welcome is None else self._consumption.goodbye(self._settler.handed_over)
+        return calls
 
     def disown(self, error: FilaError) -> None:
         """In the child of a fork: give nothing out that the parent has prefetched."""

@@ -251,6 +251,19 @@ def in_frames(leases: Indexes) -> Iterator[Indexes]:
         yield piece
 
 
+def pieces_of(fences: Fences) -> list[Fences]:
+    """The same in pieces, each of which a frame may carry; at least one."""
+    pieces: list[Fences] = [[]]
+    named = 0
+    for lease, indexes in fences:
+        if len(pieces[-1]) == FENCES_MAX or named + len(indexes) > FENCES_MAX:
+            pieces.append([])
+            named = 0
+        pieces[-1].append((lease, indexes))
+        named += len(indexes)
+    return pieces
+
+
 def fences_of(leases: Indexes) -> Fences:
     """Deliveries as they travel."""
     return [(lease.id, [] if len(indexes) == lease.size else indexes) for lease, indexes in leases.items()]

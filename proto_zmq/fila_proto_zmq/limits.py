@@ -38,6 +38,9 @@ DELIVERY_BYTES_MAX: Final = 1024 * 1024
 PREFETCH_MAX: Final = 100_000
 """Unsettled messages one subscription may hold: the worker keeps each of them in memory."""
 
+HELD_MAX: Final = 2 * PREFETCH_MAX
+"""Leases that a client names in one frame of a subscription: one for each message that it may hold, and as many that end meanwhile."""
+
 WAIT_MS_MAX: Final = 24 * 3600 * 1000
 """How long one receive may wait."""
 

@@ -7,6 +7,7 @@ import warnings
 import pytest
 
 from fila_cluster import AsyncClient, Client
+from fila_cluster.client import settling
 from fila_cluster.client.settling import ACK, settlement
 from fila_cluster.errors import AlreadySettledError, BatchError, FilaError, LeaseExpiredError, ShardUnavailableError
 from fila_proto_zmq.codec import to_fault
@@ -111,6 +112,16 @@ def test_a_goodbye_names_what_the_application_has_had_and_nobody_has_confirmed(p
     peer.sent()
     peer.session.goodbye(peer.now, FilaError("closed"))
     assert peer.one(Goodbye).command == Goodbye([(7, [0]), (7, [1])])
+
+
+def test_what_a_goodbye_has_no_room_for_is_acked_before_it(peer, monkeypatch):
+    subscription = pushed(peer)
+    take(peer, subscription)
+    take(peer, subscription)
+    peer.sent()
+    monkeypatch.setattr(settling, "FENCES_MAX", 1)
+    peer.session.goodbye(peer.now, FilaError("closed"))
+    assert [sent.command for sent in peer.sent()] == [Settle(Verb.ACK, [(7, [0])]), Goodbye([(7, [1])])]
 
 
 def test_a_goodbye_names_nothing_that_is_confirmed(peer):

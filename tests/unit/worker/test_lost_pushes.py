@@ -14,6 +14,8 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
     Verb,
 )
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.limits import FENCES_MAX, HELD_MAX
 from fila_worker.core.effects import Call
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
@@ -329,3 +331,16 @@ def test_a_goodbye_takes_away_nothing_that_is_delivered_at_least_once(shard: Sha
     shard.ask(UpdateQueue(QueueOptions(delivery="at_most_once"), ["delivery"]))
     shard.ask(Goodbye([(got.lease, [])]))
     assert shard.counts() == (1, 0, 0)
+
+
+def test_what_names_more_leases_than_anybody_can_hold_is_refused(shard: ShardHarness) -> None:
+    shard.subscribe(5)
+    shard.enqueue(b"x")
+    most = [*range(1, HELD_MAX + 1)]
+    for command in (Subscribe(1, 5, most, 0, [7]), Subscribe(2, 5, [7], 0, most), Unsubscribe(1, [*most, 7])):
+        with pytest.raises(InvalidArgumentError, match=f"name at most {HELD_MAX:,}"):
+            shard.ask(command)
+    with pytest.raises(InvalidArgumentError, match=f"name at most {FENCES_MAX:,}"):
+        shard.ask(Goodbye([(lease, []) for lease in range(FENCES_MAX + 1)]))
+    assert shard.counts() == (0, 1, 0), "nothing was given back, nothing was opened"
+    assert shard.stats().info.consumers == 1

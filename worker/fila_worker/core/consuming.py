@@ -17,12 +17,12 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.events import ClientLeft, ConsumerLost
-from fila_proto_zmq.limits import PREFETCH_MAX, WAIT_MS_MAX
+from fila_proto_zmq.limits import HELD_MAX, PREFETCH_MAX, WAIT_MS_MAX
 from fila_worker.core.attempts import CONSUMER_LOST, end_all, give_back
 from fila_worker.core.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
 from fila_worker.core.delivery import answer_again
 from fila_worker.core.leases import SETTLED
-from fila_worker.core.settlement import ack_taken, renew
+from fila_worker.core.settlement import ack_taken, check_fences, renew
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
@@ -105,6 +105,7 @@ def subscribe(shard: "State", call: "Call", command: Subscribe) -> "Subscribed |
         raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 1 to {PREFETCH_MAX}")
     if command.subscription < 1:
         raise InvalidArgumentError(f"subscription {command.subscription}: number them from 1")
+    _check_named(len(command.renew) + len(command.holds))
     consumer = shard.consumers.open(call.client, call.now_ms)
     subscription = consumer.subscriptions.get(command.subscription) or _open(shard, consumer, queue, command)
     if subscription.queue is not queue:
@@ -121,6 +122,11 @@ def subscribe(shard: "State", call: "Call", command: Subscribe) -> "Subscribed |
         return _renew_many(shard, subscription, command.renew, ended, call.now_ms)
     gone = renew(shard, consumer, command.renew, call.now_ms)
     return Subscribed(subscription.incarnation, subscription.pushes, gone + ended)
+
+
+def _check_named(leases: int) -> None:
+    if leases > HELD_MAX:
+        raise InvalidArgumentError(f"{leases:,} leases in one frame of a subscription: name at most {HELD_MAX:,}")
 
 
 def _renew_many(shard: "State", subscription: Subscription, lease_ids: list[int], ended: list[int], now_ms: int) -> "Work":
@@ -175,6 +181,7 @@ def give_back_unseen(shard: "State", now_ms: int) -> None:
 
 def unsubscribe(shard: "State", call: "Call", command: Unsubscribe) -> Done:
     """End a subscription; what its client holds stays leased, what never reached it is given back."""
+    _check_named(len(command.holds or ()))
     consumer = shard.consumers.by_client.get(call.client)
     if consumer is None:
         return Done()
@@ -193,6 +200,7 @@ def heartbeat(shard: "State", call: "Call", command: Heartbeat) -> Done:
 
 def goodbye(shard: "State", call: "Call", command: Goodbye) -> "Done | Work":
     """Give back, uncounted, all that a client has not settled."""
+    check_fences(command.taken)
     consumer = shard.consumers.by_client.get(call.client)
     if consumer is None:
         return Done()

@@ -98,7 +98,8 @@ def _settle_some(shard: "State", lease: Lease, indexes: list[int], command: Sett
     return done
 
 
-def _check_fences(fences: Fences) -> None:
+def check_fences(fences: Fences) -> None:
+    """Raise :class:`InvalidArgumentError` for more than one turn should look at."""
     named = sum(len(indexes) for _, indexes in fences)
     if len(fences) > FENCES_MAX or named > FENCES_MAX:
         raise InvalidArgumentError(
@@ -116,7 +117,7 @@ def _checked(command: Settle) -> Verb:
         raise InvalidArgumentError(f"retry after {command.after_ms} ms: use 0 to {DELAY_MS_MAX}")
     if len(command.metadata or b"") > METADATA_BYTES_MAX:
         raise InvalidArgumentError(f"metadata of {len(command.metadata or b'')} bytes: use at most {METADATA_BYTES_MAX}")
-    _check_fences(command.fences)
+    check_fences(command.fences)
     return verb
 
 
@@ -265,7 +266,7 @@ def extend(shard: "State", call: "Call", command: Extend) -> "Work":
     queue = shard.queue(call.queue)
     if not LEASE_MS_MIN <= command.duration_ms <= LEASE_MS_MAX:
         raise InvalidArgumentError(f"extension by {command.duration_ms} ms: use {LEASE_MS_MIN} to {LEASE_MS_MAX}")
-    _check_fences(command.fences)
+    check_fences(command.fences)
     faults: Faults = []
     expires_ms = call.now_ms + command.duration_ms
     effort = 0
