@@ -10,15 +10,16 @@ something is enqueued to it, or when somebody looks for its lane. Who is cooled 
 the warm lanes in the order in which they became warm (Corbato's clock algorithm, without a reference bit), a bounded number of
 steps a turn.
 
-Cost: 0.4 KiB for a cold key with its name, 1.5 KiB for a warm one. Rejected: the packed form for the whole key (it saves 200 bytes, and
+Cost: 0.4 KiB for a cold key with its name, 1 KiB for a warm one with a message of 100 bytes. Rejected: the packed form for the whole key (it saves 200 bytes, and
 the ring would have to know two kinds of keys), and least recently used lanes (a move for each message).
 """
 
-from collections import deque
+from collections import OrderedDict
+from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_worker.core.keys import LAST, after, pack_u64
+from fila_worker.core.keys import LANE_BYTES, LAST, after, pack_u64
 from fila_worker.core.lanes import ENTRY_BYTES, Lane, held_bytes
 
 if TYPE_CHECKING:
@@ -36,24 +37,24 @@ COUNT_MAX: Final = 2**32 - 1
 """A lane with more messages stays warm."""
 
 _PACKED: Final = Struct(">QII12s")
+_COUNTS: Final = Struct(">QII")
+_PLACE_AT: Final = 16
 
 
-class WarmLanes(dict[int, Lane]):
-    """The lanes of a shard that are objects, by id.
+class WarmLanes(OrderedDict[int, Lane]):
+    """The lanes of a shard that are objects, by id; the clock's hand stands at the first one.
 
-    Invariant: the id of each of them is in ``clock`` once; those of lanes that are gone are dropped when the hand comes by.
+    Rejected: a dictionary and a queue of ids, which keeps those of lanes that are gone: they lie in memory that could be given back else.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock: deque[int] = deque()
         self.entered = 0
         """How many became warm since the hand last moved."""
 
     def enter(self, lane: Lane) -> None:
         """A lane is new, or warm again."""
         self[lane.id] = lane
-        self.clock.append(lane.id)
         self.entered += 1
 
 
@@ -140,15 +141,26 @@ def pending_cold(key: "FairnessKey") -> int:
 # --- warming up -------------------------------------------------------------------------------------------------------
 
 
+def _floor(cold: bytes) -> bytes:
+    """Where the messages of a packed lane begin, without the rest of it."""
+    return cold[:LANE_BYTES] + cold[_PLACE_AT:]
+
+
 def warm_up(key: "FairnessKey") -> Lane:
     """Make the lane of a cold key an object again."""
-    cold = unpacked(key)
-    lane = Lane(cold.id, key)
-    lane.stored, lane.delayed, lane.floor, lane.tail = cold.stored, cold.delayed, cold.floor, cold.tail
+    cold = key.cold
+    assert cold is not None, f"{key.name!r} is warm"
+    lane_id, stored, delayed = _COUNTS.unpack_from(cold)
+    lane = Lane(lane_id, key)
+    lane.stored, lane.delayed, lane.floor = stored, delayed, _floor(cold)
+    lane.tail = lane.floor if stored else None
     lane.active, lane.recorded = key.ready > 0, True
     key.cold, key.only = None, lane
     key.queue.warm.enter(lane)
-    key.settle_shape()
+    if key.queue.options.max_in_flight_per_key is None:  # the usual case of what settle_shape() does
+        key.sole = lane
+    else:
+        key.settle_shape()
     return lane
 
 
@@ -161,7 +173,7 @@ def warm_up_next(shard: "State", queue: "Queue", key: "FairnessKey") -> Lane | N
         warm_up(key)
         return key.sole
     keys = dict.fromkeys([key, *(each for each in queue.ring.upcoming(count) if each.cold is not None)])
-    firsts = [unpacked(each).floor for each in keys]
+    firsts = [_floor(each.cold) for each in keys if each.cold is not None]
     found = shard.store.get_many(firsts, shard.store.families.messages)  # what is cold is committed
     for each, first, record in zip(keys, firsts, found, strict=True):
         lane = warm_up(each)
@@ -182,18 +194,14 @@ def cool_down(shard: "State") -> None:
     """
     warm, limits = shard.lanes, shard.settings.limits
     entered, warm.entered = warm.entered, 0
-    clock = warm.clock
-    if len(warm) <= limits.warm_small_lanes_max and len(clock) <= 2 * len(warm) + limits.warm_small_lanes_max:
+    if len(warm) <= limits.warm_small_lanes_max:
         return
-    for _ in range(min(len(clock), limits.cool_steps_min + 2 * entered)):
-        lane = warm.get(clock.popleft())
-        if lane is None:
-            continue
+    for lane in list(islice(warm.values(), limits.cool_steps_min + 2 * entered)):
         most = limits.warm_small_lanes_max if lane.stored + lane.delayed == 1 else limits.warm_lanes_max
         if len(warm) > most and _may_cool(shard, lane):
             _cool(shard, lane)
         else:
-            clock.append(lane.id)
+            warm.move_to_end(lane.id)
 
 
 def _may_cool(shard: "State", lane: Lane) -> bool:

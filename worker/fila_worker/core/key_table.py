@@ -33,7 +33,7 @@ class KeyTable:
         self._part_max = part_max
         self._parts: list[dict[str, FairnessKey]] = [{}]
         self._peaks = [0]
-        """The largest that each part has been since it was made."""
+        """The largest that each part was when it lost a key, since it was made."""
         self._count = 0
         self.get: Callable[[str], FairnessKey | None] = self._parts[0].get
         """The key of a name, or None."""
@@ -74,15 +74,14 @@ class KeyTable:
         """A key is new."""
         if len(self._parts[-1]) >= self._part_max:
             self._begin_part()
-        part = self._parts[-1]
-        part[key.name] = key
+        self._parts[-1][key.name] = key
         self._count += 1
-        self._peaks[-1] = max(self._peaks[-1], len(part))
 
     def remove(self, key: "FairnessKey") -> None:
         """A key is no more."""
         index = next(index for index, part in enumerate(self._parts) if key.name in part)
         part = self._parts[index]
+        self._peaks[index] = max(self._peaks[index], len(part))
         del part[key.name]
         self._count -= 1
         if not part and len(self._parts) > 1:

@@ -57,7 +57,7 @@ class Limits:
 
     # cold keys
     warm_lanes_max: int = 100_000
-    """Lanes of fairness keys that are objects in memory, 2 KiB each; beyond it keys far from their turns are cooled down. To warm up one
+    """Lanes of fairness keys that are objects in memory, 1 KiB each with a message; beyond it keys far from their turns are cooled down. To warm up one
     costs as much as to deliver its message, so this many keys with a backlog are spared it."""
     warm_small_lanes_max: int = 100_000
     """The same for lanes with a single message. What is cold must be warmed up for its one delivery, some 15 µs with the read: fewer here would

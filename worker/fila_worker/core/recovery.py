@@ -230,6 +230,7 @@ def _recompiled(shard: Shard, queue: Queue) -> GuardedHooks | None:
 
 def _recover_lanes(shard: Shard) -> Steps:
     changed = yield from shard.ledger.replay(shard.store, shard.queues_by_id)
+    step = shard.settings.limits.recovery_records_max
     for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.lanes)):
         lane_id = u64(key)
         record = _decoded(decode_lane, data, "lane", lane_id)
@@ -240,13 +241,13 @@ def _recover_lanes(shard: Shard) -> Steps:
         if counts is not None:
             record.stored, record.delayed, record.retrying, record.weight = counts
             shard.ledger.recovered(_recover_lane(shard, queue, lane_id, record))
-        elif record.fairness_key not in queue.keys and _is_simple(record):
+        elif queue.keys.get(record.fairness_key) is None and _is_simple(record):
             _recover_cold(queue, lane_id, record)
         else:
             _recover_lane(shard, queue, lane_id, record)
         queue.pending += record.stored
         queue.delayed += record.delayed
-        if _step_ends(shard, number):
+        if number % step == 0:
             yield
 
 
@@ -285,9 +286,9 @@ def _recover_lane(shard: Shard, queue: Queue, lane_id: int, record: LaneRecord) 
 def _activate(shard: Shard, queue: Queue, late: list[tuple[int, FairnessKey]]) -> Steps:
     """Give the recovered keys that have something pending their places in the ring, in the order of their first lanes that have."""
     in_order = (key for _, key in merge(_on_time(queue), late, key=itemgetter(0))) if late else queue.keys.values()
-    join = queue.ring.join
+    join, step = queue.ring.join, shard.settings.limits.recovery_records_max
     for number, key in enumerate(in_order):
-        if _step_ends(shard, number):
+        if number % step == 0:
             yield
         if key.cold is None:
             for lane in key.lanes.values():
