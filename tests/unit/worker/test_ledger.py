@@ -1,5 +1,7 @@
 """The ledger: every lane's counts, whatever moment the process ends at."""
 
+from itertools import pairwise
+
 import pytest
 
 from fila_proto_zmq.commands import Enqueue, Verb
@@ -104,6 +106,21 @@ def test_a_fold_goes_in_steps_and_keeps_its_entries_until_the_last() -> None:
     assert entries(shard) <= 4
     shard.restart()
     assert shard.counts() == (13 + 4, 0, 0)
+
+
+def test_a_step_of_a_fold_is_bounded_and_later_ones_make_up_for_it() -> None:
+    shard = ShardHarness(settings=limited(ledger_counts_max=12, ledger_fold_lanes_min=2, ledger_fold_lanes_max=3))
+    shard.create()
+    spread(shard, "abcdefghijkl")
+    shard.enqueue(b"", key="a")
+    left = [len(shard.shard.ledger._folding)]
+    spread(shard, "mnopqr")
+    while shard.shard.ledger.folding:
+        left.append(len(shard.shard.ledger._folding))
+        shard.enqueue(b"", key="m")
+    assert [one - other for one, other in pairwise([12, *left, 0])] == [2, 3, 3, 2, 2]
+    shard.restart()
+    assert shard.counts() == (12 + 1 + 6 + 3, 0, 0)
 
 
 @pytest.mark.parametrize("later", range(6))

@@ -90,7 +90,7 @@ class Ledger:
         self._counts_written = 0
         """Lane counts in the entries that no fold in progress replaces."""
         self._counts_kept_up = 0
-        """The same, as of the fold's last step."""
+        """For how many of them the fold in progress has taken a lane."""
         self._used = (0, 0)
         """The numbers given out as of the last entry."""
 
@@ -146,14 +146,15 @@ class Ledger:
     def fold(self, batch: Batch) -> list[Lane]:
         """Take a step of a fold: bring the records of some lanes up to date, with the last ones remove the entries.
 
-        Returns those of the lanes that are idle. As many are folded as changed since the last step, so that a fold comes to its end.
+        Returns those of the lanes that are idle. For each lane that changed since the fold began one is folded, now or in a later step: so
+        a fold comes to its end before the next one is much larger.
         Only at the end of a turn, when every message that left its line is in a lease.
         """
         if not self.folding:
             self._begin_fold(batch)
-        written = self._counts_written + len(self.changed)
-        count = max(self._limits.ledger_fold_lanes_min, written - self._counts_kept_up)
-        self._counts_kept_up = written
+        behind = self._counts_written + len(self.changed) - self._counts_kept_up
+        count = min(max(self._limits.ledger_fold_lanes_min, behind), self._limits.ledger_fold_lanes_max)
+        self._counts_kept_up += min(count, behind)
         idle = []
         for _ in range(min(count, len(self._folding))):
             _, lane = self._folding.popitem()

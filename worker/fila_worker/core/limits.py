@@ -35,7 +35,9 @@ class Limits:
     ledger_entries_max: int = 8192
     """Ledger entries before a fold: the same for turns that change few lanes."""
     ledger_fold_lanes_min: int = 512
-    """Lanes that a step of a fold takes, and as many as changed in the turn: some 8 µs each with their writes."""
+    """Lanes that a step of a fold takes, and as many as changed meanwhile: some 4 µs each with their writes."""
+    ledger_fold_lanes_max: int = 2048
+    """The same at most: a purge changes many lanes in one turn, and later steps make up for it."""
 
     # lanes and queues
     returns_max: int = 10_000
