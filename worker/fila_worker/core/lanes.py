@@ -48,7 +48,7 @@ NO_LEASES: Final = cast("set[bytes]", frozenset())
 NONE_RETURNED: Final = cast("list[Entry]", ())
 """What was returned to a lane to which nothing was: its memory is shared, too."""
 
-SHORT: Final = 32
+SHORT: Final = 4
 """Messages that a line may have as a list when a turn begins: a list of one takes 100 bytes, a deque 700, but lists are slow to pop from."""
 
 
