@@ -75,14 +75,14 @@ class Driver:
 
     def settle(self, turns_max: int = 100_000) -> None:
         """Go on until nothing is due."""
-        while (self.waiting or self.shard.next_due(self.now_ms) == 0) and turns_max:
+        while (self.waiting or self.shard.jobs.open or self.shard.next_due(self.now_ms) == 0) and turns_max:
             self.turn()
             turns_max -= 1
 
     def ask(self, command: c.Command, queue: str = "q", client: bytes = b"asker") -> object:
         """The answer to a command."""
         (number,) = self.turn((command, queue, client))
-        while number not in self.answers and self.shard.next_due(self.now_ms) == 0:
+        while number not in self.answers and (self.shard.jobs.open or self.shard.next_due(self.now_ms) == 0):
             self.turn()
         return self.answers.pop(number, None)
 

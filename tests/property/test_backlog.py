@@ -39,7 +39,7 @@ TINY = Limits(
     purge_lanes_max=3, purge_messages_max=6, purge_look_messages=1, turn_due_max=4, due_read_messages_max=2,
     due_read_bytes_max=150, views_max=1000, view_examined_messages_max=7, view_keys_max=2,
     warm_lanes_max=2, warm_small_lanes_max=2, warm_ahead_max=2,
-    walk_keys_max=2, turn_effort=3, step_effort=1, enqueue_step_messages=3,
+    walk_keys_max=2, view_names_at_once=2, turn_effort=3, step_effort=1, enqueue_step_messages=3,
 )  # fmt: skip
 """Bounds of the broker, made small."""
 

@@ -13,18 +13,21 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from fila_proto_zmq.commands import Browse, Browsed, MessageView, OpenView, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.record import record_id
+from fila_worker.core.browsing import browse
 from fila_worker.core.effects import Call
+from fila_worker.core.jobs import Work
+from fila_worker.core.views import open_view as open_view_in_steps
 from fila_worker.storage.rocks import RocksStore, SharedMemory
 from tests.property.test_backlog import FEW, NAMED, BacklogMachine
 from tests.support.backlog import OWN
-from tests.support.shard import ADMIN
+from tests.support.shard import ADMIN, finished
 from tests.support.views import in_view, open_view, page_of
 
 OPEN_MAX = 3
@@ -59,6 +62,8 @@ class ViewMachine(BacklogMachine):
         """Open a view of a queue that has something of everything."""
         super().start(limit)
         self.views: list[Opened] = []
+        self.begun: tuple[str, Work, dict[str, list[MessageView]]] | None = None
+        """A view that is being opened, and what it must show."""
         self.numbers = count()
         self.turns = count()
         for number, key in enumerate("aabaca"):
@@ -135,6 +140,57 @@ def stretches(messages: list[MessageView]) -> list[list[MessageView]]:
     return list(found.values())
 
 
+class SlowlyOpened(ViewMachine):
+    """Views are copied a lane at a time, and all else happens between two steps."""
+
+    @rule(range_messages=st.integers(1, 9))
+    def open(self, range_messages: int) -> None:
+        if self.begun is not None:
+            return
+        harness = self.harness
+        del self.views[: len(self.views) - OPEN_MAX + 1]
+        name, expected = f"view{next(self.numbers)}", {queue: self.browsed(queue) for queue in FROZEN}
+        call = Call(ADMIN, 0, "q", harness.now_ms)
+        self.begun = name, open_view_in_steps(
+            harness.shard, call, OpenView(name, [*FROZEN, "nowhere"], range_messages, 3_600_000)
+        ), expected  # fmt: skip
+        next(self.begun[1])
+        assert harness.shard.ledger.watches, "the moment has come"
+        harness.turn()
+
+    def browsed(self, queue: str) -> list[MessageView]:
+        shard = self.harness.shard
+        page = finished(browse(shard, Call(ADMIN, 0, queue, self.harness.now_ms), Browse(1000)), self.harness.now_ms)
+        assert isinstance(page, Browsed)
+        assert not page.more
+        return page.messages
+
+    @invariant()
+    def every_view_shows_its_moment(self) -> None:
+        if getattr(self, "begun", None) is not None:
+            self.go_on()
+        super().every_view_shows_its_moment()
+
+    def go_on(self) -> None:
+        """Take a step of an opening."""
+        assert self.begun is not None
+        name, work, expected = self.begun
+        try:
+            work.send(self.harness.now_ms)
+        except StopIteration as end:
+            reply = end.value
+            counts = {queue.name: queue.messages for queue in reply.queues}
+            assert counts == {queue: len(messages) for queue, messages in expected.items()}
+            self.views.append(Opened(name, reply, expected))
+            self.begun = None
+        self.harness.turn()
+
+    @rule()
+    def crash_and_recover(self) -> None:
+        self.begun = None
+        super().crash_and_recover()
+
+
 class RocksViewMachine(ViewMachine):
     """The same on a real database, whose scans and pins are its own."""
 
@@ -159,6 +215,10 @@ class InSmallSteps:
 
 class TestViews(InSmallSteps, ViewMachine.TestCase):  # type: ignore[misc,name-defined]
     settings = settings(deadline=None, max_examples=40, stateful_step_count=25)
+
+
+class TestViewsSlowlyOpened(InSmallSteps, SlowlyOpened.TestCase):  # type: ignore[misc,name-defined]
+    settings = settings(deadline=None, max_examples=25, stateful_step_count=30, phases=[Phase.generate])
 
 
 class TestViewsOnRocks(InSmallSteps, RocksViewMachine.TestCase):  # type: ignore[misc,name-defined]

@@ -70,7 +70,7 @@ def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool,
     failed = [_count(*each, attempt) for each in _records_of(shard, lease, indexes[:HOOKED_MAX] if hooked else indexes)]
     decisions = _decisions(shard, lease.queue, failed, attempt.now_ms) if hooked else [RETRY] * len(failed)
     indexes = indexes[: len(decisions)]
-    _end(lease, indexes, ended)
+    _end(shard, lease, indexes, ended)
     for message, decision in zip(failed, decisions, strict=False):
         reason = _dead_letter_reason(lease.queue, message, attempt, decision)
         if reason:
@@ -85,7 +85,7 @@ def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool,
 def _take_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> "list[tuple[bytes, Lane, bytes]]":
     """End the leases of some members: they are pending, but in no line yet."""
     taken = _records_of(shard, lease, indexes)
-    _end(lease, indexes, ended)
+    _end(shard, lease, indexes, ended)
     return taken
 
 
@@ -95,9 +95,10 @@ def _records_of(shard: "State", lease: Lease, indexes: list[int]) -> "list[tuple
     return [(key, lane, record) for (key, lane), record in zip(members, records, strict=True)]
 
 
-def _end(lease: Lease, indexes: list[int], ended: bool) -> None:
+def _end(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
+        shard.ledger.show(lane)
         lease.members[index] = ended
         unlease(lane, message_key)
     lease.taken |= ended is TAKEN

@@ -88,8 +88,9 @@ def locate(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[in
     for views in pieces(shard, queue, step):
         found = yield from search.look_into(views)
         if found is not None and not _was_acked(shard, found):
+            shard.jobs.charge(search.spent())
             return found
-        yield 1 + len(views) // NEAR_LANES
+        yield 1 + len(views) // NEAR_LANES + search.spent()
     return None
 
 
@@ -118,12 +119,18 @@ class _Search:
     ``number`` is its sequence number, which is in its key; None for one that another shard accepted: that may be anywhere.
     """
 
-    __slots__ = ("_last", "_number", "_places", "_queue", "_shard", "_step", "_wanted")
+    __slots__ = ("_effort", "_last", "_number", "_places", "_queue", "_shard", "_step", "_wanted")
 
     def __init__(self, shard: "State", queue: "Queue", wanted: bytes, number: int | None) -> None:
         self._shard, self._queue, self._wanted, self._number = shard, queue, wanted, number
         self._last = pack_u64(number or 0)
         self._step = shard.settings.limits.step_effort
+        self._effort = 0
+
+    def spent(self) -> int:
+        """The effort of look-ups since it was asked for before."""
+        effort, self._effort = self._effort, 0
+        return effort
 
     def look_into(self, views: "list[View]") -> "Generator[int, int, Found | None]":
         """Look into some lanes that are there now; between steps they may be cooled down, or forgotten."""
@@ -165,9 +172,9 @@ class _Search:
         shard, count = self._shard, max(1, self._step // len(places))
         for start in range(0, len(views), count):
             if start:
-                yield 1
+                yield self.spent()
             shard.settle_writes()
-            shard.jobs.charge(LOOK_UP_COST * len(views[start : start + count]) * len(places))
+            self._effort += LOOK_UP_COST * len(views[start : start + count]) * len(places)
             living = [view for each in views[start : start + count] if (view := again(shard, each)) is not None]
             for found in _look_up(shard, [(view, view.prefix + place) for view in living for place in places]):
                 if found.record[ID_AT] == self._wanted:

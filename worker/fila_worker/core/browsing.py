@@ -5,7 +5,7 @@ read from disk: a key may have thousands of lanes, and each scan has its price. 
 messages (:mod:`core.bookmarks`), so that the next one can be asked for by the id of a message that is gone by then.
 """
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Generator, Iterator
 from heapq import heapify, heappop, merge, nsmallest
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.jobs import Work
     from fila_worker.core.lanes import Lane
-    from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
     from fila_worker.core.walking import View
@@ -74,22 +73,17 @@ def browse(shard: "State", call: "Call", command: Browse) -> "Work":
         if effort >= shard.settings.limits.step_effort:
             yield effort
             effort = 0
-    shard.jobs.charge(len(page.found))  # views of them were made, and are yet to be packed
-    for message_key, (lease, index) in (yield from _leases_of(shard, queue, page.leased.keys())).items():
-        _add_lease(page.leased[message_key], lease, index)
-    return Browsed(page.found, page.over)
+    leased = {message_key: view for message_key, view in page.found if view.state == LEASED}
+    yield from _name_holders(shard, queue, leased)
+    return Browsed([view for _, view in page.found], page.over)
 
 
 class _Page:
-    """The messages of a page, and whether there are more: known with the first that does not fit.
-
-    They are kept as they were when they were found: their lanes may be cooled down before the page is sent.
-    """
+    """The messages of a page, and whether there are more: known with the first that does not fit."""
 
     def __init__(self, limit: int) -> None:
-        self.found: list[MessageView] = []
-        self.leased: dict[bytes, MessageView] = {}
-        """Those that were leased, by their message keys."""
+        self.found: list[tuple[bytes, MessageView]] = []
+        """With the messages' keys. Nothing of it is of the shard, which goes on."""
         self.over = False
         self._limit = limit
         self._room_bytes = DELIVERY_BYTES_MAX
@@ -99,10 +93,7 @@ class _Page:
         if len(self.found) == self._limit or self._room_bytes <= 0:
             self.over = True
             return False
-        view = _view(found)
-        self.found.append(view)
-        if found.state == LEASED:
-            self.leased[found.key] = view
+        self.found.append((found.key, _view(found)))
         self._room_bytes -= len(found.record)
         return True
 
@@ -207,30 +198,26 @@ def _delayed(shard: "State", lane: "Lane", place: bytes) -> Iterator[Found]:
         yield as_found(lane, key, value)
 
 
-def _leases_of(
-    shard: "State", queue: "Queue", keys: Collection[bytes]
-) -> "Generator[int, int, dict[bytes, tuple[Lease, int]]]":
-    """The leases of some messages, each with the message's index in it; those that ended meanwhile are left out."""
-    leases: dict[bytes, tuple[Lease, int]] = {}
-    effort = 0
-    for lease in list(shard.leases.leases.values()) if keys else ():
+def _name_holders(shard: "State", queue: "Queue", views: dict[bytes, MessageView]) -> "Generator[int, int, None]":
+    """Say of some messages, by their keys, who has leased them; of those whose leases ended meanwhile nothing."""
+    effort, left = 0, set(views)
+    for lease in list(shard.leases.leases.values()) if views else ():
         effort += 1
         if lease.queue is queue and lease.open:
             effort += lease.open // 4
-            leases.update({key: (lease, index) for index, key, _ in lease.open_members() if key in keys})
-            if len(leases) == len(keys):
+            for index, message_key, _ in lease.open_members():
+                if message_key in left:
+                    left.remove(message_key)
+                    view = views[message_key]
+                    view.leased_ms, view.lease_expires_ms = lease.leased_ms, lease.expiry_of(index)
+                    view.consumer = lease.holder.shown
+            if not left:
                 break
         if effort >= shard.settings.limits.step_effort:
             yield effort
             effort = 0
-    return leases
 
 
 def _view(found: Found) -> MessageView:
-    lane, key = found.lane, found.lane.key
-    throttle_keys = list(lane.throttle_keys)
-    return MessageView(found.state, key.name, key.weight, throttle_keys, found.due_ms, 0, 0, "", found.record)
-
-
-def _add_lease(view: MessageView, lease: "Lease", index: int) -> None:
-    view.leased_ms, view.lease_expires_ms, view.consumer = lease.leased_ms, lease.expiry_of(index), lease.holder.shown
+    key, lane = found.lane.key, found.lane
+    return MessageView(found.state, key.name, key.weight, list(lane.throttle_keys), found.due_ms, 0, 0, "", found.record)

@@ -52,6 +52,7 @@ def delay(
 ) -> None:
     """Let a message of ``lane``, not counted anywhere, come to its place ``key`` at ``due_ms``."""
     queue = lane.key.queue
+    shard.ledger.touch(lane)
     flags = _RETRYING * retrying | _DEFERRED * deferred
     shard.batch.put(key, _HEAD.pack(due_ms, flags) + record, shard.store.families.delayed)
     shard.schedule.add(due_ms, Kind.RELEASE, key, shard.batch)
@@ -60,20 +61,19 @@ def delay(
     queue.grow(len(record))
     if retrying:
         lane.retrying += 1
-    shard.ledger.touch(lane)
     shard.ledger.touch_queue(queue)
 
 
 def lift(shard: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
     """Take a delayed message out of the delayed ones. The caller says where it goes, and releases its slot if it had one."""
     queue = lane.key.queue
+    shard.ledger.touch(lane)
     shard.batch.delete(key, shard.store.families.delayed)
     lane.delayed -= 1
     queue.delayed -= 1
     queue.shrink(len(delayed.record))
     if delayed.retrying:
         lane.retrying -= 1
-    shard.ledger.touch(lane)
     shard.ledger.touch_queue(queue)
 
 

@@ -214,13 +214,11 @@ def _accept(
     opened; so what is left to look at in each message is its envelope.
     """
     faults: Faults = []
-    payload_max = shard.settings.max_payload_bytes
+    payload_max, messages, count = shard.settings.max_payload_bytes, shard.store.families.messages, len(command.envelopes)
     unquestioned = min(payload_max, HEADERS_BYTES_MAX)
-    keys, changed = queue.keys, shard.ledger.changed
-    messages, put = shard.store.families.messages, shard.batch.put
+    keys, put, changed, watches = queue.keys, shard.batch.put, shard.ledger.changed, shard.ledger.watches
     sequence, room = numbers.sequence, shard.settings.buffer_bytes - shard.buffered_bytes
     first, buffered, size_bytes = sequence, 0, 0
-    count = len(command.envelopes)
     rows = zip(
         command.envelopes,
         policy.spread(command.fairness_key, count),
@@ -249,11 +247,13 @@ def _accept(
         message_key = lane.prefix + pack_place(priority + PRIORITY_BIAS, sequence)
         record = pack_fixed(PLAIN, 0, priority, high, VARIANT | sequence) + envelope
         put(message_key, record, messages)
-        lane.stored += 1
-        size_bytes += size
         if not lane.changed:
+            if watches:
+                shard.ledger.show(lane)
             lane.changed = True
             changed.append(lane)
+        lane.stored += 1
+        size_bytes += size
         line = lane.line
         if lane.tail is None and buffered < room and message_key > (line[-1][0] if line else lane.floor):
             line.append((message_key, record))

@@ -95,6 +95,7 @@ def _expire(shard: "State", keys: list[bytes], now_ms: int, expired: set[bytes])
 def _expire_pending(shard: "State", lane: "Lane", keys: list[bytes], now_ms: int) -> int:
     found = shard.store.get_many(keys, shard.store.families.messages)
     old = {key: record for key, record in zip(keys, found, strict=True) if record and too_old(record, now_ms)}
+    shard.ledger.show(lane)
     shard.buffered_bytes -= held_bytes(lane.remove(old.keys()))
     for key, record in old.items():
         shard.take_out(lane, key, len(record))

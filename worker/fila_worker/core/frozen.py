@@ -1,8 +1,8 @@
 """Queues as they were at one moment: what a view remembers of them, and how it is read page by page.
 
-Messages are read from families that were pinned at that moment (:class:`core.store.Pin`); what the disk does not say is copied:
-which lanes there were, how many messages each had, who had leased which. Nothing here points at living lanes or queues, which
-go on, or away.
+Messages are read from families that were pinned at that moment (:class:`core.store.Pin`); what the disk does not say was copied
+(:mod:`core.freezing`): which lanes there were, how many messages each had, who had leased which. Nothing here points at living lanes or
+queues, which go on, or away.
 
 A page is a walk over *stretches*: key by key in the order of their names, and of each key one lane after the other, first what
 is stored in line, then what is delayed. So a page costs a seek for each lane that it comes to, however many lanes a key has; a
@@ -16,7 +16,7 @@ from itertools import chain, islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from fila_proto_zmq.commands import BrowseView, MessageView, ViewBrowsed, ViewedQueue
+from fila_proto_zmq.commands import BrowseView, MessageView, ViewBrowsed
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX
 from fila_worker.core.backlog import DELAYED, LEASED, PENDING
@@ -25,10 +25,6 @@ from fila_worker.core.keys import LAST, MESSAGE_KEY_BYTES, lane_of, pack_u64
 from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
-    from fila_worker.core.cold import ColdLane
-    from fila_worker.core.lanes import Lane
-    from fila_worker.core.leases import Lease
-    from fila_worker.core.queues import Queue
     from fila_worker.core.store import Families, Family, Pin
 
 IN_LINE, LATER = 0, 1
@@ -37,7 +33,8 @@ IN_LINE, LATER = 0, 1
 _CURSOR: Final = Struct(f">B{MESSAGE_KEY_BYTES}sI")
 _KEY_START: Final = _CURSOR.pack(IN_LINE, bytes(MESSAGE_KEY_BYTES), 0)
 _NOT_HELD: Final = (0, 0, "")
-_NO_HOLDS: Final[Mapping[bytes, "Hold"]] = {}
+NO_HOLDS: Final[Mapping[bytes, "Hold"]] = {}
+"""Of a lane without leased messages."""
 
 
 class Hold(NamedTuple):
@@ -57,7 +54,7 @@ class FrozenLane(NamedTuple):
     stored: int
     delayed: int
     holds: Mapping[bytes, Hold]
-    """Those of its messages that were leased, by their keys, in their order."""
+    """Those of its messages that were leased, by their keys, in their order; and some that had been acked."""
 
 
 class FrozenKey(NamedTuple):
@@ -66,7 +63,6 @@ class FrozenKey(NamedTuple):
     name: str
     weight: int
     lanes: list[FrozenLane]
-    messages: int
 
 
 class FrozenQueue(NamedTuple):
@@ -75,18 +71,6 @@ class FrozenQueue(NamedTuple):
     name: str
     keys: dict[str, FrozenKey]
     names: list[str]
-
-    def divided(self, range_messages: int, ranges_max: int) -> ViewedQueue:
-        """How many messages it has, and where to divide its keys into ranges of about ``range_messages``, at most ``ranges_max``."""
-        total = sum(key.messages for key in self.keys.values())
-        target = max(range_messages, -(-total // ranges_max))
-        bounds, gathered = [], 0
-        for name in self.names:
-            if gathered >= target:
-                bounds.append(name)
-                gathered = 0
-            gathered += self.keys[name].messages
-        return ViewedQueue(self.name, total, bounds)
 
 
 class Stretch(NamedTuple):
@@ -101,55 +85,6 @@ class Stretch(NamedTuple):
 
 Cursor: TypeAlias = tuple[str, bytes]
 """Where a page begins: a fairness key; then which stretch, the first message, and how many are left of it, packed."""
-
-# --- freezing ---------------------------------------------------------------------------------------------------------
-
-
-def freeze(queue: "Queue", holds: Mapping[int, Mapping[bytes, Hold]]) -> FrozenQueue:
-    """A queue as it is now; ``holds`` are its leased messages by lane. Dead messages must be gone."""
-    keys = {}
-    for key in queue.keys.values():
-        lanes = [_frozen(lane, holds) for lane in key.views if lane.stored or lane.delayed]
-        if lanes:
-            if len(lanes) > 1:
-                lanes.sort()
-            messages = sum([lane.stored + lane.delayed for lane in lanes])
-            keys[key.name] = FrozenKey(key.name, key.weight, lanes, messages)
-    return FrozenQueue(queue.name, keys, sorted(keys))
-
-
-def _frozen(lane: "Lane | ColdLane", holds: Mapping[int, Mapping[bytes, Hold]]) -> FrozenLane:
-    held = holds.get(lane.id, _NO_HOLDS) if lane.leased else _NO_HOLDS
-    return FrozenLane(lane.id, list(lane.throttle_keys), _start(lane, held), lane.stored, lane.delayed, held)
-
-
-def _start(lane: "Lane | ColdLane", held: Mapping[bytes, Hold]) -> bytes:
-    """A scan from here meets none of the tombstones of what was consumed."""
-    head = lane.peek()
-    start = head[0] if head else lane.tail or lane.end
-    if lane.tail is not None and lane.tail < start:
-        start = lane.tail
-    for first in held:
-        return min(first, start)
-    return start
-
-
-def holds_of(queues: "Iterable[Queue]", leases: "Iterable[Lease]") -> dict[int, dict[bytes, Hold]]:
-    """What is leased of some queues, by lane."""
-    chosen = {queue.id for queue in queues}
-    holds: dict[int, dict[bytes, Hold]] = {}
-    for lease in leases:
-        if lease.queue.id in chosen:
-            common = Hold(lease.leased_ms, lease.expires_ms, lease.holder.shown)
-            for index, key, lane in lease.open_members():
-                hold = common._replace(expires_ms=lease.expiry_of(index)) if index in lease.extended else common
-                held = holds.get(lane.id)
-                if held is None:
-                    holds[lane.id] = {key: hold}
-                else:
-                    held[key] = hold
-    return {lane_id: held if len(held) == 1 else dict(sorted(held.items())) for lane_id, held in holds.items()}
-
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
@@ -204,7 +139,7 @@ def _names(queue: FrozenQueue, command: BrowseView) -> Iterator[str]:
     if command.fairness_keys is not None:
         names = sorted(name for name in set(command.fairness_keys) if name in queue.keys)
     end = len(names) if command.to_key is None else bisect_left(names, command.to_key)
-    return islice(names, bisect_left(names, begin), end)
+    return map(names.__getitem__, range(bisect_left(names, begin), end))
 
 
 def _lanes(key: FrozenKey, states: list[str] | None) -> Iterable[tuple[int, FrozenLane]]:
@@ -231,7 +166,8 @@ def _messages(stretch: Stretch, states: list[str] | None, pin: "Pin", families: 
         return _scan(stretch, pin, families.delayed)
     if not _wants(states, PENDING):
         held = [key for key in stretch.lane.holds if key >= stretch.begin]
-        return chain.from_iterable(islice(pin.scan(key, families.messages), 1) for key in held)
+        firsts = ((wanted, *found) for wanted in held for found in islice(pin.scan(wanted, families.messages), 1))
+        return ((key, data) for wanted, key, data in firsts if key == wanted)
     return _scan(stretch, pin, families.messages)
 
 

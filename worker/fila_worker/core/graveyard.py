@@ -115,9 +115,9 @@ def purge(shard: "State") -> None:
             else:
                 by_lane[lane] = [key]
     for lane, keys in by_lane.items():
+        shard.ledger.touch(lane)
         lane.leased.difference_update(keys)
         lane.stored -= len(keys)
-        shard.ledger.touch(lane)
         _remove(shard, lane, keys)
 
 

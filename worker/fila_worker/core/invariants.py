@@ -42,6 +42,8 @@ def check(shard: "Shard") -> None:
         _check_lane(lane, on_disk.pop(lane.id, []))
     _check_cold(shard, on_disk)
     _expect("messages of unknown lanes", {lane: len(keys) for lane, keys in on_disk.items()}, {})
+    if shard.ledger.watches and not shard.views.opening:
+        raise InvariantBroken("lanes are shown, and no view is being opened")
     _check_leases(shard)
     _check_delayed(shard)
     _check_throttles(shard)

@@ -43,6 +43,12 @@ Line: TypeAlias = "bytes | str | int"
 Conclude: TypeAlias = "Callable[[Call, Command, Reply | FilaError | None], None]"
 """Answers a command."""
 
+REST: Final = -1
+"""Yielded by work that waits for something outside of the shard: to go on in this turn is of no use."""
+
+REST_MS: Final = 2
+"""How long a shard may sleep where all that is left to do is such work."""
+
 EFFORT_NS: Final = 2000
 """Time of a script that counts as one unit of effort."""
 
@@ -54,7 +60,7 @@ RETRY_S_MAX: Final = 10.0
 class Job:
     """Work with more than a turn's effort in it. ``call`` and ``command`` are None for work that nobody asked for."""
 
-    __slots__ = ("begun", "call", "command", "size_bytes", "work")
+    __slots__ = ("begun", "call", "command", "resting", "size_bytes", "work")
 
     def __init__(self, work: Work, call: "Call | None", command: "Command | None", size_bytes: int) -> None:
         self.work = work
@@ -62,6 +68,8 @@ class Job:
         self.command = command
         self.size_bytes = size_bytes
         self.begun = False
+        self.resting = False
+        """Whether its last step found nothing to do yet."""
 
 
 class Jobs:
@@ -94,6 +102,11 @@ class Jobs:
     def has(self, call: "Call") -> bool:
         """Whether a command's job is still open. Looks at all of them."""
         return any(job.call == call for jobs in self._lines.values() for job in jobs)
+
+    @property
+    def wait_ms(self) -> int:
+        """For how long nothing is lost if no job goes on."""
+        return REST_MS if all(jobs[0].resting for jobs in self._lines.values()) else 0
 
     @property
     def full(self) -> bool:
@@ -136,13 +149,15 @@ class Jobs:
     def run(self, now_ms: int) -> None:
         """Go on with all jobs, a step of each in turn, until the turn's effort is used up; half a turn's is theirs at least."""
         self.left = max(self.left, self._limits.turn_effort // 2, 1)
-        while self.left > 0 and self._lines:
+        resting = 0
+        while self.left > 0 and len(self._lines) > resting:
             line, jobs = self._lines.popitem(last=False)
             job = jobs[0]
             if self._step(job, now_ms):
                 jobs.popleft()
                 self._count(job, -1)
                 self._pace.note(1, now_ms)
+            resting = resting + 1 if job.resting else 0
             if jobs:
                 self._lines[line] = jobs  # behind the others
 
@@ -182,14 +197,14 @@ class Jobs:
 
     def _go_on(self, job: Job, now_ms: int) -> bool:
         """Take steps while there is effort left for that; returns whether the job is done."""
-        while self._left_at_once > 0:
+        while self._left_at_once > 0 and not job.resting:
             if self._step(job, now_ms):
                 return True
         return False
 
     def _step(self, job: Job, now_ms: int) -> bool:
         """Take one step, and answer with the last one; returns whether that was it."""
-        self.stepping = job
+        self.stepping, job.resting = job, False
         outcome: Reply | FilaError | None
         try:
             if job.begun:
@@ -205,6 +220,7 @@ class Jobs:
             outcome = error
         else:
             self.stepping = None
+            job.resting = effort == REST
             self.left -= max(1, effort)
             return False
         self.left -= 1

@@ -10,12 +10,13 @@ A fold goes in steps of some lanes a turn, and the entries that it replaces are 
 than the last entry it replaces, never newer than the last entry of its lane: so the order of reading is right at any moment.
 """
 
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from fila_worker.core.cold import ColdLane
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
 from fila_worker.core.lanes import Lane
 from fila_worker.core.limits import Limits
@@ -67,8 +68,12 @@ class Counters:
         """Time of the last id; ids never go back, whatever the clock does."""
 
 
+Watch: TypeAlias = "Callable[[Lane | ColdLane, bytes | None], None]"
+"""Is shown a lane before it changes, and the key of a message of it that is in its line no more; see :meth:`Ledger.show`."""
+
+
 class Ledger:
-    """The lanes' counts, kept. Every lane whose counts change must be passed to :meth:`touch` before the next commit."""
+    """The lanes' counts, kept. Every lane whose counts change must be passed to :meth:`touch` before they do."""
 
     def __init__(self, families: Families, counters: Counters, limits: Limits) -> None:
         self._families = families
@@ -93,17 +98,29 @@ class Ledger:
         """For how many of them the fold in progress has taken a lane."""
         self._used = (0, 0)
         """The numbers given out as of the last entry."""
+        self.watches: list[Watch] = []
+        """Those who copy lanes over several turns, each lane as it is when they begin."""
 
     @property
     def entry_due(self) -> bool:
         """Whether a commit must carry an entry: counts changed, or numbers were given out, if only for what is gone again."""
         return bool(self.changed or self.changed_queues) or (self.counters.sequence, self.counters.lane) != self._used
 
-    def touch(self, lane: Lane) -> None:
-        """The lane's counts or weight changed. (The enqueue and ack loops inline this.)"""
+    def touch(self, lane: Lane, leaving: bytes | None = None) -> None:
+        """The lane's counts or weight are going to change. (The enqueue and ack loops inline this.)
+
+        ``leaving``: the key of a message that was taken out of its line, and not leased.
+        """
         if not lane.changed:
+            if self.watches:
+                self.show(lane, leaving)
             lane.changed = True
             self.changed.append(lane)
+
+    def show(self, lane: "Lane | ColdLane", leaving: bytes | None = None) -> None:
+        """Messages of a lane that are in its line, or leased, are going to be neither; or its counts are going to change."""
+        for watch in self.watches:
+            watch(lane, leaving)
 
     def touch_queue(self, queue: Queue) -> None:
         """The queue's size changed."""

@@ -138,6 +138,10 @@ class Limits:
     """Views open at a time: their disk space, and a few MiB of memory each."""
     view_examined_messages_max: int = 10_000
     """Messages that are looked at for one page of a view, so that no turn is long."""
+    view_wait_ms_max: int = 2000
+    """How long an opening waits until a pin would keep little memory: a disk may be slow, and a client waits for 5 s. Then it is opened as it is."""
+    view_names_at_once: int = 2000
+    """Names of keys that an opening puts in order in one go: a millisecond."""
     view_keys_max: int = 10_000
     """Fairness keys that are looked at for one page of a view."""
     view_ranges_max: int = 1000

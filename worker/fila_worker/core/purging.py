@@ -129,6 +129,7 @@ class _Step:
 
 def _empty(shard: "State", lane: "Lane") -> int:
     """Remove all of a lane's messages that are not leased, but for their size; returns how many there were."""
+    shard.ledger.show(lane)
     pending, delayed, retrying = lane.pending, lane.delayed, lane.retrying
     tail, keys = lane.tail, [key for key, _ in lane.buffered()]
     shard.buffered_bytes -= held_bytes(lane.clear())
@@ -149,6 +150,7 @@ def _empty(shard: "State", lane: "Lane") -> int:
 
 def _empty_some(shard: "State", lane: "Lane", step: _Step) -> None:
     """Remove a lane's messages that are not leased: those in memory, and as many of the others as the step allows."""
+    shard.ledger.show(lane)
     entries, tail = lane.buffered(), lane.tail
     size_bytes = _size_of(shard, entries)
     shard.buffered_bytes -= held_bytes(lane.clear())
@@ -229,12 +231,12 @@ def _runs(keys: list[bytes], leased: Iterable[bytes]) -> Iterator[list[bytes]]:
 def _count_out(shard: "State", lane: "Lane", pending: int, delayed: int, retrying: int) -> None:
     """So many messages have left a lane."""
     key, queue = lane.key, lane.key.queue
+    shard.ledger.touch(lane)
     lane.stored -= pending
     lane.delayed -= delayed
     lane.retrying -= retrying
     queue.pending -= pending
     queue.delayed -= delayed
-    shard.ledger.touch(lane)
     shard.ledger.touch_queue(queue)
     shard.thin_out(lane)
     shard.release_slot(key, retrying)

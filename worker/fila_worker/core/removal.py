@@ -82,6 +82,7 @@ def _remove(shard: "State", queue: "Queue", views: "list[View]") -> None:
     """Remove some lanes with all that is in them."""
     lanes = [view for view in views if isinstance(view, Lane)]
     for view in views:
+        shard.ledger.show(view)
         queue.pending -= view.pending
         queue.delayed -= view.delayed
         queue.ring.leave(view.key)

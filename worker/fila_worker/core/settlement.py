@@ -243,7 +243,8 @@ def _free_slots(shard: "State", lease: Lease, indexes: list[int]) -> None:
 
 
 def _remove(shard: "State", lease: Lease, indexes: list[int]) -> None:
-    members, changed, messages = lease.members, shard.ledger.changed, shard.store.families.messages
+    ledger, members, messages = shard.ledger, lease.members, shard.store.families.messages
+    changed, watches = ledger.changed, ledger.watches
     delete = shard.batch.delete
     ended: list[tuple[bytes, Lane]] = [members[index] for index in indexes]  # type: ignore[misc]  # open ones are pairs
     for index in indexes:
@@ -251,11 +252,13 @@ def _remove(shard: "State", lease: Lease, indexes: list[int]) -> None:
     ended.sort(key=_message_key)  # RocksDB takes a fifth less time for them in order
     for message_key, lane in ended:
         delete(message_key, messages)
-        lane.stored -= 1
-        lane.leased.remove(message_key)
         if not lane.changed:
+            if watches:
+                ledger.show(lane)
             lane.changed = True
             changed.append(lane)
+        lane.stored -= 1
+        lane.leased.remove(message_key)
 
 
 # --- extending --------------------------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ class Shard(State):
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until :meth:`advance` or :meth:`deliver` has something to do; None: not before a command comes."""
-        if self.wanted or self.consumers.unseen or self.jobs.open:
+        if self.wanted or self.consumers.unseen or (self.jobs.open and not self.jobs.wait_ms):
             return 0
         times = (
             self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline(), self.throttling.next_due(),
@@ -255,6 +255,8 @@ class Shard(State):
             self.views.next_due(),
         )  # fmt: skip
         due = min((time for time in times if time is not None), default=None)
+        if self.jobs.open:
+            due = now_ms + self.jobs.wait_ms if due is None else min(due, now_ms + self.jobs.wait_ms)
         return None if due is None else max(0, due - now_ms)
 
 

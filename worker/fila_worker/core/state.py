@@ -191,16 +191,16 @@ class State:
         """A message, not counted anywhere, comes to its place in a queue."""
         message_key = lane.prefix + place
         self.batch.put(message_key, record, self.store.families.messages)
-        lane.stored += 1
         self.enter(lane, len(record))
         self.line_up(lane, message_key, record)
 
     def enter(self, lane: Lane, size_bytes: int) -> None:
-        """Count a message that is pending now."""
+        """Count a message that is stored and pending now."""
         queue = lane.key.queue
+        self.ledger.touch(lane)
+        lane.stored += 1
         queue.pending += 1
         queue.grow(size_bytes)
-        self.ledger.touch(lane)
         self.ledger.touch_queue(queue)
 
     def take_out(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
@@ -219,11 +219,11 @@ class State:
     def strike(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
         """Like :meth:`take_out`, for a caller that looks after the lane's and its key's activity itself."""
         queue = lane.key.queue
+        self.ledger.touch(lane, message_key)
         self.batch.delete(message_key, self.store.families.messages)
         lane.stored -= 1
         queue.pending -= 1
         queue.shrink(size_bytes)
-        self.ledger.touch(lane)
         self.ledger.touch_queue(queue)
 
     def line_up(self, lane: Lane, message_key: bytes, record: bytes | None) -> None:
@@ -310,9 +310,9 @@ class State:
         """The latest weight that was seen for a key holds for all of it."""
         weight = max(1, weight)
         if weight != key.weight:
-            key.weight = weight
             for lane in key.lanes.values():
                 self.ledger.touch(lane)
+            key.weight = weight
 
     # --- other moves --------------------------------------------------------------------------------------------------
 

@@ -111,6 +111,9 @@ class Store(Protocol):
     def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
         """Items from ``begin`` up to, not including, ``end``, in key order, as of now."""
 
+    def ready_to_pin(self, families: Sequence[Family]) -> bool:
+        """Whether a pin of these would keep little memory. If not, it is seen to, meanwhile and without waiting: ask again."""
+
     def pin(self, families: Sequence[Family]) -> Pin:
         """Some families as of now, for a look at them that takes many turns."""
 

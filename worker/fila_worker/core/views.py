@@ -1,5 +1,8 @@
 """Views: frozen looks at queues, open over many turns, for those who read a queue as a whole.
 
+To open one takes many turns, too: first until little memory would be pinned with the disk, then to copy what there is at that moment
+(:mod:`core.freezing`). Who asks for the same view meanwhile waits for it.
+
 What a view pins of the disk can't be reclaimed while it is open, and its copies of lanes and leases take memory. So there are few
 at a time, and one that nobody reads is closed: after the idle time that it was opened with, or sooner if there is no room for
 another. Nobody has to close a view: its readers are many tasks on many machines, none of which knows that it is the last, or
@@ -7,18 +10,21 @@ whether it will be run again.
 Views do not outlive their worker.
 """
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
-from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewOpened
+from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
-from fila_worker.core import graveyard
 from fila_worker.core.browsing import STATES
-from fila_worker.core.frozen import FrozenQueue, freeze, holds_of, read_page
+from fila_worker.core.freezing import Freezer
+from fila_worker.core.frozen import FrozenQueue, read_page
+from fila_worker.core.jobs import REST
 from fila_worker.core.limits import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
     from fila_worker.core.state import State
     from fila_worker.core.store import Pin
 
@@ -35,14 +41,16 @@ class View:
     ``begun``: whether it was ever read; ``under_way``: how many reads were begun and have not come to their end.
     """
 
-    def __init__(self, queues: dict[str, FrozenQueue], pin: "Pin", command: OpenView, now_ms: int, limits: Limits) -> None:
+    def __init__(
+        self, queues: dict[str, FrozenQueue], viewed: list[ViewedQueue], pin: "Pin", command: OpenView, now_ms: int
+    ) -> None:
         self.queues = queues
         self.pin = pin
         self.idle_ms = command.idle_ms
         self.used_ms = now_ms
         self.begun = False
         self.under_way = 0
-        self.opened = ViewOpened([queue.divided(command.range_messages, limits.view_ranges_max) for queue in queues.values()])
+        self.opened = ViewOpened(viewed)
 
     @property
     def needed_until_ms(self) -> int:
@@ -58,11 +66,13 @@ class View:
 
 
 class Views:
-    """The open views of a shard, by name. Invariant: at most ``Limits.views_max``."""
+    """The open views of a shard, by name. Invariant: at most ``Limits.views_max``, with those that are being opened."""
 
     def __init__(self, limits: Limits) -> None:
         self._count_max = limits.views_max
         self.by_name: dict[str, View] = {}
+        self.opening: set[str] = set()
+        """The names of those that are being opened."""
 
     def use(self, name: str, now_ms: int) -> View | None:
         """An open view that somebody reads now."""
@@ -73,10 +83,11 @@ class Views:
 
     def make_room(self, now_ms: int) -> None:
         """See that there is room for one more: :class:`OverloadedError` if all that are open are being read."""
-        if len(self.by_name) < self._count_max:
+        if len(self.by_name) + len(self.opening) < self._count_max:
             return
-        name, view = min(self.by_name.items(), key=lambda item: item[1].needed_until_ms)
-        needed_ms = view.needed_until_ms - now_ms
+        needed = {name: view.needed_until_ms for name, view in self.by_name.items()}
+        name = min(needed, key=needed.__getitem__, default="")
+        needed_ms = needed.get(name, now_ms + AT_REST_MS) - now_ms
         if needed_ms > 0:
             raise OverloadedError(
                 f"{self._count_max} views of this shard's queues are open and being read: try again in {needed_ms} ms",
@@ -99,24 +110,38 @@ class Views:
         return min((view.used_ms + view.idle_ms for view in self.by_name.values()), default=None)
 
 
-def open_view(shard: "State", call: "Call", command: OpenView) -> ViewOpened:
+def open_view(shard: "State", call: "Call", command: OpenView) -> "Work":
     """Freeze some queues; what is open under that name is answered for as it is."""
     _check_opening(command)
-    view = shard.views.use(command.view, call.now_ms)
+    views, now_ms = shard.views, call.now_ms
+    while command.view in views.opening:
+        now_ms = yield REST
+    view = views.use(command.view, now_ms)
     if view is not None:
         return view.opened
+    if not any(name in shard.queues for name in command.queues):
+        return ViewOpened([])
+    views.make_room(now_ms)
+    views.opening.add(command.view)
+    yield from _until_little_is_pinned(shard, now_ms)
     queues = [shard.queues[name] for name in dict.fromkeys(command.queues) if name in shard.queues]
     if not queues:
+        views.opening.remove(command.view)
         return ViewOpened([])
-    shard.views.make_room(call.now_ms)
-    graveyard.purge(shard)
-    shard.settle_writes()
-    holds = holds_of(queues, shard.leases.leases.values())
-    frozen = {queue.name: freeze(queue, holds) for queue in queues}
-    families = shard.store.families
-    view = View(frozen, shard.store.pin([families.messages, families.delayed]), command, call.now_ms, shard.settings.limits)
-    shard.views.by_name[command.view] = view
+    freezer = Freezer(shard, queues)
+    frozen, viewed = yield from freezer.freeze(command)
+    now_ms = yield 1
+    views.opening.remove(command.view)
+    view = views.by_name[command.view] = View(frozen, viewed, freezer.pin, command, now_ms)
     return view.opened
+
+
+def _until_little_is_pinned(shard: "State", now_ms: int) -> "Generator[int, int, None]":
+    """Rest while write buffers are flushed; a slow disk is not waited for."""
+    families = shard.store.families
+    until_ms = now_ms + shard.settings.limits.view_wait_ms_max
+    while not shard.store.ready_to_pin([families.messages, families.delayed, families.leases]) and now_ms < until_ms:
+        now_ms = yield REST
 
 
 def _check_opening(command: OpenView) -> None:

@@ -86,6 +86,10 @@ class MemoryStore:
         """Items of a range as they are now, whatever is committed while they are read."""
         return iter([(key, family[key]) for key in family.irange(begin, end, (True, False))])
 
+    def ready_to_pin(self, families: Sequence[Family]) -> bool:
+        """A pin copies what there is."""
+        return True
+
     def pin(self, families: Sequence[Family]) -> Pin:
         """Some families as of now."""
         return MemoryPin(families)

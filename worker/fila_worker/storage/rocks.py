@@ -68,7 +68,7 @@ class SharedMemory:
 
 
 PINNED_BYTES_MAX = 2 * 1024 * 1024
-"""Of a write buffer that a pin may keep in memory; what is larger is flushed first."""
+"""Of a write buffer that a pin may keep in memory; what is larger should be flushed first."""
 
 
 class RocksPin:
@@ -165,16 +165,20 @@ class RocksStore:
         items = cast("Iterator[tuple[bytes, bytes]]", reader.items(from_key=begin, read_opt=options))
         return _to_the_end(self._path, items, reader.iter(options), begin, end, options)
 
-    def pin(self, families: Sequence[Family]) -> Pin:
-        """Some families as of now: up to some 100 ms.
+    def ready_to_pin(self, families: Sequence[Family]) -> bool:
+        """Whether the write buffers of these are small; large ones are flushed in the background, some 100 ms for 30 MiB.
 
-        An iterator keeps the write buffer that it finds, and what is written to it later: 64 MiB a pin, seen. So a large one is
-        flushed before, and the one that is found gets no further writes.
+        An iterator keeps the write buffer that it finds, and what is written to it later: 64 MiB a pin, seen.
         """
+        large = [reader for family in families if _buffered(reader := self._reader_of[id(family)]) > PINNED_BYTES_MAX]
+        for reader in large:
+            if not reader.property_int_value("rocksdb.num-immutable-mem-table"):  # else it is being flushed
+                reader.flush(False)
+        return not large
+
+    def pin(self, families: Sequence[Family]) -> Pin:
+        """Some families as of now: less than a millisecond, if :meth:`ready_to_pin` says so. What is found gets no further writes."""
         readers = {id(family): self._reader_of[id(family)] for family in families}
-        for reader in readers.values():
-            if (reader.property_int_value("rocksdb.cur-size-all-mem-tables") or 0) > PINNED_BYTES_MAX:
-                reader.flush(True)
         pin = RocksPin(self._path, readers)
         batch = self.new_batch()
         for family in families:
@@ -212,6 +216,10 @@ class RocksStore:
         self._readers.clear()
         del self.families  # the lock is held as long as a handle lives
         self._db.close()
+
+
+def _buffered(reader: Rdict) -> int:
+    return reader.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
 
 
 def _to_the_end(
