@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fila_proto_zmq import commands as c
+from fila_proto_zmq.limits import CONFIG_KEYS_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Answer, Call, Effect, Push
 from fila_worker.core.recovery import recover
@@ -132,6 +133,14 @@ class Bench:
         drive.settle()
         self.rows.append((scene, what, drive.longest_ms, drive.turns))
 
+    def clock(self, drive: Driver, scene: str, what: str, action: Callable[[], object]) -> None:
+        """Time something that is done in a turn, without the rest of the turn."""
+        gc.collect()
+        gc.freeze()
+        started = time.thread_time()
+        action()
+        self.rows.append((scene, what, 1000 * (time.thread_time() - started), 1))
+
     def run(self, scenes: "list[Scene]") -> None:
         """Run the scenes that were chosen."""
         for scene in scenes:
@@ -174,6 +183,8 @@ def many_keys(bench: Bench) -> None:
                 ("take the cap away", c.UpdateQueue(c.QueueOptions(), ["max_in_flight_per_key"])),
                 ("pause a key", c.Pause(True, "tenant-000000001")),
                 ("open a view", c.OpenView("v", ["q"], 10_000, 60_000)),
+                ("a page of it", c.BrowseView("v", 1000)),
+                ("64 pages of it", c.BrowseView("v", 1000)),
                 ("receive", c.Receive(100_000, 0)),
                 ("purge, one command", c.PurgeQueue()),
                 ("delete the queue", c.DeleteQueue(True)),
@@ -280,6 +291,91 @@ def throttles(bench: Bench) -> None:
         bench.time(drive, f"{keys:,} lanes behind a throttle key", "its limit is taken away")
 
 
+def throttle_sets(bench: Bench) -> None:
+    """Many sets of throttle keys that share one."""
+    sets = bench.keys // 10
+    scene = f"{sets:,} sets that share a throttle key"
+    with driver() as drive:
+        drive.shard.set_config(c.SetConfig("throttle:t:rate", "0"), drive.now_ms)
+        drive.shard.set_config(c.SetConfig("throttle:t:burst", "0"), drive.now_ms)
+        drive.ask(c.CreateQueue(c.QueueOptions()))
+        for start in range(0, sets, BATCH):
+            numbers = range(start, min(sets, start + BATCH))
+            drive.ask(c.Enqueue([SMALL] * len(numbers), throttle_keys=[[f"s{number}", "t"] for number in numbers]))
+        bench.time(drive, scene, "a receive", question(c.Receive(1, 0)))
+        drive.turn(question(c.Subscribe(1, 10), client=b"c"))
+        drive.settle(3000)
+        bench.clock(drive, scene, "park the key", lambda: drive.shard.park({"t": drive.now_ms + 1000}, drive.now_ms))
+        drive.now_ms += 2000
+        bench.time(drive, scene, "its park ends")
+        change = c.SetConfig("throttle:t:rate", "1000000")
+        bench.clock(drive, scene, "its limit changes", lambda: drive.shard.set_config(change, drive.now_ms))
+        bench.time(drive, scene, "... and later turns")
+        gone = c.SetConfig("throttle:t:rate", None)
+        bench.clock(drive, scene, "its limit is taken away", lambda: drive.shard.set_config(gone, drive.now_ms))
+        bench.time(drive, scene, "... and later turns")
+        bench.clock(drive, scene, "a new session of the router", lambda: drive.shard.new_session(drive.now_ms))
+        bench.time(drive, scene, "... and later turns")
+
+
+def configs(bench: Bench) -> None:
+    """A runtime config as large as it may be."""
+    count = min(CONFIG_KEYS_MAX - 10, bench.keys // 2)
+    scene = f"{count:,} entries of the config"
+    with driver() as drive:
+        entries = {f"throttle:key-{number:06d}:rate": "5" for number in range(count)}
+        host = Host([drive.shard], 1, drive.now_ms)
+        for what, command in (
+            ("put the whole", c.PutConfig(1, dict(entries), True)),
+            ("set one", c.SetConfig("throttle:other:rate", "5")),
+            ("put one", c.PutConfig(3, {"throttle:another:rate": "5"}, False)),
+            ("delete one", c.SetConfig("throttle:other:rate", None)),
+            ("list all", c.ListConfig("")),
+            ("list none", c.ListConfig("x")),
+            ("list dotted", c.ListConfig("throttle.")),
+        ):
+
+            def ask(command: c.Command = command) -> None:
+                call = Call(b"c", 1, "", drive.now_ms)
+                Answer(call, command.opcode, host._reply(call, command)).frames()
+
+            bench.clock(drive, scene, what, ask)
+            bench.time(drive, scene, "... and later turns")
+
+
+def many_leases(bench: Bench) -> None:
+    """A lease for each message, and what looks at all of them."""
+    count = bench.keys // 2
+    scene = f"{count:,} leases of a message each"
+    with driver(ShardSettings(consumer_timeout_ms=1 << 40)) as drive:
+        fill(drive, count)
+        for start in range(0, count, 100):
+            drive.turn(*(question(c.Receive(1, 0), client=b"c%d" % (start % 1000)) for _ in range(100)))
+        drive.settle()
+        for what, command in (
+            ("describe", c.DescribeQueue()),
+            ("64 times describe", c.DescribeQueue()),
+            ("why of a queue", c.Explain()),
+            ("why of a key", c.Explain(None, "tenant-000000001")),
+            ("64 times why of a key", c.Explain(None, "tenant-000000001")),
+            ("browse leased ones", c.Browse(1000, state="leased")),
+            ("open a view", c.OpenView("v", ["q"], 10_000, 60_000)),
+            ("a page of it", c.BrowseView("v", 1000)),
+            ("64 pages of it", c.BrowseView("v", 1000, states=["delayed"])),
+            ("64 pages of the leased ones", c.BrowseView("v", 1000, states=["leased"])),
+            ("purge", c.PurgeQueue()),
+        ):
+            bench.time(drive, scene, what, *[question(command)] * (64 if what.startswith("64") else 1))
+    with driver() as drive:
+        drive.ask(c.CreateQueue(c.QueueOptions()))
+        waits = max(10, bench.keys * 16 // 200)
+        numbers: list[int] = []
+        for _start in range(0, waits, 100):
+            numbers += drive.turn(*[question(c.Receive(1, 60_000), client=b"c")] * 100)
+        cancels = [question(c.CancelReceive(number), client=b"c") for number in numbers]
+        bench.time(drive, f"{waits:,} receives", "all are cancelled", *cancels)
+
+
 def queues(bench: Bench) -> None:
     """Many queues."""
     count = bench.keys // 10
@@ -289,13 +385,17 @@ def queues(bench: Bench) -> None:
         scene = f"{2 * count:,} queues"
         host = Host([drive.shard], 1, drive.now_ms)
         for what, command in (("list, one page", c.ListQueues()), ("metrics", c.GetMetrics())):
-            started = time.thread_time()
-            reply = host._reply(Call(b"c", 1, "", drive.now_ms), command)
-            Answer(Call(b"c", 1, "", drive.now_ms), command.opcode, reply).frames()
-            bench.rows.append((scene, what, 1000 * (time.thread_time() - started), 1))
+
+            def ask(command: c.Command = command) -> None:
+                call = Call(b"c", 1, "", drive.now_ms)
+                Answer(call, command.opcode, host._reply(call, command)).frames()
+
+            bench.clock(drive, scene, what, ask)
 
 
-SCENES: list[Scene] = [many_keys, consumers, settling, hooks, enqueues, throttles, queues]
+SCENES: list[Scene] = [
+    many_keys, consumers, settling, hooks, enqueues, throttles, throttle_sets, configs, many_leases, queues,
+]  # fmt: skip
 
 
 def main() -> None:

@@ -86,9 +86,11 @@ def read(key: str, config: Config) -> str | None:
 def select(prefix: str, config: Config) -> dict[str, str]:
     """All keys that start with ``prefix``, sorted; in the dotted spelling if ``prefix`` begins with it."""
     if not prefix.startswith(_DOT):
-        return {key: config[key] for key in sorted(config) if key.startswith(prefix)}
-    dotted = sorted(_DOT + name for key in config if (name := _between(_COLON, key, _RATE)) is not None)
-    return {key: value for key in dotted if key.startswith(prefix) and (value := read(key, config)) is not None}
+        return {key: config[key] for key in sorted(key for key in config if key.startswith(prefix))}
+    begin = _COLON + prefix[len(_DOT) :]
+    names = (_between(_COLON, key, _RATE) for key in config if key.startswith(begin))
+    dotted = {_DOT + name: _composed(name, config) for name in sorted(name for name in names if name is not None)}
+    return {key: value for key, value in dotted.items() if value is not None and key.startswith(prefix)}
 
 
 def _stored(key: str) -> list[str]:

@@ -6,10 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from fila_proto_zmq.commands import Browse, Cancel, Enqueue, Pause, Receive
+from fila_proto_zmq.commands import (
+    Browse,
+    BrowseView,
+    Cancel,
+    CancelReceive,
+    Command,
+    DescribeQueue,
+    Enqueue,
+    Explain,
+    OpenView,
+    Pause,
+    Receive,
+    SetConfig,
+)
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core import browsing
 from fila_worker.core.backlog import LOOK_UP_COST
+from fila_worker.core.config import KEYS_AT_ONCE
 from fila_worker.core.effects import Call
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
@@ -142,3 +156,77 @@ def test_the_names_of_a_page_are_found_in_one_walk_over_the_keys(monkeypatch: py
     assert [each.fairness_key for each in page.messages] == [f"key-{number:02d}" for number in range(20)]  # type: ignore[union-attr]
     assert page.more  # type: ignore[union-attr]
     assert len(walks) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        BrowseView("v", 100),
+        BrowseView("v", 100, states=["delayed"]),
+        BrowseView("v", 100, states=["leased"]),
+        Explain(None, "key-0"),
+        CancelReceive(999),
+    ],
+    ids=repr,
+)
+def test_a_turn_is_full_after_some_commands_of_a_kind(command: Command) -> None:
+    shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_effort=600)), checked=False)
+    shard.create()
+    enqueue(shard, 200, fairness_key=[f"key-{number}" for number in range(200)])
+    for _ in range(100):
+        shard.receive(1)
+    shard.ask(OpenView("v", ["q"], 10, 600_000))
+    asked = 0
+    while not shard.shard.jobs.full:
+        shard.shard.apply(Call(b"asker", asked, "q", shard.now_ms), command)
+        asked += 1
+        assert asked <= 200
+    assert asked >= 2
+
+
+def test_a_queue_is_described_in_steps() -> None:
+    shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_effort=20, step_effort=5)), checked=False)
+    shard.create()
+    enqueue(shard, 100)
+    for number in range(100):
+        shard.receive(1, client=b"c%d" % (number % 3))
+    request, turns = shard.begin(DescribeQueue()), 1
+    while request not in shard.late:
+        shard.turn()
+        turns += 1
+    assert turns >= 100 // 20
+    described = shard.late[request]
+    assert sorted(each.in_flight for each in described.consumers) == [33, 33, 34]  # type: ignore[union-attr]
+    assert {each.expires_ms for each in described.consumers} == {shard.now_ms + 30_000}  # type: ignore[union-attr]
+
+
+def test_a_page_of_messages_names_keys_that_were_cooled_down_meanwhile() -> None:
+    limits = Limits(turn_effort=1, step_effort=1, warm_lanes_max=0, warm_small_lanes_max=0, ledger_entries_max=1)
+    shard = ShardHarness(settings=replace(PATIENT, limits=limits))
+    shard.create()
+    enqueue(shard, 20, fairness_key=[f"key-{number:02d}" for number in range(20)])
+    shard.receive(1)
+    request = shard.begin(Browse(100))
+    while request not in shard.late:
+        shard.turn()
+    page = shard.late[request]
+    assert [each.fairness_key for each in page.messages] == [f"key-{number:02d}" for number in range(20)]  # type: ignore[union-attr]
+
+
+def test_messages_that_wait_for_tokens_are_looked_at_as_few_in_a_turn_as_others_are_delivered() -> None:
+    shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_messages_max=50)), checked=False)
+    shard.create()
+    shard.shard.park({"t": shard.now_ms + 60_000}, shard.now_ms)
+    for number in range(1000):
+        enqueue(shard, 1, throttle_keys=[[f"set-{number}", "t"]])
+    shard.begin(Receive(1, 60_000))
+    assert 1 <= shard.shard.throttling.hits <= 150
+
+
+def test_a_change_of_the_config_is_charged_for_the_whole_of_it() -> None:
+    shard = patient()
+    for number in range(3 * KEYS_AT_ONCE):
+        shard.shard.set_config(SetConfig(f"key-{number}", "1"), shard.now_ms)
+    left = shard.shard.jobs.left
+    shard.shard.set_config(SetConfig("one more", "1"), shard.now_ms)
+    assert left - shard.shard.jobs.left >= 3

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 EMPTY: Final = "empty"
 """The state of a key or a queue that has no messages."""
 
+LEASES_AT_ONCE: Final = 8
+"""Leases that are looked at for one unit of effort."""
+
 KEYS_MAX: Final = 2000
 """Keys of a queue that are looked at for what holds them up: some milliseconds."""
 
@@ -206,6 +209,7 @@ def _delayed(shard: "State", lanes: "Iterable[View]", count: int, about: str, no
 
 
 def _leased(shard: "State", queue: "Queue", about: str, now_ms: int) -> "Reason":
+    shard.jobs.charge(len(shard.leases.leases) // LEASES_AT_ONCE)
     leases = [lease for lease in shard.leases.leases.values() if lease.queue is queue]
     return _all_leased(about, leases, queue.in_flight, min(lease.next_expiry() for lease in leases), now_ms)
 

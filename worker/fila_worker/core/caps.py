@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 HELD_LOOKS_MAX: Final = 50_000
 """Leases and leased messages that are looked at to find those of a key: some milliseconds."""
 
+HELD_LOOKS_AT_ONCE: Final = 4
+"""Such looks for one unit of effort."""
+
 DELAYED_MAX: Final = 1000
 """Delayed messages of a lane that are looked at."""
 
@@ -60,7 +63,8 @@ def held_of(shard: "State", key: "FairnessKey") -> Iterator[Held]:
                 if lane.key is key:
                     yield Held(lease, index, message_key)
         if looks_left <= 0:
-            return
+            break
+    shard.jobs.charge((HELD_LOOKS_MAX - looks_left) // HELD_LOOKS_AT_ONCE)
 
 
 def holder_of_message(shard: "State", queue: "Queue", message_key: bytes) -> "Generator[int, int, Held | None]":

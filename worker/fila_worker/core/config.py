@@ -4,7 +4,7 @@ The router tells every other shard of a change that shard 0 has made durable, an
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ConfigChange, SetConfig
@@ -13,10 +13,14 @@ from fila_proto_zmq.events import ConfigDeleted, ConfigSet
 if TYPE_CHECKING:
     from fila_worker.core.state import State
 
+KEYS_AT_ONCE: Final = 12
+"""Keys whose sizes are added up for one unit of effort."""
+
 
 def set_config(shard: "State", command: SetConfig, now_ms: int) -> ConfigChange:
     """Judge a change, make it durable and number it; :class:`InvalidConfigError` leaves everything as it was."""
     runtime = shard.runtime
+    shard.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
     changes = runtime_config.changes_for(command.key, command.value, runtime.values)
     existed = runtime_config.read(command.key, runtime.values) is not None
     if changes:

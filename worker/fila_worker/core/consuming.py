@@ -18,7 +18,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.events import ClientLeft, ConsumerLost
 from fila_proto_zmq.limits import HELD_MAX, PREFETCH_MAX, WAIT_MS_MAX
-from fila_worker.core.attempts import CONSUMER_LOST, end_all, give_back
+from fila_worker.core.attempts import ATTEMPT_COST, CONSUMER_LOST, GIVE_BACK_COST, LEASE_COST, end_all, give_back
 from fila_worker.core.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
 from fila_worker.core.delivery import answer_again
 from fila_worker.core.leases import SETTLED
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from fila_worker.core.jobs import Work
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
+
+CANCEL_COST: Final = 3
+"""Effort to cancel a receive."""
 
 DEMAND_COST: Final = 3
 """What it takes to end a receive or a subscription."""
@@ -68,6 +71,7 @@ def line_up(shard: "State", waiter: Waiter) -> None:
 
 def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done:
     """Answer a waiting receive with nothing; what one was answered with already goes back if nobody will take it."""
+    shard.jobs.charge(CANCEL_COST)
     consumer = shard.consumers.by_client.get(call.client)
     waiter = consumer.waiters.get(command.request) if consumer else None
     if waiter is not None:
@@ -75,6 +79,7 @@ def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done
         shard.effects.append(waiter.answer_nothing())
     elif consumer is not None and command.release:
         for lease in list(consumer.granted.get(command.request, ())):
+            shard.jobs.charge(LEASE_COST + lease.open * (ATTEMPT_COST if lease.mortal else GIVE_BACK_COST))
             give_back(shard, lease, [index for index, _, _ in lease.open_members()], SETTLED, call.now_ms)
     return Done()
 

@@ -35,9 +35,9 @@ _low_flags = itemgetter(1)
 WEIGHT_BYTES: Final = 16 * 1024
 """So a turn holds at most 32 MiB and one delivery in memory until its commit."""
 
-LOOK_BYTES: Final = 4 * 1024
+LOOK_BYTES: Final = WEIGHT_BYTES
 """What a message that is looked at and not delivered (it is too old, or waits for tokens) takes of a parcel's room: a turn must
-end, too, where there is much to look at and nothing to deliver."""
+end, too, where there is much to look at and nothing to deliver. A look costs as much as a delivery."""
 
 
 class Parcel:

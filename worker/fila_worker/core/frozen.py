@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 IN_LINE, LATER = 0, 1
 """The two stretches of a lane: its messages in the ``messages`` family, and those in ``delayed``."""
 
+KEY_COST: Final = 1
+MESSAGE_COST: Final = 2
+"""Effort to come to a key, and to look at a message."""
+
 _CURSOR: Final = Struct(f">B{MESSAGE_KEY_BYTES}sI")
 _KEY_START: Final = _CURSOR.pack(IN_LINE, bytes(MESSAGE_KEY_BYTES), 0)
 _NOT_HELD: Final = (0, 0, "")
@@ -89,24 +93,37 @@ Cursor: TypeAlias = tuple[str, bytes]
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_page(queue: FrozenQueue, command: BrowseView, pin: "Pin", families: "Families", limits: Limits) -> ViewBrowsed:
-    """The messages that ``command`` asks for, as many as fit on a page, and where the next one begins."""
-    page: list[MessageView] = []
-    room_bytes, examined = DELIVERY_BYTES_MAX, 0
+def read_page(
+    queue: FrozenQueue, command: BrowseView, pin: "Pin", families: "Families", limits: Limits
+) -> tuple[ViewBrowsed, int]:
+    """The messages that ``command`` asks for, as many as fit on a page, and where the next one begins; and what effort that was."""
     names = _names(queue, command)
-    for stretch in _stretches(queue, command, islice(names, limits.view_keys_max)):
-        left = stretch.left
-        for message_key, data in _messages(stretch, command.states, pin, families):
-            if len(page) == command.limit or room_bytes <= 0 or examined >= limits.view_examined_messages_max:
-                return ViewBrowsed(page, (stretch.key.name, _CURSOR.pack(stretch.kind, message_key, left)))
-            left -= 1
-            examined += 1
-            view = _view(stretch, message_key, data)
-            if command.states is None or view.state in command.states:
-                page.append(view)
-                room_bytes -= len(view.record)
-    unread = next(names, None)
-    return ViewBrowsed(page, None if unread is None else (unread, _KEY_START))
+    chosen = list(islice(names, limits.view_keys_max))
+    page: list[MessageView] = []
+    examined, cursor = 0, None
+    room_bytes = DELIVERY_BYTES_MAX
+    for stretch, left, message_key, data in _examined(queue, command, chosen, pin, families):
+        if len(page) == command.limit or room_bytes <= 0 or examined >= limits.view_examined_messages_max:
+            cursor = stretch.key.name, _CURSOR.pack(stretch.kind, message_key, left)
+            break
+        examined += 1
+        view = _view(stretch, message_key, data)
+        if command.states is None or view.state in command.states:
+            page.append(view)
+            room_bytes -= len(view.record)
+    passed = len(chosen) if cursor is None else bisect_left(chosen, cursor[0])
+    if cursor is None and (unread := next(names, None)) is not None:
+        cursor = unread, _KEY_START
+    return ViewBrowsed(page, cursor), passed * KEY_COST + examined * MESSAGE_COST
+
+
+def _examined(
+    queue: FrozenQueue, command: BrowseView, names: Iterable[str], pin: "Pin", families: "Families"
+) -> Iterator[tuple[Stretch, int, bytes, bytes]]:
+    """Messages of some keys in order: the stretch, how many are left of it from this one on, key and value."""
+    for stretch in _stretches(queue, command, names):
+        for number, (message_key, data) in enumerate(_messages(stretch, command.states, pin, families)):
+            yield stretch, stretch.left - number, message_key, data
 
 
 def _stretches(queue: FrozenQueue, command: BrowseView, names: Iterable[str]) -> Iterator[Stretch]:

@@ -170,6 +170,7 @@ def browse_view(shard: "State", call: "Call", command: BrowseView) -> ViewBrowse
     queue = view.queues.get(call.queue)
     if queue is None:
         raise QueueNotFoundError(f"queue {call.queue!r} is not in view {command.view!r}: it did not exist, or was not named")
-    page = read_page(queue, command, view.pin, shard.store.families, shard.settings.limits)
+    page, effort = read_page(queue, command, view.pin, shard.store.families, shard.settings.limits)
+    shard.jobs.charge(effort)
     view.count_page(first=command.start is None, last=page.next is None)
     return page
