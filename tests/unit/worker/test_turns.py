@@ -21,7 +21,7 @@ from fila_proto_zmq.commands import (
     SetConfig,
 )
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import browsing
+from fila_worker.core import browsing, throttling
 from fila_worker.core.backlog import LOOK_UP_COST
 from fila_worker.core.config import KEYS_AT_ONCE
 from fila_worker.core.effects import Call
@@ -230,3 +230,22 @@ def test_a_change_of_the_config_is_charged_for_the_whole_of_it() -> None:
     left = shard.shard.jobs.left
     shard.shard.set_config(SetConfig("one more", "1"), shard.now_ms)
     assert left - shard.shard.jobs.left >= 3
+
+
+def test_wants_of_many_sets_of_throttle_keys_are_repeated_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "REPEATS_MAX", 10)
+    shard = patient()
+    shard.shard.set_config(SetConfig("throttle:t:rate", "0"), shard.now_ms)
+    shard.shard.set_config(SetConfig("throttle:t:burst", "1"), shard.now_ms)
+    for number in range(35):
+        enqueue(shard, 1, throttle_keys=[[f"set-{number}", "t"]])
+    shard.begin(Receive(100, 60_000))
+    while shard.shard.next_due(shard.now_ms) == 0:
+        shard.turn()
+    shard.posted.clear()
+    shard.now_ms += throttling.REPEAT_MS
+    while shard.shard.next_due(shard.now_ms) == 0:
+        shard.turn()
+    repeated = [len(post.command.wants) for post in shard.posted]  # type: ignore[attr-defined]
+    assert max(repeated) <= 10
+    assert sum(repeated) == 35

@@ -49,6 +49,9 @@ been lost, but not all of them."""
 SETTLED_MAX: Final = 1000
 """Throttles that are settled at the end of a turn."""
 
+REPEATS_MAX: Final = 1000
+"""Wants that may be repeated in one turn; the others are still due."""
+
 LANES_WOKEN_MAX: Final = 2000
 """Lanes of a throttle that may try again in one turn."""
 
@@ -274,9 +277,10 @@ class Throttling:
         heappush(self._repeats, (due_ms, self._entries, throttle))
 
     def repeat(self, now_ms: int) -> list[TokenWant]:
-        """What should be told again: a frame may have been lost."""
-        again = []
-        while self._repeats and self._repeats[0][0] <= now_ms:
+        """What should be told again, some of it a turn: a frame may have been lost."""
+        again, left = [], REPEATS_MAX
+        while left > 0 and self._repeats and self._repeats[0][0] <= now_ms:
+            left -= 1
             due_ms, _, throttle = heappop(self._repeats)
             if throttle.news_due_ms != due_ms or throttle.told is None:
                 continue
