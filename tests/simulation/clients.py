@@ -1,12 +1,16 @@
 """Clients of the cluster: the library's own asyncio client on a virtual event loop, and raw peers that keep to no protocol."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import zmq
 
 from fila_cluster import AsyncClient
+from fila_cluster.client import asynchronous
+from fila_cluster.client.session import Session
 from fila_proto_zmq.clients import client_of
 from tests.simulation.event_loop import VirtualLoop
 from tests.simulation.processes import FRONT
@@ -17,7 +21,9 @@ from tests.simulation.world import World
 class ClientProcess:
     """A program with one :class:`AsyncClient`: it may be paused, may die without a word, or close its client in good order."""
 
-    def __init__(self, world: World, name: str, timeout_s: float, work_us: tuple[int, int]) -> None:
+    def __init__(
+        self, world: World, name: str, timeout_s: float, work_us: tuple[int, int], limits: Mapping[str, int]
+    ) -> None:
         self.world = world
         self.name = name
         self.alive = True
@@ -31,7 +37,8 @@ class ClientProcess:
         self.loop = VirtualLoop(world, self, work_us)
         previous, world.current = world.current, self
         try:
-            self.client = AsyncClient(FRONT, timeout=timeout_s)
+            with patch.object(asynchronous, "Session", partial(Session, **limits)):
+                self.client = AsyncClient(FRONT, timeout=timeout_s)
         finally:
             world.current = previous
 

@@ -8,7 +8,7 @@ from random import Random
 
 from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import ShardSettings
-from tests.simulation.scaled import draw_limits, draw_router_limits
+from tests.simulation.scaled import draw_client_limits, draw_limits, draw_router_limits
 
 LAYOUTS = (((0,), (1,)), ((0, 1),), ((0,),), ((0, 2), (1,)))
 FEATURES = (
@@ -44,6 +44,7 @@ class Options:
     router_limits: RouterLimits = field(default_factory=RouterLimits)
     fault_count: int = 0
     queues: int = 3
+    client_limits: dict[str, int] = field(default_factory=dict)
 
 
 def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
@@ -74,4 +75,5 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         min(SPAN_US_MAX, 1_000_000 + steps * random.choice([70_000, 130_000, 200_000])), (5_000, 60_000) if slow else (100, 3000),
         random.choice([(20, 100), (20, 2000), (1000, 20_000)]), random.choice([2.0, 5.0]), settings, draw_router_limits(random),
         0 if not faults else random.randint(1, 3 + steps // 6), random.choice([1, 2, 3, 4]),
+        draw_client_limits(random),
     )  # fmt: skip

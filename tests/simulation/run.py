@@ -78,7 +78,13 @@ class Run:
     def new_client(self) -> Programs:
         """Another program connects."""
         self._clients_made += 1
-        process = ClientProcess(self.world, f"client-{self._clients_made}", self.options.timeout_s, self.options.work_us)
+        process = ClientProcess(
+            self.world,
+            f"client-{self._clients_made}",
+            self.options.timeout_s,
+            self.options.work_us,
+            self.options.client_limits,
+        )
         programs = Programs(process, self.history, self.options)
         self.history.clients.append(process)
         return programs

@@ -52,8 +52,30 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "recovery_records_max": (1, 5, 50),
     "reserved_bytes_max": (0, 500),
     "browse_cursors_max": (1, 3),
+    "ledger_fold_lanes_min": (1, 2, 20),
+    "transfer_repeat_ms": (200, 1000),
+    "purge_bytes_max": (200, 1 << 22),
+    "purge_look_messages": (1, 20),
+    "turn_effort": (1, 50, 6000),
+    "step_effort": (1, 20, 500),
+    "jobs_max": (3, 4096, 4096),
+    "client_jobs_max": (1, 4, 256),
+    "jobs_bytes_max": (1000, 1 << 26, 1 << 26),
+    "enqueue_step_messages": (1, 3, 500),
+    "walk_keys_max": (1, 2, 1000),
+    "paused_keys_max": (1, 2, 1000),
+    "stats_keys_max": (1, 2, 1000),
+    "turn_waits_max": (1, 2, 1000),
 }  # fmt: skip
 """Fields of ``Limits``."""
+
+EXEMPT = {
+    "rate_wait_ms_max": "namespaces have no rates here", "appointment_wait_ms_max": "belongs to the clients' timeouts",
+    "enqueue_ms_max": "the same", "views_max": "views are not opened here", "view_examined_messages_max": "the same",
+    "view_keys_max": "the same", "view_ranges_max": "the same",
+    "session_silence_ms": "the router takes ten times the consumers' timeout at least", "inbound_frames": "of the real sockets",
+}  # fmt: skip
+"""Fields that are not scaled, and why."""
 
 LINKED = {"acked_leases_max": 0.25, "acked_messages_max": 1.0, "ledger_entries_max": 1.0, "ledger_counts_max": 2.0}
 """Bounds in proportion to the finished leases remembered, as in the product or larger: what lies on disk and what is remembered must not
@@ -64,8 +86,22 @@ ROUTER_FIELDS: dict[str, tuple[Any, ...]] = {
     "pipe_frames": (2, 5, 20),
     "unread_little": (300, 1 << 18),
     "unread_probed": (4000, 1 << 23),
+    "calls_max": (6, 10_000),
+    "relieving_calls_max": (40, 40_000),
+    "waits_max": (3, 100_000),
+    "client_waits_max": (2, 10_000),
+    "pages_max": (2, 256),
+    "client_pages_max": (1, 32),
+    "in_flight_bytes_max": (5000, 1 << 27, 1 << 27),
+    "questions_max": (2, 1000),
 }  # fmt: skip
 """Fields of ``RouterLimits``."""
+
+UNREAD = {"client_unread_refused": 4, "client_unread_max": 16, "unread_max": 32}
+"""Bounds of unread bytes in proportion to what is probed, as in the product."""
+
+CLIENT: dict[str, tuple[Any, ...]] = {"kept_bytes_max": (8000, 1 << 28, 1 << 28), "pipe_bytes_max": (500, 1 << 23)}
+"""Bounds of a client's session, as its parameters."""
 
 CONSTANTS: dict[str, tuple[Any, ...]] = {
     CORE + "lanes.FEW": (1, 4),
@@ -95,7 +131,14 @@ def draw_limits(random: Random) -> Limits:
 
 def draw_router_limits(random: Random) -> RouterLimits:
     """Small limits of the router's core."""
-    return RouterLimits(**{name: random.choice(choices) for name, choices in ROUTER_FIELDS.items()})
+    drawn = {name: random.choice(choices) for name, choices in ROUTER_FIELDS.items()}
+    unread = {name: share * drawn["unread_probed"] for name, share in UNREAD.items()}
+    return RouterLimits(**drawn, **unread)
+
+
+def draw_client_limits(random: Random) -> dict[str, int]:
+    """Small limits of the clients."""
+    return {name: random.choice(choices) for name, choices in CLIENT.items()}
 
 
 @contextmanager

@@ -3,10 +3,13 @@
 The seeds are in ``test_first_seeds.py`` and ``test_second_seeds.py``; many more: ``python -m tests.simulation --seeds 100000``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pytest
 
+from fila_router.core.limits import RouterLimits
+from fila_worker.core.limits import Limits
+from tests.simulation import scaled
 from tests.simulation.calling import simulate
 
 
@@ -49,3 +52,9 @@ def test_a_seed_is_one_run_to_the_byte() -> None:
     first, second = (simulate("--seed", "4", "--story").stdout for _ in range(2))
     assert first.splitlines()[:-2] == second.splitlines()[:-2]
     assert len(first.splitlines()) > 100
+
+
+def test_every_bound_of_a_core_is_scaled_or_said_not_to_be() -> None:
+    fields_ = {field.name for limits in (Limits, RouterLimits) for field in fields(limits)}
+    named = [*scaled.FIELDS, *scaled.LINKED, *scaled.ROUTER_FIELDS, *scaled.UNREAD, *scaled.EXEMPT]
+    assert sorted(named) == sorted(fields_)
