@@ -8,6 +8,9 @@ import time
 HASH_SEED = "0"
 """Sets of texts are walked in the order of their hashes: a run is the same only with the same hashes."""
 
+PROGRESS_SEEDS = 1000
+"""After how many seeds a line tells how far it is."""
+
 
 def main() -> int:
     """Run; the exit code is 1 if a seed failed."""
@@ -93,12 +96,17 @@ def _many(arguments: argparse.Namespace) -> int:
         shown = [failure for failure in outcome.failures if arguments.until in (None, failure[0], "harness")]
         for checker, what in shown[: 1 if arguments.brief else 3]:
             print(f"seed {outcome.seed} FAILED {checker}: {what}", flush=True)
+        if summary.runs % PROGRESS_SEEDS == 0:
+            print(f"{summary.runs} of {arguments.seeds} seeds, {summary.failed} failed", file=sys.stderr, flush=True)
         if outcome.failures and (arguments.first or arguments.until in {checker for checker, _ in outcome.failures}):
             break
     for checker, (seed, runs) in sorted(summary.first.items(), key=lambda item: item[1][1]):
         print(f"{checker}: {summary.found[checker]} seeds, first {seed} after {runs} runs")
     per_seed_ms = 1000 * summary.seconds / max(1, summary.runs)
-    print(f"{summary.runs} seeds, {time.perf_counter() - began:.0f} s, {per_seed_ms:.0f} ms of CPU a seed")
+    print(
+        f"{summary.runs} seeds from {arguments.start} on, {summary.failed} failed, {time.perf_counter() - began:.0f} s, "
+        f"{summary.seconds:.0f} s of CPU, {per_seed_ms:.0f} ms a seed"
+    )
     return int(bool(summary.found))
 
 

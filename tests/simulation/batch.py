@@ -28,6 +28,7 @@ class Summary:
     """What became of many. ``first``: by checker, the first seed that it failed, and how many runs had ended by then."""
 
     runs: int = 0
+    failed: int = 0
     seconds: float = 0.0
     found: Counter[str] = field(default_factory=Counter)
     first: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class Summary:
     def add(self, outcome: Outcome) -> None:
         """Count one."""
         self.runs += 1
+        self.failed += bool(outcome.failures)
         self.seconds += outcome.seconds
         for checker in {checker for checker, _ in outcome.failures}:
             self.found[checker] += 1

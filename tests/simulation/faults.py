@@ -23,7 +23,9 @@ def kill_worker(run: "Run", random: Random) -> None:
 
 def away(run: "Run", random: Random) -> None:
     """A worker is away for longer than some calls take."""
-    run.cluster.supervisor.keep_away(random.choice(run.cluster.workers), random.choice([1_000_000, 4_000_000, 7_000_000]))
+    run.cluster.supervisor.keep_away(
+        random.choice(run.cluster.workers), random.choice([1_000_000, 4_000_000, 7_000_000, 10_000_000])
+    )
 
 
 def kill_router(run: "Run", random: Random) -> None:

@@ -14,7 +14,7 @@ LAYOUTS = (((0,), (1,)), ((0, 1),), ((0,),), ((0, 2), (1,)))
 FEATURES = (
     "batches", "priorities", "delays", "ttl", "dedup", "weights", "throttles", "costs", "consume", "receive", "lone_acks", "many",
     "verbs", "extend", "cancel", "purge", "pause", "redrive", "browse", "config", "strict", "caps", "max_attempts", "hooks", "reserve",
-    "delete", "at_most_once", "elsewhere", "close", "forget", "quick", "leave", "update", "long_leases", "discard", "idle_expiry", "large",
+    "delete", "at_most_once", "elsewhere", "close", "forget", "quick", "leave", "update", "long_leases", "discard", "idle_expiry", "large", "slow",
 )  # fmt: skip
 FAULTS = (
     "kill_worker", "kill_router", "kill_client", "pause_worker", "pause_router", "pause_client", "cut", "fail_commit", "power_cut",

@@ -18,6 +18,8 @@ from tests.simulation.options import Options
 KEYS = ("a", "b", "c", "d")
 WORK_S = (0.0, 0.0, 0.001, 0.05, 0.4, 2.5)
 """How long a program works on a message."""
+SLOW_S = (0.2, 0.7, 2.5)
+"""The same for slow programs: they have messages that wait for them when something happens."""
 STEPS_LIMIT_S = 600.0
 
 
@@ -219,7 +221,7 @@ class Programs:
         if self.quiet or self.has("quick"):
             await self.settle(delivery, "ack")
             return
-        await asyncio.sleep(random.choice(WORK_S))
+        await asyncio.sleep(random.choice(SLOW_S if self.has("slow") else WORK_S))
         if self.has("extend") and random.random() < 0.2:
             await self.call(
                 "extend", delivery.queue, lambda: delivery.extend(2.0), lease=delivery._lease.id, index=delivery._index
