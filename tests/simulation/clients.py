@@ -106,7 +106,8 @@ class RawPeer:
         previous, world.current = world.current, self
         self.socket = DealerSocket(network, self)
         world.current = previous
-        self.socket.set(int(zmq.IDENTITY), identity)
+        if identity:
+            self.socket.set(int(zmq.IDENTITY), identity)
         self.socket.connect(FRONT)
 
     def say(self, parts: list[bytes]) -> None:
@@ -118,5 +119,5 @@ class RawPeer:
 
     def notice(self, source: Any) -> None:
         """Something came in."""
-        while source.inbox:
+        while source.inbox and not self.socket.stalled:
             self.heard.append(source.inbox.popleft())

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.peers import hostile, unread
 from tests.simulation.processes import BACK, FRONT
 
 if TYPE_CHECKING:
@@ -92,6 +93,6 @@ FAULTS_BY_NAME: dict[str, Fault] = {
     fault.__name__: fault
     for fault in (
         kill_worker, kill_router, kill_client, pause_worker, pause_router, pause_client, cut, fail_commit, power_cut, clock, stop,
-        unreachable, away,
+        unreachable, away, hostile, unread,
     )
 }  # fmt: skip

@@ -18,7 +18,7 @@ FEATURES = (
 )  # fmt: skip
 FAULTS = (
     "kill_worker", "kill_router", "kill_client", "pause_worker", "pause_router", "pause_client", "cut", "fail_commit", "power_cut",
-    "clock", "stop", "unreachable", "away",
+    "clock", "stop", "unreachable", "away", "hostile", "unread",
 )  # fmt: skip
 STEPS, STEP_WEIGHTS = (6, 10, 16, 30, 80), (4, 4, 4, 2, 1)
 """How long scripts are: most are short, because the end of a run costs as much as twenty steps; a few are long, for what takes long to

@@ -11,8 +11,8 @@ from typing import Any
 
 from fila_proto_zmq.errors import FilaError
 from fila_worker.core.invariants import InvariantBroken, check
-from tests.simulation import checkers
-from tests.simulation.clients import ClientProcess
+from tests.simulation import checkers, peers
+from tests.simulation.clients import ClientProcess, RawPeer
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FAULTS_BY_NAME
 from tests.simulation.history import History
@@ -62,6 +62,7 @@ class Run:
         self.history.power_cuts = self.cluster.power_cuts
         self.history.deaths = self.cluster.supervisor.deaths
         self.clients: list[Programs] = []
+        self.peers: list[RawPeer] = []
         self.buffer_bytes = options.shard_settings.buffer_bytes
         """The bound as it was asked for, whatever becomes of the settings."""
         self._clients_made = 0
@@ -147,6 +148,7 @@ class Run:
         world = self.world
         world.tell("WORLD", "heals")
         self.network.refusing_until_us.clear()
+        peers.leave(self.peers)
         for process in self.cluster.processes:
             process.paused_until_us = min(process.paused_until_us, world.now_us)
             process._doom = None

@@ -7,6 +7,8 @@ if TYPE_CHECKING:
 
 RECORD_BYTES_MAX = 2000
 """A message here, and what a lane keeps with it: a bound may be passed by the last one."""
+PAGE_BYTES_MAX = 200_000
+"""One answer here."""
 
 
 def check(run: "Run") -> None:
@@ -21,8 +23,26 @@ def check(run: "Run") -> None:
                 run.history.fail(
                     "memory", f"shard {shard.index} keeps {kept} bytes of pending messages, its bound is {bound}"
                 )
+    _check_unread(run)
     for programs in run.clients:
         connection = programs.client._session._connection
         over = [call for call in connection._held.values() if call.done]
         if len(over) > 20:
             run.history.fail("memory", f"{programs.process.name} keeps {len(over)} calls that are over")
+
+
+def _check_unread(run: "Run") -> None:
+    """What lies in the router for clients that do not read, in its pipes and held back, is bounded for each of them."""
+    router = run.cluster.router.core
+    if router is None or not run.cluster.router.resting:
+        return
+    bound = run.options.router_limits.client_unread_max
+    held = {connection.name: connection.held_bytes for connection in router.unread.waiting}
+    for peer in run.peers:
+        connection = peer.socket.connection
+        if connection is not None and connection.router.peers.get(connection.identity) is connection:
+            kept = held.get(connection.identity, 0) + sum(len(part) for parts in connection.backlog for part in parts)
+            if kept > bound + PAGE_BYTES_MAX:
+                run.history.fail(
+                    "memory", f"the router keeps {kept} bytes for {peer.name}, which does not read; its bound is {bound}"
+                )
