@@ -93,3 +93,11 @@ def no_common_version(versions: list[int]) -> UnsupportedVersionError:
         f"protocol versions {versions[:10]} are not spoken here, only {list(VERSIONS)}: install a matching client",
         details={"versions": list(VERSIONS)},
     )
+
+
+def other_version(version: int) -> UnsupportedVersionError:
+    """A worker's registration in a version that is not spoken here."""
+    return UnsupportedVersionError(
+        f"this worker speaks protocol version {version}, its router {list(VERSIONS)}: install the same release for both",
+        details={"versions": list(VERSIONS)},
+    )

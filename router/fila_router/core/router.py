@@ -38,7 +38,15 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.events import ClientConnected
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
-from fila_router.core.answers import no_common_version, not_greeted, overloaded, too_busy, unavailable
+from fila_router.core.answers import (
+    no_common_version,
+    not_greeted,
+    other_version,
+    overloaded,
+    request_of,
+    too_busy,
+    unavailable,
+)
 from fila_router.core.fan_in import FanIns
 from fila_router.core.in_flight import relieves
 from fila_router.core.joining import Measurements, QueueLists
@@ -248,6 +256,8 @@ class Router:
     ) -> Connection | None:
         """Whom to forward this frame to; None: it was for the router, or from a ghost, or its client is gone or does not read."""
         if header[:3] != _PREFIX or len(header) != HEADER_BYTES:
+            if not client:
+                self._refuse_other_version(identity, header)
             return None
         self._tally.from_workers += 1
         worker = self._table.workers.get(identity)
@@ -290,6 +300,17 @@ class Router:
             self._heed_one_way(worker, header, raw_header, body, now_ms)
         else:
             self._answer(worker.identity, header, bytes(body), now_ms)
+
+    def _refuse_other_version(self, identity: bytes, header: bytes) -> None:
+        """Tell a worker that registers in another version of the protocol, or it would wait for an answer for ever."""
+        if (
+            len(header) == HEADER_BYTES
+            and header[:2] == _PREFIX[:2]
+            and header[3] == Register.opcode
+            and not header[5] & REPLY
+        ):
+            error = other_version(header[2])
+            self.outbox.to_workers.append([identity, b"", *encode_error(Register.opcode, request_of(header), error)])
 
     def _heed_stranger(self, identity: bytes, header: Header, body: bytes, now_ms: int) -> None:
         """It may register; what is no question to us it will say again when it has."""

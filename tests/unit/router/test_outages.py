@@ -1,6 +1,6 @@
 """Shards that don't serve although their worker lives: their clients are told why, and nobody else notices."""
 
-from fila_proto_zmq.commands import GetClusterStatus, ShardOutage
+from fila_proto_zmq.commands import GetClusterStatus, ListQueues, ShardOutage
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.names import shard_of
 from tests.unit.router.desk import Desk
@@ -25,6 +25,16 @@ def test_a_shard_that_its_worker_does_not_serve_is_refused_with_the_reason():
     assert DAMAGED.reason in str(error)
     assert error.details == {"refused": True, "shard": 1, "state": "quarantined", "reason": DAMAGED.reason}
     assert desk.enqueue(QUEUES[0]) == b"worker-0"
+
+
+def test_a_list_of_all_queues_fails_with_the_reason_of_the_shard_that_does_not_serve():
+    """Without that shard's queues it would be wrong."""
+    desk = Desk(2)
+    desk.register(outages=[DAMAGED])
+    desk.ask(ListQueues(), key=b"")
+    error = desk.error()
+    assert isinstance(error, ShardUnavailableError)
+    assert error.details == {"refused": True, "shard": 1, "state": "quarantined", "reason": DAMAGED.reason}
 
 
 def test_a_worker_none_of_whose_shards_serve_is_known_and_stays():

@@ -2,10 +2,11 @@
 
 import pytest
 
-from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, ListQueues, Park, Registered
-from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
+from fila_proto_zmq.codec import decode_body, from_fault
+from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, Fault, ListQueues, Park, Register, Registered
+from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError, UnsupportedVersionError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused
-from fila_proto_zmq.frames import REPLY, pack_header
+from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from tests.unit.router.desk import PID, QUEUE, Desk
 
 
@@ -223,6 +224,18 @@ def test_a_worker_is_no_client(command):
     desk = Desk()
     desk.register()
     assert isinstance(desk.say("worker-0", command), InvalidFrameError)
+
+
+def test_a_worker_that_registers_in_another_version_is_told_so():
+    desk = Desk()
+    header = pack_header(Register.opcode, 7, version=2)
+    assert desk.router.from_worker(b"worker-0", b"", header, b"", b"", 0) is None
+    ((identity, client, answer, _, body),) = desk.router.outbox.to_workers
+    assert (identity, client, unpack_header(answer)[:4]) == (b"worker-0", b"", (Register.opcode, REPLY | ERROR, 0, 7))
+    error = from_fault(decode_body(Fault, body))
+    assert isinstance(error, UnsupportedVersionError)
+    assert "speaks protocol version 2" in str(error)
+    assert not desk.router._table.workers
 
 
 def test_a_worker_of_another_version_is_not_heard():
