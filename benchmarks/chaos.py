@@ -12,7 +12,6 @@ than its timeout, or if p99 of the outages of a killed worker's queues is over 3
 """
 
 import argparse
-import json
 import multiprocessing
 import random
 import signal
@@ -28,6 +27,7 @@ from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from concluding import conclude
 from rich.console import Console
 from rich.table import Table
 
@@ -256,11 +256,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fila-chaos-") as directory:
         figures = run(arguments.minutes, arguments.seed, Path(directory) / "data")
     show(console, figures)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
-    broken = verdict(figures)
-    console.print("all promises kept" if not broken else f"BROKEN: {', '.join(broken)}")
-    raise SystemExit(1 if broken else 0)
+    conclude(console, figures, arguments.json, verdict(figures), sound="all promises kept", bad="BROKEN")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ The exit code is 1 if less than 80 % of the capacity was taken in, an ack was re
 """
 
 import argparse
-import json
 import multiprocessing
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from typing import Any
 
 import zmq
 from cluster import OneCluster
+from concluding import conclude
 from rich.console import Console
 from rich.table import Table
 
@@ -323,11 +323,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fila-overload-") as directory:
         phases = measure(arguments.seconds, arguments.deaf, Path(directory) / "data")
     show(console, phases)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(phases, indent=1) + "\n")
-    broken = verdict(phases)
-    console.print("within the bounds" if not broken else "OVER THE BOUNDS: " + "; ".join(broken))
-    raise SystemExit(1 if broken else 0)
+    conclude(console, phases, arguments.json, verdict(phases), sound="within the bounds", bad="OVER THE BOUNDS")
 
 
 if __name__ == "__main__":
