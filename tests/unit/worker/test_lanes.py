@@ -47,13 +47,24 @@ def test_messages_leave_in_order_however_they_came(lane: Lane) -> None:
     assert lane.peek() is None
 
 
-def test_a_short_line_is_a_list_and_a_long_one_a_deque(lane: Lane) -> None:
-    add(lane, *range(1, SHORT + 1))
-    lane.pop()
-    assert isinstance(lane.line, list)
-    add(lane, *range(SHORT + 1, 2 * SHORT))
-    assert drained(lane) == list(range(2, 2 * SHORT))
-    assert isinstance(lane.line, deque)
+def test_a_line_leaves_in_order_as_a_list_and_as_a_deque(lane: Lane) -> None:
+    add(lane, 1, 2, 3)
+    assert lane.pop() == (place(lane, 1), b"r")
+    line = lane.line
+    assert isinstance(lane.lengthen(), deque)
+    assert lane.line is not line
+    add(lane, 4)
+    assert drained(lane) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("weight", [1, 3, 50])
+@pytest.mark.parametrize("capped", [False, True])
+def test_what_is_read_within_a_turn_is_delivered_once(weight: int, *, capped: bool) -> None:
+    shard, count = ShardHarness(), 5 * SHORT
+    shard.create(max_in_flight_per_key=1000 if capped else None)
+    shard.enqueue(*[b"%d" % number for number in range(count)], weight=weight)
+    shard.restart()
+    assert [got.payload for _ in range(count) for got in shard.receive(4)] == [b"%d" % number for number in range(count)]
 
 
 def test_lanes_share_what_none_of_them_has(lane: Lane) -> None:

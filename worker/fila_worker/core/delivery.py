@@ -229,6 +229,8 @@ def _first_blocked(shard: "State", key: "FairnessKey") -> bytes:
 
 
 def _pop_head(shard: "State", lane: "Lane", kept: bytes | None) -> None:
+    if len(lane.line) > SHORT and isinstance(lane.line, list):
+        lane.lengthen()
     lane.pop()
     if kept is not None:
         shard.buffered_bytes -= len(kept) + ENTRY_BYTES

@@ -186,14 +186,10 @@ class Lane:
             return heappop(returned)
         if not line:
             return None
-        if isinstance(line, list):
-            if len(line) <= SHORT:
-                return line.pop(0)
-            line = self.lengthen()
-        return line.popleft()
+        return line.pop(0) if isinstance(line, list) else line.popleft()
 
     def lengthen(self) -> deque[Entry]:
-        """The line as a deque, because it is long."""
+        """The line as a deque, because it is long. Not while a loop has the line: that would go on with what is no line any more."""
         line = self.line = deque(self.line)
         return line
 
