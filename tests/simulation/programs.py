@@ -377,7 +377,7 @@ class Programs:
         await self.call("browse", name, lambda: self.client.browse(name, limit=20, state=state), asks=20, state=state)
 
     async def stats(self, random: Random, queue: str) -> None:
-        await self.call("queue_stats", queue, lambda: self.client.queue_stats(queue))
+        await self.call("queue_stats", queue, lambda: self.client.queue_stats(queue), asks=20)
         await self.call("list_queues", "", self.client.list_queues)
 
     async def why(self, random: Random, queue: str) -> None:

@@ -66,6 +66,8 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "paused_keys_max": (1, 2, 1000),
     "stats_keys_max": (1, 2, 1000),
     "turn_waits_max": (1, 2, 1000),
+    "returns_max": (1, 3, 1000),
+    "key_table_part_max": (2, 4, 1000),
 }  # fmt: skip
 """Fields of ``Limits``."""
 
