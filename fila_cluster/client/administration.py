@@ -87,7 +87,10 @@ class Administration:
         return views.queue_infos(self._walk(Listing(prefix, active=True)))
 
     def queue_stats(self, name: str) -> views.QueueStats:
-        """A queue's counters, its fairness keys and the token buckets that its messages draw on."""
+        """A queue's counters, its fairness keys and the token buckets that its messages draw on.
+
+        The timeout counts for each few thousand keys.
+        """
         return views.queue_stats(self._walk(Counting(name)))
 
     def pause(self, name: str, *, fairness_key: str | None = None) -> None:
@@ -248,7 +251,10 @@ class AsyncAdministration:
         return views.queue_infos(await self._walk(Listing(prefix, active=True)))
 
     async def queue_stats(self, name: str) -> views.QueueStats:
-        """A queue's counters, its fairness keys and the token buckets that its messages draw on."""
+        """A queue's counters, its fairness keys and the token buckets that its messages draw on.
+
+        The timeout counts for each few thousand keys.
+        """
         return views.queue_stats(await self._walk(Counting(name)))
 
     async def pause(self, name: str, *, fairness_key: str | None = None) -> None:

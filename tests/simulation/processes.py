@@ -238,6 +238,7 @@ def in_place_of_the_kernel(
             "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,
             "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "Heartbeat": Heartbeat, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
             "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].store,
+            "refuse_missing": lambda path: None, "mark_made": lambda path: None,
             "Host": _observed(world, Host, "host"),
         },
         fila_worker.link: {"zmq": zmq, "psutil": _Psutil, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},

@@ -53,6 +53,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "reserved_bytes_max": (0, 500),
     "browse_cursors_max": (1, 3),
     "ledger_fold_lanes_min": (1, 2, 20),
+    "ledger_fold_lanes_max": (20, 40, 2048),
     "transfer_repeat_ms": (200, 1000),
     "purge_bytes_max": (200, 1 << 22),
     "purge_look_messages": (1, 20),
@@ -74,7 +75,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
 EXEMPT = {
     "rate_wait_ms_max": "namespaces have no rates here", "appointment_wait_ms_max": "belongs to the clients' timeouts",
     "enqueue_ms_max": "the same", "views_max": "views are not opened here", "view_examined_messages_max": "the same",
-    "view_keys_max": "the same", "view_ranges_max": "the same",
+    "view_keys_max": "the same", "view_ranges_max": "the same", "view_names_at_once": "the same", "view_wait_ms_max": "the same",
     "session_silence_ms": "the router takes ten times the consumers' timeout at least", "inbound_frames": "of the real sockets",
 }  # fmt: skip
 """Fields that are not scaled, and why."""

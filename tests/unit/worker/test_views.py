@@ -32,6 +32,7 @@ from fila_worker.core import attempts, freezing, views
 from fila_worker.core.browsing import browse
 from fila_worker.core.effects import Call
 from fila_worker.core.jobs import REST_MS, Work
+from fila_worker.core.key_table import KeyTable
 from fila_worker.core.leases import SETTLED
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
@@ -415,15 +416,19 @@ def test_a_view_shows_the_moment_at_which_its_opening_began(
     limits = Limits(step_effort=2, walk_keys_max=1, warm_lanes_max=warm, warm_small_lanes_max=warm, ledger_entries_max=3)
     shard = ShardHarness(settings=ShardSettings(consumer_timeout_ms=1 << 40, limits=limits))
     shard.create()
-    for key in ("k", "l"):
-        shard.enqueue(b"0", b"1", b"2", b"3", key=key)
+    for name in ("k", "l"):
+        shard.enqueue(b"0", b"1", b"2", b"3", key=name)
     held = shard.receive(leased) if leased else []
     shard.enqueue(b"4", key="m", delay_ms=5_000)
     for number, ttl_ms in ((5, 1_000), (6, 0), (7, 2_000), (8, 1_000)):
         shard.enqueue(b"%d" % number, key="n" if number < 7 else "o", ttl_ms=ttl_ms)
     shard.enqueue(b"9", key="copied at once")
-    keys = shard.shard.queues["q"].keys
-    shard.shard.queues["q"].keys = {name: keys[name] for name in ("copied at once", *keys)}
+    queue = shard.shard.queues["q"]
+    first = queue.keys["copied at once"]
+    table = KeyTable(limits.key_table_part_max)
+    for key in dict.fromkeys([first, *queue.keys.values()]):
+        table.add(key)
+    queue.keys = table
     before = finished(browse(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Browse(100)), shard.now_ms)
     work = begin_to_open(shard)
     meanwhile(shard, held)
