@@ -56,6 +56,14 @@ def observed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
         yield cluster
 
 
+@pytest.fixture(autouse=True)
+def _log(observed_cluster: Cluster) -> Iterator[None]:
+    """Show what the processes logged during a test that fails."""
+    before = len(observed_cluster.log)
+    yield
+    print(*observed_cluster.log[before:], sep="\n")
+
+
 @pytest.fixture(scope="session")
 def dashboard(observed_cluster: Cluster) -> str:
     """Its address, without a slash at the end."""

@@ -1,5 +1,6 @@
 """``python -P -m fila_worker``: a worker as a child process; its settings are one line of JSON on stdin."""
 
+import os
 import sys
 
 import msgspec
@@ -20,4 +21,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # all is closed; to free a million fairness keys one by one would take seconds
