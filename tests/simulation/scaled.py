@@ -94,7 +94,8 @@ ROUTER_FIELDS: dict[str, tuple[Any, ...]] = {
     "waits_max": (3, 100_000),
     "client_waits_max": (2, 10_000),
     "pages_max": (2, 256),
-    "client_pages_max": (1, 32),
+    "client_pages_max": (1, 8),
+    "page_bytes": (500, 1 << 20),
     "in_flight_bytes_max": (5000, 1 << 27, 1 << 27),
     "questions_max": (2, 1000),
 }  # fmt: skip

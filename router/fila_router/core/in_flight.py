@@ -76,6 +76,11 @@ def relieves(opcode: int) -> bool:
     return _ROOM_OF[opcode] == _RELIEVING
 
 
+def asks_page(opcode: int) -> bool:
+    """Whether a request is for a page: little to ask, much to answer and to read."""
+    return _ROOM_OF[opcode] == _PAGING
+
+
 class Asked(Protocol):
     """Something that a client waits for."""
 
@@ -96,7 +101,17 @@ class Room:
     entry, how many requests and bytes they are.
     """
 
-    __slots__ = ("bytes_max", "calls", "calls_max", "client_max", "forget_ms", "held", "size_bytes")
+    __slots__ = (
+        "answered",
+        "answers_per_s",
+        "bytes_max",
+        "calls",
+        "calls_max",
+        "client_max",
+        "forget_ms",
+        "held",
+        "size_bytes",
+    )
 
     def __init__(self, calls_max: int, bytes_max: int, client_max: int, forget_ms: int) -> None:
         self.calls: dict[bytes, Call] = {}
@@ -106,6 +121,9 @@ class Room:
         self.bytes_max = bytes_max
         self.client_max = client_max
         self.forget_ms = forget_ms
+        self.answered = 0
+        """Answers since the pace was measured last."""
+        self.answers_per_s = 0.0
 
     def has_room(self, client: bytes) -> bool:
         """Whether ``client`` may have one more request here."""
@@ -158,11 +176,17 @@ class Room:
                 del self.held[call[0]]
         return call
 
+    def measure(self, span_ms: int) -> None:
+        """Learn how fast these requests are answered, from a time in which there were some."""
+        if self.answered or self.calls:
+            self.answers_per_s = (self.answers_per_s + self.answered * 1000 / span_ms) / 2
+        self.answered = 0
+
 
 class InFlight:
     """Open requests of one worker, by room."""
 
-    __slots__ = ("_answered", "_answers_per_s", "_measured_ms", "rooms")
+    __slots__ = ("_measured_ms", "rooms")
 
     def __init__(self, limits: RouterLimits = DEFAULTS) -> None:
         bytes_max = limits.in_flight_bytes_max
@@ -172,8 +196,6 @@ class InFlight:
             Room(limits.waits_max, bytes_max, limits.client_waits_max, CALL_MS_MAX + WAIT_MS_MAX),
             Room(limits.pages_max, bytes_max, limits.client_pages_max, CALL_MS_MAX),
         )
-        self._answered = 0
-        self._answers_per_s = 0.0
         self._measured_ms: int | None = None
 
     def __len__(self) -> int:
@@ -183,6 +205,16 @@ class InFlight:
     def size_bytes(self) -> int:
         """What all of them weigh."""
         return sum(room.size_bytes for room in self.rooms)
+
+    @property
+    def pages(self) -> int:
+        """How many pages are open."""
+        return len(self.rooms[_PAGING].calls)
+
+    def pages_of(self, client: bytes) -> int:
+        """How many pages are open for one client."""
+        held = self.rooms[_PAGING].held.get(client)
+        return held[0] if held is not None else 0
 
     def has_room(self, client: bytes, opcode: int) -> bool:
         """Whether one more request of ``opcode`` may go from ``client`` to this worker."""
@@ -196,8 +228,9 @@ class InFlight:
 
     def close(self, client: bytes, header: bytes) -> bool:
         """Note an answer; False if nobody waits for it (any more)."""
-        self._answered += 1
-        return self.rooms[_ROOM_OF[header[3]]].pop(client + header[10:]) is not None
+        room = self.rooms[_ROOM_OF[header[3]]]
+        room.answered += 1
+        return room.pop(client + header[10:]) is not None
 
     def withdraw(self, client: bytes, header: bytes) -> int:
         """Remove a request that was opened and could not be sent; returns its shard."""
@@ -216,17 +249,17 @@ class InFlight:
     def measure(self, now_ms: int) -> None:
         """Learn how fast the worker answers. Call it a few times a second."""
         if self._measured_ms is not None and now_ms > self._measured_ms:
-            rate = self._answered * 1000 / (now_ms - self._measured_ms)
-            self._answers_per_s = (self._answers_per_s + rate) / 2
-        self._answered, self._measured_ms = 0, now_ms
+            for room in self.rooms:
+                room.measure(now_ms - self._measured_ms)
+        self._measured_ms = now_ms
 
     def retry_ms(self, client: bytes, opcode: int) -> int:
-        """When there will be room again: half of what the client has in the way is answered, at the worker's present pace."""
+        """When there will be room again: half of what is in the way is answered, at the pace at which the worker answers such requests."""
         room = self.rooms[_ROOM_OF[opcode]]
-        if room is self.rooms[_WAITING] or not self._answers_per_s:
+        if room is self.rooms[_WAITING] or not room.answers_per_s:
             return RETRY_MS_MAX if room is self.rooms[_WAITING] else 4 * RETRY_MS_MIN
         in_front = len(room.calls) / 2
-        return round(min(max(in_front * 1000 / self._answers_per_s, RETRY_MS_MIN), RETRY_MS_MAX))
+        return round(min(max(in_front * 1000 / room.answers_per_s, RETRY_MS_MIN), RETRY_MS_MAX))
 
     def _remove(self, condition: Callable[[Call], bool]) -> list[Call]:
         removed: list[Call] = []

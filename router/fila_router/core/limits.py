@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from fila_proto_zmq.limits import DELIVERY_BYTES_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class RouterLimits:
@@ -22,8 +24,10 @@ class RouterLimits:
     """Those of one client at one worker: a client that leaves has them all ended at once."""
     pages_max: int = 256
     """Pages (Browse, BrowseView, FetchReserved) that one worker owes: up to 1 MiB each, and some ms of its time."""
-    client_pages_max: int = 32
-    """Those of one client at one worker: what it may have to read, ``client_unread_refused``, in pages."""
+    client_pages_max: int = 8
+    """Those of one client, at all workers together with what it has not read: a client that reads is measured after a quarter of them."""
+    page_bytes: int = DELIVERY_BYTES_MAX
+    """What an open page promises to its client. It counts as unread from the moment when it is asked for: its answer is paid for by then."""
     in_flight_bytes_max: int = 128 * 1024 * 1024
     """Frames on their way to one worker, of each kind. A single larger one still passes when nothing else is in flight."""
     questions_max: int = 1000

@@ -39,6 +39,7 @@ from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailable
 from fila_proto_zmq.events import ClientConnected
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
 from fila_router.core.answers import (
+    RETRY_S,
     no_common_version,
     not_greeted,
     other_version,
@@ -48,7 +49,7 @@ from fila_router.core.answers import (
     unavailable,
 )
 from fila_router.core.fan_in import FanIns
-from fila_router.core.in_flight import relieves
+from fila_router.core.in_flight import asks_page, relieves
 from fila_router.core.joining import Measurements, QueueLists
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
@@ -141,6 +142,8 @@ class Router:
     ) -> tuple[bytes, bytes] | None:
         """Note a request that goes to ``worker``; None if it is there already."""
         client, in_flight = session.client, worker.in_flight
+        if asks_page(header[3]):
+            self._check_pages(worker, session, header[3], now_ms)
         if not in_flight.has_room(client, header[3]):
             raise overloaded(worker, client, header[3])
         if not in_flight.open(client, header, key, shard, size_bytes, session.connection.name, now_ms):
@@ -174,6 +177,14 @@ class Router:
         """Raise for a request of a client that has to read first."""
         if not relieves(opcode) and not self.unread.may_ask(session.connection):
             raise too_busy(f"{session.connection.unread} bytes of answers and deliveries wait for this client to read them")
+
+    def _check_pages(self, worker: Worker, session: Session, opcode: int, now_ms: int) -> None:
+        """Raise for a page of a client that has to read first, or to wait for the pages that it asked for."""
+        workers, client, connection = self._table.workers.values(), session.client, session.connection
+        own = sum(each.in_flight.pages_of(client) for each in workers)
+        if not self.unread.may_ask_page(connection, own, sum(each.in_flight.pages for each in workers), now_ms):
+            why = f"{own} pages are open for this client and {connection.unread} bytes wait for it to read them"
+            raise too_busy(why, worker.in_flight.retry_ms(client, opcode) / 1000 if own else RETRY_S)
 
     def _serve_client(
         self, session: Session, header: bytes, key: bytes, body: bytes, now_ms: int
@@ -277,6 +288,8 @@ class Router:
         session = self._sessions.by_client.get(client)
         if session is None or not self.unread.take(session.connection, len(body), now_ms):
             return None
+        if asks_page(header[3]):
+            self.unread.page_sent(session.connection, now_ms)
         self._tally.to_clients += 1
         return session.connection
 

@@ -13,6 +13,8 @@ A frame that a pipe does not take is held back here, in order, as long as the cl
 - beyond ``client_unread_refused`` its requests are refused, except those that relieve a worker;
 - beyond ``client_unread_max`` what comes for it is dropped, as for a client that is gone: it asks again, and leases that it never saw
   end by themselves;
+- a *page* is little to ask and much to answer, so it counts as unread from the moment when it is asked for. Who has unread what makes
+  ``client_pages_max`` pages, or what is free of half of ``unread_max``, has further ones refused before a worker sees them;
 - all together may have ``unread_max``. Once half of that is taken, each may have as much as is still free (the dynamic threshold of
   Choudhury & Hahne 1998); so those with the most are squeezed first. This is for those whose pipe has stayed full for a while: a client
   that reads has as much again, up to twice ``unread_max``. Beyond that each may have its part of ``unread_max`` if there were as many as can be.
@@ -88,6 +90,12 @@ class Unread:
         self._little = limits.unread_little
         self._probed = limits.unread_probed
         self._half = limits.unread_max // 2
+        self._quarter = limits.unread_max // 4
+
+    @property
+    def _free(self) -> int:
+        """Bytes that all together may still have."""
+        return self._limits.unread_max - self.total
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -115,7 +123,7 @@ class Unread:
             return True
         if unread + size > limits.client_unread_max:
             return False
-        if total <= self._half or unread + size <= limits.unread_max - self.total:
+        if total <= self._half or unread + size <= self._free:
             return True
         return not connection.stuck and unread + size <= limits.client_unread_refused
 
@@ -123,7 +131,7 @@ class Unread:
         if (must_read or unread > self._little) and not connection.in_debt:
             connection.in_debt = True
             self.debtors[connection] = None
-        asks = must_read or unread > self._probed or (self.total > self._half and connection.in_debt)
+        asks = must_read or unread > self._probed or (connection.in_debt and unread > self._free // 4)
         if asks and connection not in self.waiting:
             self._look_at(connection, now_ms)
 
@@ -168,9 +176,32 @@ class Unread:
             return False
         if self.total <= self._half or not connection.stuck:
             return True
-        return connection.unread <= max(self._little, self._limits.unread_max - self.total)
+        return connection.unread <= max(self._little, self._free)
+
+    def may_ask_page(self, connection: Connection, own_pages: int, all_pages: int, now_ms: int) -> bool:
+        """Whether a client may ask for one more page beside those that are open, its own ones and all.
+
+        It is probed in time, so that one that reads page after page is never refused for those that it has read.
+        """
+        limits = self._limits
+        own_max = limits.client_pages_max * limits.page_bytes
+        unread = connection.unread + own_pages * limits.page_bytes
+        bound = min(own_max, self._half - self.total - all_pages * limits.page_bytes)
+        fits = unread <= self._little or unread + limits.page_bytes <= bound
+        if not fits or connection.unread > own_max // 4:
+            self._probe(connection, now_ms)
+        return fits
+
+    def page_sent(self, connection: Connection, now_ms: int) -> None:
+        """Note that a page was sent. Where pages are scarce, the next one is refused unless this one is known to be read."""
+        if self.total > self._quarter:
+            self._probe(connection, now_ms)
 
     # --- trying again -------------------------------------------------------------------------------------------------
+
+    def _probe(self, connection: Connection, now_ms: int) -> None:
+        if connection.in_debt and connection not in self.waiting:
+            self._look_at(connection, now_ms)
 
     def _look_at(self, connection: Connection, now_ms: int) -> None:
         self.waiting[connection] = None

@@ -159,6 +159,46 @@ def test_a_refusal_says_when_there_will_be_room():
     assert table.retry_ms(C, Enqueue.opcode) == in_flight.RETRY_MS_MAX
 
 
+def test_pages_come_as_fast_as_pages_are_answered():
+    """A worker answers thousands of other requests meanwhile."""
+    table = InFlight()
+    table.measure(0)
+    for quarter in range(1, 21):
+        for request in range(1000):
+            opened(table, request)
+            closed(table, request)
+        opened(table, 1000 + quarter, Browse.opcode)
+        closed(table, 1000 + quarter, Browse.opcode)
+        table.measure(250 * quarter)
+    for request in range(8):
+        opened(table, request, Browse.opcode)
+    assert table.retry_ms(C, Browse.opcode) == 1000  # half of 8, at 4 a second
+    assert table.retry_ms(C, Enqueue.opcode) == in_flight.RETRY_MS_MIN
+
+
+def test_a_pace_is_not_forgotten_while_nothing_is_asked():
+    table = InFlight()
+    table.measure(0)
+    for request in range(100):
+        opened(table, request, Browse.opcode)
+        closed(table, request, Browse.opcode)
+    for quarter in range(1, 40):
+        table.measure(250 * quarter)
+    opened(table, 1, Browse.opcode)
+    assert table.retry_ms(C, Browse.opcode) == in_flight.RETRY_MS_MIN
+
+
+def test_open_pages_are_counted_for_each_client():
+    table = InFlight()
+    opened(table, 1, Browse.opcode)
+    opened(table, 2, Browse.opcode)
+    opened(table, 1, Browse.opcode, client=b"\1d")
+    opened(table, 3)
+    assert (table.pages, table.pages_of(C), table.pages_of(b"\1d"), table.pages_of(b"\1e")) == (3, 2, 1, 0)
+    closed(table, 1, Browse.opcode)
+    assert (table.pages, table.pages_of(C)) == (2, 1)
+
+
 def test_a_lost_shard_s_requests_are_taken_out():
     table = InFlight()
     opened(table, 1, shard=0)

@@ -18,6 +18,8 @@ LIMITS = RouterLimits(
     unread_probed=16 * KIB,
     client_unread_refused=32 * KIB,
     client_unread_max=64 * KIB,
+    page_bytes=8 * KIB,
+    client_pages_max=8,
     unread_max=1024 * KIB,
     sessions_max=500,
 )
@@ -224,6 +226,91 @@ def test_a_connection_that_ends_gives_its_bytes_back():
     assert pipes.attend() == 0
 
 
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def pages_asked(pipes: Pipes, connection: Connection, others: int = 0) -> int:
+    """How many pages a client may ask for at once, while so many of others are open."""
+    own = 0
+    while pipes.unread.may_ask_page(connection, own, own + others, pipes.now_ms):
+        own += 1
+    return own
+
+
+def test_pages_count_as_unread_from_when_they_are_asked_for():
+    pipes = Pipes()
+    one = pipes.connect()
+    assert pages_asked(pipes, one) == LIMITS.client_pages_max
+    pipes.send(one, 8000)
+    pipes.send(one, 8000)
+    assert pages_asked(pipes, one) == LIMITS.client_pages_max - 3, "two answers and their frames are not read yet"
+
+
+def test_who_reads_page_after_page_is_never_refused_one():
+    pipes = Pipes()
+    reader = pipes.connect()
+    for _ in range(100):
+        assert pipes.unread.may_ask_page(reader, 0, 0, pipes.now_ms)
+        pipes.send(reader, 8000)
+        for _ in range(3):
+            pipes.read(reader, 10)
+            pipes.attend(2)
+
+
+def test_who_has_pages_to_read_and_is_refused_one_is_probed():
+    pipes = Pipes()
+    one = pipes.connect()
+    pipes.send(one, 5000)
+    assert not pipes.unread.waiting
+    assert not pipes.unread.may_ask_page(one, 7, 7, pipes.now_ms)
+    for _ in range(3):
+        pipes.read(one, 10)
+        pipes.attend()
+    assert pipes.unread.may_ask_page(one, 7, 7, pipes.now_ms)
+
+
+def test_many_who_do_not_read_cost_a_page_each_and_half_of_the_bytes():
+    pipes = Pipes()
+    deaf = [pipes.connect(b"%d" % number) for number in range(50)]
+    for stuck in deaf:
+        assert pages_asked(pipes, stuck) >= 1
+    asked = 0
+    for _ in range(20):
+        for stuck in deaf:
+            if pipes.unread.may_ask_page(stuck, 0, 0, pipes.now_ms):
+                asked += 1
+                pipes.send(stuck, 8000)
+    assert asked <= LIMITS.unread_max // 2 // 8000
+    modest = pipes.connect(b"modest")
+    assert pipes.unread.may_ask_page(modest, 0, 1000, pipes.now_ms), "who has nothing to read may have one page"
+
+
+def test_where_pages_are_scarce_each_that_is_sent_is_probed():
+    pipes = Pipes()
+    for number in range(6):
+        fill(pipes, pipes.connect(b"%d" % number), 2000)
+    assert pipes.unread.total > LIMITS.unread_max // 4
+    reader = pipes.connect(b"reader")
+    assert pipes.send(reader, 8000)
+    pipes.unread.page_sent(reader, pipes.now_ms)
+    assert reader in pipes.unread.waiting
+    for _ in range(3):
+        pipes.read(reader, 10)
+        pipes.attend(4)
+    assert pages_asked(pipes, reader) >= 1
+
+
+def test_a_client_that_reads_is_probed_no_more_often_because_others_do_not():
+    pipes = Pipes()
+    for number in range(10):
+        fill(pipes, pipes.connect(b"%d" % number), 2000)
+    assert pipes.unread.total > LIMITS.unread_max // 2
+    reader = pipes.connect(b"reader")
+    pipes.send(reader, 5000)
+    assert reader.in_debt
+    assert reader not in pipes.unread.waiting
+
+
 # --- the router around it ---------------------------------------------------------------------------------------------
 
 
@@ -262,6 +349,29 @@ def test_what_nobody_reads_is_dropped_beyond_the_bound(desk: Desk):
         header = pack_header(Browse.opcode, request, REPLY)
         sent += desk.router.from_worker(b"worker-0", client, header, QUEUE, bytes(8000), desk.now_ms) is not None
     assert sent == LIMITS.client_unread_max // (8000 + FRAME_BYTES)
+
+
+def test_a_page_beyond_a_client_s_bound_is_refused_before_a_worker_sees_it(desk: Desk):
+    for _ in range(LIMITS.client_pages_max):
+        assert desk.ask(Browse(1)) == b"worker-0"
+    assert desk.ask(Browse(1)) is None
+    error = desk.error()
+    assert isinstance(error, OverloadedError)
+    assert (error.details["refused"], error.retry_after) == (True, 0.2)
+    assert desk.enqueue() == b"worker-0"
+    assert desk.ask(Browse(1), client=b"\0other") == b"worker-0"
+    for request in (1, 2):
+        assert desk.reply(request, opcode=Browse.opcode)
+    assert desk.ask(Browse(1)) == b"worker-0"
+
+
+def test_pages_at_all_workers_count_together():
+    desk = Desk(2, limits=LIMITS)
+    for shard in (0, 1):
+        desk.register(f"worker-{shard}", shards=(shard,))
+    asked = [worker for number in range(20) if (worker := desk.ask(Browse(1), b"q%d" % number))]
+    assert len(asked) == LIMITS.client_pages_max
+    assert set(asked) == {b"worker-0", b"worker-1"}
 
 
 def test_a_new_session_on_the_same_connection_has_read_no_more(desk: Desk):
