@@ -15,14 +15,16 @@ from fila_proto_zmq.commands import (
     DescribeQueue,
     Enqueue,
     Explain,
+    ListQueues,
     OpenView,
     Pause,
     Receive,
     SetConfig,
 )
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import browsing, throttling
+from fila_worker.core import administration, browsing, throttling
 from fila_worker.core.backlog import LOOK_UP_COST
+from fila_worker.core.backlog_reasons import LEASES_AT_ONCE
 from fila_worker.core.config import KEYS_AT_ONCE
 from fila_worker.core.effects import Call
 from fila_worker.core.limits import Limits
@@ -276,3 +278,40 @@ def test_a_limit_that_changes_holds_at_once_and_many_sets_of_throttle_keys_follo
     assert turns >= 3
     first = len(shard.late[waiter].batches[0].records)  # type: ignore[union-attr]
     assert first + len(shard.receive(99)) == 70
+
+
+def test_a_page_of_queues_looks_at_the_names_of_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(administration, "LIST_QUEUES_MAX", 3)
+    monkeypatch.setattr(administration, "NAMES_AT_ONCE", 1)
+    shard = ShardHarness(settings=PATIENT)
+    for number in (7, 3, 9, 1, 5, 4, 8, 2, 6):
+        shard.create(f"some-{number}", dead_letter="discard")
+        shard.create(f"other-{number}", dead_letter="discard")
+    left = shard.shard.jobs.left
+    page = administration.list_queues(shard.shard, Call(b"", 1, "", 0), ListQueues("some-", after="some-2"))
+    assert [queue.name for queue in page.queues] == ["some-3", "some-4", "some-5"]
+    assert page.more
+    assert left - shard.shard.jobs.left <= 8
+    page = administration.list_queues(shard.shard, Call(b"", 1, "", 0), ListQueues("some-", after="some-6"))
+    assert [queue.name for queue in page.queues] == ["some-7", "some-8", "some-9"]
+    assert not page.more
+
+
+def test_who_has_all_messages_of_a_queue_is_told_in_steps() -> None:
+    shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_effort=4, step_effort=1)), checked=False)
+    shard.create()
+    shard.create("other")
+    for queue in ("q", "other"):
+        enqueue(shard, 100, queue)
+        for number in range(100):
+            shard.receive(1, queue, client=b"c%d" % (number % 3))
+            shard.now_ms += 1
+    request, turns = shard.begin(Explain()), 1
+    while request not in shard.late:
+        shard.turn()
+        turns += 1
+    assert turns >= 200 / LEASES_AT_ONCE / 4
+    reason = shard.late[request].reasons[0]  # type: ignore[union-attr]
+    assert reason.details == {
+        "messages": 100, "consumers": 3, "leased_ms": shard.now_ms - 200, "expires_ms": shard.now_ms - 200 + 30_000
+    }  # fmt: skip

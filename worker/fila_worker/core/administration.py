@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -187,14 +186,18 @@ def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
 def list_queues(shard: "State", call: "Call", command: ListQueues) -> QueueList:
     """The first of the shard's queues behind a name that start with the prefix, by name."""
     prefix, after = command.prefix, command.after
-    names = [
-        name
-        for name, queue in shard.queues.items()
-        if name > after and name.startswith(prefix) and (queue.depth or not command.active)
-    ]
-    shown = nsmallest(LIST_QUEUES_MAX, names)
-    shard.jobs.charge(len(shard.queues) // NAMES_AT_ONCE + len(shown))
-    return QueueList([shard.queues[name].info(shard.index) for name in shown], len(shown) < len(names))
+    found: list[Queue] = []
+    looks = 0
+    for name in shard.queue_names.irange(max(prefix, after)):
+        if not name.startswith(prefix) or len(found) > LIST_QUEUES_MAX:
+            break
+        looks += 1
+        queue = shard.queues[name]
+        if name > after and (queue.depth or not command.active):
+            found.append(queue)
+    shown = found[:LIST_QUEUES_MAX]
+    shard.jobs.charge(looks // NAMES_AT_ONCE + len(shown))
+    return QueueList([queue.info(shard.index) for queue in shown], len(shown) < len(found))
 
 
 def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueStats:

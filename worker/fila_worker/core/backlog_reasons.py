@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from fila_proto_zmq.commands import Reason
     from fila_worker.core.fairness_key import FairnessKey
+    from fila_worker.core.holders import Holder
     from fila_worker.core.jobs import Work
-    from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
@@ -110,7 +110,8 @@ def explain_queue(shard: "State", queue: "Queue", now_ms: int) -> "Work":
         if lanes:
             return Explained(DELAYED, [_delayed(shard, lanes, queue.delayed, about, now_ms), *paused, *more])
     if queue.in_flight:
-        return Explained(LEASED, [_leased(shard, queue, about, now_ms), *paused, *more])
+        leased = yield from _leased(shard, queue, about, now_ms)
+        return Explained(LEASED, [leased, *paused, *more])
     return Explained(EMPTY, [*paused, *more, _empty(about)])
 
 
@@ -208,22 +209,33 @@ def _delayed(shard: "State", lanes: "Iterable[View]", count: int, about: str, no
     return reason(ReasonCode.DELAYED, text, first_ms, messages=count, remaining_ms=max(0, first_ms - now_ms))
 
 
-def _leased(shard: "State", queue: "Queue", about: str, now_ms: int) -> "Reason":
-    shard.jobs.charge(len(shard.leases.leases) // LEASES_AT_ONCE)
-    leases = [lease for lease in shard.leases.leases.values() if lease.queue is queue]
-    return _all_leased(about, leases, queue.in_flight, min(lease.next_expiry() for lease in leases), now_ms)
+def _leased(shard: "State", queue: "Queue", about: str, now_ms: int) -> "Generator[int, int, Reason]":
+    """Who has a queue's messages; leases that end or begin meanwhile may be in it or not."""
+    consumers: set[Holder] = set()
+    leased_ms: list[int] = []
+    expires_ms: list[int] = []
+    left = iter(list(shard.leases.leases.values()))
+    while some := list(islice(left, shard.settings.limits.step_effort * LEASES_AT_ONCE)):
+        leases = [lease for lease in some if lease.queue is queue and lease.open]
+        consumers.update(lease.holder for lease in leases)
+        if leases:
+            leased_ms.append(min(lease.leased_ms for lease in leases))
+            expires_ms.append(min(lease.next_expiry() for lease in leases))
+        yield 1 + len(some) // LEASES_AT_ONCE
+    return _all_leased(
+        about, len(consumers), queue.in_flight, min(leased_ms, default=now_ms), min(expires_ms, default=now_ms), now_ms
+    )
 
 
 def _leased_of_key(shard: "State", key: "FairnessKey", about: str, now_ms: int) -> "Reason":
     held = list(held_of(shard, key))
-    leases = [each.lease for each in held]
+    oldest_ms = min((each.lease.leased_ms for each in held), default=now_ms)
+    consumers = len({each.lease.holder for each in held})
     count = sum(len(lane.leased) for lane in key.lanes.values())
-    return _all_leased(about, leases, count, min((each.expires_ms for each in held), default=now_ms), now_ms)
+    return _all_leased(about, consumers, count, oldest_ms, min((each.expires_ms for each in held), default=now_ms), now_ms)
 
 
-def _all_leased(about: str, leases: "list[Lease]", count: int, first_ms: int, now_ms: int) -> "Reason":
-    oldest_ms = min((lease.leased_ms for lease in leases), default=now_ms)
-    consumers = len({lease.holder for lease in leases})
+def _all_leased(about: str, consumers: int, count: int, oldest_ms: int, first_ms: int, now_ms: int) -> "Reason":
     text = (
         f"nothing waits in {about}: {counted(count, 'message')} leased by {counted(consumers, 'consumer')}, the oldest for "
         f"{span(now_ms - oldest_ms)}; the first lease ends in {span(first_ms - now_ms)}"

@@ -118,7 +118,8 @@ def add_queue(shard: "State", name: str, options: QueueOptions, created_ms: int 
     shard.batch.put(LAST_QUEUE_ID, pack_u32(shard.last_queue_id), shard.store.families.state)
     queue = Queue(shard.last_queue_id, name, options, shard.settings.limits, shard.lanes)
     queue.created_ms = created_ms
-    shard.queues[name] = shard.queues_by_id[queue.id] = queue
+    shard.queues_by_id[queue.id] = queue
+    shard.name_queue(queue)
     shard.define_queue(queue)
     return queue
 

@@ -44,6 +44,7 @@ def check(shard: "Shard") -> None:
     _expect("messages of unknown lanes", {lane: len(keys) for lane, keys in on_disk.items()}, {})
     if shard.ledger.watches and not shard.views.opening:
         raise InvariantBroken("lanes are shown, and no view is being opened")
+    _expect("names of queues", list(shard.queue_names), sorted(shard.queues))
     _check_leases(shard)
     _check_delayed(shard)
     _check_throttles(shard)

@@ -170,8 +170,8 @@ class Limits:
     """Keys of the runtime config that one turn compares and changes; a change of more is taken over in steps."""
     config_changes_at_once: int = 100
     """Keys that a step of that writes."""
-    stats_keys_max: int = 4000
-    """Fairness keys in one page of a queue's statistics: some 15 ms, and half a MiB of an answer."""
+    stats_keys_max: int = 2500
+    """Fairness keys in one page of a queue's statistics: some 10 ms, and a third of a MiB of an answer."""
     turn_waits_max: int = 2000
     """Receives whose time is up that are answered in one turn."""
 

@@ -210,7 +210,7 @@ def _recover_queues(shard: Shard, now_ms: int) -> Steps:
         queue.recover(record)
         if queue.gone:
             continue  # there may be another of this name
-        shard.queues[record.name] = queue
+        shard.name_queue(queue)
         queue.used_ms = max(queue.used_ms, min(now_ms, queue.used_ms + USED_SAVE_MS))
         queue.hooks = _recompiled(shard, queue)
         yield  # hooks take half a millisecond to compile

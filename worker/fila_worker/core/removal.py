@@ -40,7 +40,7 @@ def remove(shard: "State", queue: "Queue", *, idle: bool = False) -> None:
             doomed.hooks.hooks.close()
             doomed.hooks = None
         shard.wanted.pop(doomed.id, None)
-        del shard.queues[doomed.name]
+        shard.unname_queue(doomed)
         shard.jobs.start_own(clear(shard, doomed))
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from sortedcontainers import SortedList
+
 from fila_proto_zmq.commands import Command, CreateQueue, Park, Reply, UpdateQueue
 from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.events import Event
@@ -58,9 +60,7 @@ class State:
         epoch: int,
         entropy: int = 0,
     ) -> None:
-        self.store = store
-        self.settings = settings
-        self.compile_hooks = compile_hooks
+        self.store, self.settings, self.compile_hooks = store, settings, compile_hooks
         self.index, self.shards, self.epoch = index, shards, epoch
         limits = settings.limits
         self._disorder_max = limits.lane_disorder_messages_max
@@ -100,6 +100,8 @@ class State:
         self.stalled = False
         """Whether the storage was slow when it was last looked at."""
         self.queues: dict[str, Queue] = {}
+        self.queue_names: SortedList[str] = SortedList()
+        """Those of ``queues``, in order."""
         self.queues_by_id: dict[int, Queue] = {}
         self.last_queue_id = 0
         self.lanes = WarmLanes()
@@ -330,6 +332,16 @@ class State:
                 f"shard {self.index}: {len(keys) - len(found)} of {len(keys)} messages that it counts are not stored"
             )
         return found
+
+    def name_queue(self, queue: Queue) -> None:
+        """Let a queue be found by its name."""
+        self.queues[queue.name] = queue
+        self.queue_names.add(queue.name)
+
+    def unname_queue(self, queue: Queue) -> None:
+        """A queue is gone, and its name may be another's."""
+        del self.queues[queue.name]
+        self.queue_names.remove(queue.name)
 
     def define_queue(self, queue: Queue) -> None:
         """Make a queue's definition durable with the turn, over a power cut too."""
