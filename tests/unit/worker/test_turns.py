@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -20,9 +21,11 @@ from fila_proto_zmq.commands import (
     Pause,
     Receive,
     SetConfig,
+    Settle,
+    Verb,
 )
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import administration, browsing, throttling
+from fila_worker.core import administration, browsing, settlement, throttling
 from fila_worker.core.backlog import LOOK_UP_COST
 from fila_worker.core.backlog_reasons import LEASES_AT_ONCE
 from fila_worker.core.config import KEYS_AT_ONCE
@@ -315,3 +318,22 @@ def test_who_has_all_messages_of_a_queue_is_told_in_steps() -> None:
     assert reason.details == {
         "messages": 100, "consumers": 3, "leased_ms": shard.now_ms - 200, "expires_ms": shard.now_ms - 200 + 30_000
     }  # fmt: skip
+
+
+def test_an_ack_of_several_leases_with_many_messages_is_carried_out_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settlement, "ACKS_AT_ONCE", 10)
+    shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_effort=50, step_effort=10)))
+    shard.create()
+    enqueue(shard, 60)
+    got = [shard.receive(6) for _ in range(10)]
+    acked = [0]
+    request = shard.begin(Settle(Verb.ACK, [(each[0].lease, []) for each in got]))
+    while request not in shard.late:
+        acked.append(shard.shard.queues["q"].acked)
+        shard.turn()
+    acked.append(shard.shard.queues["q"].acked)
+    assert acked[-1] == 60
+    assert max(after - before for before, after in pairwise(acked)) <= 36
+    assert shard.late[request].faults == []  # type: ignore[union-attr]
+    shard.restart()
+    assert shard.counts() == (0, 0, 0)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 Members: TypeAlias = "list[tuple[bytes, Lane]]"
 
 
+LANE_COST: Final = 2
+"""Effort to remove the dead messages of a lane."""
+
+
 class Dead(NamedTuple):
     """An acked lease: whose it was, None for a reservation, and its messages."""
 
@@ -114,6 +118,7 @@ def purge(shard: "State") -> None:
                 by_lane[lane].append(key)
             else:
                 by_lane[lane] = [key]
+    shard.jobs.charge(LANE_COST * len(by_lane))
     for lane, keys in by_lane.items():
         shard.ledger.touch(lane)
         lane.leased.difference_update(keys)

@@ -39,10 +39,11 @@ WHOLE: Final = -1
 """In place of an index: the fault is of the lease, whatever was named of it."""
 
 FENCES_AT_ONCE: Final = 100
-"""Leases that one ack settles at once; more are settled in steps."""
+ACKS_AT_ONCE: Final = 1000
+"""Leases that one ack settles at once, and messages of several leases; more are settled in steps."""
 
 _COSTS: Final = {
-    Verb.ACK: 1, Verb.RELEASE: 3, Verb.NACK: ATTEMPT_COST, Verb.RETRY: ATTEMPT_COST,
+    Verb.ACK: 1, Verb.RELEASE: 5, Verb.NACK: ATTEMPT_COST, Verb.RETRY: ATTEMPT_COST,
     Verb.DEFER: 2 * ATTEMPT_COST, Verb.FAIL: 2 * ATTEMPT_COST,
 }  # fmt: skip
 """Effort for each message; what is moved elsewhere is dearer."""
@@ -56,13 +57,22 @@ def settle(shard: "State", call: "Call", command: Settle) -> "Settled | Work":
     """End the named deliveries as the verb says."""
     queue = shard.queue(call.queue)
     verb = _checked(command)
-    if verb is not Verb.ACK or len(command.fences) > FENCES_AT_ONCE:
+    if verb is not Verb.ACK or len(command.fences) > FENCES_AT_ONCE or _has_many(shard, call.client, command.fences):
         return _settle_in_steps(shard, call, queue, command, verb)
     shard.jobs.charge(FENCE_COST * len(command.fences))
     faults: Faults = []
     for lease, indexes in _fenced(shard, call, queue, command.fences, faults):
         ack(shard, queue, lease, indexes, call.now_ms)
     return Settled(faults)
+
+
+def _has_many(shard: "State", client: bytes, fences: Fences) -> bool:
+    """Whether several leases have many messages together; those of one were delivered in one turn, too."""
+    consumer = shard.consumers.by_client.get(client)
+    if len(fences) < 2 or consumer is None:
+        return False
+    held = consumer.leases
+    return sum(len(wanted) or (held[lease].open if lease in held else 0) for lease, wanted in fences) > ACKS_AT_ONCE
 
 
 def _settle_in_steps(shard: "State", call: Call, queue: "Queue", command: Settle, verb: Verb) -> "Work":
