@@ -85,33 +85,12 @@ def read(key: str, config: Config) -> str | None:
 
 def select(prefix: str, config: Config) -> dict[str, str]:
     """All keys that start with ``prefix``, sorted; in the dotted spelling if ``prefix`` begins with it."""
-    first = stored_prefix(prefix)
-    return dict(filter(None, walk(prefix, sorted(key for key in config if key.startswith(first)), config)))
-
-
-def stored_prefix(prefix: str) -> str:
-    """What the stored keys start with that ``prefix`` may select."""
-    return _COLON + prefix[len(_DOT) :] if prefix.startswith(_DOT) else prefix
-
-
-def walk(prefix: str, stored: Iterable[str], config: Config) -> Iterator[tuple[str, str] | None]:
-    """The same for some work each: a key with its value, or None. ``stored``: all stored keys from :func:`stored_prefix` on, sorted."""
-    first, is_dotted = stored_prefix(prefix), prefix.startswith(_DOT)
-    names: list[str] = []
-    for key in stored:
-        if not key.startswith(first):
-            break
-        if not is_dotted:
-            yield key, config[key]
-        else:
-            name = _between(_COLON, key, _RATE)
-            if name is not None and (_DOT + name).startswith(prefix):
-                names.append(name)
-            yield None
-    names.sort()
-    for name in names:
-        value = _composed(name, config)
-        yield None if value is None else (_DOT + name, value)
+    if not prefix.startswith(_DOT):
+        return {key: config[key] for key in sorted(key for key in config if key.startswith(prefix))}
+    begin = _COLON + prefix[len(_DOT) :]
+    names = (_between(_COLON, key, _RATE) for key in config if key.startswith(begin))
+    dotted = {_DOT + name: _composed(name, config) for name in sorted(name for name in names if name is not None)}
+    return {key: value for key, value in dotted.items() if value is not None and key.startswith(prefix)}
 
 
 def _stored(key: str) -> list[str]:

@@ -65,8 +65,6 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "enqueue_step_messages": (1, 3, 500),
     "walk_keys_max": (1, 2, 1000),
     "paused_keys_max": (1, 2, 1000),
-    "config_changes_max": (0, 1, 1000),
-    "config_changes_at_once": (1, 2, 100),
     "stats_keys_max": (1, 2, 1000),
     "turn_waits_max": (1, 2, 1000),
     "returns_max": (1, 3, 1000),

@@ -7,10 +7,8 @@ then answers for what was in flight there. A command that makes its shard fail t
 No sockets and no clock here either, so that a test, or an application that embeds the broker, can drive it.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fila_proto_zmq import outages, runtime_config
@@ -78,23 +76,11 @@ CONFIG_OWNER: Final = 0
 BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
 ONE_WAY: Final = (Grants, Park, *BETWEEN_SHARDS)
 """What nobody answers."""
-OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, GetConfig, ListConfig)
-CHANGES: Final = (SetConfig, PutConfig)
-"""What the router asks, for itself or for a client, without the name of a queue; the second of them one after the other."""
+OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, SetConfig, GetConfig, ListConfig, PutConfig)
+"""What the router asks, for itself or for a client, without the name of a queue."""
 
 SHARD_CACHE_MAX: Final = 100_000
 """Queue names whose shard is remembered."""
-
-
-@dataclass(slots=True)
-class _Change:
-    """A change of the runtime config that waits for its turn, or for shards that take it over. ``call``: None if it is not answered."""
-
-    call: Call | None
-    command: SetConfig | PutConfig | None
-    """None: bring all shards to the latest config among them."""
-    outcome: Reply | FilaError | None = None
-    """What to answer once all shards have it."""
 
 
 class Host:
@@ -126,8 +112,6 @@ class Host:
         self._failures = 0
         self._slot_of_queue: dict[str, Slot] = {}
         self._effects: list[Effect] = []
-        self._changes: deque[_Change] = deque()
-        """Changes of the runtime config. The first one may have begun."""
         self._between: list[Command] = []
         """What shards of this host say to each other, for the next turn."""
         self.notes: list[Event] = []
@@ -160,10 +144,6 @@ class Host:
             raise InvalidFrameError(f"{type(command).__name__} is not for clients to say")
         if isinstance(command, ONE_WAY):
             self._heed(command, call.now_ms)
-        elif isinstance(command, CHANGES):
-            self._change_config(call.now_ms, _Change(call, command))
-        elif isinstance(command, ListConfig) and self.shards:
-            self._apply(self.slots[self._latest.index], call, command, frame)
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
@@ -329,11 +309,17 @@ class Host:
 
     def _reply(self, call: Call, command: Command) -> Reply:
         """Answer what is asked of the whole cluster, or of all its workers."""
+        if isinstance(command, SetConfig):
+            return self._set_config(command, call.now_ms)
         if isinstance(command, GetConfig):
             value = runtime_config.read(command.key, self.config)
             return ConfigValues({} if value is None else {command.key: value})
         if isinstance(command, ListConfig):
-            return ConfigValues({})  # no shard is open
+            return ConfigValues(runtime_config.select(command.prefix, self.config))
+        if isinstance(command, PutConfig):
+            put = command
+            self._each(call.now_ms, lambda shard: shard.put_config(put.version, put.changes, put.whole, call.now_ms))
+            return Done()
         if isinstance(command, GetMetrics):
             return Metrics([self._metrics(call.now_ms)])
         assert isinstance(command, ListQueues)
@@ -343,32 +329,6 @@ class Host:
     def _metrics(self, now_ms: int) -> WorkerMetrics:
         shards = self._each(now_ms, lambda shard: report(shard, now_ms))
         return WorkerMetrics(self._name, self._started_ms, self._cpu_ms, self.turn_ns.wire(), shards)
-
-    def _change_config(self, now_ms: int, *changes: _Change) -> None:
-        """Make changes of the runtime config in their order: all shards have one, which may take them many turns, before the next begins."""
-        self._changes.extend(changes)
-        while self._changes and not self._changing:
-            change = self._changes[0]
-            if change.outcome is None:
-                change.outcome = self._begin(change.command, now_ms)
-                continue
-            self._changes.popleft()
-            if change.call is not None and change.command is not None:
-                self._effects.append(answer(change.call, change.command, change.outcome))
-
-    @property
-    def _changing(self) -> bool:
-        return any(shard.takes_config_over for shard in self.shards.values())
-
-    def _begin(self, command: SetConfig | PutConfig | None, now_ms: int) -> Reply | FilaError:
-        if isinstance(command, SetConfig):
-            try:
-                return self._set_config(command, now_ms)
-            except FilaError as error:
-                return error
-        put = command or PutConfig(self.config_version, dict(self.config), whole=True)
-        self._each(now_ms, lambda shard: shard.put_config(put.version, put.changes, put.whole, now_ms))
-        return Done()
 
     def _set_config(self, command: SetConfig, now_ms: int) -> Reply:
         owner = self.slots.get(CONFIG_OWNER)
@@ -401,12 +361,8 @@ class Host:
     @property
     def config(self) -> dict[str, str]:
         """The runtime config as it is here."""
-        return self._latest.config if self.shards else {}
-
-    @property
-    def _latest(self) -> Shard:
-        """The open shard that has the latest config."""
-        return max(self.shards.values(), key=lambda shard: shard.config_version)
+        latest = max(self.shards.values(), key=lambda shard: shard.config_version, default=None)
+        return {} if latest is None else latest.config
 
     def parks(self) -> dict[str, int]:
         """The throttle keys that deliver nothing, with the times until when, Unix ms."""
@@ -418,9 +374,13 @@ class Host:
 
     def _level(self, now_ms: int) -> None:
         """Bring all shards to the latest config among them: one may have been down, or elsewhere."""
-        parks = self.parks()
-        self._each(now_ms, lambda shard: shard.park(parks, now_ms))
-        self._change_config(now_ms, _Change(None, None))
+        version, config, parks = self.config_version, dict(self.config), self.parks()
+
+        def bring_up(shard: Shard) -> None:
+            shard.put_config(version, config, True, now_ms)
+            shard.park(parks, now_ms)
+
+        self._each(now_ms, bring_up)
 
     def registers(self, now_ms: int) -> None:
         """The router is about to know this host anew: what was granted to its shards before is void."""
@@ -428,9 +388,13 @@ class Host:
 
     def registered(self, reply: Registered, now_ms: int, offer: int | None = None) -> None:
         """Catch up with what the router knows. ``offer``: what was registered, as ``offers`` counted it; by default all of it."""
-        if reply.config is not None:
-            self._change_config(now_ms, _Change(None, PutConfig(reply.config_version, dict(reply.config), whole=True)))
-        self._each(now_ms, lambda shard: shard.park(reply.parks, now_ms))
+
+        def catch_up(shard: Shard) -> None:
+            if reply.config is not None:
+                shard.put_config(reply.config_version, reply.config, True, now_ms)
+            shard.park(reply.parks, now_ms)
+
+        self._each(now_ms, catch_up)
         for slot in self.slots.values():
             if slot.fence is not None and slot.fence <= (self.offers if offer is None else offer):
                 slot.fence = None  # links keep their order: what comes now was sent after the router knew of the failure
@@ -467,7 +431,6 @@ class Host:
             self._pauses.drained()
             for shard in self.shards.values():
                 shard.behind = False
-        self._change_config(now_ms)
         effects, self._effects = self._effects, []
         between, self._between = self._between, []
         for command in between:
@@ -514,12 +477,12 @@ class Host:
 
     @property
     def full(self) -> bool:
-        """Whether the next frames are for a later turn: a shard has enough to do, or what comes behind a change of the config should see it."""
-        return bool(self._changes) or any(shard.jobs.full for shard in self.shards.values())
+        """Whether a shard has enough to do in this turn: the next frames are for the next one."""
+        return any(shard.jobs.full for shard in self.shards.values())
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until a turn has something to do without a frame; None: never."""
-        if self._between or (self._changes and not self._changing):
+        if self._between:
             return 0
         due = [due for shard in self.shards.values() if (due := shard.next_due(now_ms)) is not None]
         due += [max(0, slot.retry_at_ms - now_ms) for slot in self.slots.values() if slot.opening]

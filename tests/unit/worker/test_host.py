@@ -46,7 +46,6 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Post
 from fila_worker.core.invariants import check
-from fila_worker.core.limits import Limits
 from fila_worker.core.outbox import stream_of
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
@@ -64,16 +63,16 @@ NAMES = {shard: next(name for name in map("q{}".format, range(99)) if shard_of(n
 CLIENT = b"\x01client"
 
 
-def recovered(index: int, settings: ShardSettings | None = None) -> Shard:
-    return recover(MemoryStore(), settings or ShardSettings(), compile_hooks, index=index, shards=SHARDS_TOTAL, now_ms=0)
+def recovered(index: int) -> Shard:
+    return recover(MemoryStore(), ShardSettings(), compile_hooks, index=index, shards=SHARDS_TOTAL, now_ms=0)
 
 
 class HostHarness:
     """A host of three shards of four, on a virtual clock."""
 
-    def __init__(self, *here: int, settings: ShardSettings | None = None) -> None:
+    def __init__(self, *here: int) -> None:
         self.now_ms = 1_000_000
-        self.host = Host([recovered(index, settings) for index in here or HERE], SHARDS_TOTAL)
+        self.host = Host([recovered(index) for index in here or HERE], SHARDS_TOTAL)
         self.requests = 0
 
     def exchange(self, *frames: list[bytes]) -> list[list[bytes]]:
@@ -216,36 +215,6 @@ def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: Hos
     assert [shard.config for shard in host.host.shards.values()] == [{"b": "2"}] * 3
     tell(host, PutConfig(4, {"a": "3"}), 4)  # late: what is newer stays
     assert host.host.config == {"b": "2"}
-
-
-def test_changes_of_the_config_wait_for_one_that_takes_many_turns_and_are_made_in_their_order() -> None:
-    limits = Limits(turn_effort=20, step_effort=10, config_changes_max=10, config_changes_at_once=2)
-    host = HostHarness(settings=ShardSettings(limits=limits))
-    whole = PutConfig(3, {f"key-{number}": "1" for number in range(20)}, whole=True)
-    commands = [
-        whole,
-        SetConfig("key-1", "2"),
-        PutConfig(4, {"key-1": "2"}),
-        SetConfig("throttle:t:rate", "fast"),
-        GetConfig("key-1"),
-    ]
-    frames = host.exchange(*([b"", *encode_command(command, number)] for number, command in enumerate(commands)))
-    assert [unpack_header(frame[1]).request for frame in frames] == [4]
-    assert decode_body(ConfigValues, frames[0][3]) == ConfigValues({}), "nothing of it holds yet"
-    turns, answers = 0, []
-    while len(answers) < 4:
-        assert versions(host) <= {0, 3}
-        assert host.host.full, "what comes behind it should see it"
-        assert host.host.next_due(host.now_ms) == 0
-        for _, raw_header, _, body in host.exchange():
-            answers.append((unpack_header(raw_header).request, unpack_header(raw_header).flags, body))
-        turns += 1
-    assert turns > 5
-    assert [(number, flags) for number, flags, _ in answers] == [(0, REPLY), (1, REPLY), (2, REPLY), (3, REPLY | ERROR)]
-    assert decode_body(ConfigChange, answers[1][2]) == ConfigChange(4, {"key-1": "2"}, True)
-    assert {shard.config["key-1"] for shard in host.host.shards.values()} == {"2"}
-    assert host.host.next_due(host.now_ms) is None
-    assert not host.host.full
 
 
 def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks() -> None:

@@ -166,10 +166,6 @@ class Limits:
     """Keys of a queue that a walk over all of them copies at once: half a MiB for each walk, and there are few portions to skip others for."""
     paused_keys_max: int = 10_000
     """Paused fairness keys of a queue: its record lists them, and is written whenever one changes."""
-    config_changes_max: int = 1000
-    """Keys of the runtime config that one turn compares and changes; a change of more is taken over in steps."""
-    config_changes_at_once: int = 100
-    """Keys that a step of that writes."""
     stats_keys_max: int = 2500
     """Fairness keys in one page of a queue's statistics: some 10 ms, and a third of a MiB of an answer."""
     turn_waits_max: int = 2000

@@ -24,7 +24,6 @@ from fila_proto_zmq.record import MORTAL
 from fila_worker.core.administration import recount_held
 from fila_worker.core.breaker import GuardedHooks
 from fila_worker.core.cold import COUNT_MAX, packed, pending_cold
-from fila_worker.core.config import recover_config
 from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.graveyard import exhume, purge
 from fila_worker.core.holders import Holder
@@ -123,7 +122,7 @@ def _said(cause: Exception) -> str:
 
 
 def _take_up(shard: Shard, now_ms: int) -> Steps:
-    parks = yield from recover_config(shard)
+    parks = shard.runtime.recover(shard.store)
     shard.park(parks, now_ms)
     for throttle_key in parks.keys() - shard.throttling.parks.keys():
         shard.runtime.forget_park(throttle_key, shard.batch)  # its time has come meanwhile

@@ -17,7 +17,7 @@ what the turn has written so far, at a point where what was written is whole.
 
 from collections.abc import Callable, Iterable, Mapping
 from types import GeneratorType
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from fila_proto_zmq.commands import (
     Appoint,
@@ -41,7 +41,6 @@ from fila_proto_zmq.commands import (
     Goodbye,
     Grants,
     Heartbeat,
-    ListConfig,
     ListQueues,
     MessagesTransferred,
     OpenView,
@@ -84,7 +83,7 @@ from fila_worker.core import (
     transfers,
     views,
 )
-from fila_worker.core.config import list_config, put_config, set_config
+from fila_worker.core.config import put_config, set_config
 from fila_worker.core.effects import Call, Effect, Post, answer
 from fila_worker.core.jobs import Work
 from fila_worker.core.namespaces import Verdict
@@ -92,9 +91,6 @@ from fila_worker.core.state import State
 
 Verb: TypeAlias = Callable[[State, Call, Any], "Reply | Work | None"]
 """Carries out one kind of command. Returns None if the answer comes later, or never; work if it may take long."""
-
-
-NO_QUEUE: Final = ""
 
 
 class Shard(State):
@@ -117,16 +113,11 @@ class Shard(State):
             self.conclude(call, command, error)
 
     def _pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
-        """Answer with what came of a command, or begin its work: enqueues in their queue's line, most others in their client's.
-
-        There is one line for those that list the config: the answers may be large, and are made one after the other.
-        """
+        """Answer with what came of a command, or begin its work: enqueues in their queue's line, all others in their client's."""
         if type(outcome) is not GeneratorType:
             self.conclude(call, command, outcome)  # type: ignore[arg-type]  # it is no work
         elif type(command) is Enqueue:
             self.jobs.start(outcome, call.queue, call, command, sum(map(len, command.envelopes)))
-        elif type(command) is ListConfig:
-            self.jobs.start(outcome, NO_QUEUE, call, command)
         else:
             self.jobs.start(outcome, call.client, call, command, refusable=type(command) is not Goodbye)
 
@@ -177,19 +168,13 @@ class Shard(State):
 
     def set_config(self, command: SetConfig, now_ms: int) -> ConfigChange:
         """Judge and number a change of the runtime config; on shard 0 only. Raises :class:`InvalidConfigError`."""
-        return set_config(self, command, now_ms)
+        change = set_config(self, command, now_ms)
+        self._go_on(self.namespaces.follow(self.runtime.limits))
+        return change
 
     def put_config(self, version: int, changes: Mapping[str, str | None], whole: bool, now_ms: int) -> None:
-        """Take over a change of the runtime config; one of many keys over many turns."""
+        """Take over a change of the runtime config."""
         put_config(self, version, changes, whole=whole, now_ms=now_ms)
-
-    @property
-    def takes_config_over(self) -> bool:
-        """Whether a change of the runtime config is under way: no other may begin."""
-        return self.runtime.taking_over
-
-    def follow_quotas(self) -> None:
-        """Let enqueues go on that wait for a quota which is gone."""
         self._go_on(self.namespaces.follow(self.runtime.limits))
 
     def _go_on(self, verdicts: Iterable[Verdict]) -> None:
@@ -281,7 +266,6 @@ _VERBS: dict[type[Command], Verb] = {
     GetQueueStats: administration.queue_stats,
     DescribeQueue: describing.describe,
     ListQueues: administration.list_queues,
-    ListConfig: list_config,
     Enqueue: enqueueing.enqueue,
     Receive: consuming.receive,
     Subscribe: consuming.subscribe,

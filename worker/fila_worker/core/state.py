@@ -115,10 +115,6 @@ class State:
         """Answer a command; see :class:`~fila_worker.core.shard.Shard`."""
         raise NotImplementedError
 
-    def follow_quotas(self) -> None:
-        """Let enqueues go on that wait for a quota which is gone; see :class:`~fila_worker.core.shard.Shard`."""
-        raise NotImplementedError
-
     def settle_writes(self) -> None:
         """Commit what was written so far, so that reads see it."""
         if self.ledger.entry_due:

@@ -90,8 +90,8 @@ class Throttling:
         self._settling: list[Throttle] = []
         self._version = 0
         """Counts up with the limits: a throttle of an older one follows them before it is used."""
-        self._behind: deque[Iterator[Throttle | None]] = deque()
-        """Keys whose limits changed and that are yet to follow, one after the other, with their throttles."""
+        self.behind: deque[list[Throttle]] = deque()
+        """Throttles whose limits changed, and that are not settled since, in lists that end with the next one."""
         self._entries = 0
         self.traffic: dict[str, Traffic] = {}
         """Of each throttle key that messages have, or that has a limit."""
@@ -327,44 +327,36 @@ class Throttling:
 
         Those are the first ones of many. The limits hold for the others at once, and their lanes try again in later turns.
         """
-        self.limits = limits
+        old, self.limits = self.limits, limits
         self._version += 1
-        self._behind.append(self._following(keys, now_ms))
+        for key in keys:
+            self._follow_level(key, old.get(key), limits.get(key), now_ms)
+            self._forget_traffic(key)
+            if key in self.by_key:
+                self.behind.append(list(self.by_key[key]))
         return self._catch_up(SETTLED_MAX)
 
-    def is_behind(self, throttle: Throttle) -> bool:
-        """Whether a throttle may be yet to follow limits that changed."""
-        return bool(self._behind) and throttle.version != self._version
-
-    def _following(self, keys: Iterable[str], now_ms: int) -> Iterator[Throttle | None]:
-        """Let keys follow their limits, a step each; the throttles that have them are yet to follow."""
-        for key in keys:
-            self._follow_level(key, self.limits.get(key), now_ms)
-            self._forget_traffic(key)
-            yield None
-            yield from list(self.by_key.get(key, ()))
-
     def _catch_up(self, count: int) -> list[Throttle]:
-        """Let some of the keys and throttles whose limits changed follow them, to be settled in this turn; returns the throttles."""
+        """Let some of the throttles whose limits changed follow them, to be settled in this turn; returns them."""
         followed: list[Throttle] = []
-        while self._behind and count > 0:
-            for throttle in islice(self._behind[0], count):
-                count -= 1
-                if throttle is not None and self.throttles.get(throttle.keys) is throttle:
+        while self.behind and len(followed) < count:
+            throttles = self.behind[0]
+            while throttles and len(followed) < count:
+                throttle = throttles.pop()
+                if self.throttles.get(throttle.keys) is throttle:
                     self._keep_up(throttle)
                     followed.append(throttle)
-            if count > 0:
-                self._behind.popleft()
+            if not throttles:
+                self.behind.popleft()
         return followed
 
-    def _follow_level(self, key: str, limit: "Limit | None", now_ms: int) -> None:
+    def _follow_level(self, key: str, old: "Limit | None", new: "Limit | None", now_ms: int) -> None:
         """A bucket that is changed keeps its tokens; one that nobody drew on stays full, and a new one is."""
-        if limit is None:
+        if old is None or new is None:
             self.levels.pop(key, None)
         elif key in self.levels:
-            now_ms = max(now_ms, self.levels[key][0])  # the bank may have said more since
-            level = min(self.tokens_in(key, limit, now_ms), limit.burst_micro)
-            self.levels[key] = (now_ms, level, limit.rate_milli, limit.burst_micro)
+            level = min(self.tokens_in(key, old, now_ms), new.burst_micro)
+            self.levels[key] = (now_ms, level, new.rate_milli, new.burst_micro)
 
     def _keep_up(self, throttle: Throttle) -> None:
         """Let a throttle follow limits that changed; it is to be settled."""
@@ -410,7 +402,7 @@ class Throttling:
 
     def next_due(self) -> int | None:
         """When a park ends, tokens have lain idle, or a want should be repeated, Unix ms."""
-        if self._changed or self._behind:
+        if self._changed or self.behind:
             return 0
         return min((heap[0][0] for heap in (self._parked, self._holds, self._repeats) if heap), default=None)
 
