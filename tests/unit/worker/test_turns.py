@@ -256,33 +256,6 @@ def test_wants_of_many_sets_of_throttle_keys_are_repeated_over_several_turns(mon
     assert sum(repeated) == 35
 
 
-def test_a_limit_that_changes_holds_at_once_and_many_sets_of_throttle_keys_follow_over_several_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(throttling, "SETTLED_MAX", 10)
-    shard = ShardHarness(settings=PATIENT)
-    shard.create()
-    for number in range(35):
-        enqueue(shard, 2, throttle_keys=[[f"set-{number}", "t"]])
-    followed = Counter[str]()
-    follow = shard.shard.throttling._follow
-    monkeypatch.setattr(shard.shard.throttling, "_follow", lambda each: (followed.update(each.keys[:1]), follow(each)))
-    shard.shard.set_config(SetConfig("throttle:t:rate", "1"), shard.now_ms)
-    assert 1 <= followed.total() <= 10
-    waiter = shard.begin(Receive(99, 60_000), client=b"waiter")
-    while shard.shard.next_due(shard.now_ms) == 0:
-        shard.turn()
-    assert shard.shard.queues["q"].in_flight == 0, "the limit holds for all"
-    shard.shard.set_config(SetConfig("throttle:t:rate", None), shard.now_ms)
-    turns = 0
-    while shard.shard.next_due(shard.now_ms) == 0:
-        shard.turn()
-        turns += 1
-    assert turns >= 3
-    first = len(shard.late[waiter].batches[0].records)  # type: ignore[union-attr]
-    assert first + len(shard.receive(99)) == 70
-
-
 def test_a_page_of_queues_looks_at_the_names_of_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(administration, "LIST_QUEUES_MAX", 3)
     monkeypatch.setattr(administration, "NAMES_AT_ONCE", 1)

@@ -225,8 +225,6 @@ def _will_be_woken(shard: "Shard", throttle: "Throttle") -> bool:
     """Whether a park will end, the bank was asked (and will be asked again), or another lane will give tokens back."""
     parks = [shard.throttling.parks.get(key, 0) for key in throttle.keys]
     asked = throttle.told is not None and throttle.told[0] > 0 and throttle.news_due_ms is not None
-    if any(throttle in throttles for throttles in shard.throttling.behind):
-        return True
     return throttle.parked_until_ms <= max(parks) or (throttle.limited and (asked or throttle.dealt > 0))
 
 

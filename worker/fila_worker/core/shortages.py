@@ -33,8 +33,6 @@ def tokens(shard: "State", lane: "Lane", now_ms: int, need: int | None = None) -
     if need is None:
         need = _need(shard, lane)
     lacks = [_Lack.of(shard, name, need, now_ms) for name in lane.throttle_keys if name in throttling.limits]
-    if not lacks:
-        return None  # the limits are gone, and it is about to be woken
     worst = max(lacks, key=lambda lack: lack.order)
     if not lane.blocked and (lane.tokens >= need or worst.missing <= 0):
         return None

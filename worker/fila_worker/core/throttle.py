@@ -43,15 +43,13 @@ class Throttle:
 
     __slots__ = (
         "asking", "burst", "consumed", "dealt", "granted", "holders", "keys", "lanes", "limited", "news_due_ms", "parked_until_ms",
-        "returned", "told", "told_again", "traffic", "version", "waiting",
+        "returned", "told", "told_again", "traffic", "waiting",
     )  # fmt: skip
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys = keys
         self.lanes = 0
         """How many lanes use it."""
-        self.version = 0
-        """Of the config that the next two follow from, as :class:`core.throttling.Throttling` counts."""
         self.limited = False
         """Whether any of the keys has a rate."""
         self.burst = 0

@@ -11,7 +11,6 @@ idle for a moment (:data:`HOLD_MS`). Only a small part of a bucket may wait for 
 needs tokens would never find credit in a queue whose consumers are always busy with the others.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import islice
@@ -88,10 +87,6 @@ class Throttling:
         self._changed: dict[Throttle, None] = {}
         """Throttles to settle at the end of a turn; where there are too many, or one has too much to do, of a later one."""
         self._settling: list[Throttle] = []
-        self._version = 0
-        """Counts up with the limits: a throttle of an older one follows them before it is used."""
-        self.behind: deque[list[Throttle]] = deque()
-        """Throttles whose limits changed, and that are not settled since, in lists that end with the next one."""
         self._entries = 0
         self.traffic: dict[str, Traffic] = {}
         """Of each throttle key that messages have, or that has a limit."""
@@ -155,8 +150,6 @@ class Throttling:
     def take(self, throttle: Throttle, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
         """Spend the tokens for one message; False, and the lane waits, if it has not got them."""
         if throttle.parked_until_ms <= now_ms:
-            if throttle.version != self._version:
-                self._keep_up(throttle)
             if not throttle.limited:
                 return True
             if throttle.spend(lane, cost_milli * MICRO_PER_MILLI):
@@ -177,8 +170,6 @@ class Throttling:
         """The lanes that may try again: those that get tokens; all of them if there is no limit."""
         if not throttle.waiting or throttle.parked_until_ms > now_ms:
             return []
-        if throttle.version != self._version:
-            self._keep_up(throttle)
         if not throttle.limited:
             lanes = list(islice(throttle.waiting, LANES_WOKEN_MAX))
             for lane in lanes:
@@ -238,14 +229,11 @@ class Throttling:
     def settle(self, now_ms: int) -> "Iterator[Lane]":
         """At the end of a turn, deal anew what lanes have left; the lanes that may try again."""
         self._settling, free = [], 0
-        self._catch_up(SETTLED_MAX - len(self._changed))
         for throttle in list(islice(self._changed, SETTLED_MAX)):
             if free >= LANES_WOKEN_MAX:
                 return
             self._settling.append(throttle)
             del self._changed[throttle]
-            if throttle.version != self._version:
-                self._follow(throttle)
             for lane in list(throttle.holders):
                 if not _is_live(lane, now_ms):
                     throttle.collect(lane)
@@ -323,32 +311,17 @@ class Throttling:
         self.levels = {key: (now_ms, 0, limit.rate_milli, limit.burst_micro) for key, limit in limits.items()}
 
     def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[Throttle]:
-        """Follow a config in which the limits of some keys changed; returns throttles whose lanes should try again.
-
-        Those are the first ones of many. The limits hold for the others at once, and their lanes try again in later turns.
-        """
+        """Follow a config in which the limits of some keys changed; returns the throttles whose lanes should try again."""
         old, self.limits = self.limits, limits
-        self._version += 1
+        concerned: dict[Throttle, None] = {}
         for key in keys:
             self._follow_level(key, old.get(key), limits.get(key), now_ms)
             self._forget_traffic(key)
-            if key in self.by_key:
-                self.behind.append(list(self.by_key[key]))
-        return self._catch_up(SETTLED_MAX)
-
-    def _catch_up(self, count: int) -> list[Throttle]:
-        """Let some of the throttles whose limits changed follow them, to be settled in this turn; returns them."""
-        followed: list[Throttle] = []
-        while self.behind and len(followed) < count:
-            throttles = self.behind[0]
-            while throttles and len(followed) < count:
-                throttle = throttles.pop()
-                if self.throttles.get(throttle.keys) is throttle:
-                    self._keep_up(throttle)
-                    followed.append(throttle)
-            if not throttles:
-                self.behind.popleft()
-        return followed
+            concerned |= dict.fromkeys(self.by_key.get(key, ()))
+        for throttle in concerned:
+            self._follow(throttle)
+            self._changed[throttle] = None
+        return list(concerned)
 
     def _follow_level(self, key: str, old: "Limit | None", new: "Limit | None", now_ms: int) -> None:
         """A bucket that is changed keeps its tokens; one that nobody drew on stays full, and a new one is."""
@@ -358,14 +331,8 @@ class Throttling:
             level = min(self.tokens_in(key, old, now_ms), new.burst_micro)
             self.levels[key] = (now_ms, level, new.rate_milli, new.burst_micro)
 
-    def _keep_up(self, throttle: Throttle) -> None:
-        """Let a throttle follow limits that changed; it is to be settled."""
-        self._follow(throttle)
-        self._changed[throttle] = None
-
     def _follow(self, throttle: Throttle) -> None:
         bursts = [self.limits[key].burst_micro for key in throttle.keys if key in self.limits]
-        throttle.version = self._version
         throttle.limited = bool(bursts)
         throttle.burst = min(bursts, default=0)
         if not bursts:
@@ -402,7 +369,7 @@ class Throttling:
 
     def next_due(self) -> int | None:
         """When a park ends, tokens have lain idle, or a want should be repeated, Unix ms."""
-        if self._changed or self.behind:
+        if self._changed:
             return 0
         return min((heap[0][0] for heap in (self._parked, self._holds, self._repeats) if heap), default=None)
 
