@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 3000
+SEEDS = 1000
 """Seeds of the normal test run, in two files, so that two cores share them."""
 PIECES = 10
 """Pieces of all seeds: each is a test."""
