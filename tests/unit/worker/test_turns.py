@@ -27,12 +27,11 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core import administration, browsing, settlement, throttling
 from fila_worker.core.backlog import LOOK_UP_COST
-from fila_worker.core.backlog_reasons import LEASES_AT_ONCE
 from fila_worker.core.config import KEYS_AT_ONCE
 from fila_worker.core.effects import Call
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.walking import pieces
+from fila_worker.core.walking import LOOKS_AT_ONCE, pieces
 from tests.support.shard import ShardHarness
 
 PATIENT = ShardSettings(consumer_timeout_ms=1 << 40)
@@ -190,7 +189,7 @@ def test_a_turn_is_full_after_some_commands_of_a_kind_or_lets_the_others_wait(co
 
 
 def test_a_queue_is_described_in_steps() -> None:
-    shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_effort=20, step_effort=5)), checked=False)
+    shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_effort=4, step_effort=1)), checked=False)
     shard.create()
     enqueue(shard, 100)
     for number in range(100):
@@ -199,7 +198,7 @@ def test_a_queue_is_described_in_steps() -> None:
     while request not in shard.late:
         shard.turn()
         turns += 1
-    assert turns >= 100 // 20
+    assert turns >= 100 / LOOKS_AT_ONCE / 4
     described = shard.late[request]
     assert sorted(each.in_flight for each in described.consumers) == [33, 33, 34]  # type: ignore[union-attr]
     assert {each.expires_ms for each in described.consumers} == {shard.now_ms + 30_000}  # type: ignore[union-attr]
@@ -286,7 +285,7 @@ def test_who_has_all_messages_of_a_queue_is_told_in_steps() -> None:
     while request not in shard.late:
         shard.turn()
         turns += 1
-    assert turns >= 200 / LEASES_AT_ONCE / 4
+    assert turns >= 200 / LOOKS_AT_ONCE / 4
     reason = shard.late[request].reasons[0]  # type: ignore[union-attr]
     assert reason.details == {
         "messages": 100, "consumers": 3, "leased_ms": shard.now_ms - 200, "expires_ms": shard.now_ms - 200 + 30_000

@@ -19,7 +19,7 @@ from fila_worker.core.places import LANES_MAX, Place
 from fila_worker.core.reading import head
 from fila_worker.core.shortages import tokens
 from fila_worker.core.throttle import TOKEN
-from fila_worker.core.walking import VIEWS_AT_ONCE, View, again, pieces
+from fila_worker.core.walking import VIEWS_AT_ONCE, View, again, lease_pieces, pieces
 from fila_worker.core.wording import counted, reason, span
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 EMPTY: Final = "empty"
 """The state of a key or a queue that has no messages."""
-
-LEASES_AT_ONCE: Final = 8
-"""Leases that are looked at for one unit of effort."""
 
 KEYS_MAX: Final = 2000
 """Keys of a queue that are looked at for what holds them up: some milliseconds."""
@@ -212,19 +209,15 @@ def _delayed(shard: "State", lanes: "Iterable[View]", count: int, about: str, no
 def _leased(shard: "State", queue: "Queue", about: str, now_ms: int) -> "Generator[int, int, Reason]":
     """Who has a queue's messages; leases that end or begin meanwhile may be in it or not."""
     consumers: set[Holder] = set()
-    leased_ms: list[int] = []
-    expires_ms: list[int] = []
-    left = iter(list(shard.leases.leases.values()))
-    while some := list(islice(left, shard.settings.limits.step_effort * LEASES_AT_ONCE)):
-        leases = [lease for lease in some if lease.queue is queue and lease.open]
-        consumers.update(lease.holder for lease in leases)
-        if leases:
-            leased_ms.append(min(lease.leased_ms for lease in leases))
-            expires_ms.append(min(lease.next_expiry() for lease in leases))
-        yield 1 + len(some) // LEASES_AT_ONCE
-    return _all_leased(
-        about, len(consumers), queue.in_flight, min(leased_ms, default=now_ms), min(expires_ms, default=now_ms), now_ms
-    )
+    oldest_ms = first_ms = 0
+    for leases, effort in lease_pieces(shard, queue):
+        for lease in leases:
+            consumers.add(lease.holder)
+            expiry_ms = lease.next_expiry()
+            oldest_ms = min(oldest_ms or lease.leased_ms, lease.leased_ms)
+            first_ms = min(first_ms or expiry_ms, expiry_ms)
+        yield effort
+    return _all_leased(about, len(consumers), queue.in_flight, oldest_ms or now_ms, first_ms or now_ms, now_ms)
 
 
 def _leased_of_key(shard: "State", key: "FairnessKey", about: str, now_ms: int) -> "Reason":

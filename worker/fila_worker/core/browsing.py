@@ -16,7 +16,7 @@ from fila_proto_zmq.record import record_id
 from fila_worker.core import graveyard
 from fila_worker.core.backlog import DELAYED, LEASED, PENDING, Found, as_found, find
 from fila_worker.core.keys import FIRST_PLACE, after
-from fila_worker.core.walking import VIEWS_AT_ONCE, pieces
+from fila_worker.core.walking import VIEWS_AT_ONCE, lease_pieces, pieces
 
 if TYPE_CHECKING:
     from fila_worker.core.cold import ColdLane
@@ -200,22 +200,19 @@ def _delayed(shard: "State", lane: "Lane", place: bytes) -> Iterator[Found]:
 
 def _name_holders(shard: "State", queue: "Queue", views: dict[bytes, MessageView]) -> "Generator[int, int, None]":
     """Say of some messages, by their keys, who has leased them; of those whose leases ended meanwhile nothing."""
-    effort, left = 0, set(views)
-    for lease in list(shard.leases.leases.values()) if views else ():
-        effort += 1
-        if lease.queue is queue and lease.open:
-            effort += lease.open // 4
+    left = set(views)
+    for leases, effort in lease_pieces(shard, queue) if views else ():
+        for lease in leases:
             for index, message_key, _ in lease.open_members():
                 if message_key in left:
                     left.remove(message_key)
                     view = views[message_key]
                     view.leased_ms, view.lease_expires_ms = lease.leased_ms, lease.expiry_of(index)
                     view.consumer = lease.holder.shown
-            if not left:
-                break
-        if effort >= shard.settings.limits.step_effort:
-            yield effort
-            effort = 0
+        if not left:
+            shard.jobs.charge(effort)
+            break
+        yield effort
 
 
 def _view(found: Found) -> MessageView:

@@ -15,6 +15,7 @@ from fila_worker.core.delays import parse_delayed
 from fila_worker.core.reading import extension_of, head
 from fila_worker.core.sampling import sample
 from fila_worker.core.shortages import tokens
+from fila_worker.core.walking import LOOKS_AT_ONCE, lease_pieces
 from fila_worker.core.wording import holder, reason, span
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 HELD_LOOKS_MAX: Final = 50_000
 """Leases and leased messages that are looked at to find those of a key: some milliseconds."""
-
-HELD_LOOKS_AT_ONCE: Final = 4
-"""Such looks for one unit of effort."""
 
 DELAYED_MAX: Final = 1000
 """Delayed messages of a lane that are looked at."""
@@ -64,22 +62,18 @@ def held_of(shard: "State", key: "FairnessKey") -> Iterator[Held]:
                     yield Held(lease, index, message_key)
         if looks_left <= 0:
             break
-    shard.jobs.charge((HELD_LOOKS_MAX - looks_left) // HELD_LOOKS_AT_ONCE)
+    shard.jobs.charge((HELD_LOOKS_MAX - looks_left) // LOOKS_AT_ONCE)
 
 
 def holder_of_message(shard: "State", queue: "Queue", message_key: bytes) -> "Generator[int, int, Held | None]":
     """Who has leased a message of a queue; None if its lease ended meanwhile."""
-    effort = 0
-    for lease in list(shard.leases.leases.values()):
-        effort += 1
-        if lease.queue is queue:
-            effort += lease.open // 4
+    for leases, effort in lease_pieces(shard, queue):
+        for lease in leases:
             for index, key, _ in lease.open_members():
                 if key == message_key:
+                    shard.jobs.charge(effort)
                     return Held(lease, index, key)
-        if effort >= shard.settings.limits.step_effort:
-            yield effort
-            effort = 0
+        yield effort
     return None
 
 

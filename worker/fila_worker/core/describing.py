@@ -5,12 +5,14 @@ are walked in steps, half a microsecond for each: nothing on the hot path keeps 
 """
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import ConsumerView, DescribeQueue, HookState, QueueDescription
 from fila_worker.core.consumers import Consumer, Subscription
 from fila_worker.core.holders import Holder, Reservation
+from fila_worker.core.walking import lease_pieces
 
 if TYPE_CHECKING:
     from fila_worker.core.consumers import Consumer, Demand
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 CONSUMERS_SHOWN_MAX: Final = 100
-
-LEASED_AT_ONCE: Final = 8
-"""Members of an extended lease that are looked at for one unit of effort."""
 
 HOLDERS_AT_ONCE: Final = 4
 """Consumers, or what one of them wants, that are looked at for one unit of effort."""
@@ -46,32 +45,26 @@ def describe(shard: "State", call: "Call", command: DescribeQueue) -> "Work":
     )  # fmt: skip
 
 
+@dataclass(slots=True)
 class _Held:
     """What somebody has leased of a queue: how many messages, when they were last heard of, when the first lease ends."""
 
-    __slots__ = ("first_expiry_ms", "heard_ms", "messages")
-
-    def __init__(self) -> None:
-        self.messages = self.heard_ms = self.first_expiry_ms = 0
+    messages: int = 0
+    heard_ms: int = 0
+    first_expiry_ms: int = 0
 
 
 def _held(shard: "State", queue: "Queue") -> "Generator[int, int, dict[Holder, _Held]]":
     """What each of a queue's holders has; whoever ends or begins meanwhile may be in it or not."""
     held: dict[Holder, _Held] = {}
-    effort = 0
-    for lease in list(shard.leases.leases.values()):
-        effort += 1
-        if lease.queue is queue and lease.open:
-            effort += len(lease.extended) and lease.open // LEASED_AT_ONCE
+    for leases, effort in lease_pieces(shard, queue):
+        for lease in leases:
             one = held.setdefault(lease.holder, _Held())
             expiry_ms = lease.next_expiry()
             one.messages += lease.open
             one.heard_ms = max(one.heard_ms, lease.leased_ms, lease.expires_ms - lease.duration_ms)
             one.first_expiry_ms = min(one.first_expiry_ms or expiry_ms, expiry_ms)
-        if effort >= shard.settings.limits.step_effort:
-            yield effort
-            effort = 0
-    shard.jobs.charge(effort)
+        yield effort
     return held
 
 

@@ -164,11 +164,6 @@ def _fold(shard: Shard) -> Steps:
         yield
 
 
-def _step_ends(shard: Shard, number: int) -> bool:
-    """Whether a step ends with the record of this number."""
-    return number % shard.settings.limits.recovery_records_max == 0
-
-
 def _check_counts(queue: Queue) -> None:
     counts = {"pending": queue.pending, "in flight": queue.in_flight, "delayed": queue.delayed, "bytes": queue.size_bytes}
     if min(counts.values()) < 0:
@@ -311,8 +306,9 @@ def _on_time(queue: Queue) -> Iterator[tuple[int, FairnessKey]]:
 def _late(shard: Shard) -> Generator[None, int | None, dict[int, list[tuple[int, FairnessKey]]]]:
     """The others, of which a later lane has, by queue. They are warm: who has one lane is on time or has nothing."""
     found: dict[int, dict[FairnessKey, int]] = {}
+    step = shard.settings.limits.recovery_records_max
     for number, lane in enumerate(shard.lanes.values()):
-        if _step_ends(shard, number):
+        if number % step == 0:
             yield
         key = lane.key
         if lane.pending and len(key.lanes) > 1 and not next(iter(key.lanes.values())).pending:
@@ -325,8 +321,9 @@ def _late(shard: Shard) -> Generator[None, int | None, dict[int, list[tuple[int,
 
 
 def _recover_leases(shard: Shard, now_ms: int) -> Steps:
+    step = shard.settings.limits.recovery_records_max
     for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.leases)):
-        if _step_ends(shard, number):
+        if number % step == 0:
             now_ms = (yield) or now_ms  # consumers have their whole timeout from now on
         if exhume(shard, u64(key), data):
             continue

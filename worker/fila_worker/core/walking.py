@@ -1,4 +1,4 @@
-"""Walks over all fairness keys of a queue that take many turns.
+"""Walks over all fairness keys, or all leases, of a queue that take many turns.
 
 Keys come and go while a walk rests. So it takes them in *portions*, in the order in which they were made, and remembers where the next
 one begins: how many keys lie before it, and how many the queue has ever forgotten. When keys are forgotten the position moves back by as
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fila_worker.core.cold import ColdLane
     from fila_worker.core.fairness_key import FairnessKey
     from fila_worker.core.lanes import Lane
+    from fila_worker.core.leases import Lease
     from fila_worker.core.queues import Queue
     from fila_worker.core.state import State
 
@@ -28,6 +29,9 @@ VIEWS_AT_ONCE: Final = 1
 
 SKIPPED_AT_ONCE: Final = 200
 """Keys that are passed over for one unit of effort."""
+
+LOOKS_AT_ONCE: Final = 4
+"""Leases, or leased messages, that are looked at for one unit of effort."""
 
 
 def keys_from(shard: "State", queue: "Queue", start: int, count: int) -> "tuple[list[FairnessKey], int]":
@@ -79,3 +83,21 @@ def again(shard: "State", view: View) -> "View | None":
     if key is not None and key.cold is not None and (cold := unpacked(key)).id == view.id:
         return cold
     return shard.find_lane(view.id)
+
+
+def lease_pieces(shard: "State", queue: "Queue") -> "Iterator[tuple[list[Lease], int]]":
+    """The open leases of a queue in pieces, each with the effort to look at all of its messages.
+
+    Between two pieces others may come and go: those that are made meanwhile are left out, and so are those that have ended.
+    """
+    piece: list[Lease] = []
+    looks, looks_max = 0, shard.settings.limits.step_effort * LOOKS_AT_ONCE
+    for lease in list(shard.leases.leases.values()):
+        looks += 1
+        if lease.queue is queue and lease.open:
+            looks += lease.open
+            piece.append(lease)
+        if looks >= looks_max:
+            yield piece, looks // LOOKS_AT_ONCE
+            piece, looks = [], 0
+    yield piece, 1 + looks // LOOKS_AT_ONCE
