@@ -64,6 +64,8 @@ class Grant:
     error: str
     arrived_us: int | None = None
     """When its client had it: the library, not yet the program."""
+    repeated: bool = False
+    """It was granted before: the answer to a repeated request is sent again, under the same lease."""
 
     @property
     def fence(self) -> tuple[int, int]:
@@ -217,6 +219,18 @@ class History:
             for _, first_us, cut_us in self.power_cuts
         )
 
+    def settlements_undone(self, shard: int, lease: int) -> bool:
+        """Whether a power cut may have undone settlements of a lease that had reached its client.
+
+        The client has forgotten these messages. The lease keeps them until it expires.
+        """
+        had = [
+            grant for grant in self.grants if (grant.shard, grant.lease) == (shard, lease) and grant.arrived_us is not None
+        ]
+        return any(
+            cut_shard == shard and any(grant.at_us <= cut_us for grant in had) for cut_shard, _, cut_us in self.power_cuts
+        )
+
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def began(self, client: str, kind: str, queue: str, limit_us: int, **said: Any) -> Done:
@@ -283,6 +297,7 @@ class History:
             known = self._by_fence.get(fence)
             if known is not None and (known.token, known.client) != (grant.token, grant.client):
                 self.fail("fences", f"{fence} was given out for {known.token} to {known.client.hex()} and for {grant.token}")
+            grant.repeated = known is not None
             self._by_fence[fence] = grant
         self.grants.append(grant)
         how = "pushes" if grant.pushed else "gives"

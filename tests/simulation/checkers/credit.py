@@ -22,6 +22,8 @@ def unknown_leases(run: "Run") -> set[Missing]:
                 process = alive.get(lease.client)
                 if process is None or process.closed_us is not None or not lease.subscription_id:
                     continue
+                if run.history.settlements_undone(shard.index, lease.id):
+                    continue
                 if lease.id not in _known(process.client._session._consumption):
                     missing.add((process.name, shard.index, lease.id))
     return missing

@@ -4,15 +4,11 @@ import itertools
 from collections import defaultdict
 from uuid import UUID
 
-from tests.simulation.history import History, Sent
+from tests.simulation.history import History
 
 
 def check(history: History, window_us: int) -> None:
-    """All confirmed messages with one dedup id that were sent within a window have one id."""
-    groups: dict[tuple[str, str], list[Sent]] = defaultdict(list)
-    for sent in history.sent.values():
-        if sent.id is not None and sent.options.get("dedup_id"):
-            groups[sent.queue, sent.options["dedup_id"]].append(sent)
+    """All messages with one dedup id that were stored within a window have one id."""
     if (
         history.clock_steps
         or history.power_cuts
@@ -20,13 +16,21 @@ def check(history: History, window_us: int) -> None:
         or any("idle_expiry" in each for each in history.queues.values())
     ):
         return
-    for (queue, name), several in groups.items():
-        stored = sorted({sent.id: sent for sent in several if sent.id is not None}.items())
-        for (first_id, first), (second_id, second) in itertools.pairwise(stored):
+    for (queue, name), tokens in _stored(history).items():
+        for (first_id, first), (second_id, second) in itertools.pairwise(sorted(tokens.items())):
             if _stored_ms(second_id) - _stored_ms(first_id) < window_us / 1000 - SLACK_MS:
-                history.fail(
-                    "dedup", f"{first.token} and {second.token} of {queue} have the dedup id {name} and are two messages"
-                )
+                history.fail("dedup", f"{first} and {second} of {queue} have the dedup id {name} and are two messages")
+
+
+def _stored(history: History) -> dict[tuple[str, str], dict[str, str]]:
+    """By queue and dedup id: the ids of the messages that were confirmed or given out, each with its token."""
+    stored: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    grants = history.grants_by_token()
+    for token, sent in history.sent.items():
+        if name := sent.options.get("dedup_id"):
+            ids = {grant.id for grant in grants[token]} | ({sent.id} if sent.id is not None else set())
+            stored[sent.queue, name].update(dict.fromkeys(ids, token))
+    return stored
 
 
 def _stored_ms(message_id: str) -> int:

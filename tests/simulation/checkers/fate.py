@@ -61,13 +61,26 @@ def check_returned(history: History) -> None:
         for call in calls:
             if not call.ok or not (call.kind == "ack" or _ended_all(call)):
                 continue
-            for grant in grants[token]:
+            for grant in _same_message(history, call, grants[token]):
                 later = _is_later(history, call, grant)
                 if later and not history.undone(call, grant.at_us) and not history.is_excused(token):
                     history.fail(
                         "acked returns", f"{token} was acked in #{call.number} and is given out again: {_shown(grant)}"
                     )
                     break
+
+
+def _same_message(history: History, call: Done, grants: list[Grant]) -> list[Grant]:
+    """Of a token's grants: those of the message that a call settled.
+
+    An enqueue that is repeated after the dedup window stores a second message with the same token (see ``dedup``).
+    """
+    ids = {grant.id for grant in grants}
+    if len(ids) == 1:
+        return grants
+    shard, said = history.shard_of(call.queue), call.said
+    settled = {grant.id for grant in grants if (grant.shard, *grant.fence) == (shard, said.get("lease"), said.get("index"))}
+    return [grant for grant in grants if grant.id in settled]
 
 
 def _ended_all(call: Done) -> bool:
@@ -100,11 +113,11 @@ def check_stored_once(history: History) -> None:
 
 def check_at_most_once(history: History) -> None:
     """Where each message is delivered at most once, no program is given one twice."""
-    handed: dict[str, list[object]] = defaultdict(list)
+    handed: dict[tuple[str, str], list[object]] = defaultdict(list)
     for each in history.handed:
         if each.at_most_once and not each.queue.endswith(".dlq"):
-            handed[each.token].append(each)
-    for token, several in handed.items():
+            handed[each.token, each.id].append(each)
+    for (token, _), several in handed.items():
         if len(several) > 1 and not history.is_excused(token):
             history.fail("at most once", f"{token} was given to programs {len(several)} times: {several[:2]}")
 
@@ -124,7 +137,7 @@ def check_settlements(history: History) -> None:
                 if "index" in each.said and each.said["lease"] == lease and each.said.get("index") == call.said["index"]
             ]
             began_us = min(each.started_us for each in tries if each.kind != "extend")
-            for grant in grants[token]:
+            for grant in _same_message(history, call, grants[token]):
                 newer = grant.shard == shard and grant.lease > lease
                 if newer and grant.at_us < began_us and not history.is_excused(token):
                     history.fail(

@@ -53,6 +53,7 @@ def _check_stretch(history: History, key: str, limit: Limit) -> None:
     for grant in history.grants:
         if (
             key not in grant.throttle_keys
+            or grant.repeated
             or not limit.since_us + 1_000_000 <= grant.at_us <= limit.until_us
             or grant.queue.endswith(".dlq")
         ):
