@@ -54,7 +54,7 @@ class Child:
         self._input, theirs = socket.socketpair()
         with theirs:
             self._running = subprocess.Popen(
-                [sys.executable, "-P", "-m", self._module],
+                [sys.executable, "-P", "-m", self._module, self.name],  # the name is for those who list processes
                 stdin=theirs.fileno(),
                 stdout=sys.stderr.fileno(),  # ours is for the one line that says "ready"
                 cwd=self._cwd,

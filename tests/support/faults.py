@@ -19,21 +19,14 @@ from fila_worker.lua import compile_hooks
 from fila_worker.storage.rocks import RocksStore
 from tests.support.cluster import Cluster, eventually
 
-ROLES = {"router": "fila_router", "worker": "fila_worker", "observer": "fila_cluster.observer"}
-
 
 def processes(cluster: Cluster) -> dict[str, psutil.Process]:
-    """All that runs now: ``supervisor``, ``router``, ``observer`` if there is one, ``worker-0`` and so on, by age."""
+    """All that runs now: ``supervisor``, ``router``, ``observer`` if there is one, ``worker-0`` and so on."""
     found = {"supervisor": psutil.Process(cluster.supervisor.pid)}
-    workers = []
-    for child in sorted(cluster.children(), key=lambda child: child.pid):
-        with suppress(psutil.NoSuchProcess):
-            role = next((role for role, module in ROLES.items() if module in child.cmdline()), None)
-            if role == "worker":
-                workers.append(child)
-            elif role is not None:
-                found[role] = child
-    return found | {f"worker-{number}": worker for number, worker in enumerate(workers)}
+    for child in cluster.children():
+        with suppress(psutil.NoSuchProcess, IndexError):  # one that has just died has no command line
+            found[child.cmdline()[-1]] = child
+    return found
 
 
 def kill(cluster: Cluster, *names: str) -> None:
