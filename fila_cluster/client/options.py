@@ -1,24 +1,17 @@
 """What a client is opened with."""
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fila_cluster.client import checks
 from fila_cluster.client.link import ENDPOINT_DEFAULT
 from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.version import VERSION
 
 TIMEOUT_MS_MAX = 24 * 3600 * 1000
 
 
-def _client_version() -> str:
-    try:
-        return f"python/{version('fila-cluster')}"
-    except PackageNotFoundError:  # run from a source tree
-        return "python"
-
-
-CLIENT_VERSION = _client_version()
+CLIENT_VERSION = f"python/{VERSION}"
 
 
 def endpoint_or_default(endpoint: Any) -> str:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -36,6 +35,7 @@ from fila_cluster.observer.watch import Watch
 from fila_process.journal import Journal
 from fila_proto_zmq.commands import Histogram
 from fila_proto_zmq.events import ExportFailing, ExportRecovered
+from fila_proto_zmq.version import VERSION
 
 METRICS_PATH: Final = "/v1/metrics"
 
@@ -83,7 +83,7 @@ def metrics_endpoint(endpoint: str) -> str:
 
 def metrics_data(told: Sequence[Family], resource: Resource, now_ns: int) -> MetricsData:
     """Everything in the SDK's words."""
-    scope = InstrumentationScope("fila_cluster", version("fila-cluster"))
+    scope = InstrumentationScope("fila_cluster", VERSION)
     metrics = [_metric(family, now_ns) for family in told]
     return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, metrics, "")], "")])
 

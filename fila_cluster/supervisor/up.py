@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import TypeAlias
 
 from fila_cluster.config.address import Address, refuse_exposure, refuse_sharing
@@ -24,6 +23,7 @@ from fila_cluster.supervisor.readiness import Readiness
 from fila_cluster.supervisor.supervisor import Supervisor
 from fila_process.journal import Journal
 from fila_proto_zmq.events import ClusterReady, ClusterStarting, DataDirCreated
+from fila_proto_zmq.version import VERSION
 
 Announce: TypeAlias = Callable[[Address, Address | None, int], None]
 """Called once, when all of it serves: with the clients' address, the dashboard's if there is one, and the number of workers."""
@@ -72,7 +72,7 @@ def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_n
     journal = Journal("supervisor", log_settings(settings))
     if is_new:
         journal.tell([DataDirCreated(str(data_dir.path), layout.shards)])
-    journal.tell([ClusterStarting(version("fila-cluster"), str(data_dir.path), layout.workers, layout.shards)])
+    journal.tell([ClusterStarting(VERSION, str(data_dir.path), layout.workers, layout.shards)])
     return journal
 
 

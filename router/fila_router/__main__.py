@@ -5,7 +5,6 @@ import resource
 import secrets
 import sys
 import time
-from importlib.metadata import version
 
 import msgspec
 import zmq
@@ -15,6 +14,7 @@ from fila_process.journal import Journal
 from fila_process.stop import StopRequests
 from fila_process.told import STDIN, settings_told
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
+from fila_proto_zmq.version import VERSION
 from fila_router.core.router import Router
 from fila_router.loop import Loop
 from fila_router.settings import RouterSettings
@@ -34,13 +34,12 @@ def serve(settings: RouterSettings) -> int:
     """Listen as ``settings`` say and forward frames until told to stop; returns the exit code."""
     stop = StopRequests(STDIN)
     _allow_many_connections()
-    ours = version("fila-cluster")
     journal = Journal("router", settings.log)
     core = Router(
-        settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, ours, entropy=secrets.token_bytes
+        settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, VERSION, entropy=secrets.token_bytes
     )
     with zmq.Context() as context, open_front(context, settings) as front, open_back(context, settings) as back:
-        journal.tell([RouterListening(ours, settings.listen, settings.worker_listen, settings.shards_total)])
+        journal.tell([RouterListening(VERSION, settings.listen, settings.worker_listen, settings.shards_total)])
         loop = Loop(core, front, back, stop, journal, Heartbeat(STDIN))
         listening_at = time.monotonic()
         gc.freeze()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fila_proto_zmq.version import VERSION
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "fila_process": ROOT / "proto_zmq/fila_process",
@@ -152,6 +154,13 @@ def test_the_router_drags_in_no_store() -> None:
     assert roots(loaded_by("import fila_router.loop")) & {"rocksdict", "fila_worker", "fila_cluster"} == set()
 
 
+@pytest.mark.parametrize("part", ["fila_worker", "fila_router"])
+def test_a_part_that_restarts_loads_nothing_that_it_can_serve_without(part: str) -> None:
+    """Its queues are away for as long as this takes: each of these costs 20 to 100 ms of the processor."""
+    loaded = loaded_by(f"import {part}.__main__")
+    assert loaded & {"structlog", "rich", "asyncio", "importlib.metadata", "email"} == set()
+
+
 # --- the wheel --------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +179,14 @@ def test_the_wheel_holds_all_packages_under_their_installed_names(project: dict)
 def test_every_package_is_typed(package: str) -> None:
     assert (PACKAGES[package] / "py.typed").is_file()
     assert (PACKAGES[package] / "__init__.py").is_file()
+
+
+def test_the_build_reads_the_version_where_the_parts_do(project: dict) -> None:
+    source = project["tool"]["hatch"]["version"]
+    found = re.search(source["pattern"], (ROOT / source["path"]).read_text())
+    assert "version" in project["project"]["dynamic"]
+    assert found is not None
+    assert found["version"] == VERSION
 
 
 def test_every_folder_of_modules_is_a_package() -> None:

@@ -227,7 +227,7 @@ def in_place_of_the_kernel(
     fakes = {
         fila_process.clock: {"time": time},
         fila_router.__main__: {
-            "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "version": lambda name: "0",
+            "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "VERSION": "0",
             "_allow_many_connections": lambda: None, "gc": SimpleNamespace(freeze=lambda: None),
             "Router": _observed(world, make_router, "core"), "Heartbeat": Heartbeat,
             "secrets": SimpleNamespace(token_bytes=entropy.randbytes),

@@ -3,7 +3,3 @@
 ``core`` decides everything and touches nothing; ``storage`` keeps it on disk; ``host`` joins shards and frames, ``loop`` joins
 those to a clock and a socket.
 """
-
-from importlib.metadata import version
-
-__version__ = version("fila-cluster")

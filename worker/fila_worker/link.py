@@ -15,12 +15,12 @@ from typing import Final
 import psutil
 import zmq
 
-import fila_worker
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
 from fila_proto_zmq.commands import Command, Fault, Leave, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import WorkerAdmitted
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
+from fila_proto_zmq.version import VERSION
 from fila_worker.core.effects import Effect
 from fila_worker.host import Host
 from fila_worker.settings import WorkerSettings
@@ -74,7 +74,7 @@ class Link:
         host = self._host
         shards = [(shard.index, shard.epoch) for shard in host.shards.values()]
         host.registers(now_ms)
-        offer = Register(self._settings.name, os.getpid(), fila_worker.__version__, shards)
+        offer = Register(self._settings.name, os.getpid(), VERSION, shards)
         offer.config_version, offer.config, offer.parks = host.config_version, host.config, host.parks()
         offer.outages = host.outages
         self._offered = host.offers
