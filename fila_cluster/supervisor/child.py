@@ -75,8 +75,8 @@ class Child:
         """Take in what it wrote."""
         if self._input is not None:
             with suppress(OSError):  # nothing, or its end, which is seen elsewhere
-                if self._input.recv(4096):
-                    self.liveness.heard(now)
+                if beats := self._input.recv(4096):
+                    self.liveness.heard(now, len(beats))
 
     def lived_s(self, now: float) -> float:
         """How long its current or last life is at ``now``, monotonic seconds."""
@@ -88,7 +88,7 @@ class Child:
 
     def schedule_restart(self, now: float) -> float:
         """After its end: returns the seconds until its next start."""
-        delay_s = self._backoff.delay_s(self.lived_s(now))
+        delay_s = self._backoff.delay_s(self.liveness.served_s)
         self.restart_at = now + delay_s
         return delay_s
 

@@ -6,6 +6,8 @@ supervisor itself was paused and could not listen.
 
 from typing import Final
 
+from fila_process.heartbeat import BEAT_S
+
 HUNG_S: Final = 10.0
 """Silence after which a child hangs. Its turns take milliseconds; a slow disk may hold up a commit for seconds."""
 
@@ -21,15 +23,22 @@ class Liveness:
 
     def __init__(self) -> None:
         self._heard_at: float | None = None
+        self._beats = 0
 
-    def heard(self, now: float) -> None:
-        """It has written."""
+    def heard(self, now: float, beats: int = 1) -> None:
+        """It has written so many bytes."""
         self._heard_at = now
+        self._beats += beats
 
     def excuse(self, now: float) -> None:
         """It may have written, and nobody listened."""
         if self._heard_at is not None:
             self._heard_at = now
+
+    @property
+    def served_s(self) -> float:
+        """For how long its main loop has turned, whenever that was heard; 0 before its second byte."""
+        return max(0, self._beats - 1) * BEAT_S
 
     def silent_s(self, now: float) -> float:
         """For how long nothing was heard of it; 0 before its first byte."""

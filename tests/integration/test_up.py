@@ -228,7 +228,7 @@ def test_a_killed_worker_comes_back_and_its_neighbours_notice_nothing(data_dir: 
         assert cluster.worker_of(0).pid != victim.pid
         eventually(lambda: len(cluster.events("child.died")) == 1, "its end is told")
         (died,) = cluster.events("child.died")
-        assert (died["child"], died["child_pid"], died["restart_ms"]) == ("worker-0", victim.pid, 100)
+        assert (died["child"], died["child_pid"], died["restart_ms"]) == ("worker-0", victim.pid, 0)
         assert died["exit"] == "was killed by signal 9 (Killed)"
 
 
@@ -280,14 +280,17 @@ def test_a_killed_observer_comes_back_and_nobody_else_notices(data_dir: Path):
         assert others < {child.pid for child in cluster.children()}
 
 
-def test_a_child_that_keeps_dying_is_restarted_with_growing_pauses(data_dir: Path):
-    with running(data_dir) as cluster:
-        for _ in range(3):
-            pid = cluster.worker_of(0).pid
-            os.kill(pid, signal.SIGKILL)
-            eventually(lambda pid=pid: cluster.worker_of(0).pid != pid, "the worker is back")
-        eventually(lambda: len(cluster.events("child.died")) == 3, "all ends are told")
-        assert [event["restart_ms"] for event in cluster.events("child.died")] == [100, 200, 400]
+def test_a_child_that_dies_before_it_has_served_is_restarted_with_growing_pauses(data_dir: Path):
+    with running(data_dir, logged="info") as cluster:
+
+        def starts() -> list[int]:
+            return [event["child_pid"] for event in cluster.events("child.started") if event["child"] == "worker-0"]
+
+        for count in range(1, 5):
+            eventually(lambda count=count: len(starts()) == count, "the worker is started")
+            os.kill(starts()[-1], signal.SIGKILL)
+        eventually(lambda: len(cluster.events("child.died")) == 4, "all ends are told")
+        assert [event["restart_ms"] for event in cluster.events("child.died")] == [0, 100, 200, 400]
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------

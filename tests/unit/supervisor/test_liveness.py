@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from fila_cluster.supervisor.liveness import HUNG_S, Liveness
-from fila_process.heartbeat import Heartbeat
+from fila_process.heartbeat import BEAT_S, Heartbeat
 
 
 def test_a_start_may_take_long():
@@ -27,6 +27,15 @@ def test_silence_during_a_pause_of_the_listener_is_excused():
     liveness.heard(100.0)
     liveness.excuse(900.0)
     assert liveness.silent_s(901.0) == 1
+
+
+def test_service_is_counted_in_beats_whenever_they_are_heard():
+    liveness = Liveness()
+    assert liveness.served_s == 0, "a start, however long, is no service"
+    liveness.heard(100.0)
+    assert liveness.served_s == 0
+    liveness.heard(150.0, beats=3)
+    assert liveness.served_s == 3 * BEAT_S
 
 
 def test_a_heart_beats_once_a_second(monkeypatch: pytest.MonkeyPatch):
