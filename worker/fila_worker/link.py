@@ -19,14 +19,18 @@ from fila_proto_zmq.codec import decode_body, encode_command, from_fault
 from fila_proto_zmq.commands import Command, Fault, Leave, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import WorkerAdmitted
-from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
+from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 from fila_proto_zmq.version import VERSION
 from fila_worker.core.effects import Effect
 from fila_worker.host import Host
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Frame
 
-PULSE_MS: Final = 1000
+PULSE_MS: Final = 250
+"""How often the worker shows that it lives. What it says while the router is away waits for the connection: so a router that restarts, which
+takes longer than this, hears of the worker as soon as there is one."""
+RECONNECT_MS_MAX: Final = 100
+"""The longest pause between two attempts to reach the router: no queue is served meanwhile, and there are few workers."""
 DRAIN_FRAMES_MAX: Final = 128
 """Frames taken in one turn: what they write shares one commit, and what they ask for is not kept waiting."""
 DRAIN_BYTES_MAX: Final = 1 * 1024 * 1024
@@ -62,7 +66,7 @@ class Link:
             (zmq.SNDBUF, 1 << 20),
             (zmq.RCVBUF, 1 << 20),
             (zmq.RECONNECT_IVL, 20),
-            (zmq.RECONNECT_IVL_MAX, 500),
+            (zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX),
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.IPV6, int("[" in settings.router)),
         ):
@@ -87,7 +91,7 @@ class Link:
             self.register(now_ms)
 
     def pulse(self, now_ms: int) -> None:
-        """Show that the worker lives, once a second."""
+        """Show that the worker lives, a few times a second."""
         if now_ms >= self.next_pulse_ms:
             self.next_pulse_ms = now_ms + PULSE_MS
             self._say(Pulse(self._process.memory_info().rss, self._host.queues))
@@ -133,8 +137,7 @@ class Link:
         if not header.flags & REPLY:
             return False
         if header.opcode == Pulse.opcode:
-            if header.flags & ERROR or max(self._offers, default=header.request) < header.request:
-                self.register(now_ms)
+            self._pulsed(header, now_ms)
         elif header.flags & ERROR:
             return True
         elif header.opcode == Register.opcode:
@@ -142,6 +145,13 @@ class Link:
         elif header.opcode == Leave.opcode:
             self.left = True
         return True
+
+    def _pulsed(self, header: Header, now_ms: int) -> None:
+        """Register again if the router does not know what was offered; once, however many pulses waited for its return."""
+        offered = max(self._offers, default=0)
+        unknown = header.flags & ERROR and (header.request == 0 or offered < header.request)
+        if unknown or 0 < offered < header.request:
+            self.register(now_ms)
 
     def _registered(self, request: int, reply: Registered, now_ms: int) -> None:
         offer = self._offers.get(request, 0)

@@ -17,21 +17,21 @@ from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.host import Host
-from fila_worker.link import Link
+from fila_worker.link import PULSE_MS, Link
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Opener, Slot
 from fila_worker.storage.made import mark_made, refuse_missing
 from fila_worker.storage.rocks import RocksStore, SharedMemory
 
-IDLE_MS: Final = 1000
-"""The longest sleep: the pulse's rhythm."""
+IDLE_MS: Final = PULSE_MS
+"""The longest sleep."""
 
 LOOK_MS: Final = 1000
 """How often the room on the disk, and the time spent, are measured."""
 
 PAUSE_MS: Final = 2000
-"""A longer gap between turns was a pause of the process, or a step of the clock: it sleeps for a second at most."""
+"""A longer gap between turns was a pause of the process, or a step of the clock: it sleeps for a quarter of a second at most."""
 
 NEVER: Final = 1_000_000_000
 

@@ -17,7 +17,7 @@ from fila_proto_zmq.commands import ShardOutage
 from fila_router.core.in_flight import InFlight
 
 SILENCE_MS_MAX: Final = 3000
-"""Workers pulse every second; three missing ones in a row are no accident."""
+"""Workers pulse four times a second, and a turn takes milliseconds: so long a silence is no accident."""
 
 
 @dataclass(slots=True, eq=False)

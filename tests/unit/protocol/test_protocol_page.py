@@ -189,7 +189,7 @@ def test_numbers_in_prose_are_those_of_the_code() -> None:
     defaults = f"{settings.lua_timeout_ms} ms and {settings.lua_memory_limit_bytes // 2**20} MiB"
     assert f"(the broker's, {defaults})" in flowing
     assert f"or for {START_MS_MAX // 1000} s." in flowing
-    assert (PULSE_MS, REPEAT_MS) == (1000, 500)  # "every second", "for half a second"
+    assert (PULSE_MS, REPEAT_MS) == (250, 500)  # "four times a second", "for half a second"
     assert f"`consumer_timeout_ms` ({settings.consumer_timeout_ms // 1000} s)" in flowing
     assert f"(the broker's, {settings.visibility_timeout_ms // 1000} s)" in flowing
     assert f"{settings.max_payload_bytes:,} bytes by default" in flowing

@@ -114,7 +114,7 @@ def test_what_a_turn_posts_goes_to_the_router_itself(router: RouterSide) -> None
     assert router.said() == [Park({"api": 60_000})]
 
 
-def test_a_worker_pulses_once_a_second(router: RouterSide) -> None:
+def test_a_worker_pulses_in_its_rhythm(router: RouterSide) -> None:
     for now_ms in (0, 1, PULSE_MS - 1, PULSE_MS, PULSE_MS + 1, 2 * PULSE_MS):
         router.link.pulse(1_000_000 + now_ms)
     pulses = router.said()
@@ -134,6 +134,24 @@ def test_a_worker_that_its_router_does_not_know_registers_again(router: RouterSi
     router.send(b"", *encode_error(Pulse.opcode, 2, ShardUnavailableError("register first")))
     assert list(router.link.receive(0)) == []
     assert [type(command) for command in router.said()] == [Register]
+
+
+def test_it_registers_once_for_all_pulses_that_waited_for_a_new_router(router: RouterSide) -> None:
+    for request in (2, 3, 4):
+        router.link.pulse(request * PULSE_MS)
+    assert len(router.said()) == 3
+    for request in (2, 3, 4):
+        router.send(b"", *encode_error(Pulse.opcode, request, ShardUnavailableError("register first")))
+    assert list(router.link.receive(0)) == []
+    assert [type(command) for command in router.said()] == [Register]
+
+
+def test_a_router_that_asks_for_a_registration_gets_one_beside_another(router: RouterSide) -> None:
+    """It has learnt something that an offer which is on its way does not have."""
+    router.link.register(0)
+    router.send(b"", *encode_error(Pulse.opcode, 0, ShardUnavailableError("register again")))
+    assert list(router.link.receive(0)) == []
+    assert [type(command) for command in router.said()] == [Register, Register]
 
 
 def test_a_registration_whose_answer_was_lost_is_repeated() -> None:
