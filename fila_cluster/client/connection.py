@@ -56,6 +56,10 @@ from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
 
 BACKOFF_S_MIN = 0.05
 BACKOFF_S_MAX = 1.0
+OVERLOADED_GROWTH = 2.0
+AWAY_GROWTH = 1.25
+"""A shard without a worker comes back in a second or so, by itself: who waits asks again about a quarter of that time later, at the latest.
+Doubled pauses would make an outage half as long again for its clients."""
 SWEEP_S_MIN = 0.005
 """Calls are looked through at most this often; a timeout may come that late."""
 
@@ -332,7 +336,8 @@ class Connection:
         return refused_before_any_work or (isinstance(error, ShardUnavailableError) and call.repeatable)
 
     def _backoff_s(self, call: Call, error: FilaError) -> float:
-        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0**call.attempts)
+        growth = AWAY_GROWTH if isinstance(error, ShardUnavailableError) else OVERLOADED_GROWTH
+        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * growth**call.attempts)
         jittered_s = ceiling_s * self._random.uniform(0.5, 1.0)
         return max(jittered_s, error.retry_after or 0.0)
 

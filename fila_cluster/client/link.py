@@ -34,7 +34,7 @@ _OPTIONS = (
     (zmq.TCP_KEEPALIVE_INTVL, 5),
     (zmq.TCP_KEEPALIVE_CNT, 3),
     (zmq.RECONNECT_IVL, 50),
-    (zmq.RECONNECT_IVL_MAX, 1000),
+    (zmq.RECONNECT_IVL_MAX, 250),  # a router restarts in less than a second
 )
 # As plain numbers: pyzmq's enums cost a lookup each.
 _POLLIN, _NOBLOCK, _SNDMORE, _RCVMORE = int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.RCVMORE)

@@ -281,13 +281,13 @@ def test_what_was_refused_before_any_work_is_retried(error):
     assert pending.outcome()
 
 
-def test_retries_back_off_with_jitter():
+def test_retries_of_an_overloaded_broker_back_off_with_jitter():
     peer = Peer(timeout_s=60)
     ask(peer)
     (sent,) = peer.sent()
     delays = []
     for _ in range(7):
-        peer.refuse(sent, ShardUnavailableError("down", details={"refused": True}))
+        peer.refuse(sent, OverloadedError("busy", details={"refused": True}))
         due = peer.session.next_deadline()
         delays.append(due - peer.now)
         peer.now = due
@@ -295,6 +295,19 @@ def test_retries_back_off_with_jitter():
     assert all(
         0.5 * ceiling <= delay <= ceiling for delay, ceiling in zip(delays, [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1], strict=True)
     )
+
+
+def test_what_waits_for_a_worker_asks_again_within_a_share_of_the_time_that_it_was_away():
+    peer = Peer(timeout_s=60)
+    ask(peer)
+    (sent,) = peer.sent()
+    began = peer.now
+    while peer.now < began + 10:
+        peer.refuse(sent, REFUSED)
+        due = peer.session.next_deadline()
+        assert 0.199 <= due - peer.now <= max(0.201, min(1.001, 0.3 * (peer.now - began)))
+        peer.now = due
+        (sent,) = peer.sent()
 
 
 def test_a_long_receive_waits_for_a_lost_broker_no_longer_than_other_calls():
