@@ -5,7 +5,11 @@
 A cluster of two workers, six queues on both; 4 producers with dedup ids, 8 consumers that ack, nack and retry what they receive or are
 pushed. Every few seconds a random choice of workers and router is killed with kill -9 or paused with SIGSTOP. At the end all queues are
 emptied, the books of the clients are balanced, and every shard is recovered from its disk and checked. A probe for each shard
-enqueues all the time: the longest span in which it had no success is what its queues were away.
+enqueues all the time: the longest span in which it had no success is what its queues were away. The probes share one client, so one that
+waits for a shard must not keep another waiting. The log says where the outage of a killed worker's queues went.
+
+Parts start from bytecode here, as they do where the package is installed, also if the environment says PYTHONDONTWRITEBYTECODE: it is
+kept beside the data. Compiling a worker's modules would take as long again as loading them.
 
 The exit code is 1 if anything was lost, came back after its ack, was stored twice or came again without a reason, if a call took longer
 than its timeout, or if p99 of the outages of a killed worker's queues is over 3 s, or any other queue was away.
@@ -23,9 +27,11 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from concluding import conclude
 from rich.console import Console
@@ -76,16 +82,17 @@ def probe(endpoint: str, queues: list[str], pipe: Connection) -> None:
     moments: dict[int, list[float]] = {shard: [time.monotonic()] for shard in (MACHINE, *range(len(queues)))}
     late: list[float] = []
     threads = [threading.Thread(target=_sleep, args=(moments[MACHINE], stop))]
-    threads += [
-        threading.Thread(target=_ask, args=(endpoint, queue, moments[shard], late, stop))
-        for shard, queue in enumerate(queues)
-    ]
-    for thread in threads:
-        thread.start()
-    pipe.recv()
-    stop.set()
-    for thread in threads:
-        thread.join()
+    with Client(endpoint, timeout=PROBE_TIMEOUT_S) as client:
+        threads += [
+            threading.Thread(target=_ask, args=(client, queue, moments[shard], late, stop))
+            for shard, queue in enumerate(queues)
+        ]
+        for thread in threads:
+            thread.start()
+        pipe.recv()
+        stop.set()
+        for thread in threads:
+            thread.join()
     pipe.send((moments, late))
 
 
@@ -94,15 +101,53 @@ def _sleep(moments: list[float], stop: threading.Event) -> None:
         moments.append(time.monotonic())
 
 
-def _ask(endpoint: str, queue: str, moments: list[float], late: list[float], stop: threading.Event) -> None:
-    with Client(endpoint, timeout=PROBE_TIMEOUT_S) as client:
-        while not stop.wait(PROBE_S):
-            started = time.monotonic()
-            with suppress(FilaError):
-                client.enqueue(queue, b"probe")
-                moments.append(time.monotonic())
-            if time.monotonic() - started > PROBE_TIMEOUT_S + SLOW_MACHINE_S:
-                late.append(time.monotonic() - started)
+def _ask(client: Client, queue: str, moments: list[float], late: list[float], stop: threading.Event) -> None:
+    while not stop.wait(PROBE_S):
+        started = time.monotonic()
+        with suppress(FilaError):
+            client.enqueue(queue, b"probe")
+            moments.append(time.monotonic())
+        if time.monotonic() - started > PROBE_TIMEOUT_S + SLOW_MACHINE_S:
+            late.append(time.monotonic() - started)
+
+
+STAGES = (
+    "until the supervisor has started another",
+    "interpreter, modules",
+    "RocksDB, recovery",
+    "registration, and a probe that asks again",
+)
+
+
+def stages(faults: list[Fault], events: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Of each killed worker: how long its queues' outage was in each stage."""
+    found: dict[str, list[float]] = {stage: [] for stage in STAGES}
+    for fault in faults:
+        for shard, away in fault.away_s.items():
+            if fault.kind == "killed" and fault.concerns(shard) and "router" not in fault.victims:
+                for stage, span in zip(STAGES, _divided(fault, shard, away, events), strict=False):
+                    found[stage].append(span)
+    return {stage: sorted(spans) for stage, spans in found.items() if spans}
+
+
+def _divided(fault: Fault, shard: int, away: float, events: list[dict[str, Any]]) -> list[float]:
+    """The stages of one outage; none if the log does not have all of it."""
+    name, clock_s = f"worker-{shard}", time.time() - time.monotonic()
+
+    def at(event: str) -> list[tuple[float, dict[str, Any]]]:
+        told = [
+            (datetime.fromisoformat(each["timestamp"]).timestamp() - clock_s, each)
+            for each in events
+            if each["event"] == event
+        ]
+        return [(when, each) for when, each in told if fault.began <= when <= fault.ended + 0.1 and name in each.values()]
+
+    started, opened = at("child.started"), at("shard.opened")
+    if len(started) != 1 or len(opened) != 1:
+        return []
+    recovered_s = opened[0][1]["recovery_ms"] / 1000
+    edges = [fault.began, started[0][0], opened[0][0] - recovered_s, opened[0][0], fault.began + away]
+    return [later - earlier for earlier, later in pairwise(edges)]
 
 
 def away_s(moments: list[float], fault: Fault) -> float:
@@ -171,7 +216,8 @@ def run(minutes: float, seed: int, data_dir: Path) -> dict[str, object]:
     """All of it; what came out."""
     choice = random.Random(seed)
     books = Books()
-    with running(data_dir, workers=2) as cluster:
+    bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(data_dir.with_name("bytecode"))}
+    with running(data_dir, workers=2, logged="info", env=bytecode) as cluster:
         with cluster.client() as client:
             queues = [
                 queue_on(client, shard, f"queue-{shard}", visibility_timeout=5.0)
@@ -205,6 +251,10 @@ def run(minutes: float, seed: int, data_dir: Path) -> dict[str, object]:
         "outages": {
             name: {"times": len(spans), "p50": statistics.median(spans), "p99": percentile(spans, 0.99), "max": spans[-1]}
             for name, spans in outages(faults).items()
+        },
+        "stages": {
+            name: {"p50": statistics.median(spans), "p99": percentile(spans, 0.99)}
+            for name, spans in stages(faults, cluster.events()).items()
         },
     }  # fmt: skip
 
@@ -242,6 +292,13 @@ def show(console: Console, figures: dict[str, object]) -> None:
     for name, each in spans.items():
         away.add_row(name, f"{each['times']}", *(f"{each[column]:.2f}" for column in ("p50", "p99", "max")))
     console.print(away)
+    parts = Table(title="where the outage of a killed worker's queues went, seconds", title_justify="left")
+    for column in ("", "p50", "p99"):
+        parts.add_column(column, justify="right" if column else "left")
+    told: dict[str, dict[str, float]] = figures["stages"]  # type: ignore[assignment]
+    for name, each in told.items():
+        parts.add_row(name, *(f"{each[column]:.2f}" for column in ("p50", "p99")))
+    console.print(parts)
 
 
 def main() -> None:
