@@ -4,7 +4,8 @@ import itertools
 from collections import defaultdict
 from uuid import UUID
 
-from tests.simulation.history import History
+from tests.simulation.history import Grant, History, Sent
+from tests.simulation.processes import BIRTH_MS
 
 
 def check(history: History, window_us: int) -> None:
@@ -16,26 +17,36 @@ def check(history: History, window_us: int) -> None:
         or any("idle_expiry" in each for each in history.queues.values())
     ):
         return
-    for (queue, name), tokens in _stored(history).items():
-        for (first_id, first), (second_id, second) in itertools.pairwise(sorted(tokens.items())):
-            if _stored_ms(second_id) - _stored_ms(first_id) < window_us / 1000 - SLACK_MS:
+    for (queue, name), messages in _stored(history).items():
+        for (first_id, (first, _)), (_, (second, second_ms)) in itertools.pairwise(sorted(messages.items())):
+            if second_ms - _stored_ms(first_id) < window_us / 1000 - SLACK_MS:
                 history.fail("dedup", f"{first} and {second} of {queue} have the dedup id {name} and are two messages")
 
 
-def _stored(history: History) -> dict[tuple[str, str], dict[str, str]]:
-    """By queue and dedup id: the ids of the messages that were confirmed or given out, each with its token."""
-    stored: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+def _stored(history: History) -> dict[tuple[str, str], dict[str, tuple[str, float]]]:
+    """By queue and dedup id: the ids of the messages that were confirmed or given out, each with its token and when it was stored at the latest."""
+    stored: dict[tuple[str, str], dict[str, tuple[str, float]]] = defaultdict(dict)
     grants = history.grants_by_token()
     for token, sent in history.sent.items():
         if name := sent.options.get("dedup_id"):
-            ids = {grant.id for grant in grants[token]} | ({sent.id} if sent.id is not None else set())
-            stored[sent.queue, name].update(dict.fromkeys(ids, token))
+            for message_id in {grant.id for grant in grants[token]} | ({sent.id} if sent.id is not None else set()):
+                stored[sent.queue, name][message_id] = token, _stored_by_ms(message_id, sent, grants[token])
     return stored
 
 
 def _stored_ms(message_id: str) -> int:
-    """When a message was stored: its id begins with that."""
+    """When a message was stored, or the first of its batch: its id begins with that."""
     return UUID(message_id).int >> 80
+
+
+def _stored_by_ms(message_id: str, sent: Sent, grants: list[Grant]) -> float:
+    """When a message was stored at the latest: a batch may be taken in by many turns, and all its ids begin with the time of the first."""
+    if sent.call.kind == "enqueue":
+        return _stored_ms(message_id)
+    known_us = [grant.at_us for grant in grants if grant.id == message_id]
+    if message_id == sent.id and sent.call.ended_us is not None:
+        known_us.append(sent.call.ended_us)
+    return BIRTH_MS + min(known_us) / 1000
 
 
 SLACK_MS = 1100
