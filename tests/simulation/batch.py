@@ -58,8 +58,14 @@ def run_seed(seed: int, bug: str | None = None, always: frozenset[str] = frozens
 def outcomes(
     seeds: Iterator[int], jobs: int, seconds: float | None, bug: str | None = None, always: frozenset[str] = frozenset()
 ) -> Iterator[Outcome]:
-    """Run seeds on ``jobs`` processes, in about their order; none is begun after ``seconds``."""
+    """Run seeds on ``jobs`` processes, in about their order; none is begun after ``seconds``. One job needs no process of its own."""
     give_up_at = None if seconds is None else time.perf_counter() + seconds
+    if jobs == 1:
+        for seed in seeds:
+            if give_up_at is not None and time.perf_counter() >= give_up_at:
+                return
+            yield run_seed(seed, bug, always)
+        return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=400) as pool:
         running: set[Future[Outcome]] = set()
         while True:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import zmq
 
@@ -14,6 +13,7 @@ from fila_cluster.client.session import Session
 from fila_proto_zmq.clients import client_of
 from tests.simulation.event_loop import VirtualLoop
 from tests.simulation.processes import FRONT
+from tests.simulation.replacing import replaced
 from tests.simulation.sockets import DealerSocket, Network
 from tests.simulation.world import World
 
@@ -37,7 +37,7 @@ class ClientProcess:
         self.loop = VirtualLoop(world, self, work_us)
         previous, world.current = world.current, self
         try:
-            with patch.object(asynchronous, "Session", partial(Session, **limits)):
+            with replaced([(asynchronous, "Session", partial(Session, **limits))]):
                 self.client = AsyncClient(FRONT, timeout=timeout_s)
         finally:
             world.current = previous

@@ -55,6 +55,11 @@ class Cluster:
         for process in self.processes:
             process.start()
 
+    def is_up(self) -> bool:
+        """Whether all shards are open, and the router knows where."""
+        core = self.router.core
+        return core is not None and all(owner is not None and owner.routable for owner in core._table.owners)
+
     def stop(self) -> None:
         """End everything, for good."""
         self.supervisor.off = True
@@ -71,7 +76,7 @@ class Cluster:
 
     def wall_us(self, process: Any) -> int:
         """How far off a process's wall clock is."""
-        return self._walls.get(getattr(process, "name", ""), 0)
+        return self._walls.get(getattr(process, "name", ""), 0) if self._walls else 0
 
     def step_clock(self, name: str, by_us: int) -> None:
         """Set the wall clock of a process's machine."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import sys
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -20,8 +19,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, world: World, owner: Any, work_us: tuple[int, int]) -> None:
         """``work_us``: how long it takes to notice that something came in."""
-        self._work_us = work_us
-        self._random = world.random("clients' loops")
+        self._work_min_us, self._work_span_us = work_us[0], work_us[1] - work_us[0]
+        self._draw = world.random("clients' loops").random
         self._world = world
         self._owner = owner
         self._ready: deque[asyncio.Handle] = deque()
@@ -92,8 +91,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Something came in at a descriptor."""
         if fd in self._readers and fd not in self._noticed and not self.stopped:
             self._noticed.add(fd)
-            least, most = self._work_us
-            when_us = self._world.now_us + least + int((most - least) * self._random.random())
+            when_us = self._world.now_us + self._work_min_us + int(self._work_span_us * self._draw())
             self._world.at(when_us, self._read, fd)
 
     def _read(self, fd: int) -> None:
@@ -135,7 +133,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not handle.cancelled():
                 self._ready.append(handle)
         previous, self._world.current = self._world.current, self._owner
-        hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)
         try:
             for _ in range(len(self._ready)):
@@ -146,5 +143,4 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     return
         finally:
             events._set_running_loop(None)
-            sys.set_asyncgen_hooks(*hooks)
             self._world.current = previous

@@ -1,10 +1,9 @@
 """The processes of a cluster: the product's own loops, with the world in place of the kernel."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import fila_cluster.client.asynchronous
 import fila_cluster.client.link
@@ -25,6 +24,7 @@ from fila_worker.host import Host
 from fila_worker.settings import WorkerSettings
 from tests.simulation.disk import Disk
 from tests.simulation.hooks import compile_hooks
+from tests.simulation.replacing import replaced
 from tests.simulation.sockets import FakeZmq, Network, StopDescriptor
 from tests.simulation.world import Process, World
 
@@ -181,7 +181,7 @@ class VirtualTime:
     perf_counter_ns = monotonic_ns
 
     def clock_gettime_ns(self, clock: int) -> int:
-        return self.monotonic_ns()
+        return 1_000_000_000_000 + self._world.now_us * 1000
 
     def process_time_ns(self) -> int:
         return self._world.now_us * 10
@@ -191,6 +191,15 @@ class VirtualTime:
 
     def time(self) -> float:
         return self.time_ns() / 1e9
+
+
+class PlainClock:
+    """What the product's clocks say in a run whose wall clocks are never set: the time."""
+
+    world: World
+
+    def now_ms(self) -> int:
+        return BIRTH_MS + self.world.now_us // 1000
 
 
 class _Psutil:
@@ -212,9 +221,9 @@ def _observed(world: World, make: Callable[..., Any], attribute: str) -> Callabl
 
 @contextmanager
 def in_place_of_the_kernel(
-    world: World, network: Network, wall_us: Callable[[Any], int], limits: RouterLimits
+    world: World, network: Network, wall_us: Callable[[Any], int], limits: RouterLimits, *, clocks_are_set: bool
 ) -> Iterator[None]:
-    """Let the product's processes and clients live in a world."""
+    """Let the product's processes and clients live in a world. ``clocks_are_set``: perhaps, so that the product's own are needed."""
     zmq, time = FakeZmq(network), VirtualTime(world, wall_us)
 
     entropy = world.random("entropy")
@@ -222,9 +231,9 @@ def in_place_of_the_kernel(
     def make_router(*arguments: Any, **options: Any) -> Router:
         return Router(*arguments, **options, limits=world.current.limits)
 
-    Journal.world = StopRequests.world = world
+    Journal.world = StopRequests.world = PlainClock.world = world
     shutil = SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=1 << 40))
-    fakes = {
+    fakes: dict[Any, dict[str, Any]] = {
         fila_process.clock: {"time": time},
         fila_router.__main__: {
             "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "VERSION": "0",
@@ -247,8 +256,8 @@ def in_place_of_the_kernel(
         fila_cluster.client.reactor: {"time": time},
         fila_cluster.client.asynchronous: {"Random": lambda: world.random("clients")},
     }  # fmt: skip
-    with ExitStack() as stack:
-        for module, names in fakes.items():
-            for name, fake in names.items():
-                stack.enter_context(patch.object(module, name, fake))
+    if not clocks_are_set:
+        fakes[fila_router.loop] |= {"Clock": PlainClock, "SteadyClock": PlainClock}
+        fakes[fila_worker.loop] |= {"Clock": PlainClock}
+    with replaced((module, name, fake) for module, names in fakes.items() for name, fake in names.items()):
         yield

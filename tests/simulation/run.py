@@ -2,7 +2,7 @@
 
 import gc
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -24,9 +24,11 @@ from tests.simulation.scaled import scaled_down
 from tests.simulation.script import BEGIN_US, Step, draw_script
 from tests.simulation.world import Stuck, World
 
-HEAL_US = 12_000_000
-"""How long a healed cluster has until everybody must have what they can have: reconnecting, the loss of silent consumers, a new
+HEAL_US = 6_000_000
+"""How long a healed cluster has until everybody must have what they can have, beside the loss of silent consumers: reconnecting, a new
 router's wait for its workers, and a heartbeat."""
+LOOK_AGAIN_US = 3_000_000
+"""Between two looks at what is not as it should be: it may be under way."""
 LOOKS = 4
 """How often invariants and sizes are looked at while a script runs, at moments that the seed chooses."""
 AUDIT_US_MAX = 240_000_000
@@ -159,9 +161,9 @@ class Run:
         for process in self.history.clients:
             process.paused_until_us = min(process.paused_until_us, world.now_us)
         self.history.healed_us = world.now_us
-        world.run_until(world.now_us + HEAL_US - 3_000_000)
+        world.run_until(world.now_us + HEAL_US + self.options.shard_settings.consumer_timeout_ms * 1000 - LOOK_AGAIN_US)
         missing = checkers.unknown_leases(self)
-        world.run_until(world.now_us + 3_000_000)
+        world.run_until(world.now_us + LOOK_AGAIN_US)
         checkers.report_unknown(self, missing & checkers.unknown_leases(self))
 
     def _audit(self) -> None:
@@ -172,14 +174,14 @@ class Run:
         for programs in self.clients:
             programs.quiet = True
             programs.process.spawn(programs.close(Random(0), ""))
-        world.run_until(world.now_us + 3_000_000)
+        self._run_until(lambda: all(programs.process.closed_us is not None for programs in self.clients), 3_000_000)
         auditor = self.new_client()
         self._wait_for(auditor, checkers.audit(auditor, history, self._queues_in_order))
         history.drained_us = world.now_us
         world.tell("WORLD", "everything is killed, and starts again")
         for process in self.cluster.processes:
             process.kill()
-        world.run_until(world.now_us + 3_000_000)
+        self._run_until(self.cluster.is_up, 3_000_000)
         self._wait_for(auditor, checkers.audit_again(auditor, history))
         auditor.process.spawn(auditor.close(Random(0), ""))
         world.run_until(world.now_us + 500_000)
@@ -195,13 +197,18 @@ class Run:
             done.append(True)
 
         programs.process.spawn(whole())
-        give_up_us = self.world.now_us + AUDIT_US_MAX
-        while not done and self.world.now_us < give_up_us:
-            self.world.run_until(self.world.now_us + 100_000)
+        self._run_until(lambda: bool(done), AUDIT_US_MAX)
         if not done:
             self.history.fail(
                 "audit", f"after {AUDIT_US_MAX / 1e6:.0f} s the auditor is not done: something does not come to rest"
             )
+
+    def _run_until(self, done: Callable[[], bool], span_us: int) -> None:
+        """Let things happen until something is done, for ``span_us`` at most."""
+        world = self.world
+        give_up_us = world.now_us + span_us
+        while not done() and world.now_us < give_up_us:
+            world.run_until(world.now_us + 100_000)
 
     def _rest(self) -> None:
         self.world.tell("WORLD", "rests")
@@ -252,7 +259,12 @@ def _run(options: Options, steps: list[Step]) -> Result:
     life = Run(options, steps)
     history = life.history
     with ExitStack() as stack:
-        stack.enter_context(in_place_of_the_kernel(life.world, life.network, life.cluster.wall_us, options.router_limits))
+        stack.enter_context(
+            in_place_of_the_kernel(
+                life.world, life.network, life.cluster.wall_us, options.router_limits,
+                clocks_are_set=any(step.what == "clock" for step in steps),
+            )
+        )  # fmt: skip
         stack.enter_context(scaled_down(Random(f"{options.seed} limits")))
         try:
             life.live()

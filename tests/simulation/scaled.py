@@ -5,14 +5,14 @@ Most bounds are fields: of the worker core's ``Limits`` and of the router's ``Ro
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 from fila_router.core.limits import RouterLimits
 from fila_worker.core.limits import Limits
+from tests.simulation.replacing import replaced
 
 CORE = "fila_worker.core."
 
@@ -148,8 +148,6 @@ def draw_client_limits(random: Random) -> dict[str, int]:
 @contextmanager
 def scaled_down(random: Random) -> Iterator[None]:
     """Scale the constants down."""
-    with ExitStack() as stack:
-        for place, choices in CONSTANTS.items():
-            module, name = place.rsplit(".", 1)
-            stack.enter_context(patch.object(import_module(module), name, random.choice(choices)))
+    places = ((place.rsplit(".", 1), choices) for place, choices in CONSTANTS.items())
+    with replaced((import_module(module), name, random.choice(choices)) for (module, name), choices in places):
         yield

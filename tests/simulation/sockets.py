@@ -38,7 +38,7 @@ class Frame(bytes):
 
     @property
     def bytes(self) -> builtins.bytes:
-        return builtins.bytes(self)
+        return self[:]
 
     @property
     def buffer(self) -> memoryview:
@@ -73,14 +73,15 @@ class Network:
         """Endpoints that cannot be reached until a time."""
         self._made = 0
         self._random = world.random("network")
+        self._draw = self._random.random
+        self._least_us, self._span_us = latency_us[0], latency_us[1] - latency_us[0]
 
     def new_number(self) -> int:
         self._made += 1
         return self._made
 
     def latency(self) -> int:
-        least, most = self.latency_us
-        return least + int((most - least) * self._random.random())
+        return self._least_us + int(self._span_us * self._draw())
 
     def cut(self, connection: "Connection", *, kept: float = 0.5, notice_us: tuple[int, int] = (0, 200_000)) -> None:
         """Break a connection: of what is under way some arrives, and each end notices when it does."""
@@ -130,10 +131,13 @@ class Connection:
 
     def _fly(self, parts: list[bytes], to_router: bool) -> None:
         network = self.network
-        when_us = max(self._last_us[to_router], network.world.now_us + network.latency())
-        self._last_us[to_router] = when_us
+        world, last_us = network.world, self._last_us
+        when_us = world.now_us + network.latency()
+        if when_us < last_us[to_router]:
+            when_us = last_us[to_router]
+        last_us[to_router] = when_us
         self.flights[to_router].append(parts)
-        network.world.at(when_us, self._arrive, parts, to_router)
+        world.at(when_us, self._arrive, parts, to_router)
 
     def read_again(self) -> None:
         """The dealer reads what it had left."""
@@ -158,14 +162,6 @@ class Connection:
 
     def router_notices(self) -> None:
         self.router.lost(self)
-
-
-def _part(reading: list[bytes], *, copy: bool) -> bytes:
-    """The next part of a message that is read in parts, the first one last."""
-    part = reading.pop()
-    if copy:
-        return part
-    return Frame(part) if reading else LastFrame(part)
 
 
 class Socket:
@@ -239,14 +235,14 @@ class DealerSocket(Socket):
         return self.options[int(option)]
 
     def send(self, part: bytes, flags: int = 0, copy: bool = True) -> None:
-        self._unsent.append(bytes(part))
-        if not flagged(flags, SNDMORE):
+        self._unsent.append(part if type(part) is bytes else bytes(part))
+        if not flags or not flagged(flags, SNDMORE):
             parts, self._unsent = self._unsent, []
             self.send_multipart(parts)
 
     def send_multipart(self, parts: Sequence[Any], flags: int = 0, copy: bool = True) -> None:
         self.owner.touch("a frame is sent")
-        plain = [bytes(part) for part in parts]
+        plain = [part if type(part) is bytes else bytes(part) for part in parts]
         if self.connection is None:
             self.outbox.append(plain)
         else:
@@ -255,7 +251,8 @@ class DealerSocket(Socket):
     def recv(self, flags: int = 0, copy: bool = True) -> Any:
         if not self._reading:
             self._reading = self.recv_multipart(flags)[::-1]
-        return _part(self._reading, copy=copy)
+        part = self._reading.pop()
+        return part if copy else Frame(part) if self._reading else LastFrame(part)
 
     def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
         if not self.inbox:
@@ -365,7 +362,8 @@ class RouterSocket(Socket):
             connection, parts = self.inbox.popleft()
             self._reading = parts[::-1]
             return connection.identity if not connection.replaced else b"\0" + connection.number.to_bytes(4, "big")
-        return _part(self._reading, copy=copy)
+        part = self._reading.pop()
+        return part if copy else Frame(part) if self._reading else LastFrame(part)
 
     def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
         parts = [self.recv(flags, copy)]
@@ -379,8 +377,8 @@ class RouterSocket(Socket):
             self._target = self._peer(bytes(part))
             self._parts = []
             return
-        self._parts.append(bytes(part))
-        if not flagged(flags, SNDMORE):
+        self._parts.append(part if type(part) is bytes else bytes(part))
+        if not flags or not flagged(flags, SNDMORE):
             target, self._target = self._target, None
             target.send(self._parts, to_router=False)
 
@@ -451,16 +449,25 @@ class Poller:
         return source in self._sources
 
     def ready(self, process: Process) -> list[tuple[Any, int]]:
-        found = [(source, POLLIN) for source in self._sources if source.inbox]
+        found = []
+        for source in self._sources:
+            if source.inbox:
+                found.append((source, POLLIN))  # noqa: PERF401  # a comprehension is a call
         if process.stop_wanted:
             found += [(source, POLLIN) for source in self._sources if isinstance(source, StopDescriptor)]
         return found
 
+    def any_ready(self, process: Process) -> bool:
+        """Whether :meth:`ready` finds something."""
+        for source in self._sources:
+            if source.inbox:
+                return True
+        return process.stop_wanted and bool(self.ready(process))
+
     def poll(self, timeout: float | None = None) -> list[tuple[Any, int]]:
         process = self._world.current
         process.touch("it waits")
-        found: list[tuple[Any, int]] = process.wait(self, timeout)
-        return found
+        return process.wait(self, timeout)  # type: ignore[no-any-return]
 
 
 class StopDescriptor:
@@ -511,9 +518,14 @@ class FakeZmq:
         self.zmq_poll = _zmq_poll
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(zmq, name)
+        """What is the same here; kept, because it is asked for at each frame."""
+        value = self.__dict__[name] = getattr(zmq, name)
+        return value
 
 
 def _zmq_poll(sources: Sequence[tuple[Any, int]], timeout: int) -> list[tuple[Any, int]]:
     assert timeout == 0
-    return [(source, flags) for source, flags in sources if source.inbox]
+    for source, _ in sources:
+        if source.inbox:
+            return [each for each in sources if each[0].inbox]
+    return []

@@ -39,8 +39,6 @@ class World:
         """The process or client whose code runs now."""
         self.story: list[str] = []
         self.told = 0
-        self.events = 0
-        self.tell_all = False
         self.hub = getcurrent()
         self.fail: Callable[[str, str], object] = lambda checker, what: None
         """Note that something is wrong."""
@@ -58,22 +56,21 @@ class World:
     def at(self, when_us: int, event: Callable[..., object], *arguments: Any) -> None:
         """Let something happen then. What is due at the same time happens in the order in which it was asked for."""
         self._made = made = self._made + 1
-        now_us = self.now_us
-        heappush(self._due, (when_us if when_us > now_us else now_us, made, event, arguments))
+        heappush(self._due, (when_us if when_us > self.now_us else self.now_us, made, event, arguments))
 
     def after(self, span_us: int, event: Callable[..., object], *arguments: Any) -> None:
         """Let something happen in a while."""
-        self.at(self.now_us + span_us, event, *arguments)
+        self._made = made = self._made + 1
+        heappush(self._due, (self.now_us + span_us if span_us > 0 else self.now_us, made, event, arguments))
 
     def run_until(self, end_us: int) -> None:
         """Let everything happen that is due up to a time."""
         due = self._due
         while due and due[0][0] <= end_us:
-            self.now_us, _, event, arguments = heappop(due)
+            self.now_us, number, event, arguments = heappop(due)
             event(*arguments)
-            self.events += 1
-            if self.events > EVENTS_MAX:
-                raise Stuck(f"{self.events} events: something does not come to rest")
+            if number > EVENTS_MAX:
+                raise Stuck(f"{number} events: something does not come to rest")
         self.now_us = max(self.now_us, end_us)
 
     @property
@@ -108,8 +105,9 @@ class Process:
         self.died_us = 0
         self.paused_until_us = 0
         self.on_death: Callable[[str], object] = lambda why: None
-        self._work_us = work_us
-        self._random = world.random(f"work of {name}")
+        self._work_min_us, self._work_span_us = work_us[0], work_us[1] - work_us[0]
+        self._draw = world.random(f"work of {name}").random
+        """How long it takes until it goes on is drawn where it is needed: that is the simulation's hottest path."""
         self._greenlet: greenlet | None = None
         self._wake = 0
         self._waits_for: Any = None
@@ -226,30 +224,29 @@ class Process:
     def wait(self, sources: Any, timeout_ms: float | None) -> Any:
         """Sleep until one of ``sources`` is ready, or until the time is up; what is ready."""
         world = self.world
+        switch = world.hub.switch
         self._waits_for = sources
         self._woken = False
-        if sources.ready(self):
-            self._wake_after(self._work())
+        if sources.any_ready(self):
+            self._wake_after(self._work_min_us + int(self._work_span_us * self._draw()))
         elif timeout_ms is not None:
-            self._wake_after(max(round(timeout_ms * 1000), self._work()), final=False)
+            work_us, wait_us = self._work_min_us + int(self._work_span_us * self._draw()), round(timeout_ms * 1000)
+            self._wake_after(work_us if work_us > wait_us else wait_us, False)
         while True:
-            world.hub.switch()
+            switch()
             if self.paused_until_us > world.now_us:
                 self._wake_after(self.paused_until_us - world.now_us)
                 continue
             self._waits_for = None
             return sources.ready(self)
 
-    def _work(self) -> int:
-        """How long it takes until it goes on."""
-        least, most = self._work_us
-        return least + int((most - least) * self._random.random())
-
     def notice(self, source: Any) -> None:
         """Something became ready. Called from outside."""
+        if self._woken:
+            return
         waits_for = self._waits_for
-        if waits_for is not None and not self._woken and (source is None or waits_for.has(source)):
-            self._wake_after(self._work())
+        if waits_for is not None and (source is None or waits_for.has(source)):
+            self._wake_after(self._work_min_us + int(self._work_span_us * self._draw()))
 
     def _sleep_until(self, when_us: int) -> None:
         while self.world.now_us < when_us:
@@ -258,20 +255,21 @@ class Process:
             self.world.hub.switch()
             when_us = max(when_us, self.paused_until_us)
 
-    def _wake_after(self, span_us: int, *, final: bool = True) -> None:
+    def _wake_after(self, span_us: int, final: bool = True) -> None:
         """``final``: nothing that becomes ready meanwhile wakes it sooner."""
-        self._wake += 1
+        self._wake = wake = self._wake + 1
         self._woken = final
-        self.world.after(span_us, self._resume, self._wake)
+        self.world.after(span_us, self._resume, wake)
 
     def _resume(self, wake: int | None) -> None:
-        if self._greenlet is None or (wake is not None and wake != self._wake):
+        if (wake is not None and wake != self._wake) or self._greenlet is None:
             return
-        previous, self.world.current = self.world.current, self
+        world = self.world
+        previous, world.current = world.current, self
         try:
             self._greenlet.switch(None)
         finally:
-            self.world.current = previous
+            world.current = previous
 
 
 def _last_line(error: Exception) -> str:
