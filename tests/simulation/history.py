@@ -62,6 +62,10 @@ class Grant:
     pushed: bool
     at_most_once: bool
     error: str
+    weight: int
+    reason: str | None
+    """Why it was dead-lettered, if it was."""
+    source_queue: str | None
     arrived_us: int | None = None
     """When its client had it: the library, not yet the program."""
     repeated: bool = False
@@ -281,12 +285,14 @@ class History:
                 record = unpack_record(data)
                 key = batch.fairness_key if isinstance(batch.fairness_key, str) else batch.fairness_key[index]
                 keys = batch.throttle_keys[index if len(batch.throttle_keys) > 1 else 0] if batch.throttle_keys else []
+                weight = batch.weight if isinstance(batch.weight, int) else batch.weight[index]
+                extension = record.extension
                 grants.append(
                     Grant(
                         now_us, shard, batch.lease, index, queue, client, token_of(record),
                         format_id(record.id_high, record.id_low), key, record.priority, record.attempts,
-                        record.extension.cost_milli / 1000, tuple(keys), batch.leased_ms, batch.expires_ms, pushed,
-                        batch.at_most_once or batch.lease == 0, record.extension.error,
+                        extension.cost_milli / 1000, tuple(keys), batch.leased_ms, batch.expires_ms, pushed,
+                        batch.at_most_once or batch.lease == 0, extension.error, weight, extension.reason, extension.source_queue,
                     )
                 )  # fmt: skip
         return grants

@@ -24,6 +24,9 @@ STEPS, STEP_WEIGHTS = (6, 10, 16, 30, 80), (4, 4, 4, 2, 1)
 """How long scripts are: most are short, because the end of a run costs as much as twenty steps; a few are long, for what takes long to
 come about."""
 SPAN_US_MAX = 11_000_000
+CROWDED = 0.2
+"""The share of seeds with the feature ``crowd``: several keys with a backlog. It has numbers of its own, as has each feature that came after
+the others, so that the other seeds stay what they are."""
 
 
 @dataclass
@@ -51,6 +54,8 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
     """The nature of a seed's run. ``always``: features and faults that are not left to chance."""
     random = Random(f"{seed} options")
     features = frozenset(each for each in FEATURES if random.random() < 0.5) | (always & frozenset(FEATURES))
+    if "crowd" in always or Random(f"{seed} crowded").random() < CROWDED:
+        features |= {"crowd"}
     faults = frozenset(each for each in FAULTS if random.random() < 0.3)
     if random.random() < 0.5:
         faults |= {"kill_worker"}

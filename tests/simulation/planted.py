@@ -11,6 +11,8 @@ from unittest.mock import patch
 from fila_router.core.bucket import Bucket
 from fila_worker.core import consuming, settlement
 from fila_worker.core.dedup import Dedup
+from fila_worker.core.fairness import Ring
+from fila_worker.core.fairness_key import MILLI
 from fila_worker.core.holders import Reservation
 from fila_worker.core.leases import LeaseBook
 from fila_worker.core.shard import Shard
@@ -144,9 +146,27 @@ def token_counted_twice(stack: ExitStack) -> None:
     _replace(stack, Bucket, "accrue", make)
 
 
+def endless_turn(stack: ExitStack) -> None:
+    """A key whose turn is over goes on with the next one, as long as it has anything."""
+
+    def make(real: Any) -> Any:
+        def end_turn(ring: Any, key: Any) -> None:
+            key.credit += key.weight * MILLI
+            if key.credit > 0:
+                ring.current = key
+            else:
+                real(ring, key)
+
+        return end_turn
+
+    _replace(stack, Ring, "end_turn", make)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
-    for plant in (commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice)
+    for plant in (
+        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
+    )
 }  # fmt: skip
 
 

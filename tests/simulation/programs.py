@@ -16,6 +16,8 @@ from tests.simulation.history import Done, Handed, History, Sent, token_of
 from tests.simulation.options import Options
 
 KEYS = ("a", "b", "c", "d")
+CROWD = {"x": 1, "y": 1, "z": 3}
+"""Keys of a crowd, with their weights."""
 WORK_S = (0.0, 0.0, 0.001, 0.05, 0.4, 2.5)
 """How long a program works on a message."""
 SLOW_S = (0.2, 0.7, 2.5)
@@ -91,6 +93,9 @@ class Programs:
                 if options.get("dedup_id"):
                     options["dedup_id"] += f"-{index}"
             pairs = [(Message(message.payload, message.headers, **options), options) for message, options in pairs]
+        await self._enqueue_pairs(queue, pairs)
+
+    async def _enqueue_pairs(self, queue: str, pairs: list[tuple[Message, dict[str, Any]]]) -> None:
         messages = [message for message, _ in pairs]
         sent = self._sending(queue, messages, [options for _, options in pairs])
         frames = 3
@@ -283,6 +288,24 @@ class Programs:
         await asyncio.gather(
             *(self._receive_two(Random(random.getrandbits(32)), queue) for _ in range(random.choice([4, 8, 18])))
         )
+
+    async def crowd(self, random: Random, queue: str) -> None:
+        """Several keys with a backlog, whose weights stay the same, and somebody who takes a little at a time."""
+        pairs: list[tuple[Message, dict[str, Any]]] = []
+        for key, weight in CROWD.items():
+            for _ in range(random.choice([4, 8, 8]) * min(weight, 3)):
+                options: dict[str, Any] = {"fairness_key": key, "weight": weight}
+                if self.has("costs") and random.random() < 0.3:
+                    options["cost"] = random.choice([0.5, 2])
+                pairs.append((Message(self.history.new_token().encode(), None, **options), options))
+        random.shuffle(pairs)
+        await self._enqueue_pairs(queue, pairs)
+        for _ in range(random.choice([4, 8, 12])):
+            record = await self.call("receive", queue, lambda: self.client.receive(queue, random.choice([1, 2, 5])))
+            if not record.ok or not record.value:
+                return
+            self._hand_over(record.value)
+            await self.ack_together(record.value)
 
     async def _receive_two(self, random: Random, queue: str) -> None:
         record = await self.call("receive", queue, lambda: self.client.receive(queue, 2), count=2)

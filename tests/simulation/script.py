@@ -47,6 +47,8 @@ def draw_script(options: Options) -> list[Step]:
     for _ in range(options.steps):
         what = random.choices(known, weights)[0][0]
         steps.append(Step(_when(random, options), random.randrange(options.clients), what, random.getrandbits(32)))
+    if "crowd" in options.features:
+        steps += _crowds(options)
     faults = sorted(options.faults)
     for _ in range(options.fault_count if faults else 0):
         at_us = _when(random, options)
@@ -54,6 +56,14 @@ def draw_script(options: Options) -> list[Step]:
             at_us = random.choice(steps).at_us + random.randrange(300_000)
         steps.append(Step(at_us, -1, random.choice(faults), random.getrandbits(32)))
     return sorted(steps, key=lambda step: step.at_us)
+
+
+def _crowds(options: Options) -> list[Step]:
+    random = Random(f"{options.seed} crowds")
+    return [
+        Step(_when(random, options), random.randrange(options.clients), "crowd", random.getrandbits(32))
+        for _ in range(random.choice([1, 1, 2]))
+    ]
 
 
 def _when(random: Random, options: Options) -> int:
