@@ -293,7 +293,7 @@ def throttles(bench: Bench) -> None:
 
 def throttle_sets(bench: Bench) -> None:
     """Many sets of throttle keys that share one."""
-    sets = bench.keys // 10
+    sets = bench.keys // 2
     scene = f"{sets:,} sets that share a throttle key"
     with driver() as drive:
         drive.shard.set_config(c.SetConfig("throttle:t:rate", "0"), drive.now_ms)

@@ -69,10 +69,10 @@ def delivery_ms(
 
 def tokens_come_ms(shard: "State", lane: "Lane", ahead: int, cost_milli: int, now_ms: int) -> int | None:
     """When a message with so many ``ahead`` of it in its lane has the tokens of all its throttle keys, Unix ms; None: never."""
-    throttle, throttling = lane.throttle, shard.throttling
-    if throttle is None:
+    throttling = shard.throttling
+    if lane.throttle is None:
         return now_ms
-    latest = max(now_ms, throttle.parked_until_ms)
+    latest = max(now_ms, throttling.parked_until(lane.throttle_keys))
     for name in lane.throttle_keys:
         limit = throttling.limits.get(name)
         if limit is None:

@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 def tokens(shard: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
     """That the first message of a lane has to wait for its throttle keys. ``need``: what it takes, as far as the caller knows."""
-    throttle, throttling = lane.throttle, shard.throttling
-    if throttle is None:
+    throttling = shard.throttling
+    if lane.throttle is None:
         return None
-    if throttle.parked_until_ms > now_ms:
+    parked_until_ms = throttling.parked_until(lane.throttle_keys)
+    if parked_until_ms > now_ms:
         name = max(lane.throttle_keys, key=lambda each: throttling.parks.get(each, 0))
-        remaining_ms = throttle.parked_until_ms - now_ms
+        remaining_ms = parked_until_ms - now_ms
         text = f"throttle key {name!r} delivers nothing for another {span(remaining_ms)}: a consumer deferred a message"
-        return reason(ReasonCode.PARKED, text, throttle.parked_until_ms, throttle_key=name, remaining_ms=remaining_ms)
-    if not throttle.limited:
+        return reason(ReasonCode.PARKED, text, parked_until_ms, throttle_key=name, remaining_ms=remaining_ms)
+    limited = [name for name in lane.throttle_keys if name in throttling.limits]
+    if not limited:
         return None
     if need is None:
         need = _need(shard, lane)
-    lacks = [_Lack.of(shard, name, need, now_ms) for name in lane.throttle_keys if name in throttling.limits]
+    lacks = [_Lack.of(shard, name, need, now_ms) for name in limited]
     worst = max(lacks, key=lambda lack: lack.order)
     if not lane.blocked and (lane.tokens >= need or worst.missing <= 0):
         return None

@@ -43,11 +43,15 @@ class Throttle:
 
     __slots__ = (
         "asking", "burst", "consumed", "dealt", "granted", "holders", "keys", "lanes", "limited", "news_due_ms", "parked_until_ms",
-        "returned", "told", "told_again", "traffic", "waiting",
+        "returned", "session", "told", "told_again", "traffic", "version", "waiting",
     )  # fmt: skip
 
-    def __init__(self, keys: tuple[str, ...]) -> None:
+    def __init__(self, keys: tuple[str, ...], session: int) -> None:
         self.keys = keys
+        self.version = -1
+        """Of what it follows, as :class:`core.throttling.Throttling` counts."""
+        self.session = session
+        """Whose totals it has."""
         self.lanes = 0
         """How many lanes use it."""
         self.limited = False
@@ -129,8 +133,14 @@ class Throttle:
         for lane in list(self.holders):
             self.collect(lane)
 
-    def forget_session(self) -> None:
+    def give_back_all(self) -> None:
+        """The same, and none of them is dealt again."""
+        self.collect_all()
+        self.returned += self.pool
+
+    def begin_session(self, session: int) -> None:
         """Tokens are void; start anew."""
+        self.session = session
         self.collect_all()
         self.granted = self.consumed = self.returned = 0
         self.told = None

@@ -9,8 +9,13 @@ session starts from nothing.
 Tokens that are not spent count as in the bucket, for all shards: so they go back when nobody here can use them, or when they lay
 idle for a moment (:data:`HOLD_MS`). Only a small part of a bucket may wait for longer for the next credit: without it a key that
 needs tokens would never find credit in a queue whose consumers are always busy with the others.
+
+What changes for very many throttles at once (a limit, a park, the session) is not brought to each of them in one turn. It counts up
+a *version*, and a throttle of another version follows before anything is done with it: so what changed holds at once, whichever throttles
+were visited. Those whose lanes may be waiting are visited in the background, some of them a turn.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import islice
@@ -48,6 +53,9 @@ been lost, but not all of them."""
 
 SETTLED_MAX: Final = 1000
 """Throttles that are settled at the end of a turn."""
+
+FOLLOWING_MIN: Final = 250
+"""Of those that are visited because something changed for many: so many a turn, however many others there are to settle."""
 
 REPEATS_MAX: Final = 1000
 """Wants that may be repeated in one turn; the others are still due."""
@@ -87,6 +95,12 @@ class Throttling:
         self._changed: dict[Throttle, None] = {}
         """Throttles to settle at the end of a turn; where there are too many, or one has too much to do, of a later one."""
         self._settling: list[Throttle] = []
+        self._version = 0
+        """Counts up with the limits, parks and sessions: a throttle of another version follows them before it is used."""
+        self._behind: OrderedDict[str | None, None] = OrderedDict()
+        """Keys for which something changed, and whose throttles are yet to be visited; None: all throttles."""
+        self._visiting: list[Throttle] = []
+        """What is left of those of the key before."""
         self._entries = 0
         self.traffic: dict[str, Traffic] = {}
         """Of each throttle key that messages have, or that has a limit."""
@@ -100,11 +114,10 @@ class Throttling:
         keys = lane.throttle_keys
         throttle = self.throttles.get(keys)
         if throttle is None:
-            throttle = self.throttles[keys] = Throttle(keys)
+            throttle = self.throttles[keys] = Throttle(keys, self.session)
             throttle.traffic = [self.traffic.setdefault(key, Traffic()) for key in keys]
             for key in keys:
                 self.by_key.setdefault(key, set()).add(throttle)
-                self._park(throttle, self.parks.get(key, 0))
             self._follow(throttle)
         self._idle.pop(throttle, None)
         throttle.lanes += 1
@@ -114,6 +127,7 @@ class Throttling:
         """A lane has nothing to deliver."""
         throttle = lane.throttle
         if throttle is not None:
+            self._keep_up(throttle)
             if lane.blocked:
                 throttle.release(lane)
             throttle.collect(lane)
@@ -149,6 +163,8 @@ class Throttling:
 
     def take(self, throttle: Throttle, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
         """Spend the tokens for one message; False, and the lane waits, if it has not got them."""
+        if throttle.version != self._version:
+            self._keep_up(throttle)
         if throttle.parked_until_ms <= now_ms:
             if not throttle.limited:
                 return True
@@ -168,6 +184,7 @@ class Throttling:
 
     def wake(self, throttle: Throttle, now_ms: int) -> "list[Lane]":
         """The lanes that may try again: those that get tokens; all of them if there is no limit."""
+        self._keep_up(throttle)
         if not throttle.waiting or throttle.parked_until_ms > now_ms:
             return []
         if not throttle.limited:
@@ -194,6 +211,8 @@ class Throttling:
         while self._holds and self._holds[0][0] <= now_ms:
             _, _, lane = heappop(self._holds)
             lane.look_ms, throttle = None, lane.throttle
+            if throttle is not None:
+                self._keep_up(throttle)
             if throttle is None or not lane.tokens:
                 continue
             idle_ms = now_ms - lane.tokens_ms
@@ -219,6 +238,7 @@ class Throttling:
             throttle = self.throttles.get(tuple(grant.keys))
             if throttle is None:
                 continue
+            self._keep_up(throttle)
             _heard(throttle)
             if grant.granted > throttle.granted:
                 throttle.granted = grant.granted
@@ -229,9 +249,11 @@ class Throttling:
     def settle(self, now_ms: int) -> "Iterator[Lane]":
         """At the end of a turn, deal anew what lanes have left; the lanes that may try again."""
         self._settling, free = [], 0
+        self._visit(max(FOLLOWING_MIN, SETTLED_MAX - len(self._changed)), now_ms)
         for throttle in list(islice(self._changed, SETTLED_MAX)):
             if free >= LANES_WOKEN_MAX:
                 return
+            self._keep_up(throttle)
             self._settling.append(throttle)
             del self._changed[throttle]
             for lane in list(throttle.holders):
@@ -282,7 +304,7 @@ class Throttling:
         while left > 0 and self._repeats and self._repeats[0][0] <= now_ms:
             left -= 1
             due_ms, _, throttle = heappop(self._repeats)
-            if throttle.news_due_ms != due_ms or throttle.told is None:
+            if throttle.news_due_ms != due_ms or throttle.told is None or throttle.session != self.session:
                 continue
             throttle.news_due_ms = None
             least, most, consumed, returned = throttle.told
@@ -297,11 +319,59 @@ class Throttling:
         self.session = session
         for throttle in list(self._idle):
             self._forget(throttle)
-        for throttle in self.throttles.values():
-            throttle.forget_session()
-            _heard(throttle)
-            if throttle.waiting:
+        self._version += 1
+        self._behind[None] = None
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether throttles are yet to be visited after a change."""
+        return bool(self._behind or self._visiting)
+
+    def _visit(self, count: int, now_ms: int) -> list[Throttle]:
+        """Let some keys and throttles follow for which something changed, and settle those in this turn; returns the throttles."""
+        visited: list[Throttle] = []
+        while count > 0 and self.catching_up:
+            count -= 1
+            if not self._visiting:
+                self._visiting = self._with_key(self._behind.popitem(last=False)[0], now_ms)
+                continue
+            throttle = self._visiting.pop()
+            if self.throttles.get(throttle.keys) is throttle:
+                self._keep_up(throttle)
                 self._changed[throttle] = None
+                visited.append(throttle)
+        return visited
+
+    def _visit_at_once(self, now_ms: int) -> list[Throttle]:
+        """The same for the first ones, which may be all: as many as can be settled at the end of the turn."""
+        return self._visit(SETTLED_MAX - len(self._changed), now_ms)
+
+    def _with_key(self, key: str | None, now_ms: int) -> list[Throttle]:
+        """Let what is known of a key follow its limit; the throttles that have it. None: all."""
+        if key is None:
+            return list(self.throttles.values())
+        self._follow_level(key, self.limits.get(key), now_ms)
+        self._forget_traffic(key)
+        return list(self.by_key.get(key, ()))
+
+    def _keep_up(self, throttle: Throttle) -> None:
+        """Let a throttle follow what changed; it is to be settled if it did."""
+        if throttle.version != self._version:
+            self._follow(throttle)
+            self._changed[throttle] = None
+
+    def _follow(self, throttle: Throttle) -> None:
+        if throttle.session != self.session:
+            throttle.begin_session(self.session)
+            _heard(throttle)
+        bursts = [self.limits[key].burst_micro for key in throttle.keys if key in self.limits]
+        limited, burst, parked_until_ms = bool(bursts), min(bursts, default=0), self.parked_until(throttle.keys)
+        if (limited, burst) != (throttle.limited, throttle.burst) or parked_until_ms > throttle.parked_until_ms:
+            throttle.give_back_all()  # what was granted under other rules is not spent under these
+        throttle.version, throttle.limited, throttle.burst = self._version, limited, burst
+        throttle.parked_until_ms = max(throttle.parked_until_ms, parked_until_ms)
 
     # --- limits and parks ---------------------------------------------------------------------------------------------
 
@@ -311,65 +381,54 @@ class Throttling:
         self.levels = {key: (now_ms, 0, limit.rate_milli, limit.burst_micro) for key, limit in limits.items()}
 
     def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[Throttle]:
-        """Follow a config in which the limits of some keys changed; returns the throttles whose lanes should try again."""
-        old, self.limits = self.limits, limits
-        concerned: dict[Throttle, None] = {}
-        for key in keys:
-            self._follow_level(key, old.get(key), limits.get(key), now_ms)
-            self._forget_traffic(key)
-            concerned |= dict.fromkeys(self.by_key.get(key, ()))
-        for throttle in concerned:
-            self._follow(throttle)
-            self._changed[throttle] = None
-        return list(concerned)
+        """Follow a config in which the limits of some keys changed; returns throttles whose lanes should try again.
 
-    def _follow_level(self, key: str, old: "Limit | None", new: "Limit | None", now_ms: int) -> None:
+        Those are the first ones of many. The limits hold for the others at once, and their lanes try again in later turns.
+        """
+        self.limits = limits
+        self._version += 1
+        self._behind |= dict.fromkeys(keys)
+        return self._visit_at_once(now_ms)
+
+    def _follow_level(self, key: str, limit: "Limit | None", now_ms: int) -> None:
         """A bucket that is changed keeps its tokens; one that nobody drew on stays full, and a new one is."""
-        if old is None or new is None:
+        if limit is None:
             self.levels.pop(key, None)
         elif key in self.levels:
-            level = min(self.tokens_in(key, old, now_ms), new.burst_micro)
-            self.levels[key] = (now_ms, level, new.rate_milli, new.burst_micro)
-
-    def _follow(self, throttle: Throttle) -> None:
-        bursts = [self.limits[key].burst_micro for key in throttle.keys if key in self.limits]
-        throttle.limited = bool(bursts)
-        throttle.burst = min(bursts, default=0)
-        if not bursts:
-            throttle.collect_all()
+            now_ms = max(now_ms, self.levels[key][0])  # the bank may have said more since
+            level = min(self.tokens_in(key, limit, now_ms), limit.burst_micro)
+            self.levels[key] = (now_ms, level, limit.rate_milli, limit.burst_micro)
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
         """Let throttle keys deliver nothing until a time; returns what is news: a later time that was known stays."""
         news = {key: until_ms for key, until_ms in parks.items() if until_ms > max(now_ms, self.parks.get(key, 0))}
         for key, until_ms in news.items():
             self.parks[key] = until_ms
-            for throttle in self.by_key.get(key, ()):
-                self._park(throttle, until_ms)
+            self._behind[key] = None
             heappush(self._parked, (until_ms, key))
+        if news:
+            self._version += 1
+            self._visit_at_once(now_ms)
         return news
 
-    def _park(self, throttle: Throttle, until_ms: int) -> None:
-        if until_ms > throttle.parked_until_ms:
-            throttle.parked_until_ms = until_ms
-            throttle.collect_all()
-            self._changed[throttle] = None
+    def parked_until(self, keys: Iterable[str]) -> int:
+        """Until when a set of throttle keys delivers nothing, Unix ms."""
+        return max((self.parks.get(key, 0) for key in keys), default=0)
 
     def unpark(self, now_ms: int) -> tuple[list[str], list[Throttle]]:
-        """The keys whose time is up, and the throttles that may have been waiting for it."""
+        """The keys whose time is up, and throttles that may have been waiting for it: the first ones of many."""
         ended: list[str] = []
-        free: dict[Throttle, None] = {}
         while self._parked and self._parked[0][0] <= now_ms:
             _, key = heappop(self._parked)
             if self.parks.get(key, now_ms + 1) <= now_ms:
                 del self.parks[key]
                 ended.append(key)
-                free |= dict.fromkeys(each for each in self.by_key.get(key, ()) if each.parked_until_ms <= now_ms)
-        self._changed |= free  # their lanes may ask for tokens now
-        return ended, list(free)
+                self._behind[key] = None  # their lanes may ask for tokens now
+        return ended, self._visit_at_once(now_ms) if ended else []
 
     def next_due(self) -> int | None:
         """When a park ends, tokens have lain idle, or a want should be repeated, Unix ms."""
-        if self._changed:
+        if self._changed or self.catching_up:
             return 0
         return min((heap[0][0] for heap in (self._parked, self._holds, self._repeats) if heap), default=None)
 
