@@ -56,6 +56,7 @@ SETTINGS = ShardSettings(
         acked_messages_max=9,
         acked_bytes_max=2000,
         acked_leases_max=4,
+        acked_lanes_max=6,
         range_messages_min=2,
         turn_expiries_max=3,
         ledger_counts_max=40,

@@ -80,7 +80,13 @@ EXEMPT = {
 }  # fmt: skip
 """Fields that are not scaled, and why."""
 
-LINKED = {"acked_leases_max": 0.25, "acked_messages_max": 1.0, "ledger_entries_max": 1.0, "ledger_counts_max": 2.0}
+LINKED = {
+    "acked_leases_max": 0.25,
+    "acked_messages_max": 1.0,
+    "acked_lanes_max": 0.5,
+    "ledger_entries_max": 1.0,
+    "ledger_counts_max": 2.0,
+}
 """Bounds in proportion to the finished leases remembered, as in the product or larger: what lies on disk and what is remembered must not
 depend on each other."""
 

@@ -44,6 +44,17 @@ def test_enough_of_them_are_purged(shard: ShardHarness) -> None:
     assert shard.shard.graveyard.messages == 0
 
 
+def test_those_of_many_lanes_are_purged_sooner() -> None:
+    shard = created(Limits(acked_lanes_max=3))
+    for key in ("a", "b", "a", "b"):
+        acked(shard, 2, key)
+    assert on_disk(shard) == 8
+    acked(shard, 2, "c")
+    assert on_disk(shard) == 0
+    acked(shard, 2, "a")
+    assert on_disk(shard) == 2, "they are counted anew"
+
+
 def test_a_crash_brings_nothing_back(shard: ShardHarness) -> None:
     acked(shard, 10)
     shard.enqueue(b"alive")

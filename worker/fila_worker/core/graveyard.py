@@ -45,6 +45,8 @@ class Graveyard:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.dead: dict[int, Dead] = {}
+        self.lanes: set[Lane] = set()
+        """That have dead messages."""
         self.messages = 0
         self.size_bytes = 0
 
@@ -56,11 +58,13 @@ class Graveyard:
             self.messages >= limits.acked_messages_max
             or self.size_bytes >= limits.acked_bytes_max
             or len(self.dead) >= limits.acked_leases_max
+            or len(self.lanes) >= limits.acked_lanes_max
         )
 
     def add(self, lease_id: int, dead: Dead, size_bytes: int) -> None:
         """Remember the messages of an acked lease."""
         self.dead[lease_id] = dead
+        self.lanes.update([lane for _, lane in dead.members])
         self.messages += len(dead.members)
         self.size_bytes += size_bytes
 
@@ -71,6 +75,7 @@ class Graveyard:
     def take(self) -> dict[int, Dead]:
         """All of it, and start anew."""
         dead, self.dead = self.dead, {}
+        self.lanes.clear()
         self.messages = self.size_bytes = 0
         return dead
 
@@ -119,11 +124,16 @@ def purge(shard: "State") -> None:
             else:
                 by_lane[lane] = [key]
     shard.jobs.charge(LANE_COST * len(by_lane))
+    touch, delete, messages = shard.ledger.touch, shard.batch.delete, shard.store.families.messages
     for lane, keys in by_lane.items():
-        shard.ledger.touch(lane)
-        lane.leased.difference_update(keys)
+        touch(lane)
         lane.stored -= len(keys)
-        _remove(shard, lane, keys)
+        if len(keys) == 1:
+            lane.leased.remove(keys[0])
+            delete(keys[0], messages)
+        else:
+            lane.leased.difference_update(keys)
+            _remove(shard, lane, keys)
 
 
 def _remove(shard: "State", lane: "Lane", keys: list[bytes]) -> None:

@@ -22,6 +22,8 @@ class Limits:
     """The same in bytes: a few large messages are worth a purge."""
     acked_leases_max: int = 2048
     """The same in leases: each has a record that a restart reads."""
+    acked_lanes_max: int = 4096
+    """The same in lanes that they are of: a purge and the counts after it take some 4 µs for each."""
     range_messages_min: int = 8
     """Neighbouring messages that are worth a range tombstone: it costs what two single deletes do, and readers pay for it."""
     turn_expiries_max: int = 2000

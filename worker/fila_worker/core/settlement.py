@@ -43,7 +43,7 @@ ACKS_AT_ONCE: Final = 1000
 """Leases that one ack settles at once, and messages of several leases; more are settled in steps."""
 
 _COSTS: Final = {
-    Verb.ACK: 1, Verb.RELEASE: 5, Verb.NACK: ATTEMPT_COST, Verb.RETRY: ATTEMPT_COST,
+    Verb.ACK: 1, Verb.RELEASE: 10, Verb.NACK: ATTEMPT_COST, Verb.RETRY: ATTEMPT_COST,
     Verb.DEFER: 2 * ATTEMPT_COST, Verb.FAIL: 2 * ATTEMPT_COST,
 }  # fmt: skip
 """Effort for each message; what is moved elsewhere is dearer."""
