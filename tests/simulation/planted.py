@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from fila_router.core.bucket import Bucket
-from fila_worker.core import consuming, settlement
+from fila_worker.core import attempts, consuming, dead_letters, settlement
 from fila_worker.core.dedup import Dedup
 from fila_worker.core.fairness import Ring
 from fila_worker.core.fairness_key import MILLI
@@ -162,10 +162,39 @@ def endless_turn(stack: ExitStack) -> None:
     _replace(stack, Ring, "end_turn", make)
 
 
+def early_burial(stack: ExitStack) -> None:
+    """A message has one attempt less than its queue allows."""
+
+    def make(real: Any) -> Any:
+        def reason(queue: Any, message: Any, attempt: Any, decision: Any) -> Any:
+            cap = queue.options.max_attempts
+            if cap is not None and message.record.attempts == cap - 1 and not queue.is_dead_letter:
+                return dead_letters.MAX_ATTEMPTS
+            return real(queue, message, attempt, decision)
+
+        return reason
+
+    _replace(stack, attempts, "_dead_letter_reason", make)
+
+
+def lost_letter(stack: ExitStack) -> None:
+    """Every other message that was failed leaves its queue and comes nowhere."""
+
+    def make(real: Any) -> Any:
+        def lay_down(shard: Any, target: Any, lane: Any, place: bytes, letter: Any) -> None:
+            if letter.id_low % 2 or letter.extension.reason != dead_letters.FAILED:
+                real(shard, target, lane, place, letter)
+
+        return lay_down
+
+    _replace(stack, dead_letters, "_lay_down", make)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
+        early_burial, lost_letter,
     )
 }  # fmt: skip
 

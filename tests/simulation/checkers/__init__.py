@@ -6,7 +6,7 @@ messages, before and after everything was killed once more; ``rested`` when noth
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers import calls, dedup, fairness, fate, memory, order, rest, throttles
+from tests.simulation.checkers import calls, dead_letters, dedup, fairness, fate, memory, order, rest, throttles
 from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.places import Places
@@ -49,6 +49,7 @@ def audited(run: "Run") -> None:
     order.check_line(history)
     order.check_strict(history)
     order.check_caps(history)
+    dead_letters.check(history)
     fairness.check(history)
     throttles.check(history)
     dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)
