@@ -248,6 +248,8 @@ class History:
 
     def ended(self, call: Done, value: Any = None, error: BaseException | None = None) -> None:
         """It returned."""
+        if call.ended_us is not None:
+            self.fail("answers", f"#{call.number} {call.kind} of {call.client} ended twice")
         call.ended_us, call.value, call.error = self.world.now_us, value, error
         if error is None:
             outcome = "" if value is None else f": {value!r}"

@@ -24,9 +24,11 @@ STEPS, STEP_WEIGHTS = (6, 10, 16, 30, 80), (4, 4, 4, 2, 1)
 """How long scripts are: most are short, because the end of a run costs as much as twenty steps; a few are long, for what takes long to
 come about."""
 SPAN_US_MAX = 11_000_000
-CROWDED = 0.2
-"""The share of seeds with the feature ``crowd``: several keys with a backlog. It has numbers of its own, as has each feature that came after
-the others, so that the other seeds stay what they are."""
+EXTRAS = {"crowd": "crowded", "cancelled": "impatient"}
+"""Features with numbers of their own, so that the seeds without them are what they would be if these did not exist: several keys with a
+backlog; calls that their callers cancel."""
+EXTRA_SHARE = 0.2
+"""Of the seeds, for each of them."""
 
 
 @dataclass
@@ -54,8 +56,7 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
     """The nature of a seed's run. ``always``: features and faults that are not left to chance."""
     random = Random(f"{seed} options")
     features = frozenset(each for each in FEATURES if random.random() < 0.5) | (always & frozenset(FEATURES))
-    if "crowd" in always or Random(f"{seed} crowded").random() < CROWDED:
-        features |= {"crowd"}
+    features |= {each for each, label in EXTRAS.items() if each in always or Random(f"{seed} {label}").random() < EXTRA_SHARE}
     faults = frozenset(each for each in FAULTS if random.random() < 0.3)
     if random.random() < 0.5:
         faults |= {"kill_worker"}

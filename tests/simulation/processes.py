@@ -254,7 +254,7 @@ def in_place_of_the_kernel(
         fila_worker.slots: {"secrets": SimpleNamespace(randbits=entropy.getrandbits)},
         fila_cluster.client.link: {"zmq": zmq},
         fila_cluster.client.reactor: {"time": time},
-        fila_cluster.client.asynchronous: {"Random": lambda: world.random("clients")},
+        fila_cluster.client.asynchronous: {"Random": lambda: world.random("clients"), "time": time},
     }  # fmt: skip
     if not clocks_are_set:
         fakes[fila_router.loop] |= {"Clock": PlainClock, "SteadyClock": PlainClock}

@@ -307,6 +307,51 @@ class Programs:
             self._hand_over(record.value)
             await self.ack_together(record.value)
 
+    async def cancelled(self, random: Random, queue: str) -> None:
+        """Make a call and cancel it after a while, perhaps when it is done already."""
+        after_s = random.choice([0.0, 0.0005, 0.003, 0.02, 0.3])
+        kind = random.choice(["receive", "receive", "enqueue", "ack"])
+        deliveries: list[Any] = []
+        said: dict[str, Any] = {}
+        if kind == "ack":
+            record = await self.call("receive", queue, lambda: self.client.receive(queue, 3), count=3)
+            deliveries = record.value if record.ok else []
+            self._hand_over(deliveries)
+            if not deliveries:
+                return
+        if kind == "enqueue":
+            message, options = self._message(random)
+            sent = self._sending(queue, [message], [options])[0]
+            said = {"token": sent.token}
+        record = self.history.began(
+            self.process.name, kind, queue, max(1, round(after_s * 1e6)), cancelled_after=after_s, **said
+        )
+        if kind == "enqueue":
+            sent.call = record
+            task = asyncio.ensure_future(self.client.enqueue(queue, message.payload, message.headers, **options))
+        elif kind == "receive":
+            task = asyncio.ensure_future(self.client.receive(queue, 3, wait=2.0))
+        else:
+            tokens = [bytes(delivery.payload).decode() for delivery in deliveries]
+            record.said["tokens"] = tokens  # some may be acked, none is known to be
+            task = asyncio.ensure_future(self.client.ack(deliveries))
+        await asyncio.sleep(after_s)
+        task.cancel()
+        try:
+            value = await task
+        except (FilaError, asyncio.CancelledError) as error:
+            self.history.ended(record, error=error)
+        else:
+            self.history.ended(record, _brief(value))
+            if kind == "enqueue":
+                sent.id = value
+            elif kind == "receive" and value:
+                self._hand_over(value)
+                await self.work_on(random, value)
+            return
+        if kind == "ack":
+            await self.ack_together(deliveries)
+
     async def _receive_two(self, random: Random, queue: str) -> None:
         record = await self.call("receive", queue, lambda: self.client.receive(queue, 2), count=2)
         if record.ok and record.value:

@@ -36,6 +36,8 @@ ACTIONS: dict[str, tuple[int, str]] = {
     "flood": (3, "many"), "twins": (4, "dedup"),
 }  # fmt: skip
 """What clients do: how often, and which feature it takes."""
+EXTRAS = {"crowd": 2, "cancelled": 4}
+"""What the features of that name do, and how often at most (see :data:`options.EXTRAS`)."""
 
 
 def draw_script(options: Options) -> list[Step]:
@@ -47,8 +49,9 @@ def draw_script(options: Options) -> list[Step]:
     for _ in range(options.steps):
         what = random.choices(known, weights)[0][0]
         steps.append(Step(_when(random, options), random.randrange(options.clients), what, random.getrandbits(32)))
-    if "crowd" in options.features:
-        steps += _crowds(options)
+    for what, most in EXTRAS.items():
+        if what in options.features:
+            steps += _extra_steps(options, what, most)
     faults = sorted(options.faults)
     for _ in range(options.fault_count if faults else 0):
         at_us = _when(random, options)
@@ -58,11 +61,11 @@ def draw_script(options: Options) -> list[Step]:
     return sorted(steps, key=lambda step: step.at_us)
 
 
-def _crowds(options: Options) -> list[Step]:
-    random = Random(f"{options.seed} crowds")
+def _extra_steps(options: Options, what: str, most: int) -> list[Step]:
+    random = Random(f"{options.seed} {what} steps")
     return [
-        Step(_when(random, options), random.randrange(options.clients), "crowd", random.getrandbits(32))
-        for _ in range(random.choice([1, 1, 2]))
+        Step(_when(random, options), random.randrange(options.clients), what, random.getrandbits(32))
+        for _ in range(random.randint(1, most))
     ]
 
 

@@ -77,7 +77,7 @@ def _clock_slack_us(history: History) -> float:
 
 def _incomplete(history: History, sent: Sent, letter: Grant, before: list[Grant]) -> str:
     """Whether it lacks anything of what it was. Attempts that nobody saw are those of a process that died, or of a reservation."""
-    if sent.id is not None and letter.id != sent.id:
+    if sent.id is not None and letter.id != sent.id and not sent.options.get("dedup_id"):
         return f"with the id {letter.id}, which was {sent.id}"
     if before and letter.key != before[-1].key:
         return f"of the key {letter.key}, which was {before[-1].key}"
