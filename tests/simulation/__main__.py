@@ -20,6 +20,8 @@ def main() -> int:
     arguments = _parsed()
     if arguments.cases:
         return _cases()
+    if arguments.bugs:
+        return _bugs()
     if arguments.seed is not None:
         return _one(arguments)
     return _many(arguments)
@@ -34,7 +36,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seconds", type=float, help="begin no seed after this time")
     parser.add_argument("--shrink", action="store_true", help="leave out of a failing seed what its failure does not need")
+    parser.add_argument("--steps", action="store_true", help="print the steps of a seed")
     parser.add_argument("--bug", help="plant this bug first (see planted.py)")
+    parser.add_argument("--bugs", action="store_true", help="list the bugs that can be planted")
     parser.add_argument(
         "--with", dest="always", default="", help="features and faults that all seeds have, with commas (see options.py)"
     )
@@ -43,7 +47,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--until",
         metavar="CHECKER",
-        help="end with the first seed that fails this checker, and show only that one's findings",
+        help="end with the first seed that fails this checker, and show only that one's findings; with --shrink: keep this failure",
     )
     parser.add_argument("--cases", action="store_true", help="replay the kept cases")
     parser.add_argument("--keep", metavar="NAME", help="with --seed: keep the (shrunk) failing run as a case")
@@ -59,19 +63,27 @@ def _one(arguments: argparse.Namespace) -> int:
     with planted.planted(arguments.bug):
         result = run.run(arguments.seed, always=arguments.always)
         if arguments.shrink and result.failures:
-            result = shrink.shrunk(result)
+            result = shrink.shrunk(result, arguments.until)
     if arguments.story:
         print("\n".join(result.story))
     if arguments.keep:
-        checker, what = result.failures[0]
-        print(kept.keep(result, arguments.keep, f"seed {arguments.seed}, {checker}: {what}"))
+        checker, what = next(each for each in result.failures if arguments.until in (None, each[0]))
+        about = checker if arguments.bug else f"seed {arguments.seed}, {checker}: {what}"
+        print(kept.keep(result, arguments.keep, about, arguments.bug))
     print(result.options)
     print(f"seed {arguments.seed}: {result.counts}, {time.perf_counter() - began:.3f} s, digest {result.digest}")
-    if arguments.shrink:
+    if arguments.shrink or arguments.steps:
         print("\n".join(map(str, result.steps)))
     for checker, what in result.failures:
         print(f"FAILED {checker}: {what}")
     return int(bool(result.failures))
+
+
+def _bugs() -> int:
+    from tests.simulation import planted  # noqa: PLC0415
+
+    print(*planted.BUGS, sep="\n")
+    return 0
 
 
 def _cases() -> int:
@@ -79,7 +91,7 @@ def _cases() -> int:
 
     failed = 0
     for name in kept.names():
-        failures = kept.replay(name).failures
+        failures = kept.failures(name)
         failed += bool(failures)
         print(name, *(f"  FAILED {checker}: {what}" for checker, what in failures), sep="\n")
     return int(failed > 0)

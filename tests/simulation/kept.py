@@ -8,6 +8,7 @@ from typing import Any
 from fila_router.core.limits import RouterLimits
 from fila_worker.core.limits import Limits
 from fila_worker.core.settings import ShardSettings
+from tests.simulation import planted
 from tests.simulation.options import Options
 from tests.simulation.run import Result, run
 from tests.simulation.script import Step
@@ -15,13 +16,14 @@ from tests.simulation.script import Step
 CASES = Path(__file__).parent / "cases"
 
 
-def keep(result: Result, name: str, about: str) -> Path:
-    """Write a run down under a name."""
+def keep(result: Result, name: str, about: str, bug: str | None = None) -> Path:
+    """Write a run down under a name. ``bug``: it fails only with this one planted; ``about`` is then the checker."""
     plain = asdict(result.options)
     plain["features"], plain["faults"] = sorted(plain["features"]), sorted(plain["faults"])
     path = CASES / f"{name}.json"
     steps = [step.plain() for step in result.steps]
-    path.write_text(json.dumps({"about": about, "options": plain, "steps": steps}, indent=1) + "\n")
+    case = {"about": about, "options": plain, "steps": steps} | ({"bug": bug} if bug else {})
+    path.write_text(json.dumps(case, indent=1) + "\n")
     return path
 
 
@@ -30,9 +32,24 @@ def names() -> list[str]:
     return sorted(path.stem for path in CASES.glob("*.json"))
 
 
-def replay(name: str) -> Result:
-    """Live through a named case."""
+def failures(name: str) -> list[tuple[str, str]]:
+    """What is wrong with a named case: what it fails; and if its planted bug is not caught."""
+    case = _read(name)
+    found = _replay(_read(name)).failures
+    if "bug" in case:
+        with planted.planted(case["bug"]):
+            caught = {checker for checker, _ in _replay(_read(name)).failures}
+        if case["about"] not in caught:
+            found.append((case["about"], f"does not catch {case['bug']}"))
+    return found
+
+
+def _read(name: str) -> dict[str, Any]:
     case: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text())
+    return case
+
+
+def _replay(case: dict[str, Any]) -> Result:
     plain = case["options"]
     settings = plain.pop("shard_settings")
     limits, router_limits = settings.pop("limits"), plain.pop("router_limits")

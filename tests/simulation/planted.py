@@ -5,9 +5,11 @@ They patch names inside the product; one that is gone makes the test of the plan
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from fila_cluster.client.call import Call
 from fila_router.core.bucket import Bucket
 from fila_worker.core import attempts, consuming, dead_letters, settlement
 from fila_worker.core.dedup import Dedup
@@ -80,11 +82,11 @@ def _now_held(book: Any, lease_id: int, indexes: list[int]) -> list[tuple[Any, l
 
 
 def unreturned_lease(stack: ExitStack) -> None:
-    """Of a client that leaves or is lost, every third lease does not come back."""
+    """The leases of a client that leaves or is lost do not come back."""
 
     def make(real: Any) -> Any:
         def end_all(shard: Any, lease: Any, error: Any, now_ms: int) -> Any:
-            if lease.id % 3 or isinstance(lease.holder, Reservation):
+            if isinstance(lease.holder, Reservation):
                 return real(shard, lease, error, now_ms)
             shard.leases.leases.pop(lease.id)
             lease.holder.leases.pop(lease.id)
@@ -100,7 +102,7 @@ def unbounded_buffer(stack: ExitStack) -> None:
 
     def make(real: Any) -> Any:
         def line_up(shard: Any, lane: Any, message_key: bytes, record: bytes | None) -> None:
-            object.__setattr__(shard.settings, "buffer_bytes", 1 << 40)
+            shard.settings = replace(shard.settings, buffer_bytes=1 << 40)
             real(shard, lane, message_key, record)
 
         return line_up
@@ -178,11 +180,11 @@ def early_burial(stack: ExitStack) -> None:
 
 
 def lost_letter(stack: ExitStack) -> None:
-    """Every other message that was failed leaves its queue and comes nowhere."""
+    """A message that was failed leaves its queue and comes nowhere."""
 
     def make(real: Any) -> Any:
         def lay_down(shard: Any, target: Any, lane: Any, place: bytes, letter: Any) -> None:
-            if letter.id_low % 2 or letter.extension.reason != dead_letters.FAILED:
+            if letter.extension.reason != dead_letters.FAILED:
                 real(shard, target, lane, place, letter)
 
         return lay_down
@@ -190,11 +192,16 @@ def lost_letter(stack: ExitStack) -> None:
     _replace(stack, dead_letters, "_lay_down", make)
 
 
+def late_timeout(stack: ExitStack) -> None:
+    """A call that has no answer ends a second after its time."""
+    _replace(stack, Call, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
-        early_burial, lost_letter,
+        late_timeout, early_burial, lost_letter,
     )
 }  # fmt: skip
 

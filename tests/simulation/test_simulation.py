@@ -4,6 +4,7 @@ The seeds are in ``test_first_seeds.py`` and ``test_second_seeds.py``; many more
 """
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import pytest
 
@@ -30,10 +31,14 @@ BUGS = {
     "unbounded_buffer": Caught("memory", 60, "large"),
     "late_dedup_entry": Caught("dedup", 60, "dedup"),
     "token_counted_twice": Caught("throttles", 300, "throttles"),
+    "endless_turn": Caught("fairness", 60, "crowd"),
+    "early_burial": Caught("dead letters", 60, "max_attempts,verbs"),
+    "lost_letter": Caught("dead letters", 100, "verbs,consume"),
+    "late_timeout": Caught("in time", 100, "away"),
 }
 
 
-def test_kept_cases_break_no_promise() -> None:
+def test_kept_cases_break_no_promise_and_those_of_planted_bugs_catch_them() -> None:
     done = simulate("--cases")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -46,6 +51,24 @@ def test_a_planted_bug_is_caught_by_its_checker(bug: str) -> None:
     )  # fmt: skip
     assert f"FAILED {caught.checker}:" in done.stdout, f"not caught within {caught.seeds} seeds\n{done.stdout}{done.stderr}"
     assert "harness" not in done.stdout, done.stdout
+
+
+def test_each_planted_bug_has_a_kept_case() -> None:
+    kept = {path.stem.removeprefix("planted_") for path in (Path(__file__).parent / "cases").glob("planted_*.json")}
+    assert kept == set(BUGS) == set(_names_of_bugs())
+
+
+def _names_of_bugs() -> list[str]:
+    return simulate("--bugs").stdout.split()
+
+
+def test_a_failure_is_shrunk_to_the_steps_that_it_needs() -> None:
+    found = ("--seed", "10001", "--bug", "late_dedup_entry", "--with", "dedup", "--until", "dedup")
+    whole, shrunk = (simulate(*found, "--steps", *more).stdout for more in ((), ("--shrink",)))
+    assert whole.count("Step(") > 5
+    assert shrunk.count("Step(") == 1, shrunk
+    assert "what='twins'" in shrunk
+    assert "FAILED dedup" in shrunk
 
 
 def test_a_seed_is_one_run_to_the_byte() -> None:
