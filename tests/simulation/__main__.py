@@ -4,6 +4,10 @@ import argparse
 import os
 import sys
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.batch import Summary
 
 HASH_SEED = "0"
 """Sets of texts are walked in the order of their hashes: a run is the same only with the same hashes."""
@@ -36,6 +40,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seconds", type=float, help="begin no seed after this time")
     parser.add_argument("--shrink", action="store_true", help="leave out of a failing seed what its failure does not need")
+    parser.add_argument("--crossings", action="store_true", help="print how often the boundaries of the limits were crossed")
     parser.add_argument("--steps", action="store_true", help="print the steps of a seed")
     parser.add_argument("--bug", help="plant this bug first (see planted.py)")
     parser.add_argument("--bugs", action="store_true", help="list the bugs that can be planted")
@@ -79,6 +84,14 @@ def _one(arguments: argparse.Namespace) -> int:
     return int(bool(result.failures))
 
 
+def _tell_crossings(summary: "Summary") -> None:
+    from tests.simulation.crossings import BOUNDARIES  # noqa: PLC0415
+
+    print("   times  in runs  boundary")
+    for what in BOUNDARIES:
+        print(f"{summary.crossings[what]:8}  {summary.crossed[what]:7}  {what}")
+
+
 def _bugs() -> int:
     from tests.simulation import planted  # noqa: PLC0415
 
@@ -103,7 +116,8 @@ def _many(arguments: argparse.Namespace) -> int:
     began = time.perf_counter()
     summary = Summary()
     seeds = iter(range(arguments.start, arguments.start + arguments.seeds))
-    for outcome in outcomes(seeds, arguments.jobs, arguments.seconds, arguments.bug, arguments.always):
+    running = outcomes(seeds, arguments.jobs, arguments.seconds, arguments.bug, arguments.always, count=arguments.crossings)
+    for outcome in running:
         summary.add(outcome)
         shown = [failure for failure in outcome.failures if arguments.until in (None, failure[0], "harness")]
         for checker, what in shown[: 1 if arguments.brief else 3]:
@@ -114,6 +128,8 @@ def _many(arguments: argparse.Namespace) -> int:
             break
     for checker, (seed, runs) in sorted(summary.first.items(), key=lambda item: item[1][1]):
         print(f"{checker}: {summary.found[checker]} seeds, first {seed} after {runs} runs")
+    if arguments.crossings:
+        _tell_crossings(summary)
     per_seed_ms = 1000 * summary.seconds / max(1, summary.runs)
     print(
         f"{summary.runs} seeds from {arguments.start} on, {summary.failed} failed, {time.perf_counter() - began:.0f} s, "

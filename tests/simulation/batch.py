@@ -21,6 +21,7 @@ class Outcome:
     counts: dict[str, int]
     failures: list[tuple[str, str]]
     seconds: float
+    crossings: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -32,31 +33,42 @@ class Summary:
     seconds: float = 0.0
     found: Counter[str] = field(default_factory=Counter)
     first: dict[str, tuple[int, int]] = field(default_factory=dict)
+    crossings: Counter[str] = field(default_factory=Counter)
+    crossed: Counter[str] = field(default_factory=Counter)
+    """In how many runs."""
 
     def add(self, outcome: Outcome) -> None:
         """Count one."""
         self.runs += 1
         self.failed += bool(outcome.failures)
         self.seconds += outcome.seconds
+        self.crossings += outcome.crossings
+        self.crossed.update(what for what, count in outcome.crossings.items() if count)
         for checker in {checker for checker, _ in outcome.failures}:
             self.found[checker] += 1
             self.first.setdefault(checker, (outcome.seed, self.runs))
 
 
-def run_seed(seed: int, bug: str | None = None, always: frozenset[str] = frozenset()) -> Outcome:
+def run_seed(seed: int, bug: str | None = None, always: frozenset[str] = frozenset(), count: bool = False) -> Outcome:
     """Live through one seed, perhaps with a planted bug."""
     began = time.process_time()
     try:
         with planted.planted(bug):
-            result = run(seed, always=always)
+            result = run(seed, always=always, count=count)
     except Exception as error:  # of the simulation itself: told like a failure, with where it was
         where = "\n".join(traceback.format_exc().strip().splitlines()[-8:])
         return Outcome(seed, "", {}, [("harness", f"{error!r}\n{where}")], time.process_time() - began)
-    return Outcome(seed, result.digest, result.counts, result.failures, time.process_time() - began)
+    return Outcome(seed, result.digest, result.counts, result.failures, time.process_time() - began, result.crossings)
 
 
 def outcomes(
-    seeds: Iterator[int], jobs: int, seconds: float | None, bug: str | None = None, always: frozenset[str] = frozenset()
+    seeds: Iterator[int],
+    jobs: int,
+    seconds: float | None,
+    bug: str | None = None,
+    always: frozenset[str] = frozenset(),
+    *,
+    count: bool = False,
 ) -> Iterator[Outcome]:
     """Run seeds on ``jobs`` processes, in about their order; none is begun after ``seconds``. One job needs no process of its own."""
     give_up_at = None if seconds is None else time.perf_counter() + seconds
@@ -64,7 +76,7 @@ def outcomes(
         for seed in seeds:
             if give_up_at is not None and time.perf_counter() >= give_up_at:
                 return
-            yield run_seed(seed, bug, always)
+            yield run_seed(seed, bug, always, count)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=400) as pool:
         running: set[Future[Outcome]] = set()
@@ -73,7 +85,7 @@ def outcomes(
                 seed = next(seeds, None)
                 if seed is None:
                     break
-                running.add(pool.submit(run_seed, seed, bug, always))
+                running.add(pool.submit(run_seed, seed, bug, always, count))
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)

@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from fila_worker.core.invariants import InvariantBroken, check
 from tests.simulation import checkers, peers
 from tests.simulation.clients import ClientProcess, RawPeer
 from tests.simulation.cluster import Cluster
+from tests.simulation.crossings import counted
 from tests.simulation.faults import FAULTS_BY_NAME
 from tests.simulation.history import History
 from tests.simulation.options import Options, draw
@@ -45,6 +47,8 @@ class Result:
     failures: list[tuple[str, str]]
     story: list[str] = field(repr=False)
     counts: dict[str, int] = field(default_factory=dict)
+    crossings: Counter[str] = field(default_factory=Counter)
+    """How often which boundary was crossed (:mod:`crossings`), if that was asked for."""
 
     @property
     def digest(self) -> str:
@@ -237,8 +241,12 @@ def run(
     always: frozenset[str] = frozenset(),
     options: Options | None = None,
     steps: list[Step] | None = None,
+    count: bool = False,
 ) -> Result:
-    """Live through a seed, or through given options and steps. ``always``: features and faults that a seed has in any case."""
+    """Live through a seed, or through given options and steps.
+
+    ``always``: features and faults that a seed has in any case. ``count``: count crossings, which costs 5 %.
+    """
     if options is None:
         assert seed is not None
         options = draw(seed, always)
@@ -249,13 +257,13 @@ def run(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _run(options, steps)
+            return _run(options, steps, count=count)
     finally:
         if collecting:
             gc.enable()
 
 
-def _run(options: Options, steps: list[Step]) -> Result:
+def _run(options: Options, steps: list[Step], *, count: bool) -> Result:
     life = Run(options, steps)
     history = life.history
     with ExitStack() as stack:
@@ -266,6 +274,7 @@ def _run(options: Options, steps: list[Step]) -> Result:
             )
         )  # fmt: skip
         stack.enter_context(scaled_down(Random(f"{options.seed} limits")))
+        crossings = stack.enter_context(counted()) if count else Counter[str]()
         try:
             life.live()
         except Stuck as stuck:
@@ -280,4 +289,4 @@ def _run(options: Options, steps: list[Step]) -> Result:
         for error in process.loop.errors:
             history.fail("client", f"{process.name}: {error}")
     counts = {"calls": len(history.calls), "grants": len(history.grants), "lines": len(life.world.story)}
-    return Result(options, steps, history.failures, life.world.story, counts)
+    return Result(options, steps, history.failures, life.world.story, counts, crossings)

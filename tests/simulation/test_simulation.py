@@ -3,6 +3,7 @@
 The seeds are in ``test_first_seeds.py`` and ``test_second_seeds.py``; many more: ``python -m tests.simulation --seeds 100000``.
 """
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -75,6 +76,13 @@ def test_a_seed_is_one_run_to_the_byte() -> None:
     first, second = (simulate("--seed", "4", "--story").stdout for _ in range(2))
     assert first.splitlines()[:-2] == second.splitlines()[:-2]
     assert len(first.splitlines()) > 100
+
+
+def test_the_first_seeds_cross_every_boundary() -> None:
+    done = simulate("--seeds", "150", "--crossings")
+    table = re.findall(r"^ +(\d+) +(\d+)  (.+)$", done.stdout, re.MULTILINE)
+    assert len(table) > 20, done.stdout
+    assert [what for times, _, what in table if times == "0"] == [], done.stdout
 
 
 def test_every_bound_of_a_core_is_scaled_or_said_not_to_be() -> None:

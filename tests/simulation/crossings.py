@@ -1,0 +1,137 @@
+"""How often a run crosses the boundaries that the scaled-down limits make: counted, so that nobody has to believe that they are met.
+
+A boundary is a function of the product that is called where a limit bites, and what tells whether it did. They are rare, or cheap beside what
+they look at. A name that is gone is an error.
+
+Not among them: that the router drops what is not read. It refuses requests long before, so it takes more deliveries to a client that does not
+read than a run has.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fila_cluster.client.connection import Connection
+from fila_router.core.in_flight import _ROOM_OF, InFlight
+from fila_router.core.unread import Unread
+from fila_worker.core import cold, delivery, enqueueing, purging, reading
+from fila_worker.core.bookmarks import Bookmarks
+from fila_worker.core.dedup import Dedup
+from fila_worker.core.graveyard import Graveyard
+from fila_worker.core.jobs import Jobs
+from fila_worker.core.lanes import Lane
+from fila_worker.core.leases import LeaseBook
+from fila_worker.core.ledger import Ledger
+from fila_worker.core.schedule import Schedule
+from fila_worker.core.state import State
+from fila_worker.core.throttling import Throttling
+from tests.simulation.replacing import replaced
+
+
+def _always(before: Any, result: Any, arguments: Any) -> bool:
+    return True
+
+
+def _was(before: Any, result: Any, arguments: Any) -> bool:
+    return bool(before)
+
+
+def _no(before: Any, result: Any, arguments: Any) -> bool:
+    return result is False
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """``crossed(before, result, arguments)`` tells whether a call of ``owner.name`` crossed it; ``measure(arguments)`` is ``before``."""
+
+    owner: Any
+    name: str
+    crossed: Callable[[Any, Any, Any], bool] = _always
+    measure: Callable[[Any], Any] | None = None
+    raises: bool = False
+    """It is crossed if the call raises."""
+
+
+BOUNDARIES: dict[str, Boundary] = {
+    "a turn's effort is used up": Boundary(Jobs, "end_turn", _was, lambda of: of[0].left <= 0),
+    "a turn's deliveries are used up": Boundary(delivery, "_serve", lambda before, served, of: served >= of[2]),
+    "due entries wait for a later turn": Boundary(
+        Schedule, "take_due", lambda before, entries, of: len(entries) >= of[0]._limits.turn_due_max
+    ),
+    "an enqueue is taken in by steps": Boundary(
+        enqueueing, "_take_in_steps", _was, lambda of: len(of[3].envelopes) > of[0].settings.limits.enqueue_step_messages
+    ),
+    "a purge goes on in steps": Boundary(purging, "_purge_in_steps"),
+    "a job is refused": Boundary(Jobs, "_refuse_if_crowded", raises=True),
+    "a finished lease is forgotten": Boundary(
+        LeaseBook,
+        "remember",
+        lambda before, _, of: of[2].client is not None and len(of[0].finished) <= before,
+        lambda of: len(of[0].finished),
+    ),
+    "acked messages are removed because they are many": Boundary(Graveyard, "take", _was, lambda of: of[0].full),
+    "a fold of the ledger begins": Boundary(Ledger, "fold", _was, lambda of: not of[0].folding),
+    "an idle lane is forgotten": Boundary(State, "forget_lane"),
+    "a lane cools down": Boundary(cold, "_cool"),
+    "a lane is read on from the disk": Boundary(reading, "refill"),
+    "what came back to a lane is spilled": Boundary(Lane, "spill"),
+    "dedup ids of a batch take several entries": Boundary(
+        Dedup,
+        "remember",
+        _was,
+        lambda of: len([name for name in of[1] if name]) > of[0]._shard.settings.limits.dedup_entry_ids_max,
+    ),
+    "a browse's place is forgotten": Boundary(
+        Bookmarks, "note", lambda before, _, of: len(of[0]) <= before, lambda of: len(of[0])
+    ),
+    "a message waits for tokens": Boundary(Throttling, "take", _no),
+    "the router refuses a call": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 0),
+    "the router refuses a wait": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 2),
+    "the router refuses a page": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 3),
+    "the router holds back what is not read": Boundary(Unread, "hold"),
+    "a client refuses a call": Boundary(Connection, "_no_room"),
+    "a client's frame waits for room in its pipe": Boundary(Connection, "_fits", _no),
+}
+"""By what happens there."""
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count what is crossed meanwhile."""
+    counts: Counter[str] = Counter()
+    watched: dict[tuple[Any, str], list[tuple[str, Boundary]]] = {}
+    for what, boundary in BOUNDARIES.items():
+        watched.setdefault((boundary.owner, boundary.name), []).append((what, boundary))
+    with replaced(
+        (owner, name, _watching(getattr(owner, name), several, counts)) for (owner, name), several in watched.items()
+    ):
+        yield counts
+
+
+def _watching(real: Any, several: list[tuple[str, Boundary]], counts: Counter[str]) -> Any:
+    what, first = several[0]
+    crossed, measure = first.crossed, first.measure
+
+    def raising(*arguments: Any, **options: Any) -> Any:
+        try:
+            return real(*arguments, **options)
+        except Exception:
+            counts[what] += 1
+            raise
+
+    def alone(*arguments: Any, **options: Any) -> Any:
+        before = measure(arguments) if measure is not None else None
+        result = real(*arguments, **options)
+        if crossed(before, result, arguments):
+            counts[what] += 1
+        return result
+
+    def together(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options)
+        for each, boundary in several:
+            counts[each] += boundary.crossed(None, result, arguments)
+        return result
+
+    return raising if first.raises else alone if len(several) == 1 else together
