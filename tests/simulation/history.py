@@ -135,6 +135,7 @@ class History:
 
     def __post_init__(self) -> None:
         self._by_fence: dict[tuple[int, int, int], Grant] = {}
+        self._by_body: dict[bytes, list[Grant]] = {}
         self.world.fail = self.fail
         self._named = 0
         self._kinds: set[str] = set()
@@ -276,7 +277,8 @@ class History:
             return
         if header.opcode == FetchReserved.opcode:
             return
-        for grant in self._grants(client, key.decode(), delivered, pushed=pushed):
+        self._by_body[body] = grants = self._grants(client, key.decode(), delivered, pushed=pushed)
+        for grant in grants:
             self._note(grant)
 
     def _grants(self, client: bytes, queue: str, delivered: Delivered, *, pushed: bool) -> list[Grant]:
@@ -323,13 +325,10 @@ class History:
         pushed = opcode == DELIVERY and not flags & REPLY
         if not pushed and (opcode != Receive.opcode or flags & ERROR):
             return
-        delivered = decode_body(Delivered, parts[2])
-        shard = self.shard_of(parts[1].decode())
-        for batch in delivered.batches:
-            for index in range(len(batch.records)):
-                grant = self._by_fence.get((shard, batch.lease, index))
-                if grant is not None and grant.arrived_us is None:
-                    grant.arrived_us = self.world.now_us
+        for sent in self._by_body.get(parts[2], ()):  # the router passes it on as it is
+            grant = self._by_fence.get((sent.shard, *sent.fence))
+            if grant is not None and grant.arrived_us is None:
+                grant.arrived_us = self.world.now_us
 
     def grant_of(self, shard: int, lease: int, index: int) -> Grant | None:
         """What was given out under a fence."""

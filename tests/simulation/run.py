@@ -73,6 +73,8 @@ class Run:
         """The bound as it was asked for, whatever becomes of the settings."""
         self._clients_made = 0
         self._checks = self.world.random("when invariants are checked")
+        self._checked: dict[int, tuple[int, int, int]] = {}
+        """By shard, in which state its invariants were checked last: the life of its worker, its commits and its leases."""
         self.network = self.cluster.network
         self.network.taps.append(self.history.tap)
         self.network.arrivals.append(self.history.arrived)
@@ -228,7 +230,11 @@ class Run:
         for worker in self.cluster.workers:
             if worker.resting and worker.host is not None:
                 for shard in worker.host.shards.values():
+                    state = (worker.lives, self.cluster.disks[shard.index].commits, len(shard.leases))
+                    if self._checked.get(shard.index) == state:
+                        continue  # nothing has changed since
                     if not len(shard.batch) and not shard.ledger.changed:
+                        self._checked[shard.index] = state
                         try:
                             check(shard)
                         except InvariantBroken as broken:

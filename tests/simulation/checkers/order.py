@@ -36,10 +36,11 @@ def check_line(history: History) -> None:
                     firsts.append(grant)
         for index, later in enumerate(firsts):
             for earlier in firsts[:index]:
-                overtaken = _number(later) < _number(earlier) and later.priority <= earlier.priority
-                if history.had_a_death(history.sent[later.token].call.started_us, later.at_us):
-                    continue  # it may have gone before, and never left the process
-                if overtaken and later.throttle_keys == earlier.throttle_keys:
+                overtaken = later.priority <= earlier.priority and _number(later) < _number(earlier)
+                if not overtaken or later.throttle_keys != earlier.throttle_keys:
+                    continue
+                # unless it may have gone before, and never left the process
+                if not history.had_a_death(history.sent[later.token].call.started_us, later.at_us):
                     history.fail(
                         "order",
                         f"{earlier.token} went before {later.token} of {queue}/{key}, which is older and not less urgent",
