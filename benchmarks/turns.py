@@ -20,8 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fila_proto_zmq import commands as c
+from fila_proto_zmq.codec import encode_command
 from fila_proto_zmq.limits import CONFIG_KEYS_MAX
 from fila_proto_zmq.record import seal_envelope
+from fila_proto_zmq.runtime_config import pages
 from fila_worker.core.effects import Answer, Call, Effect, Push
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
@@ -89,12 +91,12 @@ class Driver:
 
 
 @contextmanager
-def driver(settings: ShardSettings | None = None) -> Iterator[Driver]:
+def driver(settings: ShardSettings | None = None, index: int = 0) -> Iterator[Driver]:
     """A new shard in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="fila-turns-") as directory:
         store = RocksStore(Path(directory))
         settings = settings or ShardSettings(consumer_timeout_ms=1 << 40)
-        yield Driver(recover(store, settings, compile_hooks, index=0, shards=1, now_ms=1_800_000_000_000))
+        yield Driver(recover(store, settings, compile_hooks, index=index, shards=index + 1, now_ms=1_800_000_000_000))
         store.close()
 
 
@@ -132,6 +134,22 @@ class Bench:
         drive.turn(*questions)
         drive.settle()
         self.rows.append((scene, what, drive.longest_ms, drive.turns))
+
+    def time_host(self, host: Host, scene: str, what: str, *commands: c.Command) -> None:
+        """Ask something of a host, and time its turns until all is done; frames are decoded and encoded, but not sent."""
+        gc.collect()
+        gc.freeze()
+        now_ms, longest_ms, turns = 1_800_000_000_000, 0.0, 0
+        waiting = deque([b"", *encode_command(command, number)] for number, command in enumerate(commands))
+        while waiting or not turns or host.next_due(now_ms) == 0:
+            started = time.thread_time()
+            host.begin_turn(now_ms)
+            while waiting and not host.full:
+                host.accept(waiting.popleft(), now_ms)
+            for effect in host.turn(now_ms):
+                effect.frames()
+            longest_ms, turns = max(longest_ms, 1000 * (time.thread_time() - started)), turns + 1
+        self.rows.append((scene, what, longest_ms, turns))
 
     def clock(self, drive: Driver, scene: str, what: str, action: Callable[[], object]) -> None:
         """Time something that is done in a turn, without the rest of the turn."""
@@ -322,25 +340,30 @@ def configs(bench: Bench) -> None:
     """A runtime config as large as it may be."""
     count = min(CONFIG_KEYS_MAX - 10, bench.keys // 2)
     scene = f"{count:,} entries of the config"
-    with driver() as drive:
+    with driver() as drive, driver(index=1) as empty:
         entries = {f"throttle:key-{number:06d}:rate": "5" for number in range(count)}
+        others = {f"throttle:key-{number:06d}:rate": "0.5" for number in range(1, count)}
         host = Host([drive.shard], 1, drive.now_ms)
-        for what, command in (
-            ("put the whole", c.PutConfig(1, dict(entries), True)),
+        for what, *commands in (
+            ("the whole comes", *whole_config(1, entries)),
             ("set one", c.SetConfig("throttle:other:rate", "5")),
             ("put one", c.PutConfig(3, {"throttle:another:rate": "5"}, False)),
             ("delete one", c.SetConfig("throttle:other:rate", None)),
             ("list all", c.ListConfig("")),
             ("list none", c.ListConfig("x")),
             ("list dotted", c.ListConfig("throttle.")),
+            ("64 times list dotted", *[c.ListConfig("throttle.")] * 64),
+            ("a whole comes that differs", *whole_config(5, others)),
         ):
+            bench.time_host(host, scene, what, *commands)
+        several = Host([drive.shard, empty.shard], 2, drive.now_ms)
+        bench.time_host(several, scene, "a shard without them begins to serve")
 
-            def ask(command: c.Command = command) -> None:
-                call = Call(b"c", 1, "", drive.now_ms)
-                Answer(call, command.opcode, host._reply(call, command)).frames()
 
-            bench.clock(drive, scene, what, ask)
-            bench.time(drive, scene, "... and later turns")
+def whole_config(version: int, entries: dict[str, str]) -> list[c.Command]:
+    """What the router says to a worker that lacks it."""
+    several = pages(entries)
+    return [c.PutConfig(version, {**page}, True, number, number + 1 < len(several)) for number, page in enumerate(several)]
 
 
 def many_leases(bench: Bench) -> None:

@@ -19,6 +19,8 @@ it) limits nothing.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from heapq import merge
+from itertools import islice
 from typing import Final, NamedTuple
 
 from fila_proto_zmq.errors import InvalidConfigError
@@ -31,6 +33,10 @@ from fila_proto_zmq.limits import (
 )
 
 Config = Mapping[str, str]
+
+PAGE_KEYS_MAX: Final = 500
+PAGE_BYTES_MAX: Final = 256 * 1024
+"""Keys, and characters, of a page: a shard takes over such a one in some milliseconds."""
 
 NUMBER_MAX: Final = 1_000_000_000
 """The highest rate, burst and quota: more is no limit to anything."""
@@ -85,12 +91,40 @@ def read(key: str, config: Config) -> str | None:
 
 def select(prefix: str, config: Config) -> dict[str, str]:
     """All keys that start with ``prefix``, sorted; in the dotted spelling if ``prefix`` begins with it."""
+    return {key: value for piece in selecting(prefix, config, len(config) + 1) for key, value in piece.items()}
+
+
+def selecting(prefix: str, config: Config, at_once: int) -> Iterator[dict[str, str]]:
+    """The same in pieces, of so many keys that are looked at, then of so many that are shown. ``config`` must not change meanwhile."""
+    stored, runs = iter(config), []
+    while some := list(islice(stored, at_once)):
+        runs.append(sorted(_spelled(prefix, some)))
+        yield {}
+    found = merge(*runs)
+    while some := list(islice(found, at_once)):
+        yield {key: value for key in some if (value := read(key, config)) is not None}
+
+
+def _spelled(prefix: str, stored: list[str]) -> list[str]:
+    """Stored keys that start with ``prefix``, in its spelling."""
     if not prefix.startswith(_DOT):
-        return {key: config[key] for key in sorted(key for key in config if key.startswith(prefix))}
+        return [key for key in stored if key.startswith(prefix)]
     begin = _COLON + prefix[len(_DOT) :]
-    names = (_between(_COLON, key, _RATE) for key in config if key.startswith(begin))
-    dotted = {_DOT + name: _composed(name, config) for name in sorted(name for name in names if name is not None)}
-    return {key: value for key, value in dotted.items() if value is not None and key.startswith(prefix)}
+    names = [_between(_COLON, key, _RATE) for key in stored if key.startswith(begin)]
+    return [_DOT + name for name in names if name is not None and (_DOT + name).startswith(prefix)]
+
+
+def pages(config: Config) -> list[dict[str, str]]:
+    """A whole config in pages that are no long work; at least one."""
+    pages: list[dict[str, str]] = [{}]
+    room = PAGE_BYTES_MAX
+    for key, value in config.items():
+        room -= len(key) + len(value)
+        if pages[-1] and (room < 0 or len(pages[-1]) >= PAGE_KEYS_MAX):
+            pages.append({})
+            room = PAGE_BYTES_MAX - len(key) - len(value)
+        pages[-1][key] = value
+    return pages
 
 
 def _stored(key: str) -> list[str]:

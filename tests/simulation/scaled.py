@@ -129,6 +129,8 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "fila_cluster.client.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
     CORE + "throttling.SETTLED_MAX": (1, 3, 1000),
     CORE + "throttling.FOLLOWING_MIN": (1, 250),
+    CORE + "config.LISTED_AT_ONCE": (1, 400),
+    "fila_proto_zmq.runtime_config.PAGE_KEYS_MAX": (1, 2, 500),
 }
 """Constants of modules."""
 

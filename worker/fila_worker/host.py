@@ -7,6 +7,7 @@ then answers for what was in flight there. A command that makes its shard fail t
 No sockets and no clock here either, so that a test, or an application that embeds the broker, can drive it.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -76,7 +77,7 @@ CONFIG_OWNER: Final = 0
 BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
 ONE_WAY: Final = (Grants, Park, *BETWEEN_SHARDS)
 """What nobody answers."""
-OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, SetConfig, GetConfig, ListConfig, PutConfig)
+OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, SetConfig, GetConfig, ListConfig)
 """What the router asks, for itself or for a client, without the name of a queue."""
 
 SHARD_CACHE_MAX: Final = 100_000
@@ -112,6 +113,10 @@ class Host:
         self._failures = 0
         self._slot_of_queue: dict[str, Slot] = {}
         self._effects: list[Effect] = []
+        self._pages: deque[tuple[Slot, PutConfig]] = deque()
+        """A large config for shards that lack it, a page for each turn; no frames are read meanwhile."""
+        self._page_read = False
+        """A page of a config was read in this turn. All shards take it over, so it is enough for one."""
         self._between: list[Command] = []
         """What shards of this host say to each other, for the next turn."""
         self.notes: list[Event] = []
@@ -144,6 +149,10 @@ class Host:
             raise InvalidFrameError(f"{type(command).__name__} is not for clients to say")
         if isinstance(command, ONE_WAY):
             self._heed(command, call.now_ms)
+        elif isinstance(command, PutConfig):
+            self._put_config(call, command)
+        elif isinstance(command, ListConfig) and self.shards:
+            self._apply(self.slots[min(self.shards)], call, command, frame)  # the router asked that one
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
@@ -315,11 +324,7 @@ class Host:
             value = runtime_config.read(command.key, self.config)
             return ConfigValues({} if value is None else {command.key: value})
         if isinstance(command, ListConfig):
-            return ConfigValues(runtime_config.select(command.prefix, self.config))
-        if isinstance(command, PutConfig):
-            put = command
-            self._each(call.now_ms, lambda shard: shard.put_config(put.version, put.changes, put.whole, call.now_ms))
-            return Done()
+            return ConfigValues({})  # no shard is open
         if isinstance(command, GetMetrics):
             return Metrics([self._metrics(call.now_ms)])
         assert isinstance(command, ListQueues)
@@ -329,6 +334,21 @@ class Host:
     def _metrics(self, now_ms: int) -> WorkerMetrics:
         shards = self._each(now_ms, lambda shard: report(shard, now_ms))
         return WorkerMetrics(self._name, self._started_ms, self._cpu_ms, self.turn_ns.wire(), shards)
+
+    def _put_config(self, call: Call, put: PutConfig) -> None:
+        """Take over a change, or a page of one; the last one is answered."""
+        for slot in self.slots.values():
+            self._put(slot, put, call.now_ms)
+        self._page_read = put.page > 0 or put.more
+        if not put.more:
+            if put.page and len({shard.config_version for shard in self.shards.values()}) > 1:
+                self._level(call.now_ms)  # a shard began to serve between two pages
+            self._effects.append(answer(call, put, Done()))
+
+    def _put(self, slot: Slot, put: PutConfig, now_ms: int) -> None:
+        self._guarded(
+            slot, now_ms, lambda shard: shard.put_config(put.version, put.changes, put.whole, now_ms, put.page, put.more)
+        )
 
     def _set_config(self, command: SetConfig, now_ms: int) -> Reply:
         owner = self.slots.get(CONFIG_OWNER)
@@ -361,8 +381,12 @@ class Host:
     @property
     def config(self) -> dict[str, str]:
         """The runtime config as it is here."""
-        latest = max(self.shards.values(), key=lambda shard: shard.config_version, default=None)
-        return {} if latest is None else latest.config
+        return self._latest.config if self.shards else {}
+
+    @property
+    def _latest(self) -> Shard:
+        """The open shard that has the latest config."""
+        return max(self.shards.values(), key=lambda shard: shard.config_version)
 
     def parks(self) -> dict[str, int]:
         """The throttle keys that deliver nothing, with the times until when, Unix ms."""
@@ -374,13 +398,28 @@ class Host:
 
     def _level(self, now_ms: int) -> None:
         """Bring all shards to the latest config among them: one may have been down, or elsewhere."""
-        version, config, parks = self.config_version, dict(self.config), self.parks()
+        version, config, parks = self.config_version, self.config, self.parks()
+        self._each(now_ms, lambda shard: shard.park(parks, now_ms))
+        self._pages.clear()
+        behind = [
+            slot for slot in self.slots.values()
+            if slot.shard is not None and (slot.shard.config_version != version or slot.shard.config != config)
+        ]  # fmt: skip
+        if not behind:
+            return
+        pages = runtime_config.pages(config)
+        for number, page in enumerate(pages, start=1):
+            put = PutConfig(version, {**page}, True, number - 1, number < len(pages))
+            self._pages += ((slot, put) for slot in behind)
+        if len(pages) == 1:
+            self._level_some(now_ms)
 
-        def bring_up(shard: Shard) -> None:
-            shard.put_config(version, config, True, now_ms)
-            shard.park(parks, now_ms)
-
-        self._each(now_ms, bring_up)
+    def _level_some(self, now_ms: int) -> None:
+        """Take a step of that: a page, on all shards that lack it."""
+        pages = self._pages
+        page = pages[0][1].page if pages else None
+        while pages and pages[0][1].page == page:
+            self._put(*pages.popleft(), now_ms)
 
     def registers(self, now_ms: int) -> None:
         """The router is about to know this host anew: what was granted to its shards before is void."""
@@ -433,6 +472,10 @@ class Host:
                 shard.behind = False
         effects, self._effects = self._effects, []
         between, self._between = self._between, []
+        self._page_read = False
+        self._level_some(now_ms)
+        if any(self._each(now_ms, lambda shard: shard.give_config_up(now_ms))):
+            self.offers += 1  # the router then says what is lacking
         for command in between:
             with suppress(FilaError):  # as if it had come over the wire: nobody waits for an answer
                 self._heed(command, now_ms)
@@ -478,11 +521,11 @@ class Host:
     @property
     def full(self) -> bool:
         """Whether a shard has enough to do in this turn: the next frames are for the next one."""
-        return any(shard.jobs.full for shard in self.shards.values())
+        return self._page_read or bool(self._pages) or any(shard.jobs.full for shard in self.shards.values())
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until a turn has something to do without a frame; None: never."""
-        if self._between:
+        if self._between or self._pages:
             return 0
         due = [due for shard in self.shards.values() if (due := shard.next_due(now_ms)) is not None]
         due += [max(0, slot.retry_at_ms - now_ms) for slot in self.slots.values() if slot.opening]

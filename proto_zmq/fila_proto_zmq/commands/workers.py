@@ -11,7 +11,7 @@ class Registered(Reply):
 
     config_version: int = 0
     config: dict[str, str] | None = None
-    """The whole runtime config; None: the worker's is as new."""
+    """The whole runtime config; None: the worker's is as new, or the pages of a large one came before."""
     parks: dict[str, int] = {}
 
 
@@ -51,12 +51,19 @@ class Leave(Command):
 
 
 class PutConfig(Command):
-    """The router tells a worker of a change to the runtime config; ``whole``: there is nothing else in it."""
+    """The router tells a worker of a change to the runtime config; ``whole``: there is nothing else in it.
+
+    A whole config of many keys comes in pages, one after the other. It holds with the last of them, which alone is answered.
+    """
 
     opcode: ClassVar[int] = 83
     version: int
     changes: dict[str, str | None]
     whole: bool = False
+    page: int = 0
+    """Counts from 0."""
+    more: bool = False
+    """Another page follows."""
 
 
 class TokenWant(Struct):

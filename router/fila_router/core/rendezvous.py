@@ -21,7 +21,7 @@ from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, Se
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
-from fila_proto_zmq.runtime_config import bucket_limit, buckets_of
+from fila_proto_zmq.runtime_config import bucket_limit, buckets_of, pages
 from fila_router.core.answers import error_in, interrupted, too_busy
 from fila_router.core.in_flight import has_share
 from fila_router.core.outbox import Outbox
@@ -117,7 +117,7 @@ class Rendezvous:
     # --- workers that come --------------------------------------------------------------------------------------------
 
     def greet(self, worker: Worker, offer: Register, now_ms: int) -> dict[str, str] | None:
-        """Learn from a worker that registers, and return what it lacks: None: nothing, else the whole.
+        """Learn from a worker that registers, and return what it lacks: None: nothing, else the whole; a large one it is told in pages.
 
         Of two configs with one version, as a restored copy may have, that of the owner of shard 0 holds.
         """
@@ -129,7 +129,12 @@ class Rendezvous:
             self.version = offer.config_version
             self._tell([other for other in self._live() if other is not worker], None)
         worker.config_told = worker.config_has = self.version  # it reads this before anything that comes after it
-        return dict(self.values) if offer.config_version != self.version or offer.config != self.values else None
+        if offer.config_version == self.version and offer.config == self.values:
+            return None
+        if len(whole := pages(self.values)) == 1:
+            return whole[0]
+        self._tell_whole([worker], whole)
+        return None
 
     def bring_up(self, worker: Worker) -> None:
         """Tell everything to a worker that was lost and is back."""
@@ -179,7 +184,13 @@ class Rendezvous:
         if up_to_date and changes is not None:
             self._outbox.tell([worker.identity for worker in up_to_date], PutConfig(self.version, changes), self.version)
         if behind:
-            whole = PutConfig(self.version, dict(self.values), whole=True)
-            self._outbox.tell([worker.identity for worker in behind], whole, self.version)
+            self._tell_whole(behind, pages(self.values))
         for worker in workers:
             worker.config_told = self.version
+
+    def _tell_whole(self, workers: list[Worker], whole: list[dict[str, str]]) -> None:
+        identities = [worker.identity for worker in workers]
+        for number, page in enumerate(whole, start=1):
+            more = number < len(whole)
+            put = PutConfig(self.version, {**page}, True, number - 1, more)
+            self._outbox.tell(identities, put, 0 if more else self.version)

@@ -434,7 +434,7 @@ BODIES = [
     Body(Registered(), [0, None, {}], "9300c080"),
     Body(Pulse(123_456_789, 5), [123_456_789, 5], "92ce075bcd1505"),
     Body(Leave(), [], "90"),
-    Body(PutConfig(9, {"color": None}, True), [9, {"color": None}, True], "930981a5636f6c6f72c0c3"),
+    Body(PutConfig(9, {"color": None}, True, 2, True), [9, {"color": None}, True, 2, True], "950981a5636f6c6f72c0c302c3"),
     Body(
         Tokens(1, 5, [TokenWant(["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000)]),
         [1, 5, [[["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000]]],

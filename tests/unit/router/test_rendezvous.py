@@ -2,6 +2,7 @@
 
 import pytest
 
+from fila_proto_zmq import runtime_config
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
     ConfigChange,
@@ -242,6 +243,24 @@ def test_a_worker_that_comes_back_catches_up_with_its_registration(desk: Desk):
     confirm(desk, 2, "worker-0", "worker-2")
     assert len(desk.answers()) == 2
     assert [told for _, told in change(desk, 3, c="3")] == [PutConfig(3, {"c": "3"})] * 3
+
+
+def test_a_large_config_is_told_in_pages_before_anything_else(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(runtime_config, "PAGE_KEYS_MAX", 2)
+    whole = {"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}
+    change(desk, 1, **whole)
+    pages = [
+        PutConfig(1, {"a": "1", "b": "2"}, True, 0, True),
+        PutConfig(1, {"c": "3", "d": "4"}, True, 1, True),
+        PutConfig(1, {"e": "5"}, True, 2),
+    ]
+    assert desk.register("worker-1", shards=(1,), epoch=2) == Registered(1, None)
+    requests = [unpack_header(header).request for _, _, header, _, _ in desk.router.outbox.to_workers]
+    assert requests == [0, 0, 1], "the last one is answered"
+    assert desk.told() == [("worker-1", page) for page in pages]
+    desk.unreachable("worker-2")
+    desk.pulse("worker-2")
+    assert desk.told() == [("worker-2", page) for page in pages]
 
 
 def test_a_worker_that_is_up_to_date_is_told_nothing(desk: Desk):

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from fila_proto_zmq import runtime_config
 from fila_proto_zmq.codec import decode_body, encode_body, encode_command
 from fila_proto_zmq.commands import (
     BY_OPCODE,
@@ -44,6 +45,8 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core import config
+from fila_worker.core.config import PAGES_WAIT_MS
 from fila_worker.core.effects import Post
 from fila_worker.core.invariants import check
 from fila_worker.core.outbox import stream_of
@@ -227,6 +230,59 @@ def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks()
     assert (host.config_version, host.config) == (4, {"a": "1"})
     assert behind.config == {"a": "1"}
     assert ahead.parks() == behind.parks() == host.parks() == {"api": 9_000, "sms": 7_000}
+
+
+def test_a_whole_config_in_pages_is_put_on_every_shard_a_page_a_turn_and_confirmed_at_the_end(host: HostHarness) -> None:
+    pages: list[dict[str, str | None]] = [{"a": "1"}, {"b": "2"}, {"c": "3"}]
+    for number, page in enumerate(pages[:2]):
+        put = PutConfig(5, page, True, number, more=True)
+        host.host.accept([b"", *encode_command(put, 0)], host.now_ms)
+        assert host.host.full, "the next one is for the next turn"
+        assert host.exchange() == []
+        assert not host.host.full
+    assert versions(host) == {0}
+    (frame,) = tell(host, PutConfig(5, pages[2], True, 2), 5)
+    assert frame[:2] == [b"", pack_header(PutConfig.opcode, 5, REPLY)]
+    assert versions(host) == {5}
+    assert [shard.config for shard in host.host.shards.values()] == [{"a": "1", "b": "2", "c": "3"}] * 3
+
+
+def test_a_host_whose_next_page_of_a_config_does_not_come_registers_again(host: HostHarness) -> None:
+    tell(host, PutConfig(5, {"a": "1"}, True, 0, more=True), 0)
+    offers = host.host.offers
+    host.now_ms += PAGES_WAIT_MS
+    host.exchange()
+    assert host.host.offers == offers + 1
+    host.exchange()
+    assert host.host.offers == offers + 1
+    assert host.host.config == {}
+
+
+def test_a_shard_that_lacks_a_large_config_of_the_others_gets_it_a_page_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_config, "PAGE_KEYS_MAX", 2)
+    ahead, behind = (recovered(index) for index in (0, 2))
+    entries: dict[str, str | None] = {f"key-{number}": "1" for number in range(9)}
+    ahead.put_config(4, entries, False, 0)
+    host = Host([ahead, behind], SHARDS_TOTAL, 0)
+    for _ in range(5):
+        assert host.full, "no frame is read that may rely on it"
+        assert host.next_due(0) == 0
+        assert behind.config == {}
+        host.turn(0)
+    assert not host.full
+    assert (behind.config, behind.config_version) == (entries, 4)
+
+
+def test_the_config_is_listed_in_steps_and_by_a_host_without_shards_too(
+    host: HostHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "LISTED_AT_ONCE", 1)
+    tell(host, PutConfig(3, {"b": "2", "a": "1", "c": "3"}, whole=True), 3)
+    assert host.ask(ListConfig(""), "") == ConfigValues({"a": "1", "b": "2", "c": "3"})
+    empty = Host([], SHARDS_TOTAL, 0)
+    empty.accept([CLIENT, *encode_command(ListConfig(""), 1)], 0)
+    (effect,) = empty.turn(0)
+    assert answer_of(ListConfig(""), 1, [CLIENT, *effect.frames()]) == ConfigValues({})
 
 
 def test_what_a_registration_brings_is_for_every_shard(host: HostHarness) -> None:

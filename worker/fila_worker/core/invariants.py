@@ -224,7 +224,7 @@ def _check_throttle(shard: "Shard", throttle: "Throttle", lanes: "list[Lane]") -
 
 def _will_be_woken(shard: "Shard", throttle: "Throttle") -> bool:
     """Whether a park will end, the bank was asked (and will be asked again), or another lane will give tokens back."""
-    if shard.throttling.catching_up:
+    if shard.throttling.catching_up or shard.throttling.held:
         return True
     parks = [shard.throttling.parks.get(key, 0) for key in throttle.keys]
     asked = throttle.told is not None and throttle.told[0] > 0 and throttle.news_due_ms is not None

@@ -122,7 +122,7 @@ def _said(cause: Exception) -> str:
 
 
 def _take_up(shard: Shard, now_ms: int) -> Steps:
-    parks = shard.runtime.recover(shard.store)
+    parks = yield from shard.runtime.recover(shard.store, shard.settings.limits.recovery_records_max)
     shard.park(parks, now_ms)
     for throttle_key in parks.keys() - shard.throttling.parks.keys():
         shard.runtime.forget_park(throttle_key, shard.batch)  # its time has come meanwhile

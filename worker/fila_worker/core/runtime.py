@@ -2,19 +2,32 @@
 
 Every shard has all of it, so that a hook, a throttle or a quota never waits for another process. Parked throttle keys are kept
 here too: they are known everywhere and outlive a restart in the same way.
+
+A whole config of many keys comes in pages, in many turns. They are gathered in a *draft*, in memory and on disk, beside the config that
+holds. On disk each has a place of its own, its *generation*. One record says which of them holds, and it changes with the last page:
+so a crash finds the old config or the new one, never some of each. What is left of a draft is removed when the next one begins.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq import runtime_config
-from fila_worker.core.keys import FIRST, LAST, pack_u64, u64
+from fila_worker.core.keys import LAST, pack_u64, u64
 
 if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Families, Store
 
 _VERSION: Final = b"config version"
+_GENERATION: Final = b"config generation"
 _PARK: Final = b"park:"
+
+_LATER: Final = b"\0"
+"""In front of the number of a generation, and that in front of its keys. Those of the first one have nothing in front: no key of a
+config begins with a control character."""
+_FIRST_KEY: Final = b" "
+
+Changes = Mapping[str, str | None]
 
 
 class RuntimeConfig:
@@ -22,44 +35,62 @@ class RuntimeConfig:
 
     def __init__(self, families: "Families") -> None:
         self._families = families
+        self._place = _Place(0)
         self.values: dict[str, str] = {}
         self.version = 0
         self.limits: dict[str, runtime_config.Limit] = {}
         """Token buckets that have a limit, throttle keys and namespaces' quotas alike."""
+        self.draft: Draft | None = None
 
     def get(self, key: str) -> str | None:
         """One value, in either spelling."""
         return runtime_config.read(key, self.values)
 
-    def recover(self, store: "Store") -> dict[str, int]:
-        """Read what is durable; returns the parked throttle keys, with the times until when."""
+    def recover(self, store: "Store", at_once: int) -> Generator[None, int | None, dict[str, int]]:
+        """Read what is durable, so many records a step; returns the parked throttle keys, with the times until when."""
         families = self._families
-        self.values = {key.decode(): value.decode() for key, value in store.scan(FIRST, LAST, families.config)}
-        version = store.get(_VERSION, families.state)
+        version, generation = store.get(_VERSION, families.state), store.get(_GENERATION, families.state)
         self.version = u64(version) if version else 0
-        self.limits = dict(runtime_config.all_limits(self.values))
+        self._place = place = _Place(u64(generation) if generation else 0)
+        records = iter(store.scan(*place.range, families.config))
+        while page := {place.key_of(key): value.decode() for key, value in islice(records, at_once)}:
+            _change(self.values, self.limits, page)
+            yield
         return {key[len(_PARK) :].decode(): u64(value) for key, value in store.scan(_PARK, b"park;", families.state)}
 
-    def change(self, version: int, changes: Mapping[str, str | None], batch: "Batch") -> None:
+    def change(self, version: int, changes: Changes, batch: "Batch") -> None:
         """Take over a change."""
-        for key, value in changes.items():
-            if value is None:
-                self.values.pop(key, None)
-                batch.delete(key.encode(), self._families.config)
-            else:
-                self.values[key] = value
-                batch.put(key.encode(), value.encode(), self._families.config)
+        _change(self.values, self.limits, changes)
+        self._place.write(changes, batch, self._families)
         self.version = version
         batch.put(_VERSION, pack_u64(version), self._families.state)
-        self._follow(runtime_config.buckets_of(changes))
 
-    def _follow(self, buckets: set[str]) -> None:
-        for bucket in buckets:
-            limit = runtime_config.bucket_limit(bucket, self.values)
-            if limit is None:
-                self.limits.pop(bucket, None)
-            else:
-                self.limits[bucket] = limit
+    # --- in pages -----------------------------------------------------------------------------------------------------
+
+    def begin(self, version: int, batch: "Batch", now_ms: int) -> None:
+        """Begin to gather the pages of a whole config."""
+        place = _Place(self._place.generation + 1)
+        batch.delete_range(*place.range, self._families.config)
+        self.draft = Draft(version, place, now_ms)
+
+    def add(self, page: Changes, batch: "Batch") -> None:
+        """Gather a page."""
+        draft = self.draft
+        assert draft is not None
+        draft.pages += 1
+        _change(draft.values, draft.limits, page)
+        draft.place.write(page, batch, self._families)
+
+    def hold(self, batch: "Batch") -> None:
+        """All pages are there: from now on the draft is the config."""
+        draft, self.draft = self.draft, None
+        assert draft is not None
+        batch.delete_range(*self._place.range, self._families.config)
+        self._place, self.version, self.values, self.limits = draft.place, draft.version, draft.values, draft.limits
+        batch.put(_GENERATION, pack_u64(self._place.generation), self._families.state)
+        batch.put(_VERSION, pack_u64(self.version), self._families.state)
+
+    # --- parked keys --------------------------------------------------------------------------------------------------
 
     def save_park(self, key: str, until_ms: int, batch: "Batch") -> None:
         """Remember that a throttle key is parked."""
@@ -68,3 +99,60 @@ class RuntimeConfig:
     def forget_park(self, key: str, batch: "Batch") -> None:
         """A throttle key's time is up."""
         batch.delete(_PARK + key.encode(), self._families.state)
+
+
+class Draft:
+    """A whole config that is gathered page by page, and does not hold yet."""
+
+    __slots__ = ("heard_ms", "limits", "pages", "place", "values", "version")
+
+    def __init__(self, version: int, place: "_Place", now_ms: int) -> None:
+        self.version = version
+        self.place = place
+        self.heard_ms = now_ms
+        """When the latest page came."""
+        self.pages = 0
+        self.values: dict[str, str] = {}
+        self.limits: dict[str, runtime_config.Limit] = {}
+
+
+class _Place:
+    """Where a generation of the config lies."""
+
+    __slots__ = ("_front", "generation")
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self._front = _LATER + pack_u64(generation) if generation else b""
+
+    @property
+    def range(self) -> tuple[bytes, bytes]:
+        """From where, and up to where."""
+        return (self._front, _LATER + pack_u64(self.generation + 1)) if self.generation else (_FIRST_KEY, LAST)
+
+    def key_of(self, stored: bytes) -> str:
+        """The key of a record."""
+        return stored[len(self._front) :].decode()
+
+    def write(self, changes: Changes, batch: "Batch", families: "Families") -> None:
+        """Write changes to it."""
+        family, front = families.config, self._front
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(front + key.encode(), family)
+            else:
+                batch.put(front + key.encode(), value.encode(), family)
+
+
+def _change(values: dict[str, str], limits: dict[str, runtime_config.Limit], changes: Changes) -> None:
+    for key, value in changes.items():
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+    for bucket in runtime_config.buckets_of(changes):
+        limit = runtime_config.bucket_limit(bucket, values)
+        if limit is None:
+            limits.pop(bucket, None)
+        else:
+            limits[bucket] = limit

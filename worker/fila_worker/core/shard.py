@@ -17,7 +17,7 @@ what the turn has written so far, at a point where what was written is whole.
 
 from collections.abc import Callable, Iterable, Mapping
 from types import GeneratorType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fila_proto_zmq.commands import (
     Appoint,
@@ -41,11 +41,13 @@ from fila_proto_zmq.commands import (
     Goodbye,
     Grants,
     Heartbeat,
+    ListConfig,
     ListQueues,
     MessagesTransferred,
     OpenView,
     Pause,
     PurgeQueue,
+    PutConfig,
     Receive,
     Redrive,
     RenewReservation,
@@ -83,7 +85,7 @@ from fila_worker.core import (
     transfers,
     views,
 )
-from fila_worker.core.config import put_config, set_config
+from fila_worker.core.config import drop_draft, is_stuck, list_config, put_config, set_config
 from fila_worker.core.effects import Call, Effect, Post, answer
 from fila_worker.core.jobs import Work
 from fila_worker.core.namespaces import Verdict
@@ -91,6 +93,8 @@ from fila_worker.core.state import State
 
 Verb: TypeAlias = Callable[[State, Call, Any], "Reply | Work | None"]
 """Carries out one kind of command. Returns None if the answer comes later, or never; work if it may take long."""
+
+NO_QUEUE: Final = ""
 
 
 class Shard(State):
@@ -113,11 +117,16 @@ class Shard(State):
             self.conclude(call, command, error)
 
     def _pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
-        """Answer with what came of a command, or begin its work: enqueues in their queue's line, all others in their client's."""
+        """Answer with what came of a command, or begin its work: enqueues in their queue's line, most others in their client's.
+
+        There is one line for those that list the config: the answers may be large, and are made one after the other.
+        """
         if type(outcome) is not GeneratorType:
             self.conclude(call, command, outcome)  # type: ignore[arg-type]  # it is no work
         elif type(command) is Enqueue:
             self.jobs.start(outcome, call.queue, call, command, sum(map(len, command.envelopes)))
+        elif type(command) is ListConfig:
+            self.jobs.start(outcome, NO_QUEUE, call, command)
         else:
             self.jobs.start(outcome, call.client, call, command, refusable=type(command) is not Goodbye)
 
@@ -172,10 +181,19 @@ class Shard(State):
         self._go_on(self.namespaces.follow(self.runtime.limits))
         return change
 
-    def put_config(self, version: int, changes: Mapping[str, str | None], whole: bool, now_ms: int) -> None:
-        """Take over a change of the runtime config."""
-        put_config(self, version, changes, whole=whole, now_ms=now_ms)
+    def put_config(
+        self, version: int, changes: Mapping[str, str | None], whole: bool, now_ms: int, page: int = 0, more: bool = False
+    ) -> None:
+        """Take over a change of the runtime config, or a page of one."""
+        put_config(self, PutConfig(version, dict(changes), whole, page, more), now_ms)
         self._go_on(self.namespaces.follow(self.runtime.limits))
+
+    def give_config_up(self, now_ms: int) -> bool:
+        """Give up a config whose next page does not come; whether there was one."""
+        if not is_stuck(self, now_ms):
+            return False
+        drop_draft(self)
+        return True
 
     def _go_on(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
@@ -266,6 +284,7 @@ _VERBS: dict[type[Command], Verb] = {
     GetQueueStats: administration.queue_stats,
     DescribeQueue: describing.describe,
     ListQueues: administration.list_queues,
+    ListConfig: list_config,
     Enqueue: enqueueing.enqueue,
     Receive: consuming.receive,
     Subscribe: consuming.subscribe,

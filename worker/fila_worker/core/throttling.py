@@ -46,6 +46,9 @@ LOOK_MS: Final = 500
 LIVE_MS: Final = 10_000
 """For so long after its last delivery a queue that nobody reads is taken for one that somebody reads now and then."""
 
+NEVER_MS: Final = 1 << 62
+"""The end of a park that ends with something else than time."""
+
 REPEAT_MS: Final = 500
 REPEAT_MS_MAX: Final = 4000
 """A want is repeated after this time; once the bank has answered, after twice as much, four times as much: the frame may have
@@ -79,6 +82,8 @@ class Throttling:
         self.by_key: dict[str, set[Throttle]] = {}
         self.limits: Mapping[str, Limit] = {}
         """Of the throttle keys that have a rate. Whoever changes it calls :meth:`limit`."""
+        self.held = False
+        """Nothing that has throttle keys is delivered: the limits are about to be others, and are not known yet."""
         self.parks: dict[str, int] = {}
         """Parked keys, and until when, Unix ms."""
         self.levels: dict[str, tuple[int, int, int, int]] = {}
@@ -367,11 +372,12 @@ class Throttling:
             throttle.begin_session(self.session)
             _heard(throttle)
         bursts = [self.limits[key].burst_micro for key in throttle.keys if key in self.limits]
-        limited, burst, parked_until_ms = bool(bursts), min(bursts, default=0), self.parked_until(throttle.keys)
+        limited, burst = bool(bursts), min(bursts, default=0)
+        parked_until_ms = NEVER_MS if self.held else self.parked_until(throttle.keys)
         if (limited, burst) != (throttle.limited, throttle.burst) or parked_until_ms > throttle.parked_until_ms:
             throttle.give_back_all()  # what was granted under other rules is not spent under these
         throttle.version, throttle.limited, throttle.burst = self._version, limited, burst
-        throttle.parked_until_ms = max(throttle.parked_until_ms, parked_until_ms)
+        throttle.parked_until_ms = parked_until_ms
 
     # --- limits and parks ---------------------------------------------------------------------------------------------
 
@@ -389,6 +395,22 @@ class Throttling:
         self._version += 1
         self._behind |= dict.fromkeys(keys)
         return self._visit_at_once(now_ms)
+
+    def hold(self, *, held: bool) -> None:
+        """Deliver nothing that has throttle keys, until this ends."""
+        if held != self.held:
+            self.held = held
+            self._version += 1
+            if not held:
+                self._behind[None] = None
+
+    def replace(self, limits: "Mapping[str, Limit]") -> None:
+        """Follow a config in which all limits may have changed."""
+        self.limits = limits
+        self._version += 1
+        self._behind[None] = None
+        self.levels = {key: level for key, level in self.levels.items() if key in limits}
+        self.traffic = {key: each for key, each in self.traffic.items() if key in limits or key in self.by_key}
 
     def _follow_level(self, key: str, limit: "Limit | None", now_ms: int) -> None:
         """A bucket that is changed keeps its tokens; one that nobody drew on stays full, and a new one is."""
@@ -435,7 +457,7 @@ class Throttling:
     def tokens_in(self, key: str, limit: "Limit", now_ms: int) -> int:
         """What is in a bucket, in millionths, as far as the bank has said; full, if it is new and was never asked for."""
         then_ms, level, rate, burst = self.levels.get(key, (now_ms, limit.burst_micro, 0, limit.burst_micro))
-        return min(burst, level + (now_ms - then_ms) * rate)
+        return min(burst, limit.burst_micro, level + (now_ms - then_ms) * rate)
 
     def used_by(self, lanes: "Iterable[Lane]") -> list[str]:
         """The throttle keys with a limit that these lanes draw on, by name."""

@@ -1,0 +1,186 @@
+"""A runtime config of many keys comes in pages, in many turns, and holds as a whole or not at all."""
+
+import pytest
+
+from fila_proto_zmq.commands import ConfigValues, ListConfig, SetConfig
+from fila_proto_zmq.runtime_config import Limit, pages, select
+from fila_worker.core import config
+from fila_worker.core.limits import Limits
+from fila_worker.core.settings import ShardSettings
+from tests.support.shard import ShardHarness
+
+OLD = {f"old-{number:02d}": "x" for number in range(20)} | {f"throttle:{number}:rate": "5" for number in range(30)}
+NEW = {f"new-{number:02d}": "y" for number in range(40)} | {f"throttle:{number}:rate": "7" for number in range(10, 40)}
+NEW |= {"throttle:10:burst": "9"}
+LIMITS = {str(number): Limit(7000, 7_000_000) for number in range(10, 40)} | {"10": Limit(7000, 9_000_000)}
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_proto_zmq.runtime_config.PAGE_KEYS_MAX", 7)
+
+
+@pytest.fixture
+def shard() -> ShardHarness:
+    """A shard that has the old config, with its version 3."""
+    harness = ShardHarness(settings=ShardSettings(limits=Limits(recovery_records_max=3)))
+    put(harness, 3, OLD)
+    return harness
+
+
+def put(shard: ShardHarness, version: int, whole: dict[str, str], first: int = 0, last: int | None = None) -> None:
+    """Take over pages of a config, each in a turn of its own."""
+    several = pages(whole)
+    for number in range(len(several))[first:last]:
+        changes: dict[str, str | None] = {**several[number]}
+        shard.shard.put_config(version, changes, True, shard.now_ms, number, number + 1 < len(several))
+        shard.turn()
+
+
+def known(shard: ShardHarness) -> tuple[dict[str, str], int, dict[str, Limit]]:
+    runtime = shard.shard.runtime
+    return dict(runtime.values), runtime.version, dict(runtime.limits)
+
+
+def on_disk(shard: ShardHarness) -> int:
+    return len(list(shard.store.scan(b"", b"\xff" * 32, shard.store.families.config)))
+
+
+def test_it_holds_with_the_last_page(shard: ShardHarness) -> None:
+    before = known(shard)
+    put(shard, 4, NEW, last=-1)
+    assert known(shard) == before
+    put(shard, 4, NEW, first=-1)
+    assert known(shard) == (NEW, 4, LIMITS)
+    assert shard.shard.throttling.limits == LIMITS
+    shard.restart()
+    assert known(shard) == (NEW, 4, LIMITS)
+    assert on_disk(shard) == len(NEW)
+
+
+def test_a_crash_after_any_page_finds_the_old_config_or_the_new_one() -> None:
+    for crash in range(len(pages(NEW)) + 1):
+        shard = ShardHarness()
+        put(shard, 3, OLD)
+        put(shard, 4, NEW, last=crash)
+        before = known(shard)
+        shard.restart()
+        assert known(shard) == before
+        assert before[:2] == ((NEW, 4) if crash == len(pages(NEW)) else (OLD, 3))
+        put(shard, 5, {"third": "z"})
+        shard.restart()
+        assert known(shard) == ({"third": "z"}, 5, {})
+
+
+def test_nothing_stays_of_what_was_given_up(shard: ShardHarness) -> None:
+    put(shard, 4, NEW, last=-2)
+    put(shard, 5, OLD | {"more": "1"})
+    assert known(shard)[:2] == (OLD | {"more": "1"}, 5)
+    assert on_disk(shard) == len(OLD) + 1
+
+
+@pytest.mark.parametrize("generations", [0, 1, 2])
+def test_single_changes_go_to_the_config_that_holds(shard: ShardHarness, generations: int) -> None:
+    for number in range(generations):
+        put(shard, 4 + number, NEW)
+    version = shard.shard.set_config(SetConfig("throttle:10:rate", None), shard.now_ms).version
+    shard.turn()
+    before = known(shard)
+    assert before[1] == version
+    assert "throttle:10:rate" not in before[0]
+    shard.restart()
+    assert known(shard) == before
+
+
+def test_where_a_page_is_missing_none_counts(shard: ShardHarness) -> None:
+    put(shard, 4, NEW, last=2)
+    put(shard, 4, NEW, first=3)
+    assert known(shard)[:2] == (OLD, 3)
+    assert shard.shard.runtime.draft is None
+    put(shard, 4, NEW)
+    assert known(shard) == (NEW, 4, LIMITS)
+
+
+def test_one_that_is_older_or_the_same_changes_nothing(shard: ShardHarness) -> None:
+    before = known(shard)
+    for version, whole in ((2, NEW), (3, OLD)):
+        put(shard, version, whole)
+        assert known(shard) == before
+        shard.restart()
+        assert known(shard) == before
+
+
+def test_a_whole_writes_no_more_than_what_changes(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    commit = shard.store.commit
+    monkeypatch.setattr(
+        shard.store, "commit", lambda batch, *, sync=False: (written.append(len(batch)), commit(batch, sync=sync))[1]
+    )
+    shard.shard.put_config(4, {**OLD, "old-01": "changed"}, True, shard.now_ms)
+    shard.turn()
+    assert sum(written) == 2
+
+
+def test_until_the_last_page_came_nothing_with_throttle_keys_is_delivered(shard: ShardHarness) -> None:
+    shard.create()
+    shard.enqueue(b"throttled", throttle_keys=[["nobody knows its limit"]])  # type: ignore[arg-type]
+    shard.enqueue(b"plain")
+    put(shard, 4, NEW, last=-1)
+    assert [got.payload for got in shard.receive(10)] == [b"plain"]
+    put(shard, 4, NEW, first=-1)
+    assert [got.payload for got in shard.receive(10)] == [b"throttled"]
+
+
+def test_pages_that_do_not_come_are_not_waited_for(shard: ShardHarness) -> None:
+    shard.create()
+    shard.enqueue(b"throttled", throttle_keys=[["t"]])  # type: ignore[arg-type]
+    put(shard, 4, NEW, last=2)
+    shard.now_ms += config.PAGES_WAIT_MS - 1
+    assert not shard.shard.give_config_up(shard.now_ms)
+    assert shard.receive(10) == []
+    shard.now_ms += 1
+    assert shard.shard.give_config_up(shard.now_ms)
+    assert not shard.shard.give_config_up(shard.now_ms)
+    shard.turn()
+    assert [got.payload for got in shard.receive(10)] == [b"throttled"]
+    assert known(shard)[:2] == (OLD, 3)
+
+
+def test_levels_and_traffic_of_keys_without_a_limit_are_forgotten(shard: ShardHarness) -> None:
+    shard.restart()
+    put(shard, 4, NEW)
+    throttling = shard.shard.throttling
+    assert throttling.levels.keys() <= LIMITS.keys()
+    assert throttling.tokens_in("12", LIMITS["12"], shard.now_ms + 1000) <= LIMITS["12"].burst_micro
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "new", "throttle", "throttle:1", "throttle.", "throttle.1", "throttle.12", "x", "throttle.1:"]
+)
+def test_it_is_listed_in_steps_as_it_was_when_that_began(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "LISTED_AT_ONCE", 5)
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(turn_effort=10, step_effort=5)))
+    put(shard, 1, NEW)
+    expected = select(prefix, NEW)
+    request, turns = shard.begin(ListConfig(prefix), ""), 1
+    shard.shard.set_config(SetConfig("new-39", None), shard.now_ms)
+    shard.shard.set_config(SetConfig("throttle:39:rate", "1"), shard.now_ms)
+    while request not in shard.late:
+        shard.turn()
+        turns += 1
+    assert shard.late[request] == ConfigValues(expected)
+    assert list(expected) == list(shard.late[request].values)  # type: ignore[union-attr]
+    assert turns >= len(NEW) / 10
+
+
+def test_lists_of_it_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "LISTED_AT_ONCE", 5)
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(turn_effort=10, step_effort=5)))
+    put(shard, 1, NEW)
+    requests = [shard.begin(ListConfig(""), "", client) for client in (b"a", b"b", b"c")]
+    answered: list[int] = []
+    while len(answered) < 3:
+        shard.turn()
+        answered += [request for request in requests if request in shard.late and request not in answered]
+        assert len(shard.shard.jobs._lines) <= 1
+    assert answered == requests
