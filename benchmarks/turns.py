@@ -15,15 +15,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 from rich.console import Console
 from rich.table import Table
 
 from fila_proto_zmq import commands as c
-from fila_proto_zmq.codec import encode_command
+from fila_proto_zmq.codec import encode_body, encode_command
+from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import CONFIG_KEYS_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import pages
+from fila_router.core.router import Router
 from fila_worker.core.effects import Answer, Call, Effect, Push
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
@@ -151,7 +154,7 @@ class Bench:
             longest_ms, turns = max(longest_ms, 1000 * (time.thread_time() - started)), turns + 1
         self.rows.append((scene, what, longest_ms, turns))
 
-    def clock(self, drive: Driver, scene: str, what: str, action: Callable[[], object]) -> None:
+    def clock(self, scene: str, what: str, action: Callable[[], object]) -> None:
         """Time something that is done in a turn, without the rest of the turn."""
         gc.collect()
         gc.freeze()
@@ -323,16 +326,16 @@ def throttle_sets(bench: Bench) -> None:
         bench.time(drive, scene, "a receive", question(c.Receive(1, 0)))
         drive.turn(question(c.Subscribe(1, 10), client=b"c"))
         drive.settle(3000)
-        bench.clock(drive, scene, "park the key", lambda: drive.shard.park({"t": drive.now_ms + 1000}, drive.now_ms))
+        bench.clock(scene, "park the key", lambda: drive.shard.park({"t": drive.now_ms + 1000}, drive.now_ms))
         drive.now_ms += 2000
         bench.time(drive, scene, "its park ends")
         change = c.SetConfig("throttle:t:rate", "1000000")
-        bench.clock(drive, scene, "its limit changes", lambda: drive.shard.set_config(change, drive.now_ms))
+        bench.clock(scene, "its limit changes", lambda: drive.shard.set_config(change, drive.now_ms))
         bench.time(drive, scene, "... and later turns")
         gone = c.SetConfig("throttle:t:rate", None)
-        bench.clock(drive, scene, "its limit is taken away", lambda: drive.shard.set_config(gone, drive.now_ms))
+        bench.clock(scene, "its limit is taken away", lambda: drive.shard.set_config(gone, drive.now_ms))
         bench.time(drive, scene, "... and later turns")
-        bench.clock(drive, scene, "a new session of the router", lambda: drive.shard.new_session(drive.now_ms))
+        bench.clock(scene, "a new session of the router", lambda: drive.shard.new_session(drive.now_ms))
         bench.time(drive, scene, "... and later turns")
 
 
@@ -358,6 +361,28 @@ def configs(bench: Bench) -> None:
             bench.time_host(host, scene, what, *commands)
         several = Host([drive.shard, empty.shard], 2, drive.now_ms)
         bench.time_host(several, scene, "a shard without them begins to serve")
+
+
+def router_configs(bench: Bench) -> None:
+    """What a router has to do with such a config."""
+    count = min(CONFIG_KEYS_MAX - 10, bench.keys // 2)
+    entries = {f"throttle:key-{number:06d}:rate": "5" for number in range(count)}
+    router = Router(1, 15_000, 1 << 24, "", entropy=Random(7).randbytes)
+    header = pack_header(c.Register.opcode, 1)
+    for epoch, (what, version, config) in enumerate(
+        (
+            ("the first worker registers, with the config", 5, entries),
+            ("a worker registers that has it", 5, entries),
+            ("a worker registers that lacks it", 0, {}),
+        )
+    ):
+        body = encode_body(c.Register("worker", 1, "", [(0, epoch)], version, config))
+
+        def register(body: bytes = body) -> None:
+            router.from_worker(b"worker", b"", header, b"", body, 0)
+            router.outbox.take()
+
+        bench.clock(f"{count:,} entries of the config, a router", what, register)
 
 
 def whole_config(version: int, entries: dict[str, str]) -> list[c.Command]:
@@ -413,11 +438,11 @@ def queues(bench: Bench) -> None:
                 call = Call(b"c", 1, "", drive.now_ms)
                 Answer(call, command.opcode, host._reply(call, command)).frames()
 
-            bench.clock(drive, scene, what, ask)
+            bench.clock(scene, what, ask)
 
 
 SCENES: list[Scene] = [
-    many_keys, consumers, settling, hooks, enqueues, throttles, throttle_sets, configs, many_leases, queues,
+    many_keys, consumers, settling, hooks, enqueues, throttles, throttle_sets, configs, router_configs, many_leases, queues,
 ]  # fmt: skip
 
 

@@ -116,15 +116,20 @@ def _spelled(prefix: str, stored: list[str]) -> list[str]:
 
 def pages(config: Config) -> list[dict[str, str]]:
     """A whole config in pages that are no long work; at least one."""
-    pages: list[dict[str, str]] = [{}]
-    room = PAGE_BYTES_MAX
-    for key, value in config.items():
-        room -= len(key) + len(value)
-        if pages[-1] and (room < 0 or len(pages[-1]) >= PAGE_KEYS_MAX):
-            pages.append({})
-            room = PAGE_BYTES_MAX - len(key) - len(value)
-        pages[-1][key] = value
-    return pages
+    items = iter(config.items())
+    pages: list[dict[str, str]] = []
+    while some := dict(islice(items, PAGE_KEYS_MAX)):
+        pages += _small(some)
+    return pages or [{}]
+
+
+def _small(page: dict[str, str]) -> list[dict[str, str]]:
+    """A page in as many as its size asks for."""
+    if len(page) == 1 or sum(map(len, page)) + sum(map(len, page.values())) <= PAGE_BYTES_MAX:
+        return [page]
+    items = list(page.items())
+    middle = len(items) // 2
+    return _small(dict(items[:middle])) + _small(dict(items[middle:]))
 
 
 def _stored(key: str) -> list[str]:

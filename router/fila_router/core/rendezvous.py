@@ -21,7 +21,7 @@ from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, Se
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
-from fila_proto_zmq.runtime_config import bucket_limit, buckets_of, pages
+from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of, pages
 from fila_router.core.answers import error_in, interrupted, too_busy
 from fila_router.core.in_flight import has_share
 from fila_router.core.outbox import Outbox
@@ -85,7 +85,7 @@ class Rendezvous:
         if header.request in self._open:
             self._open[header.request].made = made
         if made.version == self.version + 1:
-            self._follow(made.changes, now_ms, full=True)
+            self._follow(made.changes, now_ms)
             self.version = made.version
             self._tell(self._live(), made.changes)
         elif made.version > self.version:  # an earlier one was lost: let it register, and so bring the whole
@@ -121,15 +121,15 @@ class Rendezvous:
 
         Of two configs with one version, as a restored copy may have, that of the owner of shard 0 holds.
         """
-        differs = offer.config != self.values
+        differs = offer.config_version != self.version or offer.config != self.values
         from_owner = any(shard == OWNER for shard, _ in offer.shards)
         if offer.config_version > self.version or (offer.config_version == self.version and differs and from_owner):
-            gone = dict.fromkeys(self.values.keys() - offer.config.keys())
-            self._follow({**gone, **offer.config}, now_ms, full=False)
-            self.version = offer.config_version
+            self.version, self.values = offer.config_version, offer.config
+            self._bank.adopt(self._limit_of, now_ms)
+            differs = False
             self._tell([other for other in self._live() if other is not worker], None)
         worker.config_told = worker.config_has = self.version  # it reads this before anything that comes after it
-        if offer.config_version == self.version and offer.config == self.values:
+        if not differs:
             return None
         if len(whole := pages(self.values)) == 1:
             return whole[0]
@@ -165,14 +165,19 @@ class Rendezvous:
 
     # --- the copy -----------------------------------------------------------------------------------------------------
 
-    def _follow(self, changes: Mapping[str, str | None], now_ms: int, *, full: bool) -> None:
+    def _limit_of(self, bucket: str) -> Limit | None:
+        return bucket_limit(bucket, self.values)
+
+    def _follow(self, changes: Mapping[str, str | None], now_ms: int) -> None:
+        buckets = buckets_of(changes)
+        self._bank.know(buckets)
         for key, value in changes.items():
             if value is None:
                 self.values.pop(key, None)
             else:
                 self.values[key] = value
-        for bucket in buckets_of(changes):
-            self._bank.limit(bucket, bucket_limit(bucket, self.values), now_ms, full=full)
+        for bucket in buckets:
+            self._bank.limit(bucket, self._limit_of(bucket), now_ms, full=True)
 
     def _live(self) -> list[Worker]:
         return [worker for worker in self._table.workers.values() if worker.routable]

@@ -13,10 +13,12 @@ whole or not at all. Every want has its turn in the order in which wants came:
 
 A report or a want costs about 15 microseconds, whatever else waits; a bucket is looked at only when its head may be served.
 
-Left out: the bank writes nothing down. A new router's buckets start empty, and fill as the limits say.
+Left out: the bank writes nothing down. A new router's buckets start empty, and fill as the limits say. There may be a hundred thousand
+of them, so those of a config that was brought as a whole are made when a shard first asks for their tokens, as of when it came.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from fila_proto_zmq.commands import Grants, Tokens, TokenWant
@@ -43,6 +45,9 @@ class TokenBank:
         self.buckets: dict[str, Bucket] = {}
         self.sessions: dict[int, Session] = {}
         """The last session of each shard, over or not."""
+        self._limit_of: Callable[[str], Limit | None] = lambda key: None
+        self._limits_since_ms = 0
+        """The limits of buckets that are yet to be made, and since when they hold."""
         self._turns = 0
         self._agenda = Agenda()
         self._news = News()
@@ -60,6 +65,30 @@ class TokenBank:
         elif limit != (bucket.rate, bucket.burst):
             bucket.change(limit, now_ms)
             self._place_anew(bucket, now_ms)
+
+    def adopt(self, limit_of: Callable[[str], Limit | None], now_ms: int) -> None:
+        """Follow a whole config. Its buckets are empty, but for those that are there, and are made when they are wanted.
+
+        ``limit_of`` knows the limit that a bucket has at the time of the call. Call :meth:`know` before one changes.
+        """
+        self._limit_of, self._limits_since_ms = limit_of, now_ms
+        outstanding = Counter[str]()
+        for session in self.sessions.values():
+            for account in session.accounts.values():
+                held = account.outstanding if session.standing is Standing.OPEN else 0
+                outstanding.update(dict.fromkeys(account.keys, held))
+        for key in {**self.buckets, **outstanding}:
+            limit = limit_of(key)
+            if key in self.buckets or limit is None:
+                self.limit(key, limit, now_ms, full=False)
+            else:
+                self.buckets[key] = Bucket(key, limit, outstanding[key], now_ms, full=False)
+
+    def know(self, keys: Iterable[str]) -> None:
+        """Make the buckets of these keys that are yet to be made: no account has any of their tokens."""
+        for key in keys:
+            if key not in self.buckets and (limit := self._limit_of(key)) is not None:
+                self.buckets[key] = Bucket(key, limit, 0, self._limits_since_ms, full=False)
 
     def _remove(self, bucket: Bucket, now_ms: int) -> None:
         del self.buckets[bucket.key]
@@ -159,6 +188,7 @@ class TokenBank:
             self._forget(account, now_ms)  # so has the shard
             account = None
         if account is None:
+            self.know(keys)
             settled = want.consumed + want.returned
             account = session.accounts[keys] = Account(session, keys, settled, want.consumed, want.returned, now_ms)
         account.heard_ms = now_ms

@@ -245,3 +245,23 @@ def test_any_key_and_value_is_stored_or_refused(key: str, value: str) -> None:
         except InvalidConfigError:
             continue
         assert read(name, config) in {value, value.strip()}
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def test_pages_have_all_of_a_config_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_config, "PAGE_KEYS_MAX", 3)
+    config = {f"key-{number}": "1" for number in range(8)}
+    several = runtime_config.pages(config)
+    assert [list(page) for page in several] == [["key-0", "key-1", "key-2"], ["key-3", "key-4", "key-5"], ["key-6", "key-7"]]
+    assert runtime_config.pages({}) == [{}]
+
+
+def test_pages_have_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_config, "PAGE_BYTES_MAX", 100)
+    config = {"a": "x" * 40, "b": "x" * 300, "c": "x" * 40, "d": "x" * 40, "e": ""}
+    several = runtime_config.pages(config)
+    assert {key: value for page in several for key, value in page.items()} == config
+    assert all(len(page) == 1 or sum(map(len, page.values())) <= 100 for page in several)
+    assert ["c", "d", "e"] in [list(page) for page in several]

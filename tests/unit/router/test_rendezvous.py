@@ -378,6 +378,30 @@ def test_a_limit_that_a_worker_brings_starts_with_an_empty_bucket():
     assert wanted(desk, "worker-0", 0, ["api"]) == 3
 
 
+def test_buckets_of_a_config_that_a_worker_brings_are_made_when_they_are_wanted_as_of_when_it_came():
+    desk = Desk(started=False)
+    desk.register(config_version=1, config={RATE: "10", "throttle:other:rate": "10", "throttle:third:rate": "10"})
+    bank = desk.router._bank
+    assert bank.buckets == {}
+    desk.now_ms += 300
+    assert wanted(desk, "worker-0", 0, ["api"]) == 3
+    assert set(bank.buckets) == {"api"}
+    change(desk, 2, **{"throttle:other:rate": "20"})
+    assert wanted(desk, "worker-0", 0, ["other"]) == 3, "it was not full"
+    change(desk, 3, **{"throttle:third:rate": None})
+    change(desk, 4, **{"throttle:third:rate": "10"})
+    assert wanted(desk, "worker-0", 0, ["third"]) == 10, "it is new, and full"
+
+
+def test_tokens_that_are_out_count_for_a_limit_that_a_worker_brings(desk: Desk):
+    assert wanted(desk, "worker-0", 0, ["api"]) == 100
+    bank = desk.router._bank
+    desk.register("worker-1", shards=(1,), epoch=2, config_version=5, config={RATE: "10"})
+    assert (bank.buckets["api"].outstanding, bank.buckets["api"].level) == (100_000_000, -90_000_000)
+    desk.register("worker-1", shards=(1,), epoch=3, config_version=6, config={})
+    assert bank.buckets == {}
+
+
 def test_quotas_of_namespaces_have_buckets_too(desk: Desk):
     change(desk, 1, **{"namespace:acme:max_enqueues_per_minute": "7"})
     assert wanted(desk, "worker-1", 1, ["\0acme"]) == 7
