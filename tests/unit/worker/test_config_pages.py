@@ -6,8 +6,9 @@ from fila_proto_zmq.commands import ConfigValues, ListConfig, SetConfig
 from fila_proto_zmq.runtime_config import Limit, pages, select
 from fila_worker.core import config
 from fila_worker.core.limits import Limits
+from fila_worker.core.recovery import recover_in_steps
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard import SHARDS, ShardHarness
 
 OLD = {f"old-{number:02d}": "x" for number in range(20)} | {f"throttle:{number}:rate": "5" for number in range(30)}
 NEW = {f"new-{number:02d}": "y" for number in range(40)} | {f"throttle:{number}:rate": "7" for number in range(10, 40)}
@@ -70,6 +71,14 @@ def test_a_crash_after_any_page_finds_the_old_config_or_the_new_one() -> None:
         put(shard, 5, {"third": "z"})
         shard.restart()
         assert known(shard) == ({"third": "z"}, 5, {})
+
+
+def test_a_shard_that_opens_reads_so_many_of_its_records_a_step(shard: ShardHarness) -> None:
+    put(shard, 4, NEW)
+    steps = recover_in_steps(
+        shard.store, shard.settings, shard.compile_hooks, index=shard.index, shards=SHARDS, now_ms=shard.now_ms
+    )
+    assert len(list(steps)) >= len(NEW) / 3 + len(LIMITS) / 3
 
 
 def test_nothing_stays_of_what_was_given_up(shard: ShardHarness) -> None:

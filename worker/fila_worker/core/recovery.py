@@ -122,11 +122,12 @@ def _said(cause: Exception) -> str:
 
 
 def _take_up(shard: Shard, now_ms: int) -> Steps:
-    parks = yield from shard.runtime.recover(shard.store, shard.settings.limits.recovery_records_max)
+    at_once = shard.settings.limits.recovery_records_max
+    parks = yield from shard.runtime.recover(shard.store, at_once)
     shard.park(parks, now_ms)
     for throttle_key in parks.keys() - shard.throttling.parks.keys():
         shard.runtime.forget_park(throttle_key, shard.batch)  # its time has come meanwhile
-    shard.throttling.recover(shard.runtime.limits, now_ms)
+    yield from shard.throttling.recover(shard.runtime.limits, at_once, now_ms)
     yield from _recover_queues(shard, now_ms)
     yield from _recover_lanes(shard)
     yield from _recover_leases(shard, now_ms)

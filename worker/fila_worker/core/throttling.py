@@ -16,7 +16,7 @@ were visited. Those whose lanes may be waiting are visited in the background, so
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -381,10 +381,13 @@ class Throttling:
 
     # --- limits and parks ---------------------------------------------------------------------------------------------
 
-    def recover(self, limits: "Mapping[str, Limit]", now_ms: int) -> None:
-        """Take up a config that was at rest: the buckets are empty after a restart, as far as anybody here knows."""
+    def recover(self, limits: "Mapping[str, Limit]", at_once: int, now_ms: int) -> Generator[None, int | None, None]:
+        """Take up a config that was at rest, so many keys a step: the buckets are empty after a restart, as far as this shard knows."""
         self.limits = limits
-        self.levels = {key: (now_ms, 0, limit.rate_milli, limit.burst_micro) for key, limit in limits.items()}
+        left = iter(limits.items())
+        while some := list(islice(left, at_once)):
+            self.levels.update((key, (now_ms, 0, limit.rate_milli, limit.burst_micro)) for key, limit in some)
+            yield
 
     def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[Throttle]:
         """Follow a config in which the limits of some keys changed; returns throttles whose lanes should try again.
