@@ -27,8 +27,8 @@ from tests.simulation.script import BEGIN_US, Step, draw_script
 from tests.simulation.world import Stuck, World
 
 HEAL_US = 6_000_000
-"""How long a healed cluster has until everybody must have what they can have, beside the loss of silent consumers: reconnecting, a new
-router's wait for its workers, and a heartbeat."""
+"""How long a healed cluster has until everybody must have what they can have, beside the loss of silent consumers if there were faults:
+reconnecting, a new router's wait for its workers, and a heartbeat."""
 LOOK_AGAIN_US = 3_000_000
 """Between two looks at what is not as it should be: it may be under way."""
 LOOKS = 4
@@ -167,7 +167,10 @@ class Run:
         for process in self.history.clients:
             process.paused_until_us = min(process.paused_until_us, world.now_us)
         self.history.healed_us = world.now_us
-        world.run_until(world.now_us + HEAL_US + self.options.shard_settings.consumer_timeout_ms * 1000 - LOOK_AGAIN_US)
+        span_us = HEAL_US
+        if any(step.who < 0 for step in self.steps):
+            span_us += self.options.shard_settings.consumer_timeout_ms * 1000
+        world.run_until(world.now_us + span_us - LOOK_AGAIN_US)
         missing = checkers.unknown_leases(self)
         world.run_until(world.now_us + LOOK_AGAIN_US)
         checkers.report_unknown(self, missing & checkers.unknown_leases(self))
