@@ -302,7 +302,7 @@ class Host:
             self.shards[slot.index] = shard
             self.offers += 1
             self.notes.append(_opened(shard, now_ms - slot.since_ms))
-            self._level(now_ms)
+            self._level(now_ms, shard)
 
     @property
     def outages(self) -> list[ShardOutage]:
@@ -396,14 +396,18 @@ class Host:
                 parks[key] = max(until_ms, parks.get(key, 0))
         return parks
 
-    def _level(self, now_ms: int) -> None:
-        """Bring all shards to the latest config among them: one may have been down, or elsewhere."""
+    def _level(self, now_ms: int, newcomer: Shard | None = None) -> None:
+        """Bring all shards to the latest config among them: one may have been down, or elsewhere.
+
+        ``newcomer``: the only one that may have another config of the same version.
+        """
         version, config, parks = self.config_version, self.config, self.parks()
         self._each(now_ms, lambda shard: shard.park(parks, now_ms))
         self._pages.clear()
         behind = [
             slot for slot in self.slots.values()
-            if slot.shard is not None and (slot.shard.config_version != version or slot.shard.config != config)
+            if (shard := slot.shard) is not None
+            and (shard.config_version != version or (newcomer in (None, shard) and shard.config != config))
         ]  # fmt: skip
         if not behind:
             return
