@@ -160,6 +160,13 @@ class History:
             found[grant.token].append(grant)
         return found
 
+    def grants_by_message(self) -> dict[tuple[str, str], list[Grant]]:
+        """The same by token and id: an enqueue that is repeated after its dedup window stores a second message with the same token."""
+        found: dict[tuple[str, str], list[Grant]] = defaultdict(list)
+        for grant in self.grants:
+            found[grant.token, grant.id].append(grant)
+        return found
+
     def saw(self, kind: str) -> bool:
         """Whether anybody made such a call."""
         return kind in self._kinds

@@ -3,7 +3,7 @@
 That it is in one place only, the auditor sees; here is what its deliveries tell.
 """
 
-from tests.simulation.checkers.fate import calls_by_token
+from tests.simulation.checkers.fate import calls_by_token, same_message
 from tests.simulation.history import Done, Grant, History, Sent
 from tests.simulation.programs import dead_letters_of
 
@@ -11,7 +11,7 @@ from tests.simulation.programs import dead_letters_of
 def check(history: History) -> None:
     """Look at the first delivery of each dead letter, and for each message that was failed."""
     grants, calls = history.grants_by_token(), calls_by_token(history)
-    for token, several in grants.items():
+    for (token, _), several in history.grants_by_message().items():
         sent = history.sent.get(token)
         number = next((number for number, grant in enumerate(several) if grant.reason is not None), None)
         if sent is None or number is None:
@@ -28,7 +28,7 @@ def check(history: History) -> None:
     for token, about in calls.items():
         for call in about:
             if call.kind == "fail" and call.ok:
-                _check_arrived(history, token, call, grants[token])
+                _check_arrived(history, token, call, same_message(history, call, grants[token]))
 
 
 def _places(history: History, queue: str) -> set[str]:

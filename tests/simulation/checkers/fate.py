@@ -61,7 +61,7 @@ def check_returned(history: History) -> None:
         for call in calls:
             if not call.ok or not (call.kind == "ack" or _ended_all(call)):
                 continue
-            for grant in _same_message(history, call, grants[token]):
+            for grant in same_message(history, call, grants[token]):
                 later = _is_later(history, call, grant)
                 if later and not history.undone(call, grant.at_us) and not history.is_excused(token):
                     history.fail(
@@ -70,7 +70,7 @@ def check_returned(history: History) -> None:
                     break
 
 
-def _same_message(history: History, call: Done, grants: list[Grant]) -> list[Grant]:
+def same_message(history: History, call: Done, grants: list[Grant]) -> list[Grant]:
     """Of a token's grants: those of the message that a call settled.
 
     An enqueue that is repeated after the dedup window stores a second message with the same token (see ``dedup``).
@@ -137,7 +137,7 @@ def check_settlements(history: History) -> None:
                 if "index" in each.said and each.said["lease"] == lease and each.said.get("index") == call.said["index"]
             ]
             began_us = min(each.started_us for each in tries if each.kind != "extend")
-            for grant in _same_message(history, call, grants[token]):
+            for grant in same_message(history, call, grants[token]):
                 newer = grant.shard == shard and grant.lease > lease
                 if newer and grant.at_us < began_us and not history.is_excused(token):
                     history.fail(
