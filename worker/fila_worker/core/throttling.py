@@ -54,8 +54,8 @@ REPEAT_MS_MAX: Final = 4000
 """A want is repeated after this time; once the bank has answered, after twice as much, four times as much: the frame may have
 been lost, but not all of them."""
 
-SETTLED_MAX: Final = 1000
-"""Throttles that are settled at the end of a turn."""
+SETTLED_MAX: Final = 500
+"""Throttles that are settled at the end of a turn: 10 ms at most, beside the deliveries that they wait for."""
 
 FOLLOWING_MIN: Final = 250
 """Of those that are visited because something changed for many: so many a turn, however many others there are to settle."""
