@@ -226,18 +226,20 @@ def _recompiled(shard: Shard, queue: Queue) -> GuardedHooks | None:
 
 def _recover_lanes(shard: Shard) -> Steps:
     changed = yield from shard.ledger.replay(shard.store, shard.queues_by_id)
-    step = shard.settings.limits.recovery_records_max
+    step, queues = shard.settings.limits.recovery_records_max, shard.queues_by_id
     for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.lanes)):
         lane_id = u64(key)
-        record = _decoded(decode_lane, data, "lane", lane_id)
-        queue = shard.queues_by_id.get(record.queue)
+        try:
+            record = decode_lane(data)
+        except msgspec.MsgspecError as cause:
+            raise _damaged("lane", lane_id, cause) from cause
+        queue = queues.get(record.queue)
         if queue is None:
             raise DamageError(f"lane {lane_id} is of queue number {record.queue}, which has no record")
-        counts = changed.get(lane_id)
-        if counts is not None:
-            record.stored, record.delayed, record.retrying, record.weight = counts
+        if lane_id in changed:
+            record.stored, record.delayed, record.retrying, record.weight = changed[lane_id]
             shard.ledger.recovered(_recover_lane(shard, queue, lane_id, record))
-        elif queue.keys.get(record.fairness_key) is None and _is_simple(record):
+        elif _is_simple(record) and queue.keys.get(record.fairness_key) is None:
             _recover_cold(queue, lane_id, record)
         else:
             _recover_lane(shard, queue, lane_id, record)
@@ -251,13 +253,18 @@ def _decoded(decode: Callable[[bytes], _Record], data: bytes, what: str, number:
     try:
         return decode(data)
     except msgspec.MsgspecError as cause:
-        raise DamageError(f"the record of {what} {number} is damaged: {cause}") from cause
+        raise _damaged(what, number, cause) from cause
+
+
+def _damaged(what: str, number: int, cause: Exception) -> DamageError:
+    return DamageError(f"the record of {what} {number} is damaged: {cause}")
 
 
 def _is_simple(record: LaneRecord) -> bool:
     """Whether a lane, the first of its key, may be cold."""
-    empty = not (record.stored or record.delayed)
-    return not (empty or record.retrying or record.throttle_keys or max(record.stored, record.delayed) > COUNT_MAX)
+    if record.retrying or record.throttle_keys:
+        return False
+    return 0 < record.stored + record.delayed <= COUNT_MAX
 
 
 def _recover_cold(queue: Queue, lane_id: int, record: LaneRecord) -> None:
@@ -283,6 +290,7 @@ def _activate(shard: Shard, queue: Queue, late: list[tuple[int, FairnessKey]]) -
     """Give the recovered keys that have something pending their places in the ring, in the order of their first lanes that have."""
     in_order = (key for _, key in merge(_on_time(queue), late, key=itemgetter(0))) if late else queue.keys.values()
     join, step = queue.ring.join, shard.settings.limits.recovery_records_max
+    uncapped = queue.options.max_in_flight_per_key is None
     for number, key in enumerate(in_order):
         if number % step == 0:
             yield
@@ -292,7 +300,7 @@ def _activate(shard: Shard, queue: Queue, late: list[tuple[int, FairnessKey]]) -
                     shard.activate(lane, lane.prefix + FIRST_PLACE)
         elif pending_cold(key):
             key.ready = 1
-            if key.deliverable:
+            if not key.paused and (uncapped or key.deliverable):
                 join(key)
 
 
