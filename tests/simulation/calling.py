@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 1000
+SEEDS = 3000
 """Seeds of the normal test run, in two files, so that two cores share them."""
-PIECES = 10
+PIECES = 20
 """Pieces of all seeds: each is a test."""
 
 
