@@ -33,9 +33,8 @@ from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 from fila_proto_zmq.record import open_envelope, record_id, seal_envelope, unpack_record
 from fila_router.core.router import Router
 from fila_worker.core.invariants import check
-from fila_worker.core.limits import Limits
 from fila_worker.core.recovery import recover
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.host import Frame, Host
 from fila_worker.lua import compile_hooks
 from fila_worker.storage.memory import MemoryStore

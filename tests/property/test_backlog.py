@@ -18,9 +18,9 @@ from fila_proto_zmq.errors import MessageNotFoundError
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import record_id, seal_envelope
-from fila_worker.core import backlog, browsing, lanes
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.inspect import backlog, browse
+from fila_worker.core.model import lanes
+from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.storage.memory import MemoryStore
 from tests.support.backlog import DISCARD, OWN, Backlog, Known
 from tests.support.carrier import name_on
@@ -43,7 +43,7 @@ TINY = Limits(
 )  # fmt: skip
 """Bounds of the broker, made small."""
 
-FEW = {(lanes, "FEW"): 2, (backlog, "LOOK_UP_KEYS"): 3, (browsing, "FEW_STORED"): 5}
+FEW = {(lanes, "FEW"): 2, (backlog, "LOOK_UP_KEYS"): 3, (browse, "FEW_STORED"): 5}
 """Numbers from which on another way is quicker, made small."""
 
 OPTIONS: dict[str, list[Any]] = {

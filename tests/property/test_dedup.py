@@ -19,9 +19,8 @@ from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.keys import FIRST, LAST, pack_u32, u64
-from fila_worker.core.limits import Limits
-from fila_worker.core.schedule import GRID_MS, Kind
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.model.due_index import GRID_MS, Kind
+from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.storage.memory import MemoryStore
 from fila_worker.storage.rocks import RocksStore, SharedMemory
 from tests.support.shard import ShardHarness

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.limits import DEFAULTS, Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import DEFAULTS, Limits, ShardSettings
 from tests.support.shard import ShardHarness
 from tests.support.tight_shard import CHILLY
 

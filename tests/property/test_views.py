@@ -20,10 +20,10 @@ from hypothesis.stateful import initialize, invariant, rule
 from fila_proto_zmq.commands import Browse, Browsed, MessageView, OpenView, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.record import record_id
-from fila_worker.core.browsing import browse
 from fila_worker.core.effects import Call
+from fila_worker.core.inspect.browse import browse
+from fila_worker.core.inspect.views import open_view as open_view_in_steps
 from fila_worker.core.jobs import Work
-from fila_worker.core.views import open_view as open_view_in_steps
 from fila_worker.storage.rocks import RocksStore, SharedMemory
 from tests.property.test_backlog import FEW, NAMED, BacklogMachine
 from tests.support.backlog import OWN

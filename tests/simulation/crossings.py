@@ -16,17 +16,20 @@ from typing import Any
 from fila_cluster.client.connection import Connection
 from fila_router.core.in_flight import _ROOM_OF, InFlight
 from fila_router.core.unread import Unread
-from fila_worker.core import cold, delivery, enqueueing, purging, reading
-from fila_worker.core.bookmarks import Bookmarks
-from fila_worker.core.dedup import Dedup
-from fila_worker.core.graveyard import Graveyard
+from fila_worker.core.deliver import delivery
+from fila_worker.core.enqueue import enqueue
+from fila_worker.core.enqueue.dedup import Dedup
+from fila_worker.core.inspect.browse import Bookmarks
 from fila_worker.core.jobs import Jobs
-from fila_worker.core.lanes import Lane
-from fila_worker.core.leases import LeaseBook
-from fila_worker.core.ledger import Ledger
-from fila_worker.core.schedule import Schedule
+from fila_worker.core.manage import purge
+from fila_worker.core.model import cold_lanes, lanes
+from fila_worker.core.model.acked_messages import Graveyard
+from fila_worker.core.model.due_index import Schedule
+from fila_worker.core.model.lanes import Lane
+from fila_worker.core.model.leases import LeaseBook
+from fila_worker.core.model.ledger import Ledger
+from fila_worker.core.model.token_client import Throttling
 from fila_worker.core.state import State
-from fila_worker.core.throttling import Throttling
 from tests.simulation.replacing import replaced
 
 
@@ -61,9 +64,9 @@ BOUNDARIES: dict[str, Boundary] = {
         Schedule, "take_due", lambda before, entries, of: len(entries) >= of[0]._limits.turn_due_max
     ),
     "an enqueue is taken in by steps": Boundary(
-        enqueueing, "_take_in_steps", _was, lambda of: len(of[3].envelopes) > of[0].settings.limits.enqueue_step_messages
+        enqueue, "_take_in_steps", _was, lambda of: len(of[3].envelopes) > of[0].settings.limits.enqueue_step_messages
     ),
-    "a purge goes on in steps": Boundary(purging, "_purge_in_steps"),
+    "a purge goes on in steps": Boundary(purge, "_purge_in_steps"),
     "a job is refused": Boundary(Jobs, "_refuse_if_crowded", raises=True),
     "a finished lease is forgotten": Boundary(
         LeaseBook,
@@ -74,8 +77,8 @@ BOUNDARIES: dict[str, Boundary] = {
     "acked messages are removed because they are many": Boundary(Graveyard, "take", _was, lambda of: of[0].full),
     "a fold of the ledger begins": Boundary(Ledger, "fold", _was, lambda of: not of[0].folding),
     "an idle lane is forgotten": Boundary(State, "forget_lane"),
-    "a lane cools down": Boundary(cold, "_cool"),
-    "a lane is read on from the disk": Boundary(reading, "refill"),
+    "a lane cools down": Boundary(cold_lanes, "_cool"),
+    "a lane is read on from the disk": Boundary(lanes, "refill"),
     "what came back to a lane is spilled": Boundary(Lane, "spill"),
     "dedup ids of a batch take several entries": Boundary(
         Dedup,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fila_proto_zmq.errors import LuaCompilationError
-from fila_worker.core.histogram import SPAN_NS, Histogram
 from fila_worker.core.hooks import NO_CHANGE, EnqueueDecision, Failure, FailureDecision, HookFailed
+from fila_worker.core.measures import SPAN_NS, Histogram
 
 
 class WordHooks:

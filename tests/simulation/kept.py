@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fila_router.core.limits import RouterLimits
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.simulation import planted
 from tests.simulation.options import Options
 from tests.simulation.run import Result, run

@@ -11,12 +11,12 @@ from unittest.mock import patch
 
 from fila_cluster.client.call import Call
 from fila_router.core.bucket import Bucket
-from fila_worker.core import attempts, consuming, dead_letters, settlement
-from fila_worker.core.dedup import Dedup
-from fila_worker.core.fairness import Ring
-from fila_worker.core.fairness_key import MILLI
-from fila_worker.core.holders import Reservation
-from fila_worker.core.leases import LeaseBook
+from fila_worker.core.deliver import subscriptions
+from fila_worker.core.enqueue.dedup import Dedup
+from fila_worker.core.model.drr import Ring
+from fila_worker.core.model.fairness_keys import MILLI
+from fila_worker.core.model.leases import LeaseBook, Reservation
+from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
 from fila_worker.core.state import State
 
@@ -64,7 +64,7 @@ def forgotten_fence(stack: ExitStack) -> None:
         return fenced
 
     _replace(stack, LeaseBook, "add", note)
-    _replace(stack, settlement, "_fenced", fence_anyway)
+    _replace(stack, settle, "_fenced", fence_anyway)
 
 
 def _now_held(book: Any, lease_id: int, indexes: list[int]) -> list[tuple[Any, list[int]]]:
@@ -94,7 +94,7 @@ def unreturned_lease(stack: ExitStack) -> None:
 
         return end_all
 
-    _replace(stack, consuming, "end_all", make)
+    _replace(stack, subscriptions, "end_all", make)
 
 
 def unbounded_buffer(stack: ExitStack) -> None:
@@ -176,7 +176,7 @@ def early_burial(stack: ExitStack) -> None:
 
         return reason
 
-    _replace(stack, attempts, "_dead_letter_reason", make)
+    _replace(stack, failed_attempts, "_dead_letter_reason", make)
 
 
 def lost_letter(stack: ExitStack) -> None:

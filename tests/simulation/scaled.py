@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from fila_router.core.limits import RouterLimits
-from fila_worker.core.limits import Limits
+from fila_worker.core.settings import Limits
 from tests.simulation.replacing import replaced
 
 CORE = "fila_worker.core."

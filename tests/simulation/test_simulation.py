@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fila_router.core.limits import RouterLimits
-from fila_worker.core.limits import Limits
+from fila_worker.core.settings import Limits
 from tests.simulation import scaled
 from tests.simulation.calling import simulate
 

@@ -32,9 +32,8 @@ from fila_proto_zmq.record import Record, open_envelope, seal_envelope, unpack_r
 from fila_worker.core.effects import Answer, Call, Effect, Post, Push
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.invariants import check
-from fila_worker.core.limits import Limits
 from fila_worker.core.recovery import recover
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
 from fila_worker.lua import compile_hooks as compile_lua

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from fila_proto_zmq.commands import Delivered
 from fila_worker.core.effects import Answer, Effect, Push
-from fila_worker.core.limits import DEFAULTS, Limits
+from fila_worker.core.settings import DEFAULTS, Limits
 from tests.support.shard import Got, ShardHarness, opened
 
 

@@ -56,10 +56,10 @@ from fila_proto_zmq.events import (
 )
 from fila_proto_zmq.frames import check_version, unpack_header
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.administration import list_queues
 from fila_worker.core.effects import Answer, Call, Effect, Post, answer
-from fila_worker.core.histogram import SPAN_NS, Histogram
-from fila_worker.core.metering import report
+from fila_worker.core.manage.queue_commands import list_queues
+from fila_worker.core.measures import SPAN_NS, Histogram
+from fila_worker.core.metrics.meter import report
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.pauses import Pauses

@@ -4,7 +4,7 @@ from typing import Any
 
 from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.record import record_id
-from fila_worker.core.ledger import decode_lane
+from fila_worker.core.model.ledger import decode_lane
 from tests.simulation.history import History
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fila_cluster.observer.catalogue import COUNTER, HISTOGRAM, SCOPES, UP
 from fila_proto_zmq.commands import OTHER_KEYS
-from fila_worker.core.metering import KEYS_LOOKED_AT_MAX, QUEUES_SHOWN_MAX, THROTTLES_LOOKED_AT_MAX, THROTTLES_SHOWN
-from fila_worker.core.spotlight import KEYS_SHOWN
+from fila_worker.core.metrics.meter import KEYS_LOOKED_AT_MAX, QUEUES_SHOWN_MAX, THROTTLES_LOOKED_AT_MAX, THROTTLES_SHOWN
+from fila_worker.core.metrics.top_keys import KEYS_SHOWN
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `fila")]

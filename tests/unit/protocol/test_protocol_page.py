@@ -46,10 +46,10 @@ from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extension, Record, pack_record
 from fila_router.core.limits import DEFAULTS as ROUTER
 from fila_router.core.membership import START_MS_MAX
-from fila_worker.core.describing import CONSUMERS_SHOWN_MAX
+from fila_worker.core.inspect.views import AT_REST_MS, NEEDED_MS
+from fila_worker.core.metrics.describe import CONSUMERS_SHOWN_MAX
+from fila_worker.core.model.token_client import REPEAT_MS
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.throttling import REPEAT_MS
-from fila_worker.core.views import AT_REST_MS, NEEDED_MS
 from fila_worker.link import PULSE_MS
 from tests.unit.protocol.vectors import ENVELOPE, ID
 

@@ -21,7 +21,7 @@ from fila_proto_zmq.errors import (
     QueueNotFoundError,
     ShardUnavailableError,
 )
-from fila_worker.core.limits import Limits
+from fila_worker.core.settings import Limits
 from tests.support.carrier import Carrier, name_on
 
 SOURCE, TARGET = name_on(3), name_on(5)

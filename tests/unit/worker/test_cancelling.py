@@ -5,8 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Cancel, Cancelled, Verb
 from fila_proto_zmq.errors import MessageNotFoundError, QueueNotFoundError
 from fila_proto_zmq.ids import high_half, low_half, parse_id
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import ADMIN, ShardHarness
 
 

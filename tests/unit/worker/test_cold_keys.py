@@ -19,10 +19,9 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from fila_proto_zmq.record import record_id, seal_envelope, unpack_record
-from fila_worker.core.cold import packed, unpacked
 from fila_worker.core.keys import FIRST, LAST, after
-from fila_worker.core.limits import DEFAULTS, Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.model.cold_lanes import packed, unpacked
+from fila_worker.core.settings import DEFAULTS, Limits, ShardSettings
 from fila_worker.core.store import Batch
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard import ADMIN, ShardHarness

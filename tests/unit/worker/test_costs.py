@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fila_proto_zmq.commands import Enqueue, Pause, PurgeQueue
 from fila_proto_zmq.limits import COST_MILLI_MAX
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.fairness import Ring
+from fila_worker.core.model.drr import Ring
 from tests.support.shard import Got, ShardHarness
 
 EMPTY = seal_envelope(b"")

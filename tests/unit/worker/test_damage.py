@@ -11,9 +11,8 @@ from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.keys import FIRST, LAST
-from fila_worker.core.limits import Limits
 from fila_worker.core.recovery import recover, recover_in_steps
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Families, WrongStoreError
 from fila_worker.lua import compile_hooks

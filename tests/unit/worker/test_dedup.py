@@ -9,7 +9,7 @@ from fila_proto_zmq.limits import DEDUP_WINDOW_MS_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64
-from fila_worker.core.schedule import Kind
+from fila_worker.core.model.due_index import Kind
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
 

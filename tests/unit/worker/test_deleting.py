@@ -17,7 +17,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
-from fila_worker.core.leases import FINISHED
+from fila_worker.core.model.leases import FINISHED
 from tests.support.shard import ShardHarness
 
 

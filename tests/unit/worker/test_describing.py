@@ -17,7 +17,7 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
 )
 from fila_proto_zmq.errors import QueueNotFoundError
-from fila_worker.core import describing
+from fila_worker.core.metrics import describe as describing
 from fila_worker.core.settings import ShardSettings
 from tests.support.carrier import name_on
 from tests.support.shard import ADMIN, ShardHarness

@@ -9,8 +9,8 @@ import pytest
 from fila_proto_zmq.commands import Cancel, DeleteQueue, PurgeQueue, Verb
 from fila_proto_zmq.ids import parse_id
 from fila_worker.core.keys import FIRST, LAST, pack_u64
-from fila_worker.core.limits import Limits
-from fila_worker.core.schedule import Kind, Schedule
+from fila_worker.core.model.due_index import Kind, Schedule
+from fila_worker.core.settings import Limits
 from fila_worker.core.store import Families, Family
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard import ShardHarness

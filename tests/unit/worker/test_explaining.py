@@ -22,9 +22,9 @@ from fila_proto_zmq.errors import InvalidArgumentError, MessageNotFoundError, Qu
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import record_id, seal_envelope
-from fila_worker.core.browsing import browse
 from fila_worker.core.effects import Call
-from fila_worker.core.explaining import explain
+from fila_worker.core.explain.explain import explain
+from fila_worker.core.inspect.browse import browse
 from fila_worker.core.settings import ShardSettings
 from tests.support.cluster_of_shards import ClusterOfShards
 from tests.support.explained import codes, first, these, why

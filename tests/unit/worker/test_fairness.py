@@ -4,10 +4,10 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, QueueOptions
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.fairness import Ring
-from fila_worker.core.fairness_key import FairnessKey
-from fila_worker.core.limits import Limits
-from fila_worker.core.queues import Queue
+from fila_worker.core.model.drr import Ring
+from fila_worker.core.model.fairness_keys import FairnessKey
+from fila_worker.core.model.queues import Queue
+from fila_worker.core.settings import Limits
 from tests.support.shard import ShardHarness
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from fila_proto_zmq.commands import DeleteQueue, Verb
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import ShardHarness
 
 

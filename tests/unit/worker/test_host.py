@@ -45,11 +45,11 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import config
-from fila_worker.core.config import PAGES_WAIT_MS
 from fila_worker.core.effects import Post
 from fila_worker.core.invariants import check
-from fila_worker.core.outbox import stream_of
+from fila_worker.core.model import runtime_config as shard_config
+from fila_worker.core.model.outbox import stream_of
+from fila_worker.core.model.runtime_config import PAGES_WAIT_MS
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
@@ -276,7 +276,7 @@ def test_a_shard_that_lacks_a_large_config_of_the_others_gets_it_a_page_a_turn(m
 def test_the_config_is_listed_in_steps_and_by_a_host_without_shards_too(
     host: HostHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config, "LISTED_AT_ONCE", 1)
+    monkeypatch.setattr(shard_config, "LISTED_AT_ONCE", 1)
     tell(host, PutConfig(3, {"b": "2", "a": "1", "c": "3"}, whole=True), 3)
     assert host.ask(ListConfig(""), "") == ConfigValues({"a": "1", "b": "2", "c": "3"})
     empty = Host([], SHARDS_TOTAL, 0)

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import QueueOptions
-from fila_worker.core.fairness_key import FairnessKey
-from fila_worker.core.key_table import KeyTable
-from fila_worker.core.queues import Queue
+from fila_worker.core.model.fairness_keys import FairnessKey, KeyTable
+from fila_worker.core.model.queues import Queue
 
 QUEUE = Queue(1, "q", QueueOptions())
 

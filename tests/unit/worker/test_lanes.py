@@ -8,12 +8,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import QueueOptions, Verb
-from fila_worker.core.fairness_key import FairnessKey
 from fila_worker.core.keys import pack_place
-from fila_worker.core.lanes import NONE_RETURNED, SHORT, Lane
-from fila_worker.core.limits import Limits
-from fila_worker.core.queues import Queue
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.model.fairness_keys import FairnessKey
+from fila_worker.core.model.lanes import NONE_RETURNED, SHORT, Lane
+from fila_worker.core.model.queues import Queue
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import ShardHarness, limited
 
 

@@ -6,10 +6,9 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, Verb
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import ledger
 from fila_worker.core.keys import FIRST, LAST
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.model import ledger
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import ShardHarness, limited
 
 EMPTY = seal_envelope(b"")

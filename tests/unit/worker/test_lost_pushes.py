@@ -17,8 +17,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import FENCES_MAX, HELD_MAX
 from fila_worker.core.effects import Call
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import Got, ShardHarness, opened
 
 

@@ -22,11 +22,11 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import metering, spotlight
-from fila_worker.core.histogram import Histogram
-from fila_worker.core.metering import report
+from fila_worker.core.measures import Histogram
+from fila_worker.core.metrics import meter, top_keys
+from fila_worker.core.metrics.meter import report
+from fila_worker.core.metrics.top_keys import KEYS_SHOWN
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.spotlight import KEYS_SHOWN
 from fila_worker.host import Host
 from tests.support.cluster_of_shards import ClusterOfShards
 from tests.support.shard import SHARDS, ShardHarness
@@ -247,7 +247,7 @@ def test_fair_shares_are_by_weight_among_the_keys_that_could_deliver(shard: Shar
 
 
 def test_many_keys_are_looked_at_piece_by_piece(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(metering, "KEYS_LOOKED_AT_MAX", 20)
+    monkeypatch.setattr(meter, "KEYS_LOOKED_AT_MAX", 20)
     shard.create("other")
     for index in range(100):
         shard.enqueue(b"x", key=f"k{index:02}")
@@ -266,8 +266,8 @@ def test_many_keys_are_looked_at_piece_by_piece(shard: ShardHarness, monkeypatch
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 6), st.booleans()), min_size=1, max_size=30))
 def test_what_is_counted_by_key_never_goes_back(steps: list[tuple[int, int, bool]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spotlight, "KEYS_SHOWN", 3)
-        patch.setattr(metering, "KEYS_LOOKED_AT_MAX", 4)
+        patch.setattr(top_keys, "KEYS_SHOWN", 3)
+        patch.setattr(meter, "KEYS_LOOKED_AT_MAX", 4)
         shard = ShardHarness(checked=False)
         shard.create("q")
         shown: dict[str, int] = {}
@@ -299,7 +299,7 @@ def test_with_few_keys_each_has_all_it_was_delivered_whenever_somebody_asks(shar
 
 
 def test_of_many_queues_the_busiest_are_shown(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(metering, "QUEUES_SHOWN_MAX", 2)
+    monkeypatch.setattr(meter, "QUEUES_SHOWN_MAX", 2)
     shard = ShardHarness()
     for name in "abc":
         shard.create(name, dead_letter="discard")  # type: ignore[arg-type]

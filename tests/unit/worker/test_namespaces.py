@@ -5,13 +5,13 @@ from fila_proto_zmq.errors import FilaError, QueueNotFoundError, RateLimitedErro
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import bucket_limit
 from fila_router.core.token_bank import TokenBank
-from fila_worker.core import namespaces
-from fila_worker.core.limits import Limits
+from fila_worker.core.enqueue import enqueue_rates
+from fila_worker.core.settings import Limits
 from tests.support.shard import ShardHarness
 
 LIMIT = "namespace:ns:max_enqueues_per_minute"
 BUCKET = "\0ns"
-MICRO = namespaces.MICRO
+MICRO = enqueue_rates.MICRO
 
 
 class Namespace:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_worker.core.pace import KNOWN_MS_MIN, SPAN_MS, Pace
+from fila_worker.core.measures import KNOWN_MS_MIN, SPAN_MS, Pace
 
 
 def delivering(per_second: int, seconds: float, pace: Pace | None = None, now_ms: int = 1_000_000) -> tuple[Pace, int]:

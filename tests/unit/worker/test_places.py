@@ -6,10 +6,11 @@ import pytest
 
 from fila_proto_zmq.commands import Browse, Browsed
 from fila_proto_zmq.record import record_id
-from fila_worker.core import places, sampling
-from fila_worker.core.backlog import find
-from fila_worker.core.places import Place, place_in_line
-from fila_worker.core.sampling import sample
+from fila_worker.core.explain import queue_position
+from fila_worker.core.explain.queue_position import Place, place_in_line
+from fila_worker.core.inspect.backlog import find
+from fila_worker.core.model import lanes
+from fila_worker.core.model.lanes import sample
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, ShardHarness, finished
 
@@ -52,7 +53,7 @@ def test_messages_with_the_same_throttle_keys_are_counted_apart() -> None:
 
 def test_far_behind_it_is_about_right() -> None:
     shard = line(0)
-    with patch.object(places, "READ_MAX", 20):
+    with patch.object(queue_position, "READ_MAX", 20):
         found = [place_of(shard, message) for message in in_order(shard)]
     assert all(place.exact == (place.ahead == index) for index, place in enumerate(found[:10]))
     assert not found[-1].exact
@@ -63,6 +64,6 @@ def test_a_sample_is_bounded_by_count_and_bytes() -> None:
     items = [(b"%d" % number, b"x" * 100) for number in range(10)]
     assert sample(iter(items), 10) == (items, True)
     assert sample(iter(items), 4) == (items[:4], False)
-    with patch.object(sampling, "SAMPLE_BYTES_MAX", 250):
+    with patch.object(lanes, "SAMPLE_BYTES_MAX", 250):
         assert sample(iter(items), 10) == (items[:3], False)
     assert sample(iter([]), 0) == ([], True)

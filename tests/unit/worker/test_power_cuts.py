@@ -7,7 +7,7 @@ import pytest
 from fila_proto_zmq.commands import CreateQueue, DeleteQueue, Enqueue, Pause, QueueOptions, SetConfig, UpdateQueue, Verb
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
-from fila_worker.core.ledger import Counters
+from fila_worker.core.model.ledger import Counters
 from tests.support.carrier import SOURCE, TARGET, Carrier, fail, letters
 from tests.support.power_cut import RestoredStore, UnsyncedStore, cut_power
 from tests.support.shard import ShardHarness

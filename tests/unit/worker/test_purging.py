@@ -4,8 +4,7 @@ import pytest
 
 from fila_proto_zmq.commands import Purged, PurgeQueue, Verb
 from fila_proto_zmq.errors import QueueNotFoundError
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import ADMIN, ShardHarness, limited
 
 

@@ -19,7 +19,7 @@ from fila_proto_zmq.errors import (
     QueueNotFoundError,
 )
 from fila_proto_zmq.limits import LEASE_MS_MAX
-from fila_worker.core.metering import report
+from fila_worker.core.metrics.meter import report
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
 

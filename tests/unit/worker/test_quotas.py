@@ -5,10 +5,9 @@ import pytest
 from fila_proto_zmq.commands import Cancel, Enqueue, Enqueued, PurgeQueue, Verb
 from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.record import FIXED_BYTES, record_id, seal_envelope
-from fila_worker.core import returns
+from fila_worker.core.enqueue import retry_after
 from fila_worker.core.keys import FIRST, LAST
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import ShardHarness
 
 
@@ -110,7 +109,7 @@ def test_the_time_to_try_again_follows_the_rate_at_which_messages_leave() -> Non
     shard = limited(max_queue_messages=100)
     offer(shard, *[b""] * 100)
     (_, fault) = offer(shard, b"").faults[0]
-    assert fault.retry_after_ms == returns.RETRY_MS
+    assert fault.retry_after_ms == retry_after.RETRY_MS
     for _ in range(10):
         shard.pass_time(1_000)
         shard.ack(shard.receive(5))
@@ -119,7 +118,7 @@ def test_the_time_to_try_again_follows_the_rate_at_which_messages_leave() -> Non
     assert 150 <= fault.retry_after_ms <= 250, "5 a second leave"
     shard.pass_time(60_000)
     (_, fault) = offer(shard, b"").faults[0]
-    assert fault.retry_after_ms >= returns.RETRY_MS, "nobody works any more"
+    assert fault.retry_after_ms >= retry_after.RETRY_MS, "nobody works any more"
 
 
 def test_a_disk_that_is_nearly_full_refuses_messages_and_nothing_else() -> None:

@@ -7,9 +7,8 @@ from fila_proto_zmq.commands import Enqueue, Extend, Settle, Subscribe, Verb
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
-from fila_worker.core.limits import Limits
 from fila_worker.core.recovery import FORMAT, recover, recover_in_steps
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard import SHARDS, ShardHarness, compile_lua, fences
 

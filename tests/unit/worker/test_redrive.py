@@ -9,8 +9,8 @@ from fila_proto_zmq.commands import Browse, QueueOptions, Redrive, Redriven, Upd
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError, QueueNotFoundError
 from fila_proto_zmq.ids import format_id, high_half, low_half, parse_id
 from fila_proto_zmq.record import pack_record, unpack_record
-from fila_worker.core import redriving
 from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision
+from fila_worker.core.manage import redrive
 from fila_worker.core.settings import ShardSettings
 from tests.support.carrier import name_on
 from tests.support.shard import ShardHarness
@@ -208,7 +208,7 @@ def test_picked_ones_are_found_wherever_they_lie(buffer_bytes: int, browsed: boo
 def test_what_was_browsed_is_found_at_once(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = bury(shard, b"0", b"1")
     shard.ask(Browse(100), "q.dlq")
-    monkeypatch.setattr(redriving, "locate", None)
+    monkeypatch.setattr(redrive, "locate", None)
     assert pick(shard, *ids) == Redriven(2, 0, 2)
 
 

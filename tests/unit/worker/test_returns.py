@@ -8,9 +8,8 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.limits import Limits
-from fila_worker.core.returns import RETRY_MS, RETRY_MS_MAX
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.enqueue.retry_after import RETRY_MS, RETRY_MS_MAX
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import ShardHarness
 
 LIMIT = 400

@@ -5,8 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Extend, Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import DELAY_MS_MAX, METADATA_BYTES_MAX
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import Got, ShardHarness, fences
 
 VERBS = list(Verb)

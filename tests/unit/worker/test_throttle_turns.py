@@ -6,9 +6,9 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, Grant, Grants, Receive, SetConfig
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import throttling
+from fila_worker.core.model import token_client
+from fila_worker.core.model.lane_tokens import TOKEN, Throttle
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.throttle import TOKEN, Throttle
 from tests.support.shard import ShardHarness
 
 PATIENT = ShardSettings(consumer_timeout_ms=1 << 40)
@@ -17,8 +17,8 @@ SETS = 35
 
 def sets_of_throttle_keys(monkeypatch: pytest.MonkeyPatch) -> tuple[ShardHarness, Counter[int]]:
     """A shard whose messages have many sets of throttle keys, all with "t"; and which of its throttles followed, turn by turn."""
-    monkeypatch.setattr(throttling, "SETTLED_MAX", 10)
-    monkeypatch.setattr(throttling, "FOLLOWING_MIN", 5)
+    monkeypatch.setattr(token_client, "SETTLED_MAX", 10)
+    monkeypatch.setattr(token_client, "FOLLOWING_MIN", 5)
     shard = ShardHarness(settings=PATIENT)
     shard.create()
     for number in range(SETS):

@@ -13,7 +13,7 @@ from fila_proto_zmq.commands import (
     TransferMessages,
     Verb,
 )
-from fila_worker.core.limits import Limits
+from fila_worker.core.settings import Limits
 from tests.support.carrier import SOURCE, TARGET, Carrier, dead_letters_elsewhere, fail, letters
 from tests.support.shard import limited
 

@@ -9,9 +9,8 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import TTL_MS_MAX
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.dead_letters import EXPIRIES_MAX
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settings import Limits, ShardSettings
+from fila_worker.core.settle.dead_letters import EXPIRIES_MAX
 from tests.support.carrier import name_on
 from tests.support.shard import SHARDS, Got, ShardHarness
 

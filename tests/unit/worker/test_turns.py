@@ -25,12 +25,14 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import administration, browsing, settlement, throttling
-from fila_worker.core.backlog import LOOK_UP_COST
-from fila_worker.core.config import KEYS_AT_ONCE
 from fila_worker.core.effects import Call
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.inspect import browse
+from fila_worker.core.inspect.backlog import LOOK_UP_COST
+from fila_worker.core.manage import queue_commands
+from fila_worker.core.model import token_client
+from fila_worker.core.model.runtime_config import KEYS_AT_ONCE
+from fila_worker.core.settings import Limits, ShardSettings
+from fila_worker.core.settle import settle
 from fila_worker.core.walking import LOOKS_AT_ONCE, pieces
 from tests.support.shard import ShardHarness
 
@@ -151,9 +153,9 @@ def test_a_search_looks_up_a_bounded_number_of_places_in_a_turn() -> None:
 
 
 def test_the_names_of_a_page_are_found_in_one_walk_over_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browsing, "NAMES_MAX", 20)
+    monkeypatch.setattr(browse, "NAMES_MAX", 20)
     walks = []
-    monkeypatch.setattr(browsing, "pieces", lambda *walk: walks.append(walk) or pieces(*walk))
+    monkeypatch.setattr(browse, "pieces", lambda *walk: walks.append(walk) or pieces(*walk))
     shard = patient()
     enqueue(shard, 50, fairness_key=[f"key-{number * 7 % 50:02d}" for number in range(50)])
     page = shard.ask(Browse(20))
@@ -237,7 +239,7 @@ def test_a_change_of_the_config_is_charged_for_the_whole_of_it() -> None:
 
 
 def test_wants_of_many_sets_of_throttle_keys_are_repeated_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttling, "REPEATS_MAX", 10)
+    monkeypatch.setattr(token_client, "REPEATS_MAX", 10)
     shard = patient()
     shard.shard.set_config(SetConfig("throttle:t:rate", "0"), shard.now_ms)
     shard.shard.set_config(SetConfig("throttle:t:burst", "1"), shard.now_ms)
@@ -247,7 +249,7 @@ def test_wants_of_many_sets_of_throttle_keys_are_repeated_over_several_turns(mon
     while shard.shard.next_due(shard.now_ms) == 0:
         shard.turn()
     shard.posted.clear()
-    shard.now_ms += throttling.REPEAT_MS
+    shard.now_ms += token_client.REPEAT_MS
     while shard.shard.next_due(shard.now_ms) == 0:
         shard.turn()
     repeated = [len(post.command.wants) for post in shard.posted]  # type: ignore[attr-defined]
@@ -256,18 +258,18 @@ def test_wants_of_many_sets_of_throttle_keys_are_repeated_over_several_turns(mon
 
 
 def test_a_page_of_queues_looks_at_the_names_of_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(administration, "LIST_QUEUES_MAX", 3)
-    monkeypatch.setattr(administration, "NAMES_AT_ONCE", 1)
+    monkeypatch.setattr(queue_commands, "LIST_QUEUES_MAX", 3)
+    monkeypatch.setattr(queue_commands, "NAMES_AT_ONCE", 1)
     shard = ShardHarness(settings=PATIENT)
     for number in (7, 3, 9, 1, 5, 4, 8, 2, 6):
         shard.create(f"some-{number}", dead_letter="discard")
         shard.create(f"other-{number}", dead_letter="discard")
     left = shard.shard.jobs.left
-    page = administration.list_queues(shard.shard, Call(b"", 1, "", 0), ListQueues("some-", after="some-2"))
+    page = queue_commands.list_queues(shard.shard, Call(b"", 1, "", 0), ListQueues("some-", after="some-2"))
     assert [queue.name for queue in page.queues] == ["some-3", "some-4", "some-5"]
     assert page.more
     assert left - shard.shard.jobs.left <= 8
-    page = administration.list_queues(shard.shard, Call(b"", 1, "", 0), ListQueues("some-", after="some-6"))
+    page = queue_commands.list_queues(shard.shard, Call(b"", 1, "", 0), ListQueues("some-", after="some-6"))
     assert [queue.name for queue in page.queues] == ["some-7", "some-8", "some-9"]
     assert not page.more
 
@@ -293,7 +295,7 @@ def test_who_has_all_messages_of_a_queue_is_told_in_steps() -> None:
 
 
 def test_an_ack_of_several_leases_with_many_messages_is_carried_out_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settlement, "ACKS_AT_ONCE", 10)
+    monkeypatch.setattr(settle, "ACKS_AT_ONCE", 10)
     shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_effort=50, step_effort=10)))
     shard.create()
     enqueue(shard, 60)

@@ -28,14 +28,14 @@ from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedErr
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import attempts, freezing, views
-from fila_worker.core.browsing import browse
 from fila_worker.core.effects import Call
+from fila_worker.core.inspect import freezer, views
+from fila_worker.core.inspect.browse import browse
 from fila_worker.core.jobs import REST_MS, Work
-from fila_worker.core.key_table import KeyTable
-from fila_worker.core.leases import SETTLED
-from fila_worker.core.limits import Limits
-from fila_worker.core.settings import ShardSettings
+from fila_worker.core.model.fairness_keys import KeyTable
+from fila_worker.core.model.leases import SETTLED
+from fila_worker.core.settings import Limits, ShardSettings
+from fila_worker.core.settle import failed_attempts
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard import ADMIN, Got, ShardHarness, finished, limited
 from tests.support.views import in_view, open_view, page_of, pages_of, payloads
@@ -382,8 +382,8 @@ def let_times_to_live_end(shard: ShardHarness, held: list[Got]) -> None:
 
 def retry_the_last_one_first(shard: ShardHarness, held: list[Got]) -> None:
     for lease in list(shard.shard.leases.leases.values()):
-        attempt = attempts.Attempt("", shard.now_ms, after_ms=500)
-        attempts.fail_attempts(shard.shard, lease, [each.index for each in reversed(held)], SETTLED, attempt)
+        attempt = failed_attempts.Attempt("", shard.now_ms, after_ms=500)
+        failed_attempts.fail_attempts(shard.shard, lease, [each.index for each in reversed(held)], SETTLED, attempt)
     shard.turn()
 
 
@@ -449,7 +449,7 @@ def test_a_step_of_an_opening_copies_a_bounded_number_of_lanes() -> None:
         while True:
             efforts.append(work.send(shard.now_ms))
     assert max(efforts) <= 20
-    assert len(efforts) >= 60 * freezing.LANE_COST // 20 + 60 // 8 + 60 * freezing.KEY_COST // 20
+    assert len(efforts) >= 60 * freezer.LANE_COST // 20 + 60 // 8 + 60 * freezer.KEY_COST // 20
     assert len(in_view(shard)) == 60
 
 

@@ -1,9 +1,9 @@
 """docs/why.md lists the reasons that there are."""
 
 from fila_proto_zmq.reasons import ReasonCode
-from fila_worker.core.backlog_reasons import KEYS_MAX
-from fila_worker.core.pace import SPAN_MS
-from fila_worker.core.throttling import LIVE_MS
+from fila_worker.core.explain.backlog_reasons import KEYS_MAX
+from fila_worker.core.measures import SPAN_MS
+from fila_worker.core.model.token_client import LIVE_MS
 from tests.support.explained import PAGE, ROWS
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fila_worker.core.consumers import Consumer
-from fila_worker.core.holders import Reservation
-from fila_worker.core.wording import counted, holder, span
+from fila_worker.core.explain.text import counted, holder, span
+from fila_worker.core.model.consumers import Consumer
+from fila_worker.core.model.leases import Reservation
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fila_proto_zmq.record import unpack_record
-from fila_worker.core.cold import unpacked
-from fila_worker.core.consumers import Subscription
-from fila_worker.core.delays import parse_delayed
-from fila_worker.core.graveyard import is_mark
 from fila_worker.core.keys import FIRST, LAST, first_of_all, lane_of, own_place, pack_u64, place_of, u64
-from fila_worker.core.lanes import held_bytes
-from fila_worker.core.leases import FINISHED, SETTLED
-from fila_worker.core.ledger import decode_lane
-from fila_worker.core.schedule import Kind
+from fila_worker.core.model.acked_messages import is_mark
+from fila_worker.core.model.cold_lanes import unpacked
+from fila_worker.core.model.consumers import Subscription
+from fila_worker.core.model.delays import parse_delayed
+from fila_worker.core.model.due_index import Kind
+from fila_worker.core.model.lanes import held_bytes
+from fila_worker.core.model.leases import FINISHED, SETTLED
+from fila_worker.core.model.ledger import decode_lane
 
 if TYPE_CHECKING:
-    from fila_worker.core.cold import ColdLane
-    from fila_worker.core.fairness_key import FairnessKey
-    from fila_worker.core.lanes import Lane
-    from fila_worker.core.leases import Lease
-    from fila_worker.core.queues import Queue
+    from fila_worker.core.model.cold_lanes import ColdLane
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lane_tokens import Throttle
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.leases import Lease
+    from fila_worker.core.model.queues import Queue
     from fila_worker.core.shard import Shard
-    from fila_worker.core.throttle import Throttle
 
 
 class InvariantBroken(AssertionError):  # noqa: N818

@@ -27,12 +27,12 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_proto_zmq.errors import FilaError, OverloadedError, StorageError
-from fila_worker.core.pace import Pace
+from fila_worker.core.measures import Pace
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
     from fila_worker.core.effects import Call
-    from fila_worker.core.limits import Limits
+    from fila_worker.core.settings import Limits
 
 Work: TypeAlias = "Generator[int, int, Reply | None]"
 """Yields the effort since it yielded before, is sent the time (Unix ms), and returns the answer to its command."""

@@ -21,21 +21,31 @@ import msgspec
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import MORTAL
-from fila_worker.core.administration import recount_held
-from fila_worker.core.breaker import GuardedHooks
-from fila_worker.core.cold import COUNT_MAX, packed, pending_cold
-from fila_worker.core.fairness_key import FairnessKey
-from fila_worker.core.graveyard import exhume, purge
-from fila_worker.core.holders import Holder
+from fila_worker.core.enqueue.breaker import GuardedHooks
+from fila_worker.core.enqueue.insert import LAST_QUEUE_ID, bind_dead_letters
+from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.hooks import HookCompiler
-from fila_worker.core.incoming import LAST_QUEUE_ID, bind_dead_letters
 from fila_worker.core.keys import FIRST, FIRST_PLACE, LAST, MESSAGE_KEY_BYTES, lane_of, u64
-from fila_worker.core.lanes import Lane
-from fila_worker.core.leases import FINISHED, SETTLED, TAKEN, Finished, Lease, LeaseRecord, Member, decode_lease, member_ended
-from fila_worker.core.ledger import LaneRecord, decode_lane
-from fila_worker.core.policy import compile_hooks
-from fila_worker.core.queues import USED_SAVE_MS, Queue, QueueRecord, decode_queue
-from fila_worker.core.removal import clear
+from fila_worker.core.manage.deletion import clear
+from fila_worker.core.manage.queue_commands import recount_held
+from fila_worker.core.model.acked_messages import exhume, purge
+from fila_worker.core.model.cold_lanes import COUNT_MAX, packed, pending_cold
+from fila_worker.core.model.fairness_keys import FairnessKey
+from fila_worker.core.model.lanes import Lane
+from fila_worker.core.model.leases import (
+    FINISHED,
+    SETTLED,
+    TAKEN,
+    Finished,
+    Holder,
+    Lease,
+    LeaseRecord,
+    Member,
+    decode_lease,
+    member_ended,
+)
+from fila_worker.core.model.ledger import LaneRecord, decode_lane
+from fila_worker.core.model.queues import USED_SAVE_MS, Queue, QueueRecord, decode_queue
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, WrongStoreError

@@ -63,32 +63,19 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
-from fila_worker.core import (
-    administration,
-    appointments,
-    attempts,
-    backlog,
-    browsing,
-    cold,
-    consuming,
-    delivery,
-    describing,
-    enqueueing,
-    expiry,
-    explaining,
-    graveyard,
-    metering,
-    purging,
-    redriving,
-    reservations,
-    settlement,
-    transfers,
-    views,
-)
-from fila_worker.core.config import drop_draft, is_stuck, list_config, put_config, set_config
+from fila_worker.core import timers
+from fila_worker.core.deliver import delivery, reservations, subscriptions
 from fila_worker.core.effects import Call, Effect, Post, answer
+from fila_worker.core.enqueue import enqueue
+from fila_worker.core.enqueue.enqueue_rates import Verdict
+from fila_worker.core.explain import explain
+from fila_worker.core.inspect import backlog, browse, views
 from fila_worker.core.jobs import Work
-from fila_worker.core.namespaces import Verdict
+from fila_worker.core.manage import dead_letter_targets, purge, queue_commands, redrive
+from fila_worker.core.metrics import describe, meter
+from fila_worker.core.model import acked_messages, cold_lanes
+from fila_worker.core.model.runtime_config import drop_draft, is_stuck, list_config, put_config, set_config
+from fila_worker.core.settle import failed_attempts, settle, transfers
 from fila_worker.core.state import State
 
 Verb: TypeAlias = Callable[[State, Call, Any], "Reply | Work | None"]
@@ -133,11 +120,11 @@ class Shard(State):
     def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
         """A command is carried out, or refused: its answer joins the turn's effects. None: it is answered elsewhere."""
         if isinstance(outcome, FilaError):
-            metering.note_refusal(self, self.queues.get(call.queue), command, outcome)
+            meter.note_refusal(self, self.queues.get(call.queue), command, outcome)
         elif outcome is None:
             return
         elif type(outcome) is Enqueued and outcome.faults:
-            metering.note_faults(self.queues.get(call.queue), outcome)
+            meter.note_faults(self.queues.get(call.queue), outcome)
         self.effects.append(answer(call, command, outcome))
 
     # --- the cluster's word -------------------------------------------------------------------------------------------
@@ -149,9 +136,9 @@ class Shard(State):
         elif isinstance(command, MessagesTransferred):
             transfers.confirm(self, command)
         elif isinstance(command, Appoint):
-            appointments.answer_appoint(self, command)
+            dead_letter_targets.answer_appoint(self, command)
         elif isinstance(command, Appointed):
-            appointments.go_on(self, command, now_ms)
+            dead_letter_targets.go_on(self, command, now_ms)
 
     def granted(self, grants: Grants, now_ms: int) -> None:
         """Take in tokens of the bank."""
@@ -199,7 +186,7 @@ class Shard(State):
         for verdict in verdicts:
             call, command = verdict.call, verdict.command
             try:
-                self._pursue(call, command, enqueueing.enqueue_held(self, *verdict))
+                self._pursue(call, command, enqueue.enqueue_held(self, *verdict))
             except FilaError as error:
                 self.conclude(call, command, error)
 
@@ -223,26 +210,26 @@ class Shard(State):
         read (``behind``), what they may renew is left alone.
         """
         if not self.behind:
-            attempts.expire_leases(self, now_ms)
-        expiry.act_on_due(self, now_ms)
+            failed_attempts.expire_leases(self, now_ms)
+        timers.act_on_due(self, now_ms)
         if not self.behind:
-            consuming.drop_lost(self, now_ms)
-        consuming.give_back_unseen(self, now_ms)
+            subscriptions.drop_lost(self, now_ms)
+        subscriptions.give_back_unseen(self, now_ms)
         if self.jobs.open:
             self.jobs.run(now_ms)
         self.unpark(now_ms)
         self.throttling.let_go(now_ms)
         for call, command, error in self.namespaces.overdue(now_ms):
-            metering.note_refusal(self, self.queues.get(call.queue), command, error)
+            meter.note_refusal(self, self.queues.get(call.queue), command, error)
             self.effects.append(answer(call, command, error))
-        appointments.give_up(self, now_ms)
+        dead_letter_targets.give_up(self, now_ms)
         self.views.close_idle(now_ms)
 
     def deliver(self, now_ms: int) -> None:
         """Lease messages to whoever wants them, ask for the tokens that were missing, answer the receives whose time is up."""
         delivery.deliver(self, now_ms)
         self._ask_the_bank(now_ms)
-        consuming.answer_waiters(self, now_ms)
+        subscriptions.answer_waiters(self, now_ms)
         transfers.send_due(self, now_ms)
 
     def _ask_the_bank(self, now_ms: int) -> None:
@@ -255,10 +242,10 @@ class Shard(State):
         """End the turn: make its changes durable and return what may now be sent."""
         if self.ledger.fold_due:
             if not self.ledger.folding:
-                graveyard.purge(self)  # a lane is idle once its dead are gone
+                acked_messages.purge(self)  # a lane is idle once its dead are gone
             self.fold()
         self.settle_writes()
-        cold.cool_down(self)
+        cold_lanes.cool_down(self)
         self.jobs.end_turn()
         effects, self.effects = self.effects, []
         return effects
@@ -269,7 +256,7 @@ class Shard(State):
             return 0
         times = (
             self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline(), self.throttling.next_due(),
-            self.namespaces.next_due(), self.outbox.next_due(), appointments.next_due(self),
+            self.namespaces.next_due(), self.outbox.next_due(), dead_letter_targets.next_due(self),
             self.views.next_due(),
         )  # fmt: skip
         due = min((time for time in times if time is not None), default=None)
@@ -279,30 +266,30 @@ class Shard(State):
 
 
 _VERBS: dict[type[Command], Verb] = {
-    CreateQueue: administration.create_queue,
-    DeleteQueue: administration.delete_queue,
-    GetQueueStats: administration.queue_stats,
-    DescribeQueue: describing.describe,
-    ListQueues: administration.list_queues,
+    CreateQueue: queue_commands.create_queue,
+    DeleteQueue: queue_commands.delete_queue,
+    GetQueueStats: queue_commands.queue_stats,
+    DescribeQueue: describe.describe,
+    ListQueues: queue_commands.list_queues,
     ListConfig: list_config,
-    Enqueue: enqueueing.enqueue,
-    Receive: consuming.receive,
-    Subscribe: consuming.subscribe,
-    Unsubscribe: consuming.unsubscribe,
-    Heartbeat: consuming.heartbeat,
-    Goodbye: consuming.goodbye,
-    CancelReceive: consuming.cancel_receive,
-    UpdateQueue: administration.update_queue,
-    Pause: administration.pause,
-    Browse: browsing.browse,
+    Enqueue: enqueue.enqueue,
+    Receive: subscriptions.receive,
+    Subscribe: subscriptions.subscribe,
+    Unsubscribe: subscriptions.unsubscribe,
+    Heartbeat: subscriptions.heartbeat,
+    Goodbye: subscriptions.goodbye,
+    CancelReceive: subscriptions.cancel_receive,
+    UpdateQueue: queue_commands.update_queue,
+    Pause: queue_commands.pause,
+    Browse: browse.browse,
     OpenView: views.open_view,
     BrowseView: views.browse_view,
     Cancel: backlog.cancel,
-    Explain: explaining.explain,
-    PurgeQueue: purging.purge,
-    Settle: settlement.settle,
-    Extend: settlement.extend,
-    Redrive: redriving.redrive,
+    Explain: explain.explain,
+    PurgeQueue: purge.purge,
+    Settle: settle.settle,
+    Extend: settle.extend,
+    Redrive: redrive.redrive,
     Reserve: reservations.reserve,
     FetchReserved: reservations.fetch,
     RenewReservation: reservations.renew_reservation,

@@ -17,30 +17,30 @@ from fila_proto_zmq.commands import Command, CreateQueue, Park, Reply, UpdateQue
 from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.names import is_dead_letter, root_name
-from fila_worker.core.bookmarks import Bookmarks
-from fila_worker.core.cold import WarmLanes, unpacked, warm_up
-from fila_worker.core.consumers import Consumers
 from fila_worker.core.effects import Call, Effect, Post
-from fila_worker.core.fairness_key import FairnessKey
-from fila_worker.core.graveyard import Graveyard
+from fila_worker.core.enqueue.enqueue_rates import Namespaces
+from fila_worker.core.enqueue.retry_after import Returns
 from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.inspect.browse import Bookmarks
+from fila_worker.core.inspect.views import Views
 from fila_worker.core.jobs import Jobs
-from fila_worker.core.kept import KeptRecords
 from fila_worker.core.keys import FIRST_PLACE, pack_u32, pack_u64
-from fila_worker.core.lanes import ENTRY_BYTES, Lane, held_bytes
-from fila_worker.core.leases import LeaseBook, first_lease
-from fila_worker.core.ledger import Counters, Ledger, decode_lane
-from fila_worker.core.namespaces import Namespaces
-from fila_worker.core.outbox import Outbox, stream_of
-from fila_worker.core.queues import USED_SAVE_MS, Queue
-from fila_worker.core.returns import Returns
-from fila_worker.core.runtime import RuntimeConfig
-from fila_worker.core.schedule import Schedule
+from fila_worker.core.model.acked_messages import Graveyard
+from fila_worker.core.model.cold_lanes import WarmLanes, unpacked, warm_up
+from fila_worker.core.model.consumers import Consumers
+from fila_worker.core.model.due_index import Schedule
+from fila_worker.core.model.fairness_keys import FairnessKey
+from fila_worker.core.model.lane_tokens import Throttle
+from fila_worker.core.model.lanes import ENTRY_BYTES, Lane, held_bytes
+from fila_worker.core.model.leases import LeaseBook, first_lease
+from fila_worker.core.model.ledger import Counters, Ledger, decode_lane
+from fila_worker.core.model.outbox import Outbox, stream_of
+from fila_worker.core.model.queues import USED_SAVE_MS, Queue
+from fila_worker.core.model.reserved_cache import KeptRecords
+from fila_worker.core.model.runtime_config import RuntimeConfig
+from fila_worker.core.model.token_client import Throttling
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import DamageError, Store
-from fila_worker.core.throttle import Throttle
-from fila_worker.core.throttling import Throttling
-from fila_worker.core.views import Views
 
 WOKEN_AT_ONCE: Final = 100
 """Throttles whose lanes may try again at once; the others have changed, too, and come when the turn is settled."""

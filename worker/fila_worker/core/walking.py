@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from fila_worker.core.cold import unpacked
+from fila_worker.core.model.cold_lanes import unpacked
 
 if TYPE_CHECKING:
-    from fila_worker.core.cold import ColdLane
-    from fila_worker.core.fairness_key import FairnessKey
-    from fila_worker.core.lanes import Lane
-    from fila_worker.core.leases import Lease
-    from fila_worker.core.queues import Queue
+    from fila_worker.core.model.cold_lanes import ColdLane
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.leases import Lease
+    from fila_worker.core.model.queues import Queue
     from fila_worker.core.state import State
 
 View: TypeAlias = "Lane | ColdLane"

@@ -6,8 +6,8 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from fila_proto_zmq.errors import LuaCompilationError
-from fila_worker.core.histogram import RUN_NS, Histogram
 from fila_worker.core.hooks import NO_CHANGE, NO_TIME_MAX_NS, RETRY, Failure, FailureDecision, HookFailed
+from fila_worker.core.measures import RUN_NS, Histogram
 from fila_worker.lua.decisions import Decisions, delay_ms, judge
 from fila_worker.lua.headers import NAMES_MAX, Shape, array_of, batch_of, common_names, decode, flat_items, shape_of
 from fila_worker.lua.pure import assigned_names, is_pure_text

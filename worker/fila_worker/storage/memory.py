@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sortedcontainers import SortedDict
 
 from fila_proto_zmq.commands import StoreMetrics
-from fila_worker.core.histogram import CHANGES, SPAN_NS, Histogram
+from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
 from fila_worker.core.store import Batch, Families, Family, Pin
 
 _Change = Callable[[], object]

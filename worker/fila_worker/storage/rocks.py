@@ -41,7 +41,7 @@ from rocksdict import (
 
 from fila_proto_zmq.commands import StoreMetrics
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.histogram import CHANGES, SPAN_NS, Histogram
+from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
 from fila_worker.core.store import Batch, DamageError, Families, Family, InUseError, Pin, UnfitStoreError
 
 WRITE_BUFFERS_BYTES = 64 * 1024 * 1024

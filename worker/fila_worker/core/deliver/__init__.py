@@ -1,0 +1,1 @@
+"""Give messages out: to receives, subscriptions and reservations."""

@@ -1,0 +1,363 @@
+"""Delivering: DRR picks messages for demands with credit, and their leases go into the turn's batch.
+
+A demand gets messages in batches, at most its share of what is pending, so that a second consumer of the queue is not left
+with nothing; demands take turns. A turn delivers a bounded number, so that commands are never kept waiting for long.
+"""
+
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
+from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
+from fila_proto_zmq.record import EXTENDED, MORTAL
+from fila_worker.core.effects import Push, answer
+from fila_worker.core.model.cold_lanes import warm_up_next
+from fila_worker.core.model.consumers import Demand, Reserving, Subscription
+from fila_worker.core.model.delays import too_old
+from fila_worker.core.model.fairness_keys import MILLI
+from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry
+from fila_worker.core.model.leases import Lease
+from fila_worker.core.settle import dead_letters
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.leases import Member
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+T = TypeVar("T", int, str)
+_low_flags = itemgetter(1)
+"""The byte of a record's flags that says whether it is out of the ordinary; 0 for most."""
+
+WEIGHT_BYTES: Final = 16 * 1024
+"""So a turn holds at most 32 MiB and one delivery in memory until its commit."""
+
+LOOK_BYTES: Final = WEIGHT_BYTES
+"""What a message that is looked at and not delivered (it is too old, or waits for tokens) takes of a parcel's room: a turn must
+end, too, where there is much to look at and nothing to deliver. A look costs as much as a delivery."""
+
+
+class Parcel:
+    """Messages picked for one demand, in delivery order, column by column."""
+
+    __slots__ = ("keys", "labelled", "members", "records", "room_bytes")
+
+    def __init__(self) -> None:
+        self.members: list[tuple[bytes, Lane]] = []
+        self.records: list[bytes] = []
+        self.keys: list[FairnessKey] = []
+        self.room_bytes = DELIVERY_BYTES_MAX
+        """What still goes in; the last message may be larger. See also :data:`LOOK_BYTES`."""
+        self.labelled = False
+        """Whether any of the messages has throttle keys."""
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def add(self, key: "FairnessKey", lane: "Lane", message_key: bytes, record: bytes) -> None:
+        """Lease a message that was taken out of its line to whoever gets the parcel. (The hot loop inlines this.)"""
+        lane.leases().add(message_key)
+        self.members.append((message_key, lane))
+        self.records.append(record)
+        self.keys.append(key)
+        self.room_bytes -= len(record)
+        self.labelled = self.labelled or lane.throttle_keys != ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Record bytes in it, and what was looked at in vain."""
+        return DELIVERY_BYTES_MAX - self.room_bytes
+
+
+def deliver(shard: "State", now_ms: int) -> None:
+    """Serve the queues that have demands, one after the other, up to a turn's worth of messages in all."""
+    limits = shard.settings.limits
+    left = limits.turn_messages_max
+    queues = list(shard.wanted.values())
+    for index, queue in enumerate(queues):
+        if left <= 0:
+            return
+        del shard.wanted[queue.id]
+        share = max(limits.queue_turn_messages_min, left // (len(queues) - index))
+        left -= _serve(shard, queue, min(left, share), now_ms)
+        shard.offer(queue)  # behind the others
+
+
+def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
+    """Deliver up to ``count_max`` messages of one queue; returns how many."""
+    served = left_of_round = share = 0
+    delivered = queue.delivered
+    while queue.demands and len(queue.ring) and served < count_max and queue.open:
+        if left_of_round == 0:
+            left_of_round = len(queue.demands)
+            share = max(1, queue.pending // left_of_round)
+        left_of_round -= 1
+        demand = queue.next_demand()
+        count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
+        if count > 0:
+            parcel = pick(shard, queue, count, now_ms)
+            if parcel.members:
+                queue.pending -= len(parcel)
+                _hand_over(shard, queue, demand, parcel, now_ms)
+            served += max(len(parcel), parcel.size_bytes // WEIGHT_BYTES)
+        queue.want(demand)
+    queue.served_ms, queue.served = now_ms, served or queue.served
+    if queue.delivered > delivered:
+        queue.pace.note(queue.delivered - delivered, now_ms)
+    return served
+
+
+# --- picking ----------------------------------------------------------------------------------------------------------
+
+
+def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> Parcel:
+    """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one.
+
+    The hot loop of a delivery, over locals, for the usual key that has one lane and nothing that could hold it up.
+    """
+    parcel, ring = Parcel(), queue.ring
+    members, records, keys, room_bytes = parcel.members, parcel.records, parcel.keys, parcel.room_bytes
+    released = 0
+    while count > 0 and room_bytes > 0 and (key := ring.current or ring.begin_turn()):
+        lane = key.sole
+        if lane is None and (key.cold is None or (lane := warm_up_next(shard, queue, key)) is None):
+            parcel.room_bytes = room_bytes
+            count -= _pick_among(shard, key, parcel, count, now_ms)
+            room_bytes = parcel.room_bytes
+            continue
+        line, leased, credit = lane.line, lane.leases() if lane.leased is NO_LEASES else lane.leased, key.credit
+        if (short := line.__class__ is list) and len(line) > SHORT:
+            line, short = lane.lengthen(), False
+        turn = left = min(count, lane.stored - len(leased))
+        while left and credit > 0 and room_bytes > 0:
+            # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
+            message_key, record = (
+                (line.pop(0) if short else line.popleft())  # type: ignore[call-arg, union-attr]
+                if line and not lane.returned
+                else next_entry(shard, lane)
+            )
+            left -= 1
+            if record is None:
+                record = shard.read((message_key,))[0]
+            else:
+                released += len(record) + ENTRY_BYTES
+            if record[1] > EXTENDED:
+                cost = _cost_unless_too_old(shard, lane, message_key, record, now_ms)
+                if not cost:
+                    turn -= 1
+                    room_bytes -= LOOK_BYTES
+                    continue
+                credit -= cost
+            else:
+                credit -= MILLI
+            leased.add(message_key)
+            members.append((message_key, lane))
+            records.append(record)
+            keys.append(key)
+            room_bytes -= len(record)
+        count -= turn - left
+        key.delivered += turn - left
+        key.spent += key.credit - credit
+        key.credit = credit
+        if lane.throttle_keys:
+            parcel.labelled = True
+        if lane.stored == len(leased):
+            lane.active = False
+            key.ready -= 1
+            ring.leave(key)
+        elif credit <= 0:
+            ring.end_turn(key)
+    parcel.room_bytes = room_bytes
+    shard.buffered_bytes -= released
+    return parcel
+
+
+def _cost_unless_too_old(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> int:
+    """What a message that was popped costs; 0 if it is too old to be delivered, and is a dead letter now."""
+    extension = extension_of(record)
+    if extension.expires_ms is not None and extension.expires_ms <= now_ms:
+        dead_letters.expire(shard, lane, message_key, record, now_ms)
+        return 0
+    return extension.cost_milli
+
+
+def _pick_among(shard: "State", key: "FairnessKey", parcel: Parcel, count: int, now_ms: int) -> int:
+    """A turn of a key with several lanes, tokens to have, or a cap on what is in flight: one message at a time."""
+    cap, ring = key.queue.options.max_in_flight_per_key, key.queue.ring
+    served, credit = 0, key.credit
+    while served < count and key.credit > 0 and parcel.room_bytes > 0 and key.deliverable:
+        lane = key.first_lane(lambda lane: head(shard, lane)[0])
+        assert lane is not None, f"{key.name!r} counts {key.ready} lanes that may deliver and has none"
+        message_key, kept = head(shard, lane)
+        if cap == 1 and key.blocked and (waiting := _first_blocked(shard, key)) < message_key[8:]:
+            key.stuck = waiting
+            break
+        record = kept or shard.read((message_key,))[0]
+        if too_old(record, now_ms):
+            _pop_head(shard, lane, kept)
+            dead_letters.expire(shard, lane, message_key, record, now_ms)
+            parcel.room_bytes -= LOOK_BYTES
+        else:
+            cost = extension_of(record).cost_milli
+            if lane.throttle and not shard.throttling.take(lane.throttle, lane, cost, now_ms):
+                key.first_is_blocked()
+                parcel.room_bytes -= LOOK_BYTES
+                continue
+            _pop_head(shard, lane, kept)
+            parcel.add(key, lane, message_key, record)
+            key.credit -= cost
+            key.held += cap is not None
+            served += 1
+        if not lane.pending:
+            lane.active = False
+            key.ready -= 1
+    key.delivered += served
+    key.spent += credit - key.credit
+    if not key.deliverable:
+        ring.leave(key)
+    elif key.credit <= 0:
+        ring.end_turn(key)
+    return served
+
+
+def _first_blocked(shard: "State", key: "FairnessKey") -> bytes:
+    """The place of the first message of a strictly ordered key that waits for tokens."""
+    return min(head(shard, lane)[0][8:] for lane in key.lanes.values() if lane.blocked)
+
+
+def _pop_head(shard: "State", lane: "Lane", kept: bytes | None) -> None:
+    if len(lane.line) > SHORT and isinstance(lane.line, list):
+        lane.lengthen()
+    lane.pop()
+    if kept is not None:
+        shard.buffered_bytes -= len(kept) + ENTRY_BYTES
+
+
+# --- handing over -----------------------------------------------------------------------------------------------------
+
+
+def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, now_ms: int) -> None:
+    """Lease a parcel to a demand and send it."""
+    queue.delivered += len(parcel)
+    queue.meter.delivered(parcel.records[0], len(parcel), now_ms)
+    if isinstance(demand, Subscription):
+        demand.pushes += 1
+        delivered = Delivered(demand.id, _lease(shard, demand, parcel, now_ms), demand.incarnation)
+        shard.effects.append(Push(demand.consumer.client, queue.name, delivered))
+        return
+    if isinstance(demand, Reserving):
+        _reserve(shard, demand, parcel, now_ms)
+        return
+    batches = [_give_away(shard, queue, parcel, now_ms)] if queue.at_most_once else _lease(shard, demand, parcel, now_ms)
+    demand.finish()
+    shard.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
+
+
+def _reserve(shard: "State", demand: Reserving, parcel: Parcel, now_ms: int) -> None:
+    """Lease a parcel to a reservation, and say how much it is; whoever wants the messages asks for them by its name."""
+    demand.queue.in_flight += len(parcel)
+    holder = shard.leases.reservation(demand.queue.id, demand.reservation)
+    lease = Lease(shard.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
+    lease.sizes = list(map(len, parcel.records))
+    lease.mortal = any(record[1] & MORTAL for record in parcel.records)
+    lease.subscription_id = demand.part
+    shard.leases.add(lease)
+    shard.leases.save(lease, shard.batch)
+    shard.kept.keep(lease.id, parcel.records, sum(lease.sizes))
+    demand.finish()
+    shard.effects.append(demand.answer_with(lease))
+
+
+def _lease(shard: "State", demand: Demand, parcel: Parcel, now_ms: int) -> list[LeaseBatch]:
+    demand.queue.in_flight += len(parcel)
+    duration_ms = demand.queue.visibility_timeout_ms(shard.settings)
+    if not any(map(_low_flags, parcel.records)):
+        return [_grant(shard, demand, parcel, slice(None), duration_ms, now_ms)]
+    batches = []
+    for span, own_ms in _durations(duration_ms, parcel.records):
+        mortal = any(record[1] & MORTAL for record in parcel.records[span])
+        batches.append(_grant(shard, demand, parcel, span, own_ms, now_ms, mortal=mortal))
+    return batches
+
+
+def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]:
+    """Split a parcel into runs of messages with the same visibility timeout."""
+    runs, start = [], 0
+    for duration_ms, run in groupby(extension_of(record).lease_ms or default_ms for record in records):
+        end = start + len(list(run))
+        runs.append((slice(start, end), duration_ms))
+        start = end
+    return runs
+
+
+def _grant(
+    shard: "State", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int, *, mortal: bool = False
+) -> LeaseBatch:
+    """Enter one lease for a run of a parcel."""
+    queue = demand.queue
+    members: list[Member] = list(parcel.members[span])
+    lease = Lease(shard.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
+    lease.sizes = list(map(len, parcel.records[span]))
+    lease.mortal, lease.at_most_once = mortal, queue.at_most_once
+    if isinstance(demand, Subscription):
+        lease.belongs_to(demand)
+    else:
+        lease.request = demand.call.request
+    shard.leases.add(lease)
+    shard.leases.save(lease, shard.batch)
+    batch = _batch(parcel, span)
+    batch.lease, batch.leased_ms, batch.expires_ms, batch.at_most_once = (
+        lease.id, now_ms, lease.expires_ms, lease.at_most_once,
+    )  # fmt: skip
+    return batch
+
+
+def answer_again(shard: "State", leases: list[Lease], now_ms: int) -> Delivered:
+    """The answer to a receive once more: it was lost, so the leases start over."""
+    batches = []
+    for lease in leases:
+        members = [(key, lane) for _, key, lane in lease.open_members()]
+        labelled = any(lane.throttle_keys for _, lane in members)
+        batch = lease_batch(
+            members, [lane.key for _, lane in members], shard.read([key for key, _ in members]), labelled=labelled
+        )
+        lease.expires_ms = now_ms + lease.duration_ms
+        shard.leases.save(lease, shard.batch)
+        batch.lease, batch.leased_ms, batch.expires_ms = lease.id, lease.leased_ms, lease.expires_ms
+        batches.append(batch)
+    return Delivered(0, batches)
+
+
+def _give_away(shard: "State", queue: "Queue", parcel: Parcel, now_ms: int) -> LeaseBatch:
+    """Deliver at most once: the messages are gone with their delivery, and there is no lease."""
+    for (message_key, lane), record in zip(parcel.members, parcel.records, strict=True):
+        lane.leased.remove(message_key)
+        queue.pending += 1  # as it was before it was picked
+        shard.strike(lane, message_key, len(record))
+        shard.release_slot(lane.key)
+    queue.acked += len(parcel)
+    batch = _batch(parcel, slice(None))
+    batch.leased_ms = batch.expires_ms = now_ms
+    batch.at_most_once = True
+    return batch
+
+
+def _batch(parcel: Parcel, span: slice) -> LeaseBatch:
+    """The columns of a run of a parcel, without its lease."""
+    return lease_batch(parcel.members[span], parcel.keys[span], parcel.records[span], labelled=parcel.labelled)
+
+
+def lease_batch(
+    members: "list[tuple[bytes, Lane]]", keys: "list[FairnessKey]", records: list[bytes], *, labelled: bool
+) -> LeaseBatch:
+    """The columns of some messages; whoever asks fills in the lease. ``labelled``: some of them have throttle keys."""
+    names, weights = _column([key.name for key in keys]), _column([key.weight for key in keys])
+    throttle_keys = [list(lane.throttle_keys) for _, lane in members] if labelled else []
+    return LeaseBatch(0, 0, 0, names, weights, records, throttle_keys)
+
+
+def _column(values: list[T]) -> T | list[T]:
+    """One value if all are the same."""
+    return values[0] if values.count(values[0]) == len(values) else values

@@ -1,0 +1,1 @@
+"""Take messages in: checks, hooks, dedup, quotas and rates, and the insert."""

@@ -1,0 +1,108 @@
+"""Ids that producers give their messages, so that the same message is stored once however often it is sent.
+
+For each there is a durable record with the id that the message got, and for those that came together one entry of the due index,
+which lists them and has them removed when their window ends. It does not matter what has become of the messages meanwhile.
+
+All ids of a batch are looked up at once; that most of them are new, a Bloom filter over each memtable and file knows in a third
+of a microsecond. Left out: a cache of recent ids in memory. It would have to hold every id of the window to be of use.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.ids import low_half
+from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX, DEDUP_WINDOW_MS_MAX
+from fila_worker.core.enqueue.policy import spread
+from fila_worker.core.keys import pack_u32, pack_u64, u64
+from fila_worker.core.model.due_index import Kind, on_the_grid
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Enqueue
+    from fila_worker.core.model.due_index import Entry
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+_RECORD: Final = Struct(">QQQ")
+_QUEUE_BYTES: Final = 4
+_KEY_BYTES_MAX: Final = _QUEUE_BYTES + DEDUP_ID_BYTES_MAX
+_encode_ids = msgspec.msgpack.Encoder().encode
+_decode_ids = msgspec.msgpack.Decoder(list[str]).decode
+
+
+def check_window(window_ms: int) -> None:
+    """Raise :class:`InvalidArgumentError` for a window that is out of bounds; 0 is none of its own."""
+    if not 0 <= window_ms <= DEDUP_WINDOW_MS_MAX:
+        raise InvalidArgumentError(
+            f"dedup window of {window_ms} ms: use 1 to {DEDUP_WINDOW_MS_MAX}, or 0 for the broker's ([limits] dedup_window_ms)"
+        )
+
+
+class Dedup:
+    """The dedup ids of one batch: which were seen before. Empty ones are none."""
+
+    __slots__ = ("_expires_ms", "_keys", "_prefix", "_shard", "ids", "seen")
+
+    def __init__(self, shard: "State", queue: "Queue", command: "Enqueue", now_ms: int) -> None:
+        self._shard = shard
+        self._prefix = prefix = pack_u32(queue.id)
+        self._expires_ms = now_ms + (command.dedup_window_ms or shard.settings.dedup_window_ms)
+        self.ids = list(spread(command.dedup_id, len(command.envelopes)))
+        """One for each message."""
+        self._keys = {name: prefix + name.encode() for name in self.ids if name}
+        self.seen = self._look_up(now_ms) if self._keys else {}
+        """The ids that are known, with the two halves of the id of the message that was first."""
+
+    def _look_up(self, now_ms: int) -> dict[str, tuple[int, int]]:
+        shard = self._shard
+        shard.settle_writes()
+        records = shard.store.get_many(list(self._keys.values()), shard.store.families.dedup)
+        seen = {}
+        for name, record in zip(self._keys, records, strict=True):
+            if record is not None:
+                expires_ms, high, low = _RECORD.unpack(record)
+                if expires_ms > now_ms:
+                    seen[name] = (high, low)
+        return seen
+
+    @property
+    def usual(self) -> bool:
+        """Whether no id comes twice, and none is too long."""
+        longest = max(map(len, self._keys.values()), default=0)
+        return longest <= _KEY_BYTES_MAX and len(self._keys) + self.ids.count("") == len(self.ids)
+
+    def remember(self, ids: Sequence[str], high: int, first: int) -> None:
+        """Messages with these dedup ids were stored, with sequence numbers from ``first`` on."""
+        shard, keys, expires_ms = self._shard, self._keys, self._expires_ms
+        put, dedup, pack = shard.batch.put, shard.store.families.dedup, _RECORD.pack
+        for name, low in zip(ids, count(low_half(first)), strict=False):
+            if name:
+                put(keys[name], pack(expires_ms, high, low), dedup)
+        names = [name for name in ids if name]
+        most = shard.settings.limits.dedup_entry_ids_max
+        for start in range(0, len(names), most):
+            subject = self._prefix + pack_u64(first + start)
+            listed = _encode_ids(names[start : start + most])
+            shard.schedule.add(on_the_grid(expires_ms), Kind.FORGET, subject, shard.batch, listed)
+
+
+def forget(shard: "State", due: "Iterable[Entry]", now_ms: int) -> None:
+    """Remove the ids that some entries name; those that were stored anew meanwhile have an entry of their own."""
+    dedup = shard.store.families.dedup
+    keys = [key for entry in due for key in _keys(entry)]
+    for key, record in zip(keys, shard.store.get_many(keys, dedup), strict=True):
+        if record is not None and u64(record) <= now_ms:
+            shard.batch.delete(key, dedup)
+
+
+def _keys(entry: "Entry") -> "Iterator[bytes]":
+    if entry.kind == Kind.FORGET_ONE:
+        yield entry.subject
+        return
+    prefix = entry.subject[:_QUEUE_BYTES]
+    for name in _decode_ids(entry.note):
+        yield prefix + name.encode()

@@ -1,0 +1,140 @@
+"""One message on its way into a queue, whichever way it comes: enqueued, redriven, or from another shard.
+
+The hot loop of :mod:`core.enqueueing` takes the short cut past this for messages that are due now and have nothing out of the
+ordinary about them.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import QueueOptions
+from fila_proto_zmq.ids import sequence, shard_of_id
+from fila_proto_zmq.names import dead_letter_name
+from fila_proto_zmq.record import Extension, Record, headers_length, pack_record
+from fila_worker.core.enqueue import policy
+from fila_worker.core.keys import PRIORITY_BIAS, pack_place, pack_u32
+from fila_worker.core.model.delays import delay
+from fila_worker.core.model.due_index import Kind, on_the_grid
+from fila_worker.core.model.queues import Queue
+
+if TYPE_CHECKING:
+    from fila_worker.core.state import State
+
+LAST_QUEUE_ID: Final = b"last queue id"
+"""An id is never used again: messages that are under way to other shards know their queue by it."""
+
+
+class Incoming:
+    """A message and how it is to be scheduled. ``deliver_ms`` 0: at once; ``ttl_ms`` 0: as the queue says."""
+
+    __slots__ = ("deliver_ms", "key", "record", "throttle_keys", "ttl_ms", "weight")
+
+    def __init__(
+        self,
+        record: Record,
+        key: str,
+        *,
+        weight: int = 0,
+        throttle_keys: tuple[str, ...] = (),
+        deliver_ms: int = 0,
+        ttl_ms: int = 0,
+    ) -> None:
+        self.record = record
+        self.key = key
+        self.weight = weight
+        self.throttle_keys = throttle_keys
+        self.deliver_ms = deliver_ms
+        self.ttl_ms = ttl_ms
+
+
+def revived(letter: Record) -> Record:
+    """A dead letter as it was enqueued; it keeps what earlier attempts left for the next."""
+    old = letter.extension
+    letter.attempts = 0
+    letter.extension = Extension(lease_ms=old.lease_ms, metadata=old.metadata, cost_milli=old.cost_milli)
+    return letter
+
+
+def store(shard: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
+    """Put a message where it belongs: in line, or with the delayed ones."""
+    record = message.record
+    ttl_ms = message.ttl_ms or queue.options.default_ttl_ms
+    if ttl_ms:
+        record.extension.expires_ms = now_ms + ttl_ms
+    lane = shard.lane(queue, message.key, message.throttle_keys)
+    if message.weight:
+        shard.set_weight(lane.key, message.weight)
+    remember(shard, queue, record)
+    place = _place(shard, record)
+    packed = pack_record(record)
+    if ttl_ms:
+        shard.schedule.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, shard.batch)
+    if message.deliver_ms > now_ms:
+        delay(shard, lane, lane.prefix + place, packed, message.deliver_ms)
+    else:
+        shard.put_in_line(lane, place, packed)
+    queue.enqueued += 1
+
+
+def remember(shard: "State", queue: Queue, record: Record) -> None:
+    """Keep in mind what it takes to find a message of the queue by its id."""
+    news = queue.note_priorities({record.priority})
+    if shard_of_id(record.id_high) != shard.index and not queue.strangers:
+        queue.strangers = news = True
+    if news:
+        shard.save_queue(queue)
+
+
+def _place(shard: "State", record: Record) -> bytes:
+    """Its place in line: by its own number where that is this shard's, else behind all that is here."""
+    number = sequence(record.id_low)
+    if shard_of_id(record.id_high) != shard.index:
+        shard.counters.sequence = number = shard.counters.sequence + 1
+    return pack_place(record.priority + PRIORITY_BIAS, number)
+
+
+def take_in(shard: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
+    """A message that was accepted before comes (back) through the normal enqueue path: the queue's hook decides anew."""
+    envelope = message.record.envelope
+    length = headers_length(envelope)
+    decision = policy.decide_one(shard, queue, envelope[4 : 4 + length], len(envelope) - 4 - length, now_ms)
+    if decision.fairness_key is not None:
+        message.key = decision.fairness_key
+    if decision.throttle_keys is not None:
+        message.throttle_keys = policy.canonical(decision.throttle_keys)
+    if decision.weight is not None:
+        message.weight = decision.weight
+    if decision.priority is not None:
+        message.record.priority = decision.priority
+    if decision.cost_milli is not None:
+        message.record.extension.cost_milli = decision.cost_milli
+    if decision.delay_ms:
+        message.deliver_ms = now_ms + decision.delay_ms
+    store(shard, queue, message, now_ms)
+
+
+def add_queue(shard: "State", name: str, options: QueueOptions, created_ms: int = 0) -> Queue:
+    """A new queue, durable with the turn."""
+    shard.last_queue_id += 1
+    shard.batch.put(LAST_QUEUE_ID, pack_u32(shard.last_queue_id), shard.store.families.state)
+    queue = Queue(shard.last_queue_id, name, options, shard.settings.limits, shard.lanes)
+    queue.created_ms = created_ms
+    shard.queues_by_id[queue.id] = queue
+    shard.name_queue(queue)
+    shard.define_queue(queue)
+    return queue
+
+
+def own_dead_letters(shard: "State", queue: Queue) -> Queue:
+    """The ``.dlq`` of a queue, made now if it has none."""
+    if queue.dead_letters is not None:
+        return queue.dead_letters
+    dead_letters = add_queue(shard, dead_letter_name(queue.name), QueueOptions())
+    bind_dead_letters(queue, dead_letters)
+    shard.define_queue(queue)
+    return dead_letters
+
+
+def bind_dead_letters(queue: Queue, dead_letters: Queue) -> None:
+    """Let the dead letters of ``queue`` go to ``dead_letters``."""
+    queue.dead_letters = dead_letters
+    dead_letters.source = queue

@@ -1,0 +1,163 @@
+"""Accepting messages one by one: batches with anything out of the ordinary, and what can be wrong with a message.
+
+Each message costs three times what one of a usual batch does (:mod:`core.enqueueing`), and gets its own verdict.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from fila_proto_zmq.codec import to_fault
+from fila_proto_zmq.commands import Enqueue, Fault
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PayloadTooLargeError
+from fila_proto_zmq.ids import low_half
+from fila_proto_zmq.limits import (
+    COST_MILLI_MAX,
+    DEDUP_ID_BYTES_MAX,
+    DELAY_MS_MAX,
+    FAIRNESS_KEY_BYTES_MAX,
+    HEADERS_BYTES_MAX,
+    LEASE_MS_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    THROTTLE_KEY_BYTES_MAX,
+    THROTTLE_KEYS_MAX,
+    TTL_MS_MAX,
+    WEIGHT_MAX,
+)
+from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length
+from fila_worker.core.enqueue import policy, quotas
+from fila_worker.core.enqueue.dedup import Dedup
+from fila_worker.core.enqueue.insert import Incoming, store
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+Faults: TypeAlias = list[tuple[int, Fault]]
+Known: TypeAlias = list[tuple[int, int, int]]
+ThrottleKeys: TypeAlias = tuple[str, ...]
+
+
+class Numbers(Protocol):
+    """Where the sequence numbers of a batch come from: ``sequence`` is the last one that was given out."""
+
+    sequence: int
+
+
+def accept_one_by_one(
+    shard: "State", queue: "Queue", command: Enqueue, dedup: Dedup | None, numbers: "Numbers", high: int, now_ms: int
+) -> tuple[Faults, Known]:
+    """Take in a batch some of whose messages are out of the ordinary, or bad, or too many."""
+    faults: Faults = []
+    known: Known = []
+    stored: list[str] = []
+    first = numbers.sequence + 1
+    seen = dedup.seen if dedup else {}
+    for index, (envelope, name, *options, throttle_keys, dedup_id) in enumerate(_rows(command)):
+        try:
+            check_message(envelope, name, shard.settings.max_payload_bytes)
+            _check_options(options, throttle_keys, dedup_id, now_ms)
+            earlier = seen.get(dedup_id)
+            if earlier is not None:
+                known.append((index, *earlier))
+                continue
+            quotas.check_room(shard, queue, name, len(envelope) + FIXED_BYTES, now_ms)
+        except FilaError as error:
+            faults.append((index, to_fault(error)))
+        else:
+            numbers.sequence += 1
+            low = low_half(numbers.sequence)
+            _accept_one(shard, queue, envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
+            stored.append(dedup_id)
+            if dedup_id:
+                seen[dedup_id] = (high, low)
+    if dedup:
+        dedup.remember(stored, high, first)
+    return faults, known
+
+
+def _accept_one(
+    shard: "State",
+    queue: "Queue",
+    envelope: bytes,
+    name: str,
+    options: list[int],
+    throttle_keys: ThrottleKeys,
+    high: int,
+    low: int,
+    now_ms: int,
+) -> None:
+    """Store one message with the id that these are the halves of."""
+    weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms = options
+    extension = Extension(lease_ms=lease_ms or None, cost_milli=cost_milli)
+    record = Record(0, priority, high, low, extension, bytes(envelope))
+    deliver_ms = max(now_ms + delay_ms, due_ms)
+    message = Incoming(
+        record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms
+    )  # fmt: skip
+    store(shard, queue, message, now_ms)
+
+
+def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:
+    """The batch message by message, its columns spread."""
+    count = len(command.envelopes)
+    columns = (
+        command.fairness_key, command.weight, command.priority, command.delay_ms, command.due_ms, command.lease_ms,
+        command.cost_milli, command.ttl_ms,
+    )  # fmt: skip
+    spread = (policy.spread(column, count) for column in columns)
+    throttle_keys = policy.spread_keys(command.throttle_keys, count)
+    return zip(command.envelopes, *spread, throttle_keys, policy.spread(command.dedup_id, count), strict=False)
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+def check_message(envelope: bytes, name: str, payload_max: int) -> None:
+    """Say what is wrong with a message's envelope or its key's name, if anything is."""
+    headers_bytes = headers_length(envelope)
+    payload_bytes = len(envelope) - 4 - headers_bytes
+    if payload_bytes > payload_max:
+        raise PayloadTooLargeError(
+            f"payload of {payload_bytes} bytes: this broker accepts up to {payload_max} "
+            "([limits] max_payload_bytes); store it elsewhere and send a reference",
+            details={"payload_bytes": payload_bytes, "max_payload_bytes": payload_max},
+        )
+    if headers_bytes > HEADERS_BYTES_MAX:
+        raise InvalidArgumentError(f"headers of {headers_bytes} bytes: use at most {HEADERS_BYTES_MAX}")
+    if not 0 < len(name.encode()) <= FAIRNESS_KEY_BYTES_MAX:
+        raise InvalidArgumentError(f"fairness key of {len(name.encode())} bytes: use 1 to {FAIRNESS_KEY_BYTES_MAX}")
+
+
+def _check_options(options: list[int], throttle_keys: list[str], dedup_id: str, now_ms: int) -> None:
+    """Say what is wrong with a message's scheduling options, if anything is."""
+    weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms = options
+    if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        raise InvalidArgumentError(f"priority {priority}: use a 32-bit integer, lower is more urgent")
+    if weight > WEIGHT_MAX:
+        raise InvalidArgumentError(f"weight {weight}: use at most {WEIGHT_MAX}")
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise InvalidArgumentError(f"delay of {delay_ms} ms: use 0 to {DELAY_MS_MAX}")
+    if not 0 <= due_ms <= now_ms + DELAY_MS_MAX:
+        raise InvalidArgumentError(f"delivery at {due_ms}: use Unix milliseconds, at most ten years from now")
+    if not 0 <= lease_ms <= LEASE_MS_MAX:
+        raise InvalidArgumentError(f"lease of {lease_ms} ms: use 1 to {LEASE_MS_MAX}")
+    if not 0 < cost_milli <= COST_MILLI_MAX:
+        raise InvalidArgumentError(f"cost of {cost_milli} thousandths: use 1 to {COST_MILLI_MAX}")
+    if not 0 <= ttl_ms <= TTL_MS_MAX:
+        raise InvalidArgumentError(f"time to live of {ttl_ms} ms: use 1 to {TTL_MS_MAX}")
+    if len(dedup_id.encode()) > DEDUP_ID_BYTES_MAX:
+        raise InvalidArgumentError(f"dedup id of {len(dedup_id.encode())} bytes: use at most {DEDUP_ID_BYTES_MAX}")
+    wrong = wrong_throttle_keys(throttle_keys)
+    if wrong:
+        raise InvalidArgumentError(wrong)
+
+
+def wrong_throttle_keys(throttle_keys: "list[str] | ThrottleKeys") -> str:
+    """What is wrong with a message's throttle keys; empty if nothing is."""
+    if len(throttle_keys) > THROTTLE_KEYS_MAX:
+        return f"{len(throttle_keys)} throttle keys: use at most {THROTTLE_KEYS_MAX}"
+    for key in throttle_keys:
+        if not 0 < len(key.encode()) <= THROTTLE_KEY_BYTES_MAX or key.startswith("\0"):
+            return f"throttle key of {len(key.encode())} bytes: use 1 to {THROTTLE_KEY_BYTES_MAX}, none that begins with NUL"
+    return ""

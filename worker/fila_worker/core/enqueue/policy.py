@@ -1,0 +1,132 @@
+"""What a queue's hooks decide, applied: scripts see headers and sizes, never payloads.
+
+A script's decisions win over the enqueue options; where it decides nothing, or fails, the options stay as they are. The whole
+batch crosses into the script at once, and what comes back becomes the columns of an ordinary enqueue.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fila_proto_zmq.commands import Enqueue
+from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.events import BreakerClosed, BreakerOpened
+from fila_worker.core.enqueue.breaker import Breaker, GuardedHooks
+from fila_worker.core.hooks import NO_CHANGE, EnqueueDecision, HookFailed
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.commands import QueueOptions
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+_DELAY: Final = EnqueueDecision._fields.index("delay_ms")
+from_bytes = int.from_bytes
+
+
+def compile_hooks(shard: "State", name: str, options: "QueueOptions") -> GuardedHooks | None:
+    """The hooks of a queue, None if it has none; :class:`LuaCompilationError` says what is wrong with a script."""
+    if options.on_enqueue is None and options.on_failure is None:
+        return None
+    settings = shard.settings
+    hooks = shard.compile_hooks(
+        name,
+        options.on_enqueue,
+        options.on_failure,
+        timeout_ms=options.lua_timeout_ms or settings.lua_timeout_ms,
+        memory_limit_bytes=options.lua_memory_limit_bytes or settings.lua_memory_limit_bytes,
+        get_config=shard.runtime.get,
+    )
+
+    def changed(is_open: bool) -> None:
+        cooldown_ms = settings.lua_breaker_cooldown_ms
+        opened = BreakerOpened(name, shard.index, hooks.failed, cooldown_ms)
+        shard.notes.append(opened if is_open else BreakerClosed(name, shard.index))
+
+    return GuardedHooks(hooks, Breaker(settings.lua_breaker_threshold, settings.lua_breaker_cooldown_ms), changed)
+
+
+def decide(shard: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
+    """The enqueue that a queue's hook makes of what was asked for; of its first messages only, if the hook takes long."""
+    hooks = queue.hooks
+    if hooks is None or not hooks.hooks.has_on_enqueue:
+        return command
+    if not hooks.breaker.allows(now_ms):
+        hooks.bypassed += len(command.envelopes)
+        return command
+    envelopes = command.envelopes
+    lengths = [from_bytes(envelope[:4], "big") for envelope in envelopes]
+    headers = [envelope[4 : 4 + length] for envelope, length in zip(envelopes, lengths, strict=True)]
+    sizes = [len(envelope) - 4 - length for envelope, length in zip(envelopes, lengths, strict=True)]
+    if min(sizes, default=0) < 0:  # a malformed one, which will be refused
+        sizes = [max(0, size) for size in sizes]
+    decisions = hooks.on_enqueue(headers, sizes, now_ms, shard.jobs.time_left_ns)
+    shard.jobs.charge_ns(hooks.took_ns)
+    command = only(command, 0, len(decisions))
+    return _overlaid(command, [NO_CHANGE if type(each) is HookFailed else each for each in decisions])  # type: ignore[misc]
+
+
+def only(command: Enqueue, start: int, end: int) -> Enqueue:
+    """Some neighbouring messages of a batch, a batch of their own."""
+    total = len(command.envelopes)
+    if start == 0 and end >= total:
+        return command
+    columns = {name: getattr(command, name) for name in command.__struct_fields__}
+    whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
+    if total == 1:
+        whole.pop("throttle_keys", None)  # one list of keys holds for all
+    return msgspec.structs.replace(command, **{name: column[start:end] for name, column in whole.items()})
+
+
+def decide_one(shard: "State", queue: "Queue", headers: bytes, payload_bytes: int, now_ms: int) -> EnqueueDecision:
+    """What a queue's hook decides for one message."""
+    hooks = queue.hooks
+    if hooks is None or not hooks.hooks.has_on_enqueue:
+        return NO_CHANGE
+    decision = hooks.on_enqueue([headers], [payload_bytes], now_ms)[0]
+    shard.jobs.charge_ns(hooks.took_ns)
+    return NO_CHANGE if isinstance(decision, HookFailed) else decision
+
+
+def _overlaid(command: Enqueue, decisions: Sequence[EnqueueDecision]) -> Enqueue:
+    """The command with the decisions in its columns."""
+    if not decisions:
+        return command
+    changed: dict[str, Any] = {}
+    for name, decided in zip(EnqueueDecision._fields, zip(*decisions, strict=True), strict=True):
+        if decided.count(None) < len(decided):
+            spread_out = spread_keys if name == "throttle_keys" else spread
+            changed[name] = _overlay(getattr(command, name), decided, spread_out)
+    if "delay_ms" in changed and command.due_ms != 0:
+        no_due = [None if decision[_DELAY] is None else 0 for decision in decisions]
+        changed["due_ms"] = _overlay(command.due_ms, no_due, spread)  # the script's delay wins over that, too
+    return msgspec.structs.replace(command, **changed) if changed else command
+
+
+def _overlay(given: Any, decided: Sequence[Any], spread_out: Callable[[Any, int], Iterable[Any]]) -> list[Any]:
+    if None not in decided:
+        return list(decided)
+    spread_given = spread_out(given, len(decided))
+    return [old if new is None else new for old, new in zip(spread_given, decided, strict=True)]
+
+
+def spread(column: Any, count: int) -> Iterable[Any]:
+    """A column, one value for each of ``count`` messages."""
+    if not isinstance(column, list):
+        return repeat(column, count)
+    if len(column) != count:
+        raise InvalidFrameError(f"a column of {len(column)} values for {count} messages: send one value, or one each")
+    return column
+
+
+def spread_keys(column: list[list[str]], count: int) -> Iterable[list[str]]:
+    """A column of lists: none is empty lists, one holds for all."""
+    if len(column) == 1:
+        return repeat(column[0], count)
+    return spread(column, count) if column else repeat([], count)
+
+
+def canonical(throttle_keys: Iterable[str]) -> tuple[str, ...]:
+    """A set of throttle keys in the order that lanes and buckets know them by."""
+    return tuple(sorted(set(throttle_keys)))

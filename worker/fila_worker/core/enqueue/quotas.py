@@ -1,0 +1,119 @@
+"""How much there may be: the limits of queues and keys, and of the disk.
+
+All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.namespaces`), and so
+is when there will be room (:mod:`core.returns`).
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import Enqueue
+from fila_proto_zmq.errors import OverloadedError
+from fila_proto_zmq.record import FIXED_BYTES
+from fila_worker.core.model import acked_messages
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+DISK_RETRY_MS: Final = 1000
+"""When to try again on a full disk: nothing says when there will be room."""
+
+
+def refuse_if_disk_is_full(shard: "State") -> None:
+    """Raise :class:`OverloadedError` while the disk has less room than must stay free."""
+    free, least = shard.free_disk_bytes, shard.settings.min_free_disk_bytes
+    if free is not None and free < least:
+        raise OverloadedError(
+            f"the disk has {free >> 20} MiB left and {least >> 20} must stay free ([limits] min_free_disk_bytes): "
+            "consume, purge, or give it a larger disk",
+            retry_after=DISK_RETRY_MS / 1000,
+            details={"free_disk_bytes": free, "min_free_disk_bytes": least},
+        )
+
+
+def has_room_for_all(shard: "State", queue: "Queue", command: Enqueue) -> bool:
+    """Whether no limit of the queue can be met by this batch, whatever its messages are."""
+    settings, count = shard.settings, len(command.envelopes)
+    if settings.max_queue_messages is not None and queue.depth + count > settings.max_queue_messages:
+        return False
+    if settings.max_queue_bytes is not None:
+        size_bytes = sum(map(len, command.envelopes)) + count * FIXED_BYTES
+        if queue.size_bytes + size_bytes > settings.max_queue_bytes:
+            return False
+    return settings.max_key_messages is None
+
+
+def open_lane(
+    shard: "State", queue: "Queue", key_name: str, throttle_keys: tuple[str, ...], now_ms: int
+) -> "Lane":  # fmt: skip
+    """The lane for new messages, as :meth:`State.lane` opens it; :class:`OverloadedError` if that is one key too many."""
+    check_keys(shard, queue, key_name, now_ms)
+    return shard.lane(queue, key_name, throttle_keys)
+
+
+def check_keys(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> None:
+    """Raise :class:`OverloadedError` if this would be one fairness key more than a queue may have. Those with nothing left make room."""
+    most = shard.settings.max_keys_per_queue
+    if len(queue.keys) < most or key_name in queue.keys or make_room(shard, queue, now_ms):
+        return
+    raise _overloaded(
+        queue,
+        f"queue {queue.name!r} has messages of {len(queue.keys)} fairness keys and may have {most} ([limits] max_keys_per_queue), "
+        f"so {key_name!r} can't be one more",
+    )
+
+
+def check_room(shard: "State", queue: "Queue", key_name: str, size_bytes: int, now_ms: int) -> None:
+    """Raise :class:`OverloadedError` if one more message would be beyond a limit of its queue or its key."""
+    settings = shard.settings
+    limits = (
+        ("max_queue_messages", "messages", settings.max_queue_messages, queue.depth + 1),
+        ("max_queue_bytes", "bytes", settings.max_queue_bytes, queue.size_bytes + size_bytes),
+    )
+    for name, unit, most, wanted in limits:
+        if most is not None and wanted > most:
+            raise _overloaded(queue, f"queue {queue.name!r} is full: {most} {unit} ([limits] {name})")
+    check_keys(shard, queue, key_name, now_ms)
+    key = queue.keys.get(key_name)
+    most = settings.max_key_messages
+    if most is not None and key is not None and _messages_of(shard, key, most) >= most:
+        raise _overloaded(
+            queue, f"fairness key {key_name!r} of {queue.name!r} is full: {most} messages ([limits] max_key_messages)"
+        )
+
+
+def _messages_of(shard: "State", key: "FairnessKey", most: int) -> int:
+    """A key's messages; acked ones that still lie on disk are put out of the way before they make it look full."""
+    count = sum(lane.stored + lane.delayed for lane in key.lanes.values())
+    if count >= most and shard.graveyard.messages:
+        acked_messages.purge(shard)
+        count = sum(lane.stored + lane.delayed for lane in key.lanes.values())
+    return count
+
+
+def _overloaded(queue: "Queue", what: str) -> OverloadedError:
+    return OverloadedError(what, details={"queue": queue.name, "depth": queue.depth})
+
+
+def make_room(shard: "State", queue: "Queue", now_ms: int) -> bool:
+    """Forget a queue's idle lanes, if it has as many keys as it may; returns whether there is room for another key.
+
+    The lanes that changed since the ledger was folded are looked through, once in a millisecond at most, so that a batch whose messages are
+    all refused is refused in one go.
+    """
+    most = shard.settings.max_keys_per_queue
+    while queue.resting and len(queue.keys) >= most:
+        _, lane = queue.resting.popitem()
+        if lane.idle and shard.lanes.get(lane.id) is lane:
+            shard.ledger.forget([lane], shard.batch)
+            shard.forget_lane(lane)
+    if len(queue.keys) >= most and queue.searched_ms != now_ms:
+        queue.searched_ms = now_ms
+        acked_messages.purge(shard)  # a lane is idle once its dead are gone
+        idle = [lane for lane in shard.ledger.unfolded() if lane.key.queue is queue and lane.idle]
+        shard.ledger.forget(idle, shard.batch)
+        for lane in idle:
+            shard.forget_lane(lane)
+    return len(queue.keys) < most

@@ -1,0 +1,1 @@
+"""Answer why a message, a fairness key or a queue waits."""

@@ -1,0 +1,87 @@
+"""When something will be delivered, from what goes on now: the queue's pace, the key's share, the tokens that come in.
+
+An estimate supposes that all goes on as it does: that nobody else takes the tokens, no key comes or goes, messages cost about the
+same. Where that says nothing (a pause, no consumer, strict order behind a lease) there is none.
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fila_worker.core.model.token_client import LIVE_MS, MICRO_PER_MILLI
+
+if TYPE_CHECKING:
+    from fila_worker.core.explain.queue_position import Place
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+KEYS_MAX: Final = 2000
+"""Keys of a queue that are looked at; the others are taken to be alike."""
+
+
+class Rivals(NamedTuple):
+    """The other keys that take turns with one: how many, their weights, and how many of their messages go first."""
+
+    keys: int
+    weights: int
+    messages: int
+
+
+def rivals_of(key: "FairnessKey", ahead_in_key: int) -> Rivals:
+    """Who is served before the message of a key that has so many of its own before it."""
+    rounds = -(-(ahead_in_key + 1) // key.weight)
+    looked = key.queue.keys.portion(0, KEYS_MAX)
+    others = [each for each in looked if each.active and each is not key]
+    messages = sum(min(each.pending, each.weight * rounds) for each in others)
+    scale = len(key.queue.keys) / len(looked)
+    return Rivals(round(len(others) * scale), round(sum(each.weight for each in others) * scale), round(messages * scale))
+
+
+def is_read(queue: "Queue", now_ms: int) -> bool:
+    """Whether somebody reads a queue, or did a moment ago."""
+    return bool(queue.subscribers) or (queue.served_ms > 0 and now_ms - queue.served_ms < LIVE_MS)
+
+
+def is_served(key: "FairnessKey", now_ms: int) -> bool:
+    """Whether a key's messages go out at all: somebody reads its queue, and nobody has paused it."""
+    return not key.queue.paused and not key.paused and is_read(key.queue, now_ms)
+
+
+def delivery_ms(
+    shard: "State", lane: "Lane", spot: bytes, place: "Place", rivals: Rivals, cost_milli: int, now_ms: int
+) -> int:
+    """When a message of a lane will be delivered, Unix ms; 0 if nothing can be said.
+
+    ``spot`` is where it is in line, ``place`` and ``rivals`` say who is before it.
+    """
+    key, queue = lane.key, lane.key.queue
+    if not is_served(key, now_ms) or not key.open or (key.stuck and spot > key.stuck):
+        return 0
+    tokens_ms = tokens_come_ms(shard, lane, place.in_lane, cost_milli, now_ms)
+    if tokens_ms is None or tokens_ms > now_ms:
+        return tokens_ms or 0
+    messages = place.ahead + rivals.messages
+    pace = queue.pace.per_second(now_ms)
+    if not messages and any(demand.credit > 0 for demand in queue.demands):
+        return now_ms
+    return now_ms + round((messages + 1) * 1000 / pace) if pace else 0
+
+
+def tokens_come_ms(shard: "State", lane: "Lane", ahead: int, cost_milli: int, now_ms: int) -> int | None:
+    """When a message with so many ``ahead`` of it in its lane has the tokens of all its throttle keys, Unix ms; None: never."""
+    throttling = shard.throttling
+    if lane.throttle is None:
+        return now_ms
+    latest = max(now_ms, throttling.parked_until(lane.throttle_keys))
+    for name in lane.throttle_keys:
+        limit = throttling.limits.get(name)
+        if limit is None:
+            continue
+        cost = cost_milli * MICRO_PER_MILLI
+        wanted = ahead * cost + min(cost, limit.burst_micro)  # a cost above the burst needs a full bucket, and leaves a debt
+        missing = wanted - lane.tokens - throttling.tokens_in(name, limit, now_ms)
+        if missing > 0:
+            if not limit.rate_milli:
+                return None
+            latest = max(latest, now_ms - (-missing // limit.rate_milli))
+    return latest

@@ -1,0 +1,197 @@
+"""Why a message waits: what its state says, or what is in the way of its delivery."""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final
+
+from fila_proto_zmq.commands import Explained
+from fila_proto_zmq.errors import MessageNotFoundError
+from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.reasons import ReasonCode
+from fila_proto_zmq.record import Record
+from fila_worker.core.explain import queue_reasons
+from fila_worker.core.explain.estimates import delivery_ms, is_served, rivals_of, tokens_come_ms
+from fila_worker.core.explain.in_flight_reasons import cap, holder_of_message, lease_words
+from fila_worker.core.explain.queue_position import place_in_line
+from fila_worker.core.explain.text import counted, reason, span
+from fila_worker.core.explain.token_reasons import tokens
+from fila_worker.core.inspect.backlog import DELAYED, LEASED, Found, locate
+from fila_worker.core.model.delays import parse_delayed
+from fila_worker.core.model.lanes import unpack_stored
+from fila_worker.core.model.leases import Reservation
+from fila_worker.core.model.queues import DISCARD, OWN
+from fila_worker.core.model.token_client import MICRO_PER_MILLI
+from fila_worker.core.settle import dead_letters
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Reason
+    from fila_worker.core.explain.estimates import Rivals
+    from fila_worker.core.explain.queue_position import Place
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+DEAD_LETTERED: Final = "dead_lettered"
+"""The state of a message that is a dead letter."""
+
+
+def explain_message(shard: "State", queue: "Queue", high: int, low: int, now_ms: int) -> "Work":
+    """Why a message waits. :class:`MessageNotFoundError` if it is neither in the queue nor among its dead letters here."""
+    found = yield from _find(shard, queue, high, low)
+    shard.settle_writes()
+    record = unpack_stored(found.record)
+    if found.lane.key.queue is not queue:
+        return Explained(DEAD_LETTERED, [_dead_letter(found, record, now_ms)])
+    if found.state == LEASED:
+        leased = yield from _leased(shard, found, record, now_ms)
+        return Explained(LEASED, [leased])
+    if found.state == DELAYED:
+        return _explain_delayed(shard, found, record, now_ms)
+    return _explain_pending(shard, found, record, now_ms)
+
+
+# --- finding -----------------------------------------------------------------------------------------------------------
+
+
+def _find(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
+    policy = queue.options.dead_letter or OWN
+    for each in (queue, queue.dead_letters, shard.queues.get(policy)):
+        found = (yield from locate(shard, each, high, low)) if each is not None else None
+        if found is not None:
+            return found
+    elsewhere = policy not in {OWN, DISCARD} and shard_of(policy, shard.shards) != shard.index
+    where = f"; its dead letters go to queue {policy!r}: ask there" if elsewhere else ""
+    gone = "; what is dead-lettered in it is discarded" if policy == DISCARD else ""
+    raise MessageNotFoundError(
+        f"no message {format_id(high, low)} in queue {queue.name!r} or among its dead letters: it was settled or removed, or never "
+        f"here{where}{gone}",
+        details={"queue": queue.name} | ({"dead_letters": policy} if elsewhere else {}),
+    )
+
+
+# --- not in line -------------------------------------------------------------------------------------------------------
+
+
+def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
+    extension, dead = record.extension, found.lane.key.queue
+    ago = span(now_ms - (extension.dead_lettered_ms or now_ms))
+    details: dict[str, Any] = {
+        "reason": extension.reason, "error": extension.error, "source_queue": extension.source_queue,
+        "dead_letter_queue": dead.name, "dead_lettered_ms": extension.dead_lettered_ms, "attempts": record.attempts,
+    }  # fmt: skip
+    back = f"`redrive {dead.name}` sends it back to {extension.source_queue!r}"
+    if extension.reason == dead_letters.EXPIRED:
+        text = f"its time to live was over: it was dead-lettered into {dead.name!r} {ago} ago; {back}"
+        return reason(ReasonCode.EXPIRED, text, **details)
+    why = f"{extension.reason} after {counted(record.attempts, 'attempt')}" + (
+        f": {extension.error}" if extension.error else ""
+    )
+    return reason(ReasonCode.DEAD_LETTERED, f"it was dead-lettered into {dead.name!r} {ago} ago ({why}); {back}", **details)
+
+
+def _leased(shard: "State", found: Found, record: Record, now_ms: int) -> "Generator[int, int, Reason]":
+    held = yield from holder_of_message(shard, found.lane.key.queue, found.key)
+    if held is None:
+        return reason(ReasonCode.LEASED, "it was leased, and its lease has just ended", attempts=record.attempts)
+    who = held.lease.holder
+    details: dict[str, Any] = {
+        "consumer": who.shown, "reservation": isinstance(who, Reservation), "leased_ms": held.lease.leased_ms,
+        "expires_ms": held.expires_ms, "attempts": record.attempts,
+    }  # fmt: skip
+    return reason(ReasonCode.LEASED, f"{lease_words(held, now_ms)}, unless that is renewed", held.expires_ms, **details)
+
+
+def _explain_delayed(shard: "State", found: Found, record: Record, now_ms: int) -> Explained:
+    lane, queue = found.lane, found.lane.key.queue
+    nobody = queue_reasons.attendance(shard, queue, now_ms) if not queue.subscribers else None
+    reasons = [
+        *_mortality(record, now_ms, found.due_ms), _delay(shard, found, record, now_ms),
+        *queue_reasons.pauses(queue, lane.key.name), *_shortage(shard, found, record, now_ms), *([nobody] if nobody else []),
+    ]  # fmt: skip
+    reasons.sort(key=lambda each: each.code == ReasonCode.EXPIRES)
+    tokens_ms = tokens_come_ms(shard, lane, 0, record.extension.cost_milli, now_ms) if is_served(lane.key, now_ms) else None
+    estimated_ms = max(found.due_ms, tokens_ms) if tokens_ms else 0
+    return Explained(DELAYED, reasons, None, _unless_too_old(record, estimated_ms))
+
+
+def _delay(shard: "State", found: Found, record: Record, now_ms: int) -> "Reason":
+    """What a delayed message waits for."""
+    value = shard.store.get(found.key, shard.store.families.delayed) or b""
+    remaining_ms, error = max(0, found.due_ms - now_ms), record.extension.error
+    details: dict[str, Any] = {
+        "due_ms": found.due_ms,
+        "remaining_ms": remaining_ms,
+        "attempts": record.attempts,
+        "error": error,
+    }
+    if parse_delayed(value).deferred:
+        text = f"its consumer deferred it: delivered again in {span(remaining_ms)}"
+        return reason(ReasonCode.DEFERRED, text, found.due_ms, **details)
+    if record.attempts:
+        why = f" ({error})" if error else ""
+        text = f"{counted(record.attempts, 'attempt')} failed{why}: the next one in {span(remaining_ms)}"
+        return reason(ReasonCode.RETRY_WAIT, text, found.due_ms, **details)
+    return reason(ReasonCode.DELAYED, f"delayed for another {span(remaining_ms)}", found.due_ms, **details)
+
+
+def _shortage(shard: "State", found: Found, record: Record, now_ms: int) -> "list[Reason]":
+    """What a delayed message will still lack of tokens when it is due, if all goes on as it does."""
+    lack = tokens(shard, found.lane, now_ms, record.extension.cost_milli * MICRO_PER_MILLI)
+    if lack is None:
+        return []
+    never = lack.details.get("wait_ms", 0) is None
+    return [lack] if never or lack.until_ms > found.due_ms else []
+
+
+# --- in line -----------------------------------------------------------------------------------------------------------
+
+
+def _explain_pending(shard: "State", found: Found, record: Record, now_ms: int) -> Explained:
+    lane, key, queue = found.lane, found.lane.key, found.lane.key.queue
+    place = place_in_line(shard, lane, found.key)
+    own = [each for each in (cap(shard, key, now_ms, found.key[8:]), tokens(shard, lane, now_ms)) if each is not None]
+    ways = queue_reasons.in_the_way(shard, queue, key.name, own, now_ms)
+    rivals = rivals_of(key, place.ahead)
+    reasons = [*ways, *_ahead(key, place, rivals, now_ms)] or [queue_reasons.nothing(queue, now_ms)]
+    letter = record.extension.reason is not None
+    if letter:
+        reasons.insert(0, _dead_letter(found, record, now_ms))
+    estimated_ms = delivery_ms(shard, lane, found.key[8:], place, rivals, record.extension.cost_milli, now_ms)
+    mortality = _mortality(record, now_ms, estimated_ms)
+    over = [each for each in mortality if each.code == ReasonCode.EXPIRED]
+    reasons = [*over, *reasons] if over else [*reasons, *mortality]
+    return Explained(
+        DEAD_LETTERED if letter else found.state, reasons, place.ahead, 0 if over else _unless_too_old(record, estimated_ms)
+    )
+
+
+def _ahead(key: "FairnessKey", place: "Place", rivals: "Rivals", now_ms: int) -> "list[Reason]":
+    """Who goes before a message."""
+    reasons = []
+    if place.ahead:
+        about = "" if place.exact else "about "
+        are = "message goes" if place.ahead == 1 else "messages go"
+        text = f"{about}{place.ahead:,} {are} before it in its fairness key {key.name!r}"
+        reasons.append(reason(ReasonCode.BEHIND, text, fairness_key=key.name, ahead=place.ahead, exact=place.exact))
+    if key.deliverable and rivals.keys:
+        reasons.append(queue_reasons.turns(key, rivals, now_ms))
+    return reasons
+
+
+def _mortality(record: Record, now_ms: int, delivery_ms: int) -> "list[Reason]":
+    """What a message's time to live has to say; ``delivery_ms``: when it may be delivered, 0: nobody knows."""
+    expires_ms = record.extension.expires_ms
+    if expires_ms is None:
+        return []
+    if expires_ms <= now_ms:
+        text = f"its time to live was over {span(now_ms - expires_ms)} ago: it is not delivered, and dead-lettered any moment"
+        return [reason(ReasonCode.EXPIRED, text, expires_ms=expires_ms)]
+    before = ", before it would be delivered" if delivery_ms > expires_ms else ""
+    text = f"its time to live ends in {span(expires_ms - now_ms)}{before}"
+    return [reason(ReasonCode.EXPIRES, text, expires_ms, expires_ms=expires_ms, remaining_ms=expires_ms - now_ms)]
+
+
+def _unless_too_old(record: Record, estimated_ms: int) -> int:
+    expires_ms = record.extension.expires_ms
+    return 0 if expires_ms is not None and estimated_ms > expires_ms else estimated_ms

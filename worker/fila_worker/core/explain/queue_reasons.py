@@ -1,0 +1,140 @@
+"""What keeps messages from being delivered beside what is in the way of each alone: pauses, who reads, who else has turns.
+
+What the scheduler asks of each message or key when it is its turn (:mod:`core.delivery`) is asked here one thing after the other, so that
+all that is in the way is known, not only what comes first.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from fila_proto_zmq.errors import OverloadedError
+from fila_proto_zmq.reasons import ReasonCode
+from fila_proto_zmq.record import FIXED_BYTES
+from fila_worker.core.enqueue import quotas
+from fila_worker.core.explain.estimates import Rivals, is_read
+from fila_worker.core.explain.text import counted, reason, span
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Reason
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+
+def in_the_way(shard: "State", queue: "Queue", key_name: str | None, own: "list[Reason]", now_ms: int) -> "list[Reason]":
+    """All that is in the way, in its order; ``own``: what is in the way of this message or key alone."""
+    nobody = attendance(shard, queue, now_ms)
+    who = [nobody] if nobody else []
+    forsaken = not queue.in_flight and not is_read(queue, now_ms)
+    return [*pauses(queue, key_name), *(who + own if forsaken else own + who)]
+
+
+# --- what somebody decided ---------------------------------------------------------------------------------------------
+
+
+def pauses(queue: "Queue", key_name: str | None = None) -> "list[Reason]":
+    """The pauses of a queue, and of one of its keys."""
+    found = []
+    if queue.paused:
+        text = f"queue {queue.name!r} is paused: `queue resume {queue.name}` ends that"
+        found.append(reason(ReasonCode.QUEUE_PAUSED, text, queue=queue.name))
+    if key_name is not None and key_name in queue.paused_keys:
+        text = f"fairness key {key_name!r} is paused: `queue resume {queue.name} --key {key_name}` ends that"
+        found.append(reason(ReasonCode.KEY_PAUSED, text, queue=queue.name, fairness_key=key_name))
+    return found
+
+
+def breaker(queue: "Queue", now_ms: int) -> "list[Reason]":
+    """Hooks that are bypassed."""
+    hooks = queue.hooks
+    if hooks is None or hooks.breaker.allows(now_ms):
+        return []
+    until_ms = hooks.breaker.open_until_ms
+    text = (
+        f"the hooks of {queue.name!r} kept failing and are bypassed for another {span(until_ms - now_ms)}: until then messages have "
+        f"their enqueue options, and failures are retried; the last one: {hooks.last_failure}"
+    )
+    details: dict[str, Any] = {
+        "threshold": hooks.breaker.threshold,
+        "last_failure": hooks.last_failure,
+        "remaining_ms": until_ms - now_ms,
+    }
+    return [reason(ReasonCode.BREAKER_OPEN, text, until_ms, **details)]
+
+
+def refusals(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
+    """Why enqueues are refused, if they are."""
+    try:
+        quotas.refuse_if_disk_is_full(shard)
+        quotas.check_room(shard, queue, key_name, FIXED_BYTES, now_ms)
+    except OverloadedError as error:
+        text = f"enqueues are refused: {error.message}"
+        return [reason(ReasonCode.ENQUEUES_REFUSED, text, **error.details)]
+    return []
+
+
+# --- who reads ---------------------------------------------------------------------------------------------------------
+
+
+def attendance(shard: "State", queue: "Queue", now_ms: int) -> "Reason | None":
+    """That there is nobody who would take a message; None if there is."""
+    if not queue.subscribers:
+        ago_ms = now_ms - queue.served_ms if queue.served_ms else None
+        last = "" if ago_ms is None else f"; somebody last did {span(ago_ms)} ago"
+        text = f"nobody receives from {queue.name!r} now{last}"
+        return reason(ReasonCode.NO_CONSUMERS, text, consumers=0, last_asked_ago_ms=ago_ms)
+    if any(demand.credit > 0 for demand in queue.demands):
+        return None
+    return _no_credit(shard, queue, now_ms)
+
+
+def _no_credit(shard: "State", queue: "Queue", now_ms: int) -> "Reason":
+    consumers = list(queue.subscribers)
+    prefetch = sum(each.prefetch for one in consumers for each in one.subscriptions.values() if each.queue is queue)
+    leases = [lease for one in consumers for lease in one.leases.values() if lease.queue is queue]
+    held = sum(lease.open for lease in leases)
+    oldest_ms = min((lease.leased_ms for lease in leases), default=now_ms)
+    who = "its consumer has" if len(consumers) == 1 else f"its {len(consumers):,} consumers have"
+    text = (
+        f"{who} {counted(held, 'unsettled message')} of {prefetch:,} (prefetch), the oldest for {span(now_ms - oldest_ms)}; "
+        "they get more when they settle some"
+    )
+    details: dict[str, Any] = {
+        "consumers": len(consumers),
+        "unsettled": held,
+        "prefetch": prefetch,
+        "oldest_leased_ms": oldest_ms,
+    }
+    return reason(ReasonCode.NO_CREDIT, text, **details)
+
+
+# --- who else has turns ------------------------------------------------------------------------------------------------
+
+
+def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
+    """Other keys take turns with this one."""
+    total = key.weight + rivals.weights
+    pace = key.queue.pace.per_second(now_ms)
+    lately = f", at {pace:.1f}/s over the queue lately" if pace else ""
+    text = (
+        f"{key.name!r} takes turns with {counted(rivals.keys, 'other fairness key')} of {key.queue.name!r}, and has {key.weight:,} of "
+        f"{total:,} by weight ({key.weight / total:.1%}): before it {counted(rivals.messages, 'message')} of others{lately}"
+    )
+    details: dict[str, Any] = {
+        "fairness_key": key.name, "keys": rivals.keys, "weight": key.weight, "weights": total,
+        "share": round(key.weight / total, 6), "messages": rivals.messages, "per_second": round(pace, 3),
+    }  # fmt: skip
+    return reason(ReasonCode.KEYS_AHEAD, text, **details)
+
+
+def busy(queue: "Queue", pending: int, now_ms: int) -> "Reason":
+    """Nothing holds it up: messages wait because there are many."""
+    pace = queue.pace.per_second(now_ms)
+    lately = f"lately {pace:.1f}/s over queue {queue.name!r}" if pace else "none were lately"
+    text = f"nothing is in the way of {counted(pending, 'message')}: they are delivered as consumers take them, {lately}"
+    return reason(ReasonCode.BUSY, text, messages=pending, per_second=round(pace, 3))
+
+
+def nothing(queue: "Queue", now_ms: int) -> "Reason":
+    """A message is next."""
+    text = "nothing is in its way: it goes with the next delivery"
+    return reason(ReasonCode.NEXT, text, per_second=round(queue.pace.per_second(now_ms), 3))

@@ -1,0 +1,102 @@
+"""What a lane's messages lack of tokens: which bucket keeps them longest, what is in it, and when it will do.
+
+A shard knows of a bucket what the router's bank last said of it, and lets its rate run on from there (:meth:`Throttling.tokens_in`).
+What others take meanwhile it does not see: a time said here is the earliest.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fila_proto_zmq.reasons import ReasonCode
+from fila_worker.core.explain.text import reason, span
+from fila_worker.core.model.lane_tokens import TOKEN
+from fila_worker.core.model.lanes import extension_of, head
+from fila_worker.core.model.token_client import MICRO_PER_MILLI
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Reason
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.state import State
+
+
+def tokens(shard: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
+    """That the first message of a lane has to wait for its throttle keys. ``need``: what it takes, as far as the caller knows."""
+    throttling = shard.throttling
+    if lane.throttle is None:
+        return None
+    parked_until_ms = throttling.parked_until(lane.throttle_keys)
+    if parked_until_ms > now_ms:
+        name = max(lane.throttle_keys, key=lambda each: throttling.parks.get(each, 0))
+        remaining_ms = parked_until_ms - now_ms
+        text = f"throttle key {name!r} delivers nothing for another {span(remaining_ms)}: a consumer deferred a message"
+        return reason(ReasonCode.PARKED, text, parked_until_ms, throttle_key=name, remaining_ms=remaining_ms)
+    limited = [name for name in lane.throttle_keys if name in throttling.limits]
+    if not limited:
+        return None
+    if need is None:
+        need = _need(shard, lane)
+    lacks = [_Lack.of(shard, name, need, now_ms) for name in limited]
+    worst = max(lacks, key=lambda lack: lack.order)
+    if not lane.blocked and (lane.tokens >= need or worst.missing <= 0):
+        return None
+    return worst.reason(now_ms, [*lane.throttle_keys])
+
+
+def _need(shard: "State", lane: "Lane") -> int:
+    """What the first message of a lane takes, in millionths of a token."""
+    if lane.blocked:
+        return lane.need
+    message_key, kept = head(shard, lane)
+    return extension_of(kept or shard.read([message_key])[0]).cost_milli * MICRO_PER_MILLI
+
+
+class _Lack(NamedTuple):
+    """What a bucket lacks for a message. Amounts in millionths of a token, the rate a millisecond."""
+
+    name: str
+    need: int
+    level: int
+    burst: int
+    rate: int
+
+    @classmethod
+    def of(cls, shard: "State", name: str, need: int, now_ms: int) -> "_Lack":
+        limit = shard.throttling.limits[name]
+        level = shard.throttling.tokens_in(name, limit, now_ms)
+        return cls(name, need, level, limit.burst_micro, limit.rate_milli)
+
+    @property
+    def missing(self) -> int:
+        full = self.burst if self.burst or self.rate else self.need  # what holds nothing and gets nothing is never full
+        return min(self.need, full) - self.level
+
+    @property
+    def wait_ms(self) -> int | None:
+        """How long it takes; None: for ever."""
+        if self.missing <= 0:
+            return 0
+        return -(-self.missing // self.rate) if self.rate else None
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Which of several comes last."""
+        wait_ms = self.wait_ms
+        return (float("inf") if wait_ms is None else wait_ms, self.missing)
+
+    def reason(self, now_ms: int, throttle_keys: list[str]) -> "Reason":
+        level, burst, rate, cost, wait_ms = (
+            self.level / TOKEN, self.burst / TOKEN, self.rate / 1000, self.need / TOKEN, self.wait_ms,
+        )  # fmt: skip
+        what = "the next one" if cost == 1 else f"the {cost:g} that it costs"
+        when = (
+            "none will come"
+            if wait_ms is None
+            else f"{what} in {span(wait_ms)}"
+            if wait_ms
+            else "asked for, perhaps by others, too"
+        )
+        text = f"throttled by {self.name}: {level:.1f} of {burst:g} tokens, {rate:g}/s, {when}"
+        details = {
+            "throttle_key": self.name, "tokens": round(level, 3), "burst": burst, "rate": rate, "cost": cost, "wait_ms": wait_ms,
+            "throttle_keys": throttle_keys,
+        }  # fmt: skip
+        return reason(ReasonCode.THROTTLED, text, now_ms + wait_ms if wait_ms else 0, **details)

@@ -1,0 +1,252 @@
+"""A queue's messages as they lie there: finding one by its id, and taking it out.
+
+A message is found by its id without an index: the id has its number, the queue knows the
+priorities that its messages had, so in each lane there are a few keys where it could be.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import islice
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fila_proto_zmq.commands import Cancel, Cancelled
+from fila_proto_zmq.errors import MessageNotFoundError
+from fila_proto_zmq.ids import format_id, sequence, shard_of_id
+from fila_proto_zmq.record import ID_AT
+from fila_worker.core.keys import PRIORITY_BIAS, after, pack_place, pack_u64
+from fila_worker.core.model.acked_messages import purge as purge_dead
+from fila_worker.core.model.delays import DELAYED_HEAD_BYTES, lift, parse_delayed
+from fila_worker.core.model.lanes import FEW, held_bytes
+from fila_worker.core.walking import View, again, pieces
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+    from fila_worker.core.store import Family
+
+PENDING: Final = "pending"
+LEASED: Final = "leased"
+DELAYED: Final = "delayed"
+_ID: Final = Struct(">QQ")
+_DELAYED_ID_AT: Final = slice(DELAYED_HEAD_BYTES + ID_AT.start, DELAYED_HEAD_BYTES + ID_AT.stop)
+
+LOOK_UP_KEYS: Final = 1000
+"""Lanes of a key that are looked into at once for a message that was browsed lately."""
+
+LOOK_UPS_MAX: Final = 8
+"""Places in a lane that are looked up one by one; to read all of the lane is mostly cheaper than more of them."""
+
+NEAR_LANES: Final = 1
+"""Lanes all of whose keys are in memory that are looked into for one unit of effort."""
+
+LOOK_UP_COST: Final = 3
+"""Effort to look up one place in a lane that is not in memory."""
+
+READ_COST: Final = 3
+"""What it costs to begin to read somewhere, in messages."""
+
+
+class Found(NamedTuple):
+    """A message where it lies."""
+
+    lane: "Lane"
+    key: bytes
+    state: str
+    record: bytes
+    due_ms: int = 0
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def find(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
+    """The message with this id, in steps; :class:`MessageNotFoundError` if it is not in the queue.
+
+    It is where it was found until the caller lets others go on.
+    """
+    found = yield from locate(shard, queue, high, low)
+    if found is not None:
+        return found
+    raise MessageNotFoundError(
+        f"no message {format_id(high, low)} in queue {queue.name!r}: it was settled, dead-lettered or removed, or never here",
+        details={"queue": queue.name},
+    )
+
+
+def locate(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found | None]":
+    """Like :func:`find`; None if it is not there. To come to each lane once is enough: a message keeps its lane in its queue."""
+    if not 0 <= min(high, low) <= max(high, low) < 2**64:
+        return None
+    stranger = shard_of_id(high) != shard.index
+    if stranger and not queue.strangers:
+        return None
+    search = _Search(shard, queue, _ID.pack(high, low), None if stranger else sequence(low))
+    step = shard.settings.limits.step_effort
+    for views in pieces(shard, queue, step):
+        found = yield from search.look_into(views)
+        if found is not None and not _was_acked(shard, found):
+            shard.jobs.charge(search.spent())
+            return found
+        yield 1 + len(views) // NEAR_LANES + search.spent()
+    return None
+
+
+def find_browsed(shard: "State", queue: "Queue", high: int, low: int) -> Found | None:
+    """A message that was browsed lately and is where it was then; of what is committed."""
+    place = shard.bookmarks.find(queue.id, (high, low))
+    key = queue.keys.get(place[0]) if place else None
+    if place is None or key is None or (key.several is not None and len(key.several) > LOOK_UP_KEYS):
+        return None
+    wanted = _ID.pack(high, low)
+    pairs = [(lane, lane.prefix + place[1]) for lane in key.views]
+    return next((found for found in _look_up(shard, pairs) if found.record[ID_AT] == wanted), None)
+
+
+def _was_acked(shard: "State", found: Found) -> bool:
+    """Whether a message that looks leased is acked, and only not removed yet."""
+    if found.state != LEASED:
+        return False
+    purge_dead(shard)
+    return found.key not in found.lane.leased
+
+
+class _Search:
+    """For a message by its id: in memory where all of a lane's keys are, else by looking up where it may be.
+
+    ``number`` is its sequence number, which is in its key; None for one that another shard accepted: that may be anywhere.
+    """
+
+    __slots__ = ("_effort", "_last", "_number", "_places", "_queue", "_shard", "_step", "_wanted")
+
+    def __init__(self, shard: "State", queue: "Queue", wanted: bytes, number: int | None) -> None:
+        self._shard, self._queue, self._wanted, self._number = shard, queue, wanted, number
+        self._last = pack_u64(number or 0)
+        self._step = shard.settings.limits.step_effort
+        self._effort = 0
+
+    def spent(self) -> int:
+        """The effort of look-ups since it was asked for before."""
+        effort, self._effort = self._effort, 0
+        return effort
+
+    def look_into(self, views: "list[View]") -> "Generator[int, int, Found | None]":
+        """Look into some lanes that are there now; between steps they may be cooled down, or forgotten."""
+        far: list[View] = []
+        for view in views:
+            lane = self._shard.lanes.get(view.id)
+            if lane is None or self._number is None or lane.tail is not None or lane.stored > FEW or lane.delayed:
+                if not view.idle:
+                    far.append(view)
+            elif (key := self._key_in_memory(lane)) is not None:
+                found = self._read(lane, key)
+                if found is not None:
+                    return found
+        priorities = self._queue.priorities
+        if self._number is None or priorities is None or len(priorities) > LOOK_UPS_MAX:
+            return (yield from self._read_through(far))
+        places = [pack_place(priority + PRIORITY_BIAS, self._number) for priority in priorities]
+        return (yield from self._look_up_in(far, places))
+
+    def _key_in_memory(self, lane: "Lane") -> bytes | None:
+        last = self._last
+        for key, _ in lane.line:
+            if key[12:] == last:
+                return key
+        for key, _ in lane.returned:
+            if key[12:] == last:
+                return key
+        for key in lane.leased:
+            if key[12:] == last:
+                return key
+        return None
+
+    def _read(self, lane: "Lane", key: bytes) -> Found | None:
+        self._shard.settle_writes()
+        found = _look_up(self._shard, [(lane, key)])
+        return next((each for each in found if each.record[ID_AT] == self._wanted), None)
+
+    def _look_up_in(self, views: "list[View]", places: list[bytes]) -> "Generator[int, int, Found | None]":
+        shard, count = self._shard, max(1, self._step // len(places))
+        for start in range(0, len(views), count):
+            if start:
+                yield self.spent()
+            shard.settle_writes()
+            self._effort += LOOK_UP_COST * len(views[start : start + count]) * len(places)
+            living = [view for each in views[start : start + count] if (view := again(shard, each)) is not None]
+            for found in _look_up(shard, [(view, view.prefix + place) for view in living for place in places]):
+                if found.record[ID_AT] == self._wanted:
+                    return found
+        return None
+
+    def _read_through(self, views: "list[View]") -> "Generator[int, int, Found | None]":
+        """Read all messages for one that could be anywhere: a second for each million."""
+        families = self._shard.store.families
+        for view in views:
+            found = yield from self._read_family(view, families.messages, ID_AT)
+            if found is None:
+                found = yield from self._read_family(view, families.delayed, _DELAYED_ID_AT)
+            if found is not None:
+                return found
+        return None
+
+    def _read_family(self, view: "View", family: "Family", id_at: slice) -> "Generator[int, int, Found | None]":
+        shard, begin = self._shard, b""
+        while True:
+            shard.settle_writes()
+            current = again(shard, view)
+            if current is None or not (current.delayed if family is shard.store.families.delayed else current.stored):
+                return None
+            first = current.floor if family is shard.store.families.messages else current.prefix
+            piece = list(islice(shard.store.scan(max(begin, first), current.end, family), self._step))
+            for key, value in piece:
+                if value[id_at] == self._wanted:
+                    return _as_found(shard, current.warm(), key, value, family)
+            if len(piece) < self._step:
+                return None
+            begin = after(piece[-1][0])
+            yield READ_COST + len(piece)
+
+
+def _look_up(shard: "State", pairs: "Sequence[tuple[View, bytes]]") -> Iterator[Found]:
+    families = shard.store.families
+    for family in (families.messages, families.delayed):
+        if family is families.delayed:
+            pairs = [(view, key) for view, key in pairs if view.delayed]
+        keys = [key for _, key in pairs]
+        for (view, key), value in zip(pairs, shard.store.get_many(keys, family), strict=True):
+            if value is not None:
+                yield _as_found(shard, view.warm(), key, value, family)
+
+
+def _as_found(shard: "State", lane: "Lane", key: bytes, value: bytes, family: "Family") -> Found:
+    if family is shard.store.families.delayed:
+        return as_found(lane, key, value)
+    return Found(lane, key, LEASED if key in lane.leased else PENDING, value)
+
+
+def as_found(lane: "Lane", key: bytes, value: bytes) -> Found:
+    """A delayed message, from its value in the ``delayed`` family."""
+    delayed = parse_delayed(value)
+    return Found(lane, key, DELAYED, delayed.record, delayed.due_ms)
+
+
+# --- taking out -------------------------------------------------------------------------------------------------------
+
+
+def cancel(shard: "State", call: "Call", command: Cancel) -> "Work":
+    """Remove a pending or delayed message; a leased one stays."""
+    found = yield from find(shard, shard.queue(call.queue), command.id_high, command.id_low)
+    if found.state == LEASED:
+        return Cancelled(False)
+    if found.state == DELAYED:
+        delayed = parse_delayed(shard.store.get(found.key, shard.store.families.delayed) or b"")
+        lift(shard, found.lane, found.key, delayed)
+        if delayed.retrying:
+            shard.release_slot(found.lane.key)
+    else:
+        shard.buffered_bytes -= held_bytes(found.lane.remove({found.key}))
+        shard.take_out(found.lane, found.key, len(found.record))
+    return Cancelled(True)

@@ -1,0 +1,239 @@
+"""Where pages of a browse ended: so that the next page can be asked for by the id of a message that is gone by then."""
+
+from collections import OrderedDict
+from collections.abc import Generator, Iterator
+from heapq import heapify, heappop, merge, nsmallest
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import Browse, Browsed, MessageView
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, DELIVERY_BYTES_MAX
+from fila_proto_zmq.record import record_id
+from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING, Found, as_found, find
+from fila_worker.core.keys import FIRST_PLACE, after
+from fila_worker.core.model import acked_messages
+from fila_worker.core.settings import Limits
+from fila_worker.core.walking import VIEWS_AT_ONCE, lease_pieces, pieces
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.model.cold_lanes import ColdLane
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+    from fila_worker.core.walking import View
+
+
+class Bookmarks:
+    """The places of the messages that were last shown, by queue and message id."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._count_max = limits.browse_cursors_max
+        self._places: OrderedDict[tuple[int, tuple[int, int]], tuple[str, bytes]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def note(self, queue: int, message_id: tuple[int, int], place: tuple[str, bytes]) -> None:
+        """A message was shown at this place: its fairness key, and its place in line."""
+        self._places[queue, message_id] = place
+        if len(self._places) > self._count_max:
+            self._places.popitem(last=False)
+
+    def find(self, queue: int, message_id: tuple[int, int]) -> tuple[str, bytes] | None:
+        """The place of a message that was shown lately."""
+        return self._places.get((queue, message_id))
+
+
+STATES: Final = (PENDING, DELAYED, LEASED)
+
+NAMES_MAX: Final = 1000
+"""Names of keys that are put in order at a time: more would not fit on a page."""
+
+NAMES_AT_ONCE: Final = 4
+"""Names that are put in order for one unit of effort."""
+
+KEY_COST: Final = 30
+"""Effort to come to a key: its lanes are merged."""
+
+FEW_STORED: Final = 64
+"""Messages of a lane whose keys are all in memory that are shown without a scan."""
+
+
+def browse(shard: "State", call: "Call", command: Browse) -> "Work":
+    """A page of messages, key by key in the order of their names, in line order within a key.
+
+    Between two keys others may go on, so a page is no look at one instant.
+    """
+    queue = shard.queue(call.queue)
+    if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
+        raise InvalidArgumentError(f"browse of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
+    if command.state is not None and command.state not in STATES:
+        raise InvalidArgumentError(f"state {command.state!r}: use one of {', '.join(STATES)}")
+    start, place = "", FIRST_PLACE
+    if command.after is not None:  # pages are remembered by their places: the last message may be gone by now
+        start, place = shard.bookmarks.find(queue.id, command.after) or (yield from _place_of(shard, queue, command.after))
+        place = after(place)
+    page = _Page(command.limit)
+    names, effort = _Names(shard, queue, command, start), 0
+    while not page.over and (name := (yield from names.following())) is not None:
+        if effort == 0:
+            acked_messages.purge(shard)
+            shard.settle_writes()
+        key = queue.keys.get(name)
+        before = len(page.found)
+        for found in _messages(shard, key, command.state, place if name == start else FIRST_PLACE) if key else ():
+            shard.bookmarks.note(queue.id, record_id(found.record), (name, found.key[8:]))
+            if not page.add(found):
+                break
+        effort += KEY_COST + len(page.found) - before
+        if effort >= shard.settings.limits.step_effort:
+            yield effort
+            effort = 0
+    leased = {message_key: view for message_key, view in page.found if view.state == LEASED}
+    yield from _name_holders(shard, queue, leased)
+    return Browsed([view for _, view in page.found], page.over)
+
+
+class _Page:
+    """The messages of a page, and whether there are more: known with the first that does not fit."""
+
+    def __init__(self, limit: int) -> None:
+        self.found: list[tuple[bytes, MessageView]] = []
+        """With the messages' keys. Nothing of it is of the shard, which goes on."""
+        self.over = False
+        self._limit = limit
+        self._room_bytes = DELIVERY_BYTES_MAX
+
+    def add(self, found: Found) -> bool:
+        """Put a message on the page; False if it does not fit."""
+        if len(self.found) == self._limit or self._room_bytes <= 0:
+            self.over = True
+            return False
+        self.found.append((found.key, _view(found)))
+        self._room_bytes -= len(found.record)
+        return True
+
+
+class _Names:
+    """The names of a queue's keys from one on, in order, of those that have what is wanted.
+
+    A queue may have a million keys, so a walk over all of them finds the next :data:`NAMES_MAX`.
+    """
+
+    def __init__(self, shard: "State", queue: "Queue", command: Browse, start: str) -> None:
+        self._shard, self._queue, self._state, self._chosen = shard, queue, command.state, command.fairness_key
+        self._names: list[str] = []
+        self._start, self._included, self._all_found = start, True, False
+
+    def following(self) -> "Generator[int, int, str | None]":
+        """The next name; None if there is none."""
+        if not self._names and not self._all_found:
+            yield from self._find()
+        if not self._names:
+            return None
+        self._start, self._included = self._names.pop(), False
+        return self._start
+
+    def _find(self) -> "Generator[int, int, None]":
+        found: list[str] = []
+        step = self._shard.settings.limits.step_effort
+        for views in pieces(self._shard, self._queue, step, self._chosen):
+            names = {view.key.name for view in views if self._is_wanted(view)}
+            if len(found) > NAMES_MAX:
+                names = {name for name in names if name < found[-1]}
+            if names:
+                found = nsmallest(NAMES_MAX + 1, names.union(found))
+                self._shard.jobs.charge((len(found) + len(names)) // NAMES_AT_ONCE)
+            yield 1 + len(views) // VIEWS_AT_ONCE
+        self._all_found = len(found) <= NAMES_MAX
+        self._names = found[::-1]
+
+    def _is_wanted(self, lane: "View") -> bool:
+        name, state = lane.key.name, self._state
+        if name < self._start or (name == self._start and not self._included):
+            return False
+        if state == PENDING:
+            return lane.pending > 0
+        if state == LEASED:
+            return bool(lane.leased)
+        return lane.delayed > 0 if state == DELAYED else not lane.idle
+
+
+def _place_of(shard: "State", queue: "Queue", message_id: tuple[int, int]) -> "Generator[int, int, tuple[str, bytes]]":
+    found = yield from find(shard, queue, *message_id)
+    return found.lane.key.name, found.key[8:]
+
+
+def _messages(shard: "State", key: "FairnessKey", state: str | None, place: bytes) -> Iterator[Found]:
+    """A key's messages from a place on, over all its lanes."""
+    if key.cold is not None and not any(_has_any(lane, state) for lane in key.views):
+        return iter(())
+    small = [lane for lane in key.lanes.values() if lane.tail is None and lane.stored <= FEW_STORED]
+    large = [lane for lane in key.lanes.values() if lane.tail is not None or lane.stored > FEW_STORED]
+    sources = [_in_memory(shard, small, state, place), *(_stored(shard, lane, state, place) for lane in large)]
+    if state in {None, DELAYED}:
+        sources += [_delayed(shard, lane, place) for lane in key.lanes.values() if lane.delayed]
+    return merge(*sources, key=lambda found: found.key[8:])
+
+
+def _has_any(lane: "Lane | ColdLane", state: str | None) -> bool:
+    return bool({None: lane.stored + lane.delayed, PENDING: lane.pending, DELAYED: lane.delayed}.get(state, len(lane.leased)))
+
+
+def _in_memory(shard: "State", lanes: "list[Lane]", state: str | None, place: bytes) -> Iterator[Found]:
+    """Stored messages of lanes all of whose keys are in memory."""
+    line: list[tuple[bytes, str, bytes | None, Lane]] = []
+    for lane in lanes:
+        start = lane.prefix + place
+        if state in {None, PENDING}:
+            line += [(key[8:], PENDING, record, lane) for key, record in (*lane.line, *lane.returned) if key >= start]
+        if state in {None, LEASED}:
+            line += [(key[8:], LEASED, None, lane) for key in lane.leased if key >= start]
+    heapify(line)  # no two messages have the same place
+    while line:
+        place, state, record, lane = heappop(line)
+        key = lane.prefix + place
+        yield Found(lane, key, state, record or shard.read([key])[0])
+
+
+def _stored(shard: "State", lane: "Lane", state: str | None, place: bytes) -> Iterator[Found]:
+    """Stored messages of one lane, read from disk."""
+    start = max(lane.prefix + place, lane.floor)
+    if state == LEASED:
+        for key in sorted(key for key in lane.leased if key >= start):
+            yield Found(lane, key, LEASED, shard.read([key])[0])
+    elif state != DELAYED:
+        for key, record in shard.store.scan(start, lane.end, shard.store.families.messages):
+            leased = key in lane.leased
+            if not (leased and state == PENDING):
+                yield Found(lane, key, LEASED if leased else PENDING, record)
+
+
+def _delayed(shard: "State", lane: "Lane", place: bytes) -> Iterator[Found]:
+    for key, value in shard.store.scan(lane.prefix + place, lane.end, shard.store.families.delayed):
+        yield as_found(lane, key, value)
+
+
+def _name_holders(shard: "State", queue: "Queue", views: dict[bytes, MessageView]) -> "Generator[int, int, None]":
+    """Say of some messages, by their keys, who has leased them; of those whose leases ended meanwhile nothing."""
+    left = set(views)
+    for leases, effort in lease_pieces(shard, queue) if views else ():
+        for lease in leases:
+            for index, message_key, _ in lease.open_members():
+                if message_key in left:
+                    left.remove(message_key)
+                    view = views[message_key]
+                    view.leased_ms, view.lease_expires_ms = lease.leased_ms, lease.expiry_of(index)
+                    view.consumer = lease.holder.shown
+        if not left:
+            shard.jobs.charge(effort)
+            break
+        yield effort
+
+
+def _view(found: Found) -> MessageView:
+    key, lane = found.lane.key, found.lane
+    return MessageView(found.state, key.name, key.weight, list(lane.throttle_keys), found.due_ms, 0, 0, "", found.record)

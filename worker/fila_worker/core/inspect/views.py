@@ -1,0 +1,176 @@
+"""Views: frozen looks at queues, open over many turns, for those who read a queue as a whole.
+
+To open one takes many turns, too: first until little memory would be pinned with the disk, then to copy what there is at that moment
+(:mod:`core.freezing`). Who asks for the same view meanwhile waits for it.
+
+What a view pins of the disk can't be reclaimed while it is open, and its copies of lanes and leases take memory. So there are few
+at a time, and one that nobody reads is closed: after the idle time that it was opened with, or sooner if there is no room for
+another. Nobody has to close a view: its readers are many tasks on many machines, none of which knows that it is the last, or
+whether it will be run again.
+Views do not outlive their worker.
+"""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
+from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
+from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
+from fila_worker.core.inspect.browse import STATES
+from fila_worker.core.inspect.freezer import Freezer
+from fila_worker.core.inspect.snapshot import FrozenQueue, read_page
+from fila_worker.core.jobs import REST
+from fila_worker.core.settings import Limits
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.state import State
+    from fila_worker.core.store import Pin
+
+NEEDED_MS: Final = 60_000
+"""A view that was opened or read within this time is not closed for another one's sake..."""
+
+AT_REST_MS: Final = 5_000
+"""... unless all that was begun of it was read to its end, and nothing more for this long."""
+
+
+class View:
+    """A frozen look at some queues of a shard.
+
+    ``begun``: whether it was ever read; ``under_way``: how many reads were begun and have not come to their end.
+    """
+
+    def __init__(
+        self, queues: dict[str, FrozenQueue], viewed: list[ViewedQueue], pin: "Pin", command: OpenView, now_ms: int
+    ) -> None:
+        self.queues = queues
+        self.pin = pin
+        self.idle_ms = command.idle_ms
+        self.used_ms = now_ms
+        self.begun = False
+        self.under_way = 0
+        self.opened = ViewOpened(viewed)
+
+    @property
+    def needed_until_ms(self) -> int:
+        """When it may be closed for another one's sake, Unix ms."""
+        if self.begun and not self.under_way:
+            return self.used_ms + AT_REST_MS
+        return self.used_ms + NEEDED_MS
+
+    def count_page(self, *, first: bool, last: bool) -> None:
+        """A page of it was read, the first or last one of a read perhaps."""
+        self.begun = True
+        self.under_way = max(0, self.under_way + first - last)  # pages may be asked for again
+
+
+class Views:
+    """The open views of a shard, by name. Invariant: at most ``Limits.views_max``, with those that are being opened."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._count_max = limits.views_max
+        self.by_name: dict[str, View] = {}
+        self.opening: set[str] = set()
+        """The names of those that are being opened."""
+
+    def use(self, name: str, now_ms: int) -> View | None:
+        """An open view that somebody reads now."""
+        view = self.by_name.get(name)
+        if view is not None:
+            view.used_ms = now_ms
+        return view
+
+    def make_room(self, now_ms: int) -> None:
+        """See that there is room for one more: :class:`OverloadedError` if all that are open are being read."""
+        if len(self.by_name) + len(self.opening) < self._count_max:
+            return
+        needed = {name: view.needed_until_ms for name, view in self.by_name.items()}
+        name = min(needed, key=needed.__getitem__, default="")
+        needed_ms = needed.get(name, now_ms + AT_REST_MS) - now_ms
+        if needed_ms > 0:
+            raise OverloadedError(
+                f"{self._count_max} views of this shard's queues are open and being read: try again in {needed_ms} ms",
+                retry_after=needed_ms / 1000,
+                details={"views": self._count_max, "refused": True},
+            )
+        self.close(name)
+
+    def close_idle(self, now_ms: int) -> None:
+        """Close the views that nobody has read for their idle time."""
+        for name in [name for name, view in self.by_name.items() if view.used_ms + view.idle_ms <= now_ms]:
+            self.close(name)
+
+    def close(self, name: str) -> None:
+        """Forget a view and let go of its disk space."""
+        self.by_name.pop(name).pin.close()
+
+    def next_due(self) -> int | None:
+        """When the first view may have to be closed, Unix ms."""
+        return min((view.used_ms + view.idle_ms for view in self.by_name.values()), default=None)
+
+
+def open_view(shard: "State", call: "Call", command: OpenView) -> "Work":
+    """Freeze some queues; what is open under that name is answered for as it is."""
+    _check_opening(command)
+    views, now_ms = shard.views, call.now_ms
+    while command.view in views.opening:
+        now_ms = yield REST
+    view = views.use(command.view, now_ms)
+    if view is not None:
+        return view.opened
+    if not any(name in shard.queues for name in command.queues):
+        return ViewOpened([])
+    views.make_room(now_ms)
+    views.opening.add(command.view)
+    yield from _until_little_is_pinned(shard, now_ms)
+    queues = [shard.queues[name] for name in dict.fromkeys(command.queues) if name in shard.queues]
+    if not queues:
+        views.opening.remove(command.view)
+        return ViewOpened([])
+    freezer = Freezer(shard, queues)
+    frozen, viewed = yield from freezer.freeze(command)
+    now_ms = yield 1
+    views.opening.remove(command.view)
+    view = views.by_name[command.view] = View(frozen, viewed, freezer.pin, command, now_ms)
+    return view.opened
+
+
+def _until_little_is_pinned(shard: "State", now_ms: int) -> "Generator[int, int, None]":
+    """Rest while write buffers are flushed; a slow disk is not waited for."""
+    families = shard.store.families
+    until_ms = now_ms + shard.settings.limits.view_wait_ms_max
+    while not shard.store.ready_to_pin([families.messages, families.delayed, families.leases]) and now_ms < until_ms:
+        now_ms = yield REST
+
+
+def _check_opening(command: OpenView) -> None:
+    if not 1 <= len(command.view.encode()) <= VIEW_BYTES_MAX:
+        raise InvalidArgumentError(f"view={command.view!r}: a view's name has 1 to {VIEW_BYTES_MAX} bytes")
+    if not VIEW_IDLE_MS_MIN <= command.idle_ms <= VIEW_IDLE_MS_MAX:
+        raise InvalidArgumentError(f"idle_ms={command.idle_ms}: use {VIEW_IDLE_MS_MIN} to {VIEW_IDLE_MS_MAX}")
+    if command.range_messages < 1:
+        raise InvalidArgumentError(f"range_messages={command.range_messages}: use 1 or more")
+
+
+def browse_view(shard: "State", call: "Call", command: BrowseView) -> ViewBrowsed:
+    """A page of a queue as it was when the view was opened."""
+    if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
+        raise InvalidArgumentError(f"a page of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
+    unknown = sorted(set(command.states or ()) - set(STATES))
+    if unknown:
+        raise InvalidArgumentError(f"state {unknown[0]!r}: use one of {', '.join(STATES)}")
+    view = shard.views.use(command.view, call.now_ms)
+    if view is None:
+        raise InvalidArgumentError(
+            f"no view {command.view!r} is open: nobody read it for longer than its idle time, its shard ran out of room, or "
+            f"its worker was restarted; open a new one (in Spark: load the DataFrame anew)",
+            details={"view": command.view},
+        )
+    queue = view.queues.get(call.queue)
+    if queue is None:
+        raise QueueNotFoundError(f"queue {call.queue!r} is not in view {command.view!r}: it did not exist, or was not named")
+    page, effort = read_page(queue, command, view.pin, shard.store.families, shard.settings.limits)
+    shard.jobs.charge(effort)
+    view.count_page(first=command.start is None, last=page.next is None)
+    return page

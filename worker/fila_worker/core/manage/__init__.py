@@ -1,0 +1,1 @@
+"""Change queues: create, update, delete, purge, redrive."""

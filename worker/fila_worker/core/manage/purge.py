@@ -1,0 +1,242 @@
+"""Purging: the messages of a queue, or of one of its keys, that nobody has leased are removed.
+
+How large they are must be known, because a queue's size counts for its quota. When a whole queue goes at once nobody has to
+read it: what is left is leased, and leases know the sizes of their messages. Otherwise the records in memory tell, and what lies on
+disk is read, a bounded part of it a command. Callers repeat the command until nothing remains.
+"""
+
+from bisect import bisect_left
+from collections.abc import Generator, Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import Purged, PurgeQueue
+from fila_proto_zmq.events import QueuePurged
+from fila_worker.core.keys import after
+from fila_worker.core.model import acked_messages
+from fila_worker.core.model.delays import DELAYED_HEAD_BYTES, parse_delayed
+from fila_worker.core.model.lanes import held_bytes
+from fila_worker.core.settings import Limits
+from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.model.lanes import Entry, Lane
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+    from fila_worker.core.walking import View
+
+LANE_COST: Final = 10
+"""Effort to empty a lane, beside its messages."""
+
+IN_MEMORY: Final = 10
+"""Removing so many messages that are in memory is as dear as reading one."""
+
+
+def purge(shard: "State", call: "Call", command: PurgeQueue) -> "Work":
+    """Remove the pending and delayed messages of a queue, or of one key, a bounded number of them; leased ones stay."""
+    queue = shard.queue(call.queue)
+    acked_messages.purge(shard)
+    if command.fairness_key is None and queue.lanes <= shard.settings.limits.purge_lanes_max:
+        count = sum(_empty(shard, view.warm()) for view in _lanes(queue, None))
+        queue.size_bytes = _leased_bytes(shard, queue)
+        shard.ledger.touch_queue(queue)
+        shard.jobs.charge(count // IN_MEMORY)
+    else:
+        count = yield from _purge_in_steps(shard, queue, command.fairness_key)
+    remaining = _remaining(queue, command.fairness_key)
+    shard.notes.append(QueuePurged(queue.name, shard.index, command.fairness_key, count, remaining))
+    return Purged(count, remaining)
+
+
+def _purge_in_steps(shard: "State", queue: "Queue", key_name: str | None) -> "Generator[int, int, int]":
+    limits, count, effort = shard.settings.limits, 0, 0
+    left = limits.purge_messages_max
+    for views in pieces(shard, queue, limits.step_effort, key_name):
+        shard.settle_writes()
+        for each in views:
+            view = again(shard, each)
+            while view is not None and (view.pending or view.delayed) and left > 0:
+                step = _Step(limits, min(left, limits.step_effort))
+                lane = view.warm()
+                _empty_some(shard, lane, step)
+                count += step.removed
+                left -= step.taken
+                effort += LANE_COST + step.taken
+                if effort >= limits.step_effort or lane.pending or lane.delayed:
+                    yield effort
+                    effort = 0
+                    shard.settle_writes()
+                    view = again(shard, each)
+                else:
+                    view = None
+        if left <= 0:
+            break
+        yield effort + 1 + len(views) // VIEWS_AT_ONCE
+        effort = 0
+    return count
+
+
+def _lanes(queue: "Queue", key_name: str | None) -> "Iterator[View]":
+    """The lanes that have something to remove."""
+    keys = queue.keys.values() if key_name is None else [queue.keys[key_name]] if key_name in queue.keys else []
+    return (view for key in keys for view in key.views if view.pending or view.delayed)
+
+
+def _remaining(queue: "Queue", key_name: str | None) -> int:
+    if key_name is None:
+        return queue.pending + queue.delayed
+    return sum(view.pending + view.delayed for view in _lanes(queue, key_name))
+
+
+def _leased_bytes(shard: "State", queue: "Queue") -> int:
+    leases = (lease for lease in shard.leases.leases.values() if lease.queue is queue)
+    return sum(lease.sizes[index] for lease in leases for index, _, _ in lease.open_members())
+
+
+class _Step:
+    """What one step may still read, and what it has removed."""
+
+    def __init__(self, limits: Limits, messages_max: int) -> None:
+        self._messages_max = self.messages_left = messages_max
+        self.bytes_left = limits.purge_bytes_max
+        self._look_messages = limits.purge_look_messages
+        self.removed = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the rest is for the next step."""
+        return self.messages_left <= 0 or self.bytes_left <= 0
+
+    @property
+    def taken(self) -> int:
+        """What was read, and what that cost beside, in messages."""
+        return self._messages_max - self.messages_left
+
+    def charge_look(self) -> None:
+        """Reading has begun somewhere."""
+        self.messages_left -= self._look_messages
+
+    def charge(self, messages: int, size_bytes: int = 0) -> None:
+        """So much was read."""
+        self.messages_left -= messages
+        self.bytes_left -= size_bytes
+
+
+# --- without reading --------------------------------------------------------------------------------------------------
+
+
+def _empty(shard: "State", lane: "Lane") -> int:
+    """Remove all of a lane's messages that are not leased, but for their size; returns how many there were."""
+    shard.ledger.show(lane)
+    pending, delayed, retrying = lane.pending, lane.delayed, lane.retrying
+    tail, keys = lane.tail, [key for key, _ in lane.buffered()]
+    shard.buffered_bytes -= held_bytes(lane.clear())
+    _delete(shard, lane, keys)
+    if tail is not None:
+        messages = shard.store.families.messages
+        beyond = sorted(key for key in lane.leased if key >= tail)
+        for start, end in zip([tail, *map(after, beyond)], [*beyond, lane.end], strict=True):
+            shard.batch.delete_range(start, end, messages)
+    if delayed:
+        shard.batch.delete_range(lane.prefix, lane.end, shard.store.families.delayed)
+    _count_out(shard, lane, pending, delayed, retrying)
+    return pending + delayed
+
+
+# --- with reading -----------------------------------------------------------------------------------------------------
+
+
+def _empty_some(shard: "State", lane: "Lane", step: _Step) -> None:
+    """Remove a lane's messages that are not leased: those in memory, and as many of the others as the step allows."""
+    shard.ledger.show(lane)
+    entries, tail = lane.buffered(), lane.tail
+    size_bytes = _size_of(shard, entries)
+    shard.buffered_bytes -= held_bytes(lane.clear())
+    gone = [key for key, _ in entries]
+    step.charge(1 + len(gone) // IN_MEMORY)
+    if tail is not None:
+        found, tail_bytes = _read_tail(shard, lane, tail, step)
+        gone += found
+        size_bytes += tail_bytes
+    _delete(shard, lane, gone)
+    delayed, retrying, delayed_bytes = _remove_delayed(shard, lane, step) if lane.delayed else (0, 0, 0)
+    lane.key.queue.shrink(size_bytes + delayed_bytes)
+    _count_out(shard, lane, len(gone), delayed, retrying)
+    step.removed += len(gone) + delayed
+
+
+def _size_of(shard: "State", entries: "list[Entry]") -> int:
+    unread = [key for key, record in entries if record is None]
+    unread_bytes = sum(map(len, shard.read(unread))) if unread else 0
+    return unread_bytes + sum(len(record) for _, record in entries if record is not None)
+
+
+def _read_tail(shard: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[list[bytes], int]:
+    """What of a lane's tail is to go now, and its size; the rest becomes the tail. Leased ones are passed over."""
+    step.charge_look()
+    gone: list[bytes] = []
+    size_bytes = 0
+    for key, record in shard.store.scan(tail, lane.end, shard.store.families.messages):
+        if key in lane.leased:
+            continue
+        if step.over and gone:
+            lane.tail = key
+            break
+        step.charge(1, len(record))
+        gone.append(key)
+        size_bytes += len(record)
+    return gone, size_bytes
+
+
+def _remove_delayed(shard: "State", lane: "Lane", step: _Step) -> tuple[int, int, int]:
+    """Remove delayed messages; returns how many, how many of them were to be retried, and their size."""
+    step.charge_look()
+    count = retrying = size_bytes = 0
+    end = lane.end
+    delayed = shard.store.families.delayed
+    for key, value in shard.store.scan(lane.prefix, lane.end, delayed):
+        if step.over and count:
+            end = key
+            break
+        step.charge(1, len(value))
+        count += 1
+        retrying += parse_delayed(value).retrying
+        size_bytes += len(value) - DELAYED_HEAD_BYTES
+    shard.batch.delete_range(lane.prefix, end, delayed)
+    return count, retrying, size_bytes
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def _delete(shard: "State", lane: "Lane", keys: list[bytes]) -> None:
+    """Delete messages, given in order, of a lane that has no other but leased ones between them."""
+    messages = shard.store.families.messages
+    for run in _runs(keys, lane.leased):
+        if len(run) >= shard.settings.limits.range_messages_min:
+            shard.batch.delete_range(run[0], after(run[-1]), messages)
+        else:
+            for key in run:
+                shard.batch.delete(key, messages)
+
+
+def _runs(keys: list[bytes], leased: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Stretches of ``keys`` with no leased key in them."""
+    cuts = sorted({0, len(keys), *(bisect_left(keys, key) for key in leased)})
+    return (keys[start:end] for start, end in pairwise(cuts))
+
+
+def _count_out(shard: "State", lane: "Lane", pending: int, delayed: int, retrying: int) -> None:
+    """So many messages have left a lane."""
+    key, queue = lane.key, lane.key.queue
+    shard.ledger.touch(lane)
+    lane.stored -= pending
+    lane.delayed -= delayed
+    lane.retrying -= retrying
+    queue.pending -= pending
+    queue.delayed -= delayed
+    shard.ledger.touch_queue(queue)
+    shard.thin_out(lane)
+    shard.release_slot(key, retrying)

@@ -1,0 +1,245 @@
+"""Queues come, go and are asked how they are."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from fila_proto_zmq.commands import (
+    CreateQueue,
+    DeleteQueue,
+    Done,
+    GetQueueStats,
+    KeyStats,
+    ListQueues,
+    Pause,
+    QueueList,
+    QueueOptions,
+    QueueStats,
+    ThrottleStats,
+    UpdateQueue,
+)
+from fila_proto_zmq.errors import (
+    DeadLetterQueueNotEmptyError,
+    InvalidArgumentError,
+    LuaCompilationError,
+    OverloadedError,
+    QueueExistsError,
+)
+from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
+from fila_proto_zmq.limits import LIST_QUEUES_MAX
+from fila_proto_zmq.names import check_new_queue_name
+from fila_worker.core.enqueue.insert import add_queue
+from fila_worker.core.enqueue.policy import compile_hooks
+from fila_worker.core.explain.text import counted
+from fila_worker.core.manage import deletion
+from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appointment, settle_dead_letters
+from fila_worker.core.manage.deletion import remove
+from fila_worker.core.manage.queue_options import check_options
+from fila_worker.core.metrics.oldest_message import waiting_since_ms
+from fila_worker.core.model import acked_messages
+from fila_worker.core.model.queues import Queue
+from fila_worker.core.walking import keys_from, pieces
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.enqueue.breaker import GuardedHooks
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.state import State
+
+
+def create_queue(shard: "State", call: "Call", command: CreateQueue) -> Done | None:
+    """Create a queue and, unless it has another place for them, its dead letter queue."""
+    name = check_new_queue_name(call.queue)
+    check_options(name, command.options)
+    if name in shard.queues:
+        raise QueueExistsError(f"queue {name!r} exists already")
+    if not appointed(shard, name, command.options.dead_letter):
+        ask_for_appointment(shard, call, command, command.options.dead_letter)
+        return None
+    hooks = _compiled(shard, name, command.options)
+    queue = add_queue(shard, name, command.options, call.now_ms)
+    queue.hooks = hooks
+    settle_dead_letters(shard, queue)
+    _start_idling(shard, queue, call.now_ms)
+    shard.notes.append(QueueCreated(name, shard.index))
+    return Done()
+
+
+def _compiled(shard: "State", name: str, options: QueueOptions) -> "GuardedHooks | None":
+    try:
+        return compile_hooks(shard, name, options)
+    except LuaCompilationError:
+        shard.notes.append(HookRefused(name, shard.index))
+        raise
+
+
+def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> "Done | Work | None":
+    """Change some of a queue's options, for what happens next."""
+    queue = shard.queue(call.queue)
+    if queue.is_dead_letter:
+        raise InvalidArgumentError(f"{queue.name!r} goes with its queue: update that one")
+    unknown = set(command.given) - set(QueueOptions.__struct_fields__)
+    if unknown:
+        raise InvalidArgumentError(f"unknown queue options {sorted(unknown)}: use {list(QueueOptions.__struct_fields__)}")
+    given = {name: getattr(command.options, name) for name in command.given}
+    options = msgspec.structs.replace(queue.options, **given)
+    check_options(queue.name, options)
+    if "dead_letter" in given and not appointed(shard, queue.name, options.dead_letter):
+        ask_for_appointment(shard, call, command, options.dead_letter)
+        return None
+    hooks = _compiled(shard, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
+    if queue.hooks is not None and hooks is not queue.hooks:
+        queue.hooks.hooks.close()
+    queue.options, queue.hooks = options, hooks
+    settle_dead_letters(shard, queue)
+    shard.define_queue(queue)
+    if "idle_expiry_ms" in given:
+        _start_idling(shard, queue, call.now_ms)
+    shard.notes.append(QueueUpdated(queue.name, shard.index, sorted(given)))
+    return reshape(shard, queue) if "max_in_flight_per_key" in given else Done()
+
+
+def _start_idling(shard: "State", queue: Queue, now_ms: int) -> None:
+    queue.saved_ms = 0
+    shard.use(queue, now_ms)
+    deletion.watch(shard, queue, now_ms)
+
+
+HEADS_READ_MAX: Final = 500
+"""Heads of lines that are read from disk for a queue's statistics, so that no turn is long."""
+
+_OF_HOOKS: Final = {"on_enqueue", "on_failure", "lua_timeout_ms", "lua_memory_limit_bytes"}
+
+
+KEY_STATS_COST: Final = 3
+"""Effort to show the statistics of a key."""
+
+NAMES_AT_ONCE: Final = 16
+"""Names of queues that are passed over for one unit of effort."""
+
+KEY_COST: Final = 2
+"""Effort to count what a key has in flight."""
+
+
+def reshape(shard: "State", queue: Queue) -> "Work":
+    """Count what each key has in flight, for a cap that is new. Until all are counted the queue delivers nothing."""
+    queue.reshaping += 1
+    step = max(1, shard.settings.limits.step_effort // KEY_COST)
+    for views in pieces(shard, queue, step):
+        recount_held(shard, dict.fromkeys(view.key for view in views))
+        yield KEY_COST * len(views)
+    queue.reshaping -= 1
+    shard.offer(queue)
+    return Done()
+
+
+def recount_held(shard: "State", keys: "Iterable[FairnessKey]") -> None:
+    """Count what some keys have in flight, for a cap that is new or recovered."""
+    acked_messages.purge(shard)  # what is acked is not in flight
+    for key in keys:
+        key.held = sum(len(lane.leased) + lane.retrying for lane in key.views)
+        key.stuck = b""
+        key.settle_shape()
+        shard.stir(key)
+
+
+def pause(shard: "State", call: "Call", command: Pause) -> Done:
+    """Stop or resume the deliveries of a queue, or of one of its keys; known or yet to come."""
+    queue = shard.queue(call.queue)
+    if command.fairness_key is None:
+        queue.paused = command.paused
+    else:
+        if command.paused and len(queue.paused_keys) >= shard.settings.limits.paused_keys_max:
+            raise OverloadedError(
+                f"{len(queue.paused_keys)} fairness keys of {queue.name!r} are paused: resume some, or pause the queue"
+            )
+        (queue.paused_keys.add if command.paused else queue.paused_keys.discard)(command.fairness_key)
+        key = queue.keys.get(command.fairness_key)
+        if key is not None:
+            key.paused = command.paused
+            shard.stir(key)
+    shard.define_queue(queue)
+    shard.offer(queue)
+    kind = QueuePaused if command.paused else QueueResumed
+    shard.notes.append(kind(queue.name, shard.index, command.fairness_key))
+    return Done()
+
+
+def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
+    """Delete a queue with its dead letter queue and all that is in them; its open leases just end."""
+    queue = shard.queue(call.queue)
+    if queue.source is not None:
+        raise InvalidArgumentError(f"{queue.name!r} goes with its queue: delete {queue.source.name!r}")
+    dead_letters = queue.dead_letters
+    if dead_letters and dead_letters.depth and not command.force:
+        raise DeadLetterQueueNotEmptyError(
+            f"{dead_letters.name!r} holds {counted(dead_letters.depth, 'message')}: redrive them, or delete with force",
+            details={"messages": dead_letters.depth},
+        )
+    remove(shard, queue)
+    return Done()
+
+
+def list_queues(shard: "State", call: "Call", command: ListQueues) -> QueueList:
+    """The first of the shard's queues behind a name that start with the prefix, by name."""
+    prefix, after = command.prefix, command.after
+    found: list[Queue] = []
+    looks = 0
+    for name in shard.queue_names.irange(max(prefix, after)):
+        if not name.startswith(prefix) or len(found) > LIST_QUEUES_MAX:
+            break
+        looks += 1
+        queue = shard.queues[name]
+        if name > after and (queue.depth or not command.active):
+            found.append(queue)
+    shown = found[:LIST_QUEUES_MAX]
+    shard.jobs.charge(looks // NAMES_AT_ONCE + len(shown))
+    return QueueList([queue.info(shard.index) for queue in shown], len(shown) < len(found))
+
+
+def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueStats:
+    """One queue's counters, and a page of its keys with their token buckets."""
+    queue = shard.queue(call.queue)
+    dead = shard.graveyard.count_by_lane()
+    keys, end = keys_from(shard, queue, command.start, shard.settings.limits.stats_keys_max)
+    lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
+    shard.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
+    return QueueStats(
+        queue.info(shard.index), _oldest_pending_ms(shard, keys, call.now_ms), shard.settings.quantum, queue.enqueued,
+        queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
+        [_key_stats(key, shard.settings.quantum, dead) for key in keys], _throttle_stats(shard, lanes, call.now_ms),
+        end if len(keys) == shard.settings.limits.stats_keys_max else 0,
+    )  # fmt: skip
+
+
+def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats:
+    lanes = key.views
+    return KeyStats(
+        key.name,
+        key.weight,
+        key.pending,
+        sum(len(lane.leased) - dead[lane.id] for lane in lanes),
+        sum(lane.delayed for lane in lanes),
+        key.deficit(quantum),
+        key.delivered,
+        key.paused,
+    )
+
+
+def _throttle_stats(shard: "State", lanes: "list[Lane]", now_ms: int) -> list[ThrottleStats]:
+    stats = []
+    for name in shard.throttling.used_by(lanes):
+        limit = shard.runtime.limits[name]
+        tokens = shard.throttling.tokens_in(name, limit, now_ms)
+        stats.append(ThrottleStats(name, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6))
+    return stats
+
+
+def _oldest_pending_ms(shard: "State", keys: "list[FairnessKey]", now_ms: int) -> int:
+    """Age of the oldest pending message; of those that are not in memory, some are read."""
+    since_ms = waiting_since_ms(shard, keys, HEADS_READ_MAX)
+    return 0 if since_ms is None else max(0, now_ms - since_ms)

@@ -1,0 +1,186 @@
+"""Redrive: dead letters go back to the queues they came from, all of them, those of a fairness key, or those that somebody picked.
+
+Picked ones are found like any message by its id (:mod:`core.backlog`), or at once where they were browsed lately, as they were if
+a person picks them. To find a message may take a look at many places, so a command looks for so many, and says how far it got.
+"""
+
+from collections.abc import Generator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import Redrive, Redriven
+from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError
+from fila_proto_zmq.events import QueueRedriven
+from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.record import Record
+from fila_worker.core.enqueue import insert
+from fila_worker.core.inspect.backlog import PENDING, find_browsed, locate
+from fila_worker.core.keys import after, own_place
+from fila_worker.core.model.lanes import held_bytes, unpack_stored
+from fila_worker.core.model.queues import Queue
+from fila_worker.core.settle import transfers
+from fila_worker.core.settle.dead_letters import transfer_of
+from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.state import State
+
+READ_MESSAGES: Final = 50
+"""Messages that are read at once."""
+
+MOVE_COST: Final = 5
+"""What it takes to move a message, without its queue's hook."""
+
+READ_COST: Final = 3
+"""What it takes to begin to read somewhere."""
+
+
+def redrive(shard: "State", call: "Call", command: Redrive) -> "Work":
+    """Move pending dead letters back to the queues they came from, with no attempts counted."""
+    dead = shard.queue(call.queue)
+    if not (dead.is_dead_letter or dead.appointed):
+        raise NotADeadLetterQueueError(f"{dead.name!r} is no dead letter queue: redrive {dead.name + '.dlq'!r} instead")
+    redriving = _Redriving(shard, dead, call.now_ms)
+    if command.ids is None:
+        yield from redriving.first_ones(command)
+    else:
+        yield from redriving.picked(command, command.ids)
+    dead.meter.redriven += redriving.moved
+    if redriving.moved:
+        shard.notes.append(QueueRedriven(dead.name, shard.index, command.fairness_key, redriving.moved, dead.pending))
+    return Redriven(redriving.moved, dead.pending, redriving.looked_at)
+
+
+class _Redriving:
+    """One command: how many messages have gone so far, and how many of those that it named were sought."""
+
+    def __init__(self, shard: "State", dead: Queue, now_ms: int) -> None:
+        self.moved = self.looked_at = 0
+        self._shard, self._dead, self._now_ms = shard, dead, now_ms
+        self._limits = shard.settings.limits
+        self._step = self._limits.step_effort
+
+    # --- the first ones -----------------------------------------------------------------------------------------------
+
+    def first_ones(self, command: Redrive) -> "Generator[int, int, None]":
+        """Send the first ones back, lane by lane."""
+        if command.count < 0:
+            raise InvalidArgumentError(f"redrive of {command.count} messages: use a count above 0, or 0 for all")
+        most, effort = self._limits.redrive_messages_max, 0
+        count = min(command.count or most, most)
+        for views in pieces(self._shard, self._dead, self._step, command.fairness_key):
+            for each in views:
+                view, cursor, looks_left = again(self._shard, each), b"", self._limits.redrive_look_messages_max
+                while view is not None and view.active and looks_left > 0 and self.moved < count:
+                    lane = view.warm()
+                    if effort == 0:
+                        self._shard.settle_writes()  # what moves meanwhile is not read again
+                    before = self.moved
+                    following, read = self._empty(lane, cursor, min(count - before, READ_MESSAGES))
+                    looks_left -= read - (self.moved - before)
+                    effort += READ_COST + read + MOVE_COST * (self.moved - before)
+                    if effort >= self._step or self._shard.jobs.full:
+                        self._now_ms = yield effort
+                        effort = 0
+                        view = again(self._shard, each)
+                    if following is None:
+                        break
+                    cursor = following
+            if self.moved >= count:
+                return
+            self._now_ms = yield effort + 1 + len(views) // VIEWS_AT_ONCE
+            effort = 0
+
+    def _empty(self, lane: "Lane", cursor: bytes, count: int) -> tuple[bytes | None, int]:
+        """Send up to ``count`` messages of a lane back; returns where to go on (None: nowhere), and how many were read."""
+        shard = self._shard
+        begin = max(cursor, _first_pending(lane))
+        found = list(islice(shard.store.scan(begin, lane.end, shard.store.families.messages), count))
+        for read, (message_key, record) in enumerate(found):
+            if shard.jobs.full and read:
+                break  # the hooks took the time of the others
+            cursor = after(message_key)
+            if message_key not in lane.leased and _may_go(shard, unpack_stored(record)):
+                self._move(lane, message_key, record)
+        else:
+            return (cursor if len(found) == count else None), len(found)
+        return cursor, read
+
+    # --- picked ones --------------------------------------------------------------------------------------------------
+
+    def picked(self, command: Redrive, ids: list[tuple[int, int]]) -> "Generator[int, int, None]":
+        """Send those back that are pending here."""
+        if command.count or command.fairness_key is not None:
+            raise InvalidArgumentError(
+                "dead letters by their ids, or so many of all or of a fairness key: ask for one of them"
+            )
+        most = self._limits.redrive_messages_max
+        if len(ids) > most:
+            raise InvalidArgumentError(f"redrive of {len(ids)} ids: name at most {most} at a time")
+        left, effort, seen = self._limits.redrive_places_max, 0, set[tuple[int, int]]()
+        for high, low in ids:
+            if left <= 0:
+                break
+            self.looked_at += 1
+            if (high, low) in seen:
+                continue
+            seen.add((high, low))
+            if effort == 0:
+                self._shard.settle_writes()
+            found = find_browsed(self._shard, self._dead, high, low)
+            if found is None:
+                search = locate(self._shard, self._dead, high, low)
+                while found is None:
+                    try:
+                        cost = next(search)
+                    except StopIteration as end:
+                        found = end.value
+                        break
+                    left -= cost
+                    self._now_ms = yield cost
+            if found is not None and found.state == PENDING and _may_go(self._shard, unpack_stored(found.record)):
+                self._move(found.lane, found.key, found.record)
+            effort += 2 * MOVE_COST
+            if effort >= self._step or self._shard.jobs.full:
+                self._now_ms = yield effort
+                effort = 0
+
+    def _move(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
+        shard = self._shard
+        shard.buffered_bytes -= held_bytes(lane.remove({message_key}))
+        _send_back(shard, lane, message_key, record, self._now_ms)
+        shard.thin_out(lane)
+        self.moved += 1
+
+
+def _first_pending(lane: "Lane") -> bytes:
+    """A scan from here meets none of the tombstones of what was consumed."""
+    head = lane.peek()
+    return min(each for each in (head[0] if head else None, lane.tail, lane.end) if each is not None)
+
+
+# --- either -----------------------------------------------------------------------------------------------------------
+
+
+def _send_back(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
+    """Move one message that may go."""
+    letter = unpack_stored(record)
+    source = letter.extension.source_queue
+    assert source is not None, f"{lane.key.queue.name!r} has a message that is no dead letter, and may go"
+    shard.strike(lane, message_key, len(record))
+    target = shard.queues.get(source)
+    if target is None:
+        place = own_place(message_key, letter.priority)
+        transfers.send(shard, lane, place, transfer_of(source, lane, letter, redriven=True))
+    else:
+        message = insert.Incoming(insert.revived(letter), lane.key.name, throttle_keys=lane.throttle_keys)
+        insert.take_in(shard, target, message, now_ms)
+
+
+def _may_go(shard: "State", letter: Record) -> bool:
+    """Whether it is a dead letter, and the queue it came from is there, or may be on another shard."""
+    source = letter.extension.source_queue
+    return source is not None and (source in shard.queues or shard_of(source, shard.shards) != shard.index)

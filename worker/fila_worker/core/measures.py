@@ -1,0 +1,80 @@
+"""Measure where things happen, for one addition each: sizes by histograms, deliveries by a decaying rate."""
+
+from bisect import bisect_left
+from math import exp
+from typing import Final
+
+from fila_proto_zmq import commands
+
+SPAN_NS: Final = tuple(
+    us * 1000 for us in (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000)
+)
+"""Bounds for turns and commits: 50 µs to 1 s."""
+
+RUN_NS: Final = tuple(us * 1000 for us in (1, 2, 5, 10, 20, 50, 100, 250, 1000, 10_000))
+"""Bounds for runs of a hook: 1 µs to 10 ms."""
+
+DWELL_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
+"""Bounds for the time that messages wait, and are worked on."""
+
+CHANGES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+"""Bounds for the sizes of batches."""
+
+
+class Histogram:
+    """Counts by size. ``counts[i]``: of values up to ``bounds[i]`` and above the bound before; one more for those above all."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0
+        """Sum of the values."""
+
+    def observe(self, value: int, times: int = 1) -> None:
+        """The same value was seen so many times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+    def wire(self) -> commands.Histogram:
+        """As it travels."""
+        return commands.Histogram(list(self.bounds), list(self.counts), self.total)
+
+
+SPAN_MS: Final = 10_000
+"""What was delivered so long ago counts a third (1/e) of what is delivered now."""
+
+KNOWN_MS_MIN: Final = 1000
+"""Over a shorter time than this nothing is taken for a rate: the first batch of a backlog says little of the next."""
+
+COUNT_MIN: Final = 0.01
+"""Less than this is left of what was delivered: it is too long ago to say anything."""
+
+
+class Pace:
+    """A rate of deliveries. ``delivered`` is as of ``noted_ms``."""
+
+    __slots__ = ("delivered", "noted_ms", "since_ms")
+
+    def __init__(self) -> None:
+        self.delivered = 0.0
+        self.noted_ms = self.since_ms = 0
+
+    def note(self, count: int, now_ms: int) -> None:
+        """So many messages were delivered."""
+        left = self._left(now_ms)
+        if left < COUNT_MIN:
+            left, self.since_ms = 0.0, now_ms
+        self.delivered, self.noted_ms = left + count, now_ms
+
+    def per_second(self, now_ms: int) -> float:
+        """Messages a second; 0 if none were delivered lately."""
+        left = self._left(now_ms)
+        if left < COUNT_MIN:
+            return 0.0
+        known_ms = max(KNOWN_MS_MIN, now_ms - self.since_ms)
+        return left * 1000 / (SPAN_MS * (1 - exp(-known_ms / SPAN_MS)))
+
+    def _left(self, now_ms: int) -> float:
+        return self.delivered * exp((self.noted_ms - now_ms) / SPAN_MS) if self.delivered else 0.0

@@ -1,0 +1,1 @@
+"""Count and describe, for those who watch a shard."""

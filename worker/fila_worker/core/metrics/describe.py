@@ -1,0 +1,97 @@
+"""What a queue is: the options that it has now, who reads it, how its hooks fare.
+
+Consumers are shown one row each, however many subscriptions and leases they have here. To add up what they hold, the shard's leases
+are walked in steps, half a microsecond for each: nothing on the hot path keeps count of it for those who look once in a while.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import ConsumerView, DescribeQueue, HookState, QueueDescription
+from fila_worker.core.model.consumers import Consumer, Subscription
+from fila_worker.core.model.leases import Holder, Reservation
+from fila_worker.core.walking import lease_pieces
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.model.consumers import Consumer, Demand
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+CONSUMERS_SHOWN_MAX: Final = 100
+
+HOLDERS_AT_ONCE: Final = 4
+"""Consumers, or what one of them wants, that are looked at for one unit of effort."""
+
+PUSH: Final = "push"
+RECEIVE: Final = "receive"
+RESERVATION: Final = "reservation"
+
+
+def describe(shard: "State", call: "Call", command: DescribeQueue) -> "Work":
+    """Say what a queue is."""
+    queue = shard.queue(call.queue)
+    held = yield from _held(shard, queue)
+    shard.jobs.charge(len(queue.subscribers) // HOLDERS_AT_ONCE)
+    everybody: dict[Holder, None] = dict.fromkeys((*queue.subscribers, *held))
+    chosen = nlargest(CONSUMERS_SHOWN_MAX, everybody, key=lambda holder: held[holder].messages if holder in held else 0)
+    return QueueDescription(
+        queue.info(shard.index), queue.options, (queue.source or queue).created_ms, queue.size_bytes,
+        queue.is_dead_letter or queue.appointed, [_view(shard, queue, holder, held.get(holder)) for holder in chosen],
+        len(everybody) - len(chosen), _hooks(queue, call.now_ms),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Held:
+    """What somebody has leased of a queue: how many messages, when they were last heard of, when the first lease ends."""
+
+    messages: int = 0
+    heard_ms: int = 0
+    first_expiry_ms: int = 0
+
+
+def _held(shard: "State", queue: "Queue") -> "Generator[int, int, dict[Holder, _Held]]":
+    """What each of a queue's holders has; whoever ends or begins meanwhile may be in it or not."""
+    held: dict[Holder, _Held] = {}
+    for leases, effort in lease_pieces(shard, queue):
+        for lease in leases:
+            one = held.setdefault(lease.holder, _Held())
+            expiry_ms = lease.next_expiry()
+            one.messages += lease.open
+            one.heard_ms = max(one.heard_ms, lease.leased_ms, lease.expires_ms - lease.duration_ms)
+            one.first_expiry_ms = min(one.first_expiry_ms or expiry_ms, expiry_ms)
+        yield effort
+    return held
+
+
+def _view(shard: "State", queue: "Queue", holder: Holder, held: _Held | None) -> ConsumerView:
+    in_flight, expiry_ms = (held.messages, held.first_expiry_ms) if held else (0, 0)
+    if isinstance(holder, Reservation):
+        return ConsumerView(holder.shown, RESERVATION, 0, 0, in_flight, held.heard_ms if held else 0, expiry_ms)
+    demands = _demands(holder, queue)
+    shard.jobs.charge((len(holder.subscriptions) + len(holder.waiters)) // HOLDERS_AT_ONCE)
+    kind = PUSH if any(isinstance(each, Subscription) for each in demands) else RECEIVE
+    wanted = sum(each.prefetch if isinstance(each, Subscription) else each.count for each in demands)
+    credit = sum(max(0, each.credit) for each in demands)
+    return ConsumerView(holder.shown, kind, wanted, credit, in_flight, holder.seen_ms, expiry_ms)
+
+
+def _demands(consumer: "Consumer", queue: "Queue") -> "list[Demand]":
+    demands: list[Demand] = [*consumer.subscriptions.values(), *consumer.waiters.values()]
+    return [each for each in demands if each.queue is queue]
+
+
+def _hooks(queue: "Queue", now_ms: int) -> HookState | None:
+    guarded = queue.hooks
+    if guarded is None:
+        return None
+    breaker, hooks = guarded.breaker, guarded.hooks
+    open_until_ms = 0 if breaker.allows(now_ms) else breaker.open_until_ms
+    return HookState(
+        sum(hooks.run_ns.counts), hooks.failed, guarded.bypassed, breaker.failures, breaker.threshold, open_until_ms,
+        guarded.last_failure,
+    )  # fmt: skip

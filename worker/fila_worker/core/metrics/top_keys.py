@@ -1,0 +1,98 @@
+"""The busiest fairness keys of a queue, for those who watch it: ten of perhaps a hundred thousand.
+
+Keys are ranked by what they have pending and what they had delivered. A queue with many keys is looked at piece by piece, so that
+no look takes long; those already shown are looked at each time.
+
+Counts that are shown never go back, as those who draw rates of them expect: a key counts from when it came into the light, what
+was delivered of it before stays with the others, and what it had when it goes is counted with nobody. A key that comes with all it
+has (because nobody was told of it as one of the others yet) brings it along.
+"""
+
+from collections.abc import Iterable
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics
+from fila_worker.core.metrics.oldest_message import waiting_since_ms
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+KEYS_SHOWN: Final = 10
+HEADS_READ_MAX: Final = 4
+"""Heads of lines that are read from disk in one look."""
+
+
+class Spotlight:
+    """What is known of a queue's busiest keys, as of the last look."""
+
+    __slots__ = ("_bases", "_cursor", "_past", "_seen", "_weights", "keys", "oldest_ms", "others")
+
+    def __init__(self) -> None:
+        self.keys: list[KeyMetrics] = []
+        """Those shown."""
+        self.others = 0
+        """What was delivered of keys while they were not shown."""
+        self.oldest_ms: int | None = None
+        """When the oldest message that was seen was enqueued; None: no message."""
+        self._bases: dict[FairnessKey, int] = {}
+        """The keys shown, and what had been delivered of them when they came."""
+        self._past = 0
+        """Delivered of keys while they were shown, of those that are not any more."""
+        self._weights = 0.0
+        """Of all keys that may deliver."""
+        self._cursor = 0
+        self._seen: tuple[int, ...] = ()
+        """What the queue counted at the last look, if all of it was looked at."""
+
+    def look(self, shard: "State", queue: "Queue", keys_max: int) -> int:
+        """Choose anew who is shown, among ``keys_max`` keys and those shown now; returns how many were looked at."""
+        now = (queue.enqueued, queue.delivered, queue.pending, queue.delayed, queue.nacked, len(queue.ring), len(queue.keys))
+        if now == self._seen:
+            return 0
+        self._seen = now if len(queue.keys) <= keys_max else ()
+        seen = self._next_keys(queue, keys_max)
+        shown = [key for key in self._bases if queue.keys.get(key.name) is key]
+        candidates = dict.fromkeys((*shown, *seen))
+        active = [key.weight for key in seen if key.active]
+        self._weights = len(queue.ring) * sum(active) / len(active) if active else 0.0
+        self.oldest_ms = waiting_since_ms(shard, candidates, HEADS_READ_MAX)
+        self._show(queue, nlargest(KEYS_SHOWN, (key for key in candidates if key.name != OTHER_KEYS), key=_rank))
+        return len(candidates)
+
+    def _next_keys(self, queue: "Queue", keys_max: int) -> "list[FairnessKey]":
+        if len(queue.keys) <= keys_max:
+            return list(queue.keys.values())
+        if self._cursor >= len(queue.keys):
+            self._cursor = 0
+        start, self._cursor = self._cursor, self._cursor + keys_max
+        return queue.keys.portion(start, keys_max)
+
+    def _show(self, queue: "Queue", chosen: "Iterable[FairnessKey]") -> None:
+        unclaimed = self._count_others(queue) - self.others
+        old, self._bases = self._bases, {}
+        for key in chosen:
+            base = old.pop(key, None)
+            if base is None:
+                brought = max(0, min(unclaimed, key.delivered))
+                unclaimed -= brought
+                base = key.delivered - brought
+            self._bases[key] = base
+        self._past += sum(key.delivered - base for key, base in old.items())
+        self.others = self._count_others(queue)
+        self.keys = [
+            KeyMetrics(key.name, key.weight, key.pending, key.delivered - base, self._share(key))
+            for key, base in self._bases.items()
+        ]
+
+    def _count_others(self, queue: "Queue") -> int:
+        return queue.delivered - self._past - sum(key.delivered - base for key, base in self._bases.items())
+
+    def _share(self, key: "FairnessKey") -> float:
+        return min(1.0, key.weight / max(self._weights, key.weight)) if key.active else 0.0
+
+
+def _rank(key: "FairnessKey") -> int:
+    return key.pending + key.delivered

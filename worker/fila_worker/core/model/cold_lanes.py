@@ -1,0 +1,232 @@
+"""Cold keys: a fairness key far from its turn keeps a few packed bytes in memory instead of its lane.
+
+A queue may have a million keys, most with a message or two. What a lane is can be read back: its messages lie on disk in their order, and
+the ledger has its counts. So beyond ``Limits.warm_lanes_max`` lanes a shard *cools* keys down that are
+simple: one lane that needs no tokens, nothing leased, nothing waiting for a retry, and a record on disk that is exact. A cold key keeps its place in the ring,
+its weight, credit and counters: fairness never depends on who is cold.
+
+A key is *warm* again when its turn comes (with the next ones, because many messages are read at once for little more than one), when
+something is enqueued to it, or when somebody looks for its lane. Who is cooled down next is decided by a clock: a hand goes over
+the warm lanes in the order in which they became warm (Corbato's clock algorithm, without a reference bit), a bounded number of
+steps a turn.
+
+Cost: 0.4 KiB for a cold key with its name, 1 KiB for a warm one with a message of 100 bytes. Rejected: the packed form for the whole key (it saves 200 bytes, and
+the ring would have to know two kinds of keys), and least recently used lanes (a move for each message).
+"""
+
+from collections import OrderedDict
+from itertools import islice
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fila_worker.core.keys import LANE_BYTES, LAST, after, pack_u64
+from fila_worker.core.model.lanes import ENTRY_BYTES, Lane, held_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Entry
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.state import State
+
+AHEAD_BYTES: Final = 256 * 1024
+"""About what is read at once when keys are warmed up because their turns come."""
+
+COUNT_MAX: Final = 2**32 - 1
+"""A lane with more messages stays warm."""
+
+_PACKED: Final = Struct(">QII12s")
+_COUNTS: Final = Struct(">QII")
+_PLACE_AT: Final = 16
+
+
+class WarmLanes(OrderedDict[int, Lane]):
+    """The lanes of a shard that are objects, by id; the clock's hand stands at the first one.
+
+    Rejected: a dictionary and a queue of ids, which keeps those of lanes that are gone: they lie in memory that could be given back else.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = 0
+        """How many became warm since the hand last moved."""
+
+    def enter(self, lane: Lane) -> None:
+        """A lane is new, or warm again."""
+        self[lane.id] = lane
+        self.entered += 1
+
+
+class _Unpacked(NamedTuple):
+    key: "FairnessKey"
+    id: int
+    stored: int
+    delayed: int
+    place: bytes
+    """Where its messages begin."""
+
+
+class ColdLane(_Unpacked):
+    """The lane of a cold key, to be read only. It answers what a :class:`Lane` does to who does not change it."""
+
+    __slots__ = ()
+
+    retrying: Final = 0
+    throttle: Final = None
+    throttle_keys: Final[tuple[str, ...]] = ()
+    blocked: Final = False
+    idle: Final = False
+    leased: "Final[Set[bytes]]" = frozenset()
+
+    @property
+    def prefix(self) -> bytes:
+        """What its messages' keys begin with."""
+        return pack_u64(self.id)
+
+    @property
+    def end(self) -> bytes:
+        """Behind all its messages."""
+        return self.prefix + LAST
+
+    @property
+    def floor(self) -> bytes:
+        """No message of the lane has a smaller key."""
+        return self.prefix + self.place
+
+    @property
+    def tail(self) -> bytes | None:
+        """All that is pending is on disk only."""
+        return self.floor if self.stored else None
+
+    @property
+    def pending(self) -> int:
+        """Messages that could be delivered."""
+        return self.stored
+
+    @property
+    def active(self) -> bool:
+        """Whether there are any."""
+        return self.stored > 0
+
+    def peek(self) -> "Entry | None":
+        """Nothing is in memory."""
+        return None
+
+    def warm(self) -> Lane:
+        """The lane as an object."""
+        return self.key.lanes[()]
+
+
+def packed(lane_id: int, stored: int, delayed: int, floor: bytes) -> bytes:
+    """The packed form of a lane; ``floor`` is a message key, the prefix of all, or the key right behind a message's."""
+    place = floor[8:20]
+    if len(floor) > 20:
+        place = (int.from_bytes(place, "big") + 1).to_bytes(12, "big")
+    return _PACKED.pack(lane_id, stored, delayed, place)
+
+
+def unpacked(key: "FairnessKey") -> ColdLane:
+    """The lane of a cold key."""
+    assert key.cold is not None, f"{key.name!r} is warm"
+    return ColdLane(key, *_PACKED.unpack(key.cold))
+
+
+def pending_cold(key: "FairnessKey") -> int:
+    """How many messages of a cold key could be delivered."""
+    assert key.cold is not None, f"{key.name!r} is warm"
+    return int.from_bytes(key.cold[8:12], "big")
+
+
+# --- warming up -------------------------------------------------------------------------------------------------------
+
+
+def _floor(cold: bytes) -> bytes:
+    """Where the messages of a packed lane begin, without the rest of it."""
+    return cold[:LANE_BYTES] + cold[_PLACE_AT:]
+
+
+def warm_up(key: "FairnessKey") -> Lane:
+    """Make the lane of a cold key an object again."""
+    cold = key.cold
+    assert cold is not None, f"{key.name!r} is warm"
+    lane_id, stored, delayed = _COUNTS.unpack_from(cold)
+    lane = Lane(lane_id, key)
+    lane.stored, lane.delayed, lane.floor = stored, delayed, _floor(cold)
+    lane.tail = lane.floor if stored else None
+    lane.active, lane.recorded = key.ready > 0, True
+    key.cold, key.only = None, lane
+    key.queue.warm.enter(lane)
+    if key.queue.options.max_in_flight_per_key is None:  # the usual case of what settle_shape() does
+        key.sole = lane
+    else:
+        key.settle_shape()
+    return lane
+
+
+def warm_up_next(shard: "State", queue: "Queue", key: "FairnessKey") -> Lane | None:
+    """A cold key has its turn: warm it up, and those that come after it, with their first messages. Returns its sole lane."""
+    size_bytes = max(1, queue.size_bytes // max(1, queue.depth)) + ENTRY_BYTES
+    room_bytes = min(AHEAD_BYTES, shard.settings.buffer_bytes - shard.buffered_bytes)
+    count = min(shard.settings.limits.warm_ahead_max, room_bytes // size_bytes)
+    if count < 1:
+        warm_up(key)
+        return key.sole
+    keys = dict.fromkeys([key, *(each for each in queue.ring.upcoming(count) if each.cold is not None)])
+    firsts = [_floor(each.cold) for each in keys if each.cold is not None]
+    found = shard.store.get_many(firsts, shard.store.families.messages)  # what is cold is committed
+    for each, first, record in zip(keys, firsts, found, strict=True):
+        lane = warm_up(each)
+        if record is not None and lane.stored:
+            lane.line.append((first, record))
+            lane.tail = after(first) if lane.stored > 1 else None
+            shard.buffered_bytes += len(record) + ENTRY_BYTES
+    return key.sole
+
+
+# --- cooling down -----------------------------------------------------------------------------------------------------
+
+
+def cool_down(shard: "State") -> None:
+    """Turn the clock's hand some steps, if too many lanes are warm. Only when everything is committed.
+
+    It goes two steps for each lane that became warm, so that it keeps up with those who make lanes, and a few more.
+    """
+    warm, limits = shard.lanes, shard.settings.limits
+    entered, warm.entered = warm.entered, 0
+    if len(warm) <= limits.warm_small_lanes_max:
+        return
+    for lane in list(islice(warm.values(), limits.cool_steps_min + 2 * entered)):
+        most = limits.warm_small_lanes_max if lane.stored + lane.delayed == 1 else limits.warm_lanes_max
+        if len(warm) > most and _may_cool(shard, lane):
+            _cool(shard, lane)
+        else:
+            warm.move_to_end(lane.id)
+
+
+def _may_cool(shard: "State", lane: Lane) -> bool:
+    """Whether nothing is lost with the object."""
+    key = lane.key
+    return (
+        shard.ledger.is_folded(lane)
+        and not lane.leased
+        and lane.recorded
+        and not lane.changed
+        and not lane.throttle_keys
+        and not lane.retrying
+        and not lane.idle
+        and key.only is lane
+        and key.queue.ring.current is not key
+        and lane.stored <= COUNT_MAX >= lane.delayed
+    )
+
+
+def _cool(shard: "State", lane: Lane) -> None:
+    key = lane.key
+    head, floor = lane.peek(), lane.floor
+    if lane.stored:
+        floor = min(first for first in (head[0] if head else None, lane.tail) if first is not None)
+    shard.buffered_bytes -= held_bytes(lane.clear())
+    key.cold, key.only, key.sole, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
+    del shard.lanes[lane.id]
+    del lane.key  # who still holds the object must not go on with it

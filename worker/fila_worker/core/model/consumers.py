@@ -1,0 +1,248 @@
+"""Consumers: the clients that receive, what they want and what they hold.
+
+A *consumer* is a client, known by its id, with leases or demands on this shard. A *demand* is what it wants from one queue:
+a :class:`Subscription` (until further notice, up to ``prefetch`` unsettled), a :class:`Waiter` (one ``receive``) or a
+:class:`Reserving` (messages for a name). Credit is never sent around: it follows from what the demand holds.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.clients import client_name
+from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
+from fila_proto_zmq.errors import FilaError
+from fila_worker.core.effects import Answer, Call
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.leases import Lease, LeaseBook
+    from fila_worker.core.model.queues import Queue
+
+
+BANK_MS_MAX: Final = 100
+"""How long a receive whose time is up waits for the bank's word: many times what it takes."""
+
+
+class Consumer:
+    """A client with something to lose."""
+
+    __slots__ = ("client", "granted", "leases", "leaving", "seen_ms", "subscriptions", "waiters")
+
+    def __init__(self, client: bytes, now_ms: int) -> None:
+        self.client = client
+        self.leaving = False
+        """It has said goodbye, or is lost: what it has is taken from it in steps, and it gets nothing more."""
+        self.seen_ms = now_ms
+        self.leases: dict[int, Lease] = {}
+        self.subscriptions: dict[int, Subscription] = {}
+        self.waiters: dict[int, Waiter] = {}
+        """Pending receives by request id."""
+        self.granted: dict[int, list[Lease]] = {}
+        """What receives were answered with, by request id, as long as it is leased."""
+
+    @property
+    def shown(self) -> str:
+        """What others see of it."""
+        return client_name(self.client)
+
+    @property
+    def idle(self) -> bool:
+        """It holds nothing and wants nothing."""
+        return not (self.leases or self.subscriptions or self.waiters)
+
+
+class Subscription:
+    """Up to ``prefetch`` unsettled messages of a queue, until it ends.
+
+    It has a new *incarnation* whenever pushes may have been lost: the client ignores what was pushed under an older one, and
+    what was leased under an older one and the client does not hold is given back. An incarnation is numbered like the leases,
+    from the same counter, so a lease is of an older incarnation if its id is lower.
+    """
+
+    __slots__ = ("consumer", "held", "id", "incarnation", "prefetch", "pushes", "queue", "queued", "reconciled", "request")
+
+    def __init__(self, subscription_id: int, consumer: Consumer, queue: "Queue", prefetch: int, incarnation: int) -> None:
+        self.id = subscription_id
+        self.consumer = consumer
+        self.queue = queue
+        self.prefetch = prefetch
+        self.held = 0
+        """Messages leased to it and not yet ended."""
+        self.queued = False
+        """Whether it is in its queue's line of demands."""
+        self.request = 0
+        """The latest request that was heeded: an older one comes from a connection that is gone."""
+        self.begin(incarnation)
+
+    def begin(self, incarnation: int) -> None:
+        """Begin a new incarnation."""
+        self.incarnation = incarnation
+        self.pushes = 0
+        """Frames pushed under it."""
+        self.reconciled = False
+        """Whether the client has said which older leases it holds."""
+
+    @property
+    def credit(self) -> int:
+        """How many more messages it may be sent."""
+        return 0 if self.consumer.leaving else self.prefetch - self.held
+
+
+class Waiter:
+    """A receive that waits for its first messages."""
+
+    __slots__ = ("call", "consumer", "count", "deadline_ms", "done", "queue", "queued")
+    opcode = Receive.opcode
+
+    def __init__(self, call: Call, consumer: Consumer, queue: "Queue", count: int, wait_ms: int) -> None:
+        self.call = call
+        self.consumer = consumer
+        self.queue = queue
+        self.count = count
+        self.deadline_ms = call.now_ms + wait_ms
+        self.queued = False
+        self.done = False
+
+    @property
+    def credit(self) -> int:
+        """How many messages it would take."""
+        return 0 if self.done or self.consumer.leaving else self.count
+
+    def finish(self) -> None:
+        """It is answered, or its client is gone."""
+        self.done = True
+        del self.consumer.waiters[self.call.request]
+        self.queue.unwant(self)
+        self.queue.exit(self.consumer)
+
+    def answer_nothing(self) -> Answer:
+        """Its time is up."""
+        return Answer(self.call, self.opcode, Delivered(0, []))
+
+    def refuse(self, error: FilaError) -> Answer:
+        """It waits in vain."""
+        return Answer(self.call, self.opcode, error)
+
+
+class Reserving(Waiter):
+    """A part of a reservation that waits for its messages."""
+
+    __slots__ = ("_book", "part", "reservation", "timeout_ms")
+    opcode = Reserve.opcode
+
+    def __init__(self, call: Call, consumer: Consumer, queue: "Queue", command: Reserve, book: "LeaseBook") -> None:
+        super().__init__(call, consumer, queue, command.count, command.wait_ms)
+        self.reservation = command.reservation
+        self.part = command.part
+        self.timeout_ms = command.timeout_ms
+        self._book = book
+
+    @property
+    def credit(self) -> int:
+        """How many messages it would take: none if somebody else took this part meanwhile, for the same reservation."""
+        return 0 if self._taken() else super().credit
+
+    def answer_nothing(self) -> Answer:
+        """Its time is up; or somebody else took its part."""
+        return self.answer_with(self._taken())
+
+    def _taken(self) -> "Lease | None":
+        return self._book.part(self.queue.id, self.reservation, self.part)
+
+    def answer_with(self, lease: "Lease | None") -> Answer:
+        """The part is taken."""
+        parts, expires_ms = ([(self.part, lease.open)], lease.next_expiry()) if lease else ([], 0)
+        return Answer(self.call, self.opcode, Reserved(parts, expires_ms))
+
+
+Demand = Subscription | Waiter
+
+
+class Consumers:
+    """The consumers of a shard, the one that was silent for longest first."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self.by_client: OrderedDict[bytes, Consumer] = OrderedDict()
+        self.leaving: dict[Consumer, None] = {}
+        """Those from which what they have is being taken."""
+        self.waiting: list[tuple[int, int, Waiter]] = []
+        """Waiters by deadline; answered ones are dropped when they come up."""
+        self.lingering: list[Waiter] = []
+        """Waiters whose time is up, and which have a reason to wait for a moment more."""
+        self.unseen: dict[int, Lease] = {}
+        """Leases that never reached their client, to be given back. Some of them may have ended meanwhile."""
+        self._waiters_made = 0
+        self._clean_up_at = 1000
+
+    def __len__(self) -> int:
+        return len(self.by_client)
+
+    def open(self, client: bytes, now_ms: int) -> Consumer:
+        """The consumer with this client id, new if it was not known."""
+        consumer = self.by_client.get(client)
+        if consumer is None or consumer.leaving:
+            consumer = self.by_client[client] = Consumer(client, now_ms)
+        return consumer
+
+    def touch(self, client: bytes, now_ms: int) -> None:
+        """Something came from this client: it lives."""
+        consumer = self.by_client.get(client)
+        if consumer is not None:
+            consumer.seen_ms = now_ms
+            self.by_client.move_to_end(client)
+
+    def excuse(self, silent_ms: int) -> None:
+        """For so long nobody listened, or the clock was set forward: that was no client's silence."""
+        for consumer in self.by_client.values():
+            consumer.seen_ms += silent_ms
+
+    def part_from(self, consumer: Consumer) -> None:
+        """A consumer leaves: if its client comes back it is another one. The caller takes from it what it has."""
+        consumer.leaving = True
+        self.leaving[consumer] = None
+        if self.by_client.get(consumer.client) is consumer:
+            del self.by_client[consumer.client]
+
+    def lost(self, now_ms: int) -> Iterator[Consumer]:
+        """The consumers that were silent for too long. The caller parts from each."""
+        while self.by_client:
+            oldest = next(iter(self.by_client.values()))
+            if oldest.seen_ms + self.timeout_ms > now_ms:
+                return
+            yield oldest
+
+    def await_messages(self, waiter: Waiter) -> None:
+        """Answer this waiter with nothing at its deadline, unless it is done by then."""
+        self._waiters_made += 1
+        if len(self.waiting) > self._clean_up_at:
+            self.waiting = [entry for entry in self.waiting if not entry[2].done]
+            heapify(self.waiting)
+            self._clean_up_at = 2 * len(self.waiting) + 1000
+        heappush(self.waiting, (waiter.deadline_ms, self._waiters_made, waiter))
+
+    def linger(self, waiter: Waiter) -> None:
+        """Look at a waiter whose time is up again with the next turn."""
+        self.lingering.append(waiter)
+
+    def timed_out(self, now_ms: int, count: int) -> Iterator[Waiter]:
+        """The waiters whose time is up, about ``count`` of them."""
+        lingering, self.lingering = self.lingering, []
+        yield from (waiter for waiter in lingering if not waiter.done)
+        while count > 0 and self.waiting and self.waiting[0][0] <= now_ms:
+            count -= 1
+            _, _, waiter = heappop(self.waiting)
+            if not waiter.done:
+                yield waiter
+
+    def next_deadline(self) -> int | None:
+        """When a waiter or a silent consumer is due next, Unix ms."""
+        deadlines = []
+        if self.waiting:
+            deadlines.append(self.waiting[0][0])
+        if self.lingering:
+            deadlines.append(self.lingering[0].deadline_ms + BANK_MS_MAX)
+        if self.by_client:
+            deadlines.append(next(iter(self.by_client.values())).seen_ms + self.timeout_ms)
+        return min(deadlines, default=None)

@@ -1,0 +1,85 @@
+"""Delayed messages: out of line until their time, and back in their place.
+
+A delayed message lies in the ``delayed`` family under the key of its place in line, with its due time in front; the schedule
+has an entry for it. Where the two disagree (it was cancelled, purged, delayed anew) the message itself is right.
+"""
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fila_proto_zmq.record import MORTAL
+from fila_worker.core.model.due_index import Kind
+from fila_worker.core.model.lanes import extension_of
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.state import State
+
+_HEAD: Final = Struct(">QB")
+DELAYED_HEAD_BYTES: Final = _HEAD.size
+"""What a value of the ``delayed`` family has in front of the record."""
+
+
+_RETRYING: Final = 1
+_DEFERRED: Final = 2
+
+
+class Delayed(NamedTuple):
+    """A delayed message. ``retrying``: it was delivered before, and its key still counts it as in flight; ``deferred``: so it was,
+    and its consumer put it off."""
+
+    due_ms: int
+    retrying: bool
+    deferred: bool
+    record: bytes
+
+
+def parse_delayed(value: bytes) -> Delayed:
+    """A value of the ``delayed`` family."""
+    due_ms, flags = _HEAD.unpack_from(value)
+    return Delayed(due_ms, bool(flags & _RETRYING), bool(flags & _DEFERRED), value[_HEAD.size :])
+
+
+def delay(
+    shard: "State",
+    lane: "Lane",
+    key: bytes,
+    record: bytes,
+    due_ms: int,
+    *,
+    retrying: bool = False,
+    deferred: bool = False,
+) -> None:
+    """Let a message of ``lane``, not counted anywhere, come to its place ``key`` at ``due_ms``."""
+    queue = lane.key.queue
+    shard.ledger.touch(lane)
+    flags = _RETRYING * retrying | _DEFERRED * deferred
+    shard.batch.put(key, _HEAD.pack(due_ms, flags) + record, shard.store.families.delayed)
+    shard.schedule.add(due_ms, Kind.RELEASE, key, shard.batch)
+    lane.delayed += 1
+    queue.delayed += 1
+    queue.grow(len(record))
+    if retrying:
+        lane.retrying += 1
+    shard.ledger.touch_queue(queue)
+
+
+def lift(shard: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
+    """Take a delayed message out of the delayed ones. The caller says where it goes, and releases its slot if it had one."""
+    queue = lane.key.queue
+    shard.ledger.touch(lane)
+    shard.batch.delete(key, shard.store.families.delayed)
+    lane.delayed -= 1
+    queue.delayed -= 1
+    queue.shrink(len(delayed.record))
+    if delayed.retrying:
+        lane.retrying -= 1
+    shard.ledger.touch_queue(queue)
+
+
+def too_old(record: bytes, now_ms: int) -> bool:
+    """Whether a message's time to live is over."""
+    if not record[1] & MORTAL:
+        return False
+    expires_ms = extension_of(record).expires_ms
+    return expires_ms is not None and expires_ms <= now_ms

@@ -1,0 +1,323 @@
+"""A fairness key of a queue: its lanes, and which of them is first.
+
+Usually a key has one lane and nothing that could hold it up: its ``sole`` one. Else a heap knows the lanes that may deliver by the
+places of their first messages; it is corrected when a lane comes up, so that nothing has to be kept in order on the way.
+
+A key far from its turn is *cold*: its lane is not an object but a few packed bytes (:mod:`core.cold`). Who only looks at keys uses
+``views``; who is going to change a lane uses ``lanes``, and the key is warm again.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush, heapreplace
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
+
+from fila_worker.core.keys import FIRST_PLACE
+from fila_worker.core.model.cold_lanes import pending_cold, unpacked, warm_up
+from fila_worker.core.model.lanes import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fila_worker.core.model.cold_lanes import ColdLane
+    from fila_worker.core.model.drr import Line
+    from fila_worker.core.model.queues import Queue
+
+MILLI: Final = 1000
+"""Credit and costs are counted in thousandths."""
+
+
+class FairnessKey:
+    """One fairness key of a queue: its lanes, its weight, its place in the ring, its counters.
+
+    Invariant: ``active`` if and only if :attr:`deliverable`; then it is in exactly one of the ring's ``fresh``, ``again``,
+    ``late``, ``busy`` and ``current``, or owes.
+    """
+
+    __slots__ = (
+        "absent",
+        "active",
+        "before",
+        "behind",
+        "blocked",
+        "cold",
+        "credit",
+        "delivered",
+        "heads",
+        "held",
+        "joined_at",
+        "joined_turn",
+        "last_turn",
+        "line",
+        "name",
+        "only",
+        "paused",
+        "queue",
+        "ready",
+        "several",
+        "sole",
+        "spent",
+        "stuck",
+        "weight",
+    )  # fmt: skip
+
+    def __init__(self, name: str, queue: "Queue") -> None:
+        self.name = name
+        self.queue = queue
+        self.cold: bytes | None = None
+        """Its only lane in packed form, while it is far from its turn (:mod:`core.cold`); None: its lanes are objects."""
+        self.only: Lane | None = None
+        """Its lane, if it has one and is warm."""
+        self.several: dict[tuple[str, ...], Lane] | None = None
+        """Its lanes by throttle keys (sorted, distinct), if there are more: a dictionary takes more than all else of a key."""
+        self.sole: Lane | None = None
+        """Its only lane, if there is nothing more to think about: no throttle, no cap on what is in flight."""
+        self.heads: list[tuple[bytes, int, Lane]] | None = None
+        """The lanes that may deliver, by the place of their first message; an entry that is not its lane's
+        ``head_place`` is stale. None, and not kept, while there is a ``sole`` lane."""
+        self.ready = 0
+        """Lanes that are active and not blocked."""
+        self.blocked = 0
+        """Lanes that wait for tokens."""
+        self.weight = 1
+        self.active = False
+        self.paused = False
+        self.stuck = b""
+        """Strictly ordered, and its first message, whose place this is, waits for tokens: so do the others behind it."""
+        self.credit = 0
+        """What is left of the turn in progress, in thousandths of a unit of cost; below 0 it is owed."""
+        self.held = 0
+        """Messages leased or waiting for a retry; counted only where the queue has a cap for it."""
+        self.joined_turn = 0
+        """How many turns there had been when it last became active."""
+        self.last_turn = -1
+        """The number of its last turn, as the ring counts them."""
+        self.absent = 0
+        """How many entries the ring has of it that are void."""
+        self.delivered = 0
+        self.spent = 0
+        """Cost of what was delivered, in thousandths."""
+        self.joined_at = 0
+        """``spent`` when the key last became active."""
+        self.line: Line | None = None
+        """The line of the ring that it is in, and its neighbours there."""
+        self.before: FairnessKey | None = None
+        self.behind: FairnessKey | None = None
+
+    @property
+    def lanes(self) -> dict[tuple[str, ...], Lane]:
+        """Its lanes by throttle keys. Warms a cold key up: to look and go on, use :attr:`views`."""
+        if self.cold is not None:
+            warm_up(self)
+        if self.only is not None:
+            return {self.only.throttle_keys: self.only}
+        return self.several or {}
+
+    @property
+    def views(self) -> "Iterable[Lane | ColdLane]":
+        """Its lanes to be read only, whether they are warm or cold."""
+        if self.only is not None:
+            return (self.only,)
+        if self.cold is not None:
+            return (unpacked(self),)
+        return self.several.values() if self.several is not None else ()
+
+    def add(self, lane: Lane) -> None:
+        """A lane of it is new."""
+        if self.only is None and self.several is None and self.cold is None:  # the usual case, without a dictionary
+            self.only = lane
+            if lane.throttle is None and self.queue.options.max_in_flight_per_key is None:
+                self.sole = lane
+                return
+        lanes = self.lanes | {lane.throttle_keys: lane} if self.several is None else self.several
+        lanes[lane.throttle_keys] = lane
+        self.only, self.several = (lane, None) if len(lanes) == 1 else (None, lanes)
+        if self.sole is not None or len(lanes) == 1:
+            self.settle_shape()
+
+    def drop(self, lane: Lane) -> None:
+        """A lane of it is no more. The two let go of each other, or only the cyclic collector would find them."""
+        if lane is self.only:  # the usual case
+            self.only = self.sole = self.heads = None
+            del lane.key
+            return
+        lanes = self.lanes
+        del lanes[lane.throttle_keys], lane.key
+        if len(lanes) == 1:
+            self.only, self.several = next(iter(lanes.values())), None
+            self.settle_shape()
+
+    @property
+    def deliverable(self) -> bool:
+        """Whether one of its messages may be delivered now, if somebody wants it."""
+        return self.ready > 0 and not self.stuck and self.open
+
+    @property
+    def open(self) -> bool:
+        """Whether neither a pause nor its cap holds it up."""
+        cap = self.queue.options.max_in_flight_per_key
+        return not self.paused and (cap is None or self.held < cap)
+
+    @property
+    def pending(self) -> int:
+        """Messages in line."""
+        if self.sole is not None:
+            return self.sole.pending
+        if self.cold is not None:
+            return pending_cold(self)
+        return sum(lane.pending for lane in self.views)
+
+    def settle_shape(self) -> None:
+        """Lanes came or went, or the queue's options changed: see whether there is a sole lane."""
+        if self.cold is not None:
+            return  # it is seen when the key is warmed up
+        lanes = list(self.lanes.values())
+        simple = len(lanes) == 1 and lanes[0].throttle is None and self.queue.options.max_in_flight_per_key is None
+        self.sole = lanes[0] if simple else None
+        self.heads = None
+        if self.sole is None:
+            for lane in lanes:
+                lane.head_place = b""
+                if lane.active and not lane.blocked:
+                    self.note_head(lane, lane.prefix + FIRST_PLACE)
+
+    def note_head(self, lane: Lane, message_key: bytes) -> None:
+        """The lane's first message may be this one."""
+        place = message_key[8:]
+        if not lane.head_place or place < lane.head_place:
+            lane.head_place = place
+            if self.heads is None:
+                self.heads = []
+            heappush(self.heads, (place, lane.id, lane))
+
+    def first_lane(self, head_of: Callable[[Lane], bytes]) -> Lane | None:
+        """The lane whose first message has the smallest place; ``head_of`` looks up a lane's first key."""
+        heads = self.heads
+        while heads:
+            place, _, lane = heads[0]
+            if place != lane.head_place or not lane.active or lane.blocked:
+                if place == lane.head_place:
+                    lane.head_place = b""
+                heappop(heads)
+                continue
+            first = head_of(lane)[8:]
+            if first <= place:
+                return lane
+            lane.head_place = first
+            heapreplace(heads, (first, lane.id, lane))
+        return None
+
+    def first_is_blocked(self) -> None:
+        """The lane that :meth:`first_lane` found has to wait."""
+        assert self.heads is not None, f"{self.name!r} has a sole lane, which never waits"
+        _, _, lane = heappop(self.heads)
+        lane.head_place = b""
+        self.ready -= 1
+        self.blocked += 1
+
+    def deficit(self, quantum: int) -> float:
+        """What is left of ``weight × quantum`` in the key's round; 0 while it has nothing to deliver."""
+        if not self.active:
+            return 0
+        entitled = self.weight * quantum * MILLI
+        return (entitled - (self.spent - self.joined_at) % entitled) / MILLI
+
+
+SHRINK_MIN: Final = 64
+"""A part that never had more keys is not worth being made anew."""
+
+
+class KeyTable:
+    """Fairness keys by name.
+
+    Invariants: each key is in one part, under its name. No part but a sole one is empty. ``get`` looks into all parts.
+    """
+
+    __slots__ = ("_count", "_part_max", "_parts", "_peaks", "get")
+
+    def __init__(self, part_max: int) -> None:
+        self._part_max = part_max
+        self._parts: list[dict[str, FairnessKey]] = [{}]
+        self._peaks = [0]
+        """The largest that each part was when it lost a key, since it was made."""
+        self._count = 0
+        self.get: Callable[[str], FairnessKey | None] = self._parts[0].get
+        """The key of a name, or None."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def __getitem__(self, name: str) -> "FairnessKey":
+        key = self.get(name)
+        if key is None:
+            raise KeyError(name)
+        return key
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._parts)
+
+    def values(self) -> "Iterator[FairnessKey]":
+        """All keys in the order in which they were made. None may come or go meanwhile."""
+        return chain.from_iterable(part.values() for part in self._parts)
+
+    def portion(self, start: int, count: int) -> "list[FairnessKey]":
+        """Up to ``count`` keys from a place in their order on."""
+        found: list[FairnessKey] = []
+        for part in self._parts:
+            if start < len(part):
+                found += islice(part.values(), start, start + count - len(found))
+                start = 0
+                if len(found) == count:
+                    break
+            else:
+                start -= len(part)
+        return found
+
+    def add(self, key: "FairnessKey") -> None:
+        """A key is new."""
+        if len(self._parts[-1]) >= self._part_max:
+            self._begin_part()
+        self._parts[-1][key.name] = key
+        self._count += 1
+
+    def remove(self, key: "FairnessKey") -> None:
+        """A key is no more."""
+        index = next(index for index, part in enumerate(self._parts) if key.name in part)
+        part = self._parts[index]
+        self._peaks[index] = max(self._peaks[index], len(part))
+        del part[key.name]
+        self._count -= 1
+        if not part and len(self._parts) > 1:
+            del self._parts[index], self._peaks[index]
+            self._settle()
+        elif 4 * len(part) < self._peaks[index] > SHRINK_MIN:
+            self._replace(index, index + 1, dict(part))
+
+    def _begin_part(self) -> None:
+        """Begin a new part. If two neighbours are small by now they become one, so that there are never many."""
+        sizes = [len(part) for part in self._parts]
+        for index in range(len(sizes) - 1):
+            if sizes[index] + sizes[index + 1] <= self._part_max // 2:
+                self._replace(index, index + 2, self._parts[index] | self._parts[index + 1])
+                break
+        self._parts.append({})
+        self._peaks.append(0)
+        self._settle()
+
+    def _replace(self, start: int, end: int, part: "dict[str, FairnessKey]") -> None:
+        self._parts[start:end] = [part]
+        self._peaks[start:end] = [len(part)]
+        self._settle()
+
+    def _settle(self) -> None:
+        """See to it that a look-up finds the parts as they are now."""
+        self.get = self._parts[0].get if len(self._parts) == 1 else self._find
+
+    def _find(self, name: str) -> "FairnessKey | None":
+        for part in self._parts:
+            if name in part:
+                return part[name]
+        return None

@@ -1,0 +1,225 @@
+"""The tokens of one set of throttle keys, and the lanes of a shard that need them.
+
+What the bank grants is *dealt* to the lanes that wait, message by message, in turns of their keys' weights: it is tokens that
+are scarce then, not deliveries. A lane spends only what was dealt to it, so it does not matter which of them is served first. A
+lane that has nothing left when its next message is due waits in line again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.queues import Queue
+
+TOKEN: Final = 1_000_000
+"""Tokens are counted in millionths."""
+
+DISMISSED_MAX: Final = 2000
+"""Waiting lanes that are let out of line in one turn."""
+
+LANES_SURVEYED: Final = 64
+"""Waiting lanes that are looked at to estimate how many tokens are of use."""
+
+
+class Traffic:
+    """What is counted of a throttle key: messages that got their tokens, and how often a lane had to wait for some."""
+
+    __slots__ = ("hits", "passes")
+
+    def __init__(self) -> None:
+        self.passes = self.hits = 0
+
+
+class Throttle:
+    """The tokens of one set of throttle keys.
+
+    Invariants: ``granted = consumed + returned + dealt + pool``, none of them negative; ``dealt`` is the sum of its lanes'
+    ``tokens``, and ``holders`` those that have any; a lane is in ``waiting`` if and only if it is ``blocked``, and then it holds
+    none.
+    """
+
+    __slots__ = (
+        "asking", "burst", "consumed", "dealt", "granted", "holders", "keys", "lanes", "limited", "news_due_ms", "parked_until_ms",
+        "returned", "session", "told", "told_again", "traffic", "version", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, keys: tuple[str, ...], session: int) -> None:
+        self.keys = keys
+        self.version = -1
+        """Of what it follows, as :class:`core.throttling.Throttling` counts."""
+        self.session = session
+        """Whose totals it has."""
+        self.lanes = 0
+        """How many lanes use it."""
+        self.limited = False
+        """Whether any of the keys has a rate."""
+        self.burst = 0
+        """The smallest burst of those that have."""
+        self.parked_until_ms = 0
+        self.granted = self.consumed = self.returned = 0
+        """Totals of the session, as they are told to the bank."""
+        self.dealt = 0
+        self.holders: dict[Lane, None] = {}
+        self.waiting: OrderedDict[Lane, None] = OrderedDict()
+        """By their turns: the first is next."""
+        self.told: tuple[int, int, int, int] | None = None
+        """The last want that was sent, to send only news."""
+        self.told_again = 0
+        """How often it was repeated."""
+        self.news_due_ms: int | None = None
+        """When it is to be repeated."""
+        self.traffic: list[Traffic] = []
+        """What its keys count."""
+        self.asking: list[Queue] = []
+        """The queues for which the bank was asked, and has said nothing yet."""
+
+    @property
+    def held(self) -> int:
+        """Tokens that may be spent."""
+        return self.granted - self.consumed - self.returned
+
+    @property
+    def pool(self) -> int:
+        """Those of them that no lane has."""
+        return self.granted - self.consumed - self.returned - self.dealt
+
+    # --- lanes --------------------------------------------------------------------------------------------------------
+
+    def spend(self, lane: "Lane", need: int) -> bool:
+        """Pay for a lane's next message; False if it has not the tokens."""
+        tokens = lane.tokens
+        if tokens < need or tokens > self.burst >= need:
+            return False  # more than the burst is granted for a single message that needs it, and for no other
+        self.consumed += need
+        self.dealt -= need
+        lane.tokens = tokens - need
+        if tokens == need or need > self.burst:
+            self.collect(lane)
+        return True
+
+    def block(self, lane: "Lane", need: int) -> None:
+        """A lane has to wait, for so many tokens; first in line, if its turn is not over."""
+        self.collect(lane)
+        lane.need = need
+        lane.blocked = True
+        self.waiting[lane] = None
+        if lane.token_credit > 0:
+            self.waiting.move_to_end(lane, last=False)
+
+    def release(self, lane: "Lane") -> None:
+        """A lane that waits may try its luck again."""
+        del self.waiting[lane]
+        lane.blocked = False
+
+    def collect(self, lane: "Lane") -> None:
+        """Take back what a lane has not spent."""
+        if self.holders.pop(lane, self) is None:
+            self.dealt -= lane.tokens
+            lane.tokens = 0
+
+    def trim(self, lane: "Lane", dealt_max: int) -> None:
+        """Take back what a lane has not spent, as far as more than ``dealt_max`` is dealt in all; what is left is of use."""
+        kept = max(0, min(lane.tokens, dealt_max - (self.dealt - lane.tokens)))
+        kept -= kept % max(1, lane.need)
+        self.collect(lane)
+        if kept:
+            self._give(lane, kept)
+
+    def collect_all(self) -> None:
+        """Take back what all lanes have not spent."""
+        for lane in list(self.holders):
+            self.collect(lane)
+
+    def give_back_all(self) -> None:
+        """The same, and none of them is dealt again."""
+        self.collect_all()
+        self.returned += self.pool
+
+    def begin_session(self, session: int) -> None:
+        """Tokens are void; start anew."""
+        self.session = session
+        self.collect_all()
+        self.granted = self.consumed = self.returned = 0
+        self.told = None
+
+    # --- dealing ------------------------------------------------------------------------------------------------------
+
+    def deal(self) -> "list[Lane]":
+        """Give what is in the pool to those who wait; returns the lanes that may go on with it."""
+        waiting, pool = self.waiting, self.pool
+        dealt: dict[Lane, None] = {}
+        while waiting and pool > 0:
+            lane = self._next_in_turn()
+            need = max(1, lane.need)
+            if need > pool or (need > self.burst and self.dealt) or need <= self.burst < pool:
+                break
+            alone = len(waiting) == 1
+            in_turn = pool if alone else lane.token_credit + need - 1
+            count = max(1, min(min(in_turn, pool) // need, lane.pending - lane.tokens // need))
+            self._give(lane, count * need)
+            pool -= count * need
+            dealt[lane] = None
+            lane.token_credit = 0 if alone else lane.token_credit - count * need
+            if lane.tokens >= lane.pending * need:
+                del waiting[lane]
+            elif lane.token_credit <= 0:
+                waiting.move_to_end(lane)
+        for lane in dealt:
+            waiting.pop(lane, None)
+            lane.blocked = False
+        return list(dealt)
+
+    def _give(self, lane: "Lane", amount: int) -> None:
+        lane.tokens += amount
+        self.dealt += amount
+        self.holders[lane] = None
+
+    def _next_in_turn(self) -> "Lane":
+        """Put the lane first whose turn it is, deficit round robin by weight."""
+        waiting = self.waiting
+        while True:
+            for _ in range(len(waiting)):
+                lane = next(iter(waiting))
+                if lane.token_credit <= 0:
+                    lane.token_credit += lane.key.weight * TOKEN
+                if lane.token_credit > 0:
+                    return lane
+                waiting.move_to_end(lane)
+            rounds = min(
+                -lane.token_credit // (lane.key.weight * TOKEN) for lane in waiting
+            )  # of which nobody would gain a turn
+            for lane in waiting:
+                lane.token_credit += rounds * lane.key.weight * TOKEN
+
+    # --- what is of use -----------------------------------------------------------------------------------------------
+
+    def dismiss(self, able: "Callable[[Lane], bool]") -> "list[Lane]":
+        """Let those out of line who could do nothing with tokens: they come back when somebody wants their messages."""
+        dismissed: list[Lane] = []
+        while len(dismissed) < DISMISSED_MAX and (
+            unable := [lane for lane in islice(self.waiting, LANES_SURVEYED) if not able(lane)]
+        ):
+            for lane in unable:
+                self.release(lane)
+            dismissed += unable
+        return dismissed
+
+    @property
+    def has_room(self) -> bool:
+        """Whether, beside what is dealt, the tokens for who is next can be had at all."""
+        return not (self.dealt and self.waiting) or self.dealt + self._next_in_turn().need <= self.burst
+
+    def survey(self, messages_max: int) -> "tuple[int, int, list[Queue]]":
+        """``(least, most)`` tokens that would be of use, with those that are dealt, and the queues that would use them."""
+        pending = 0
+        queues: dict[Queue, None] = {}
+        for lane in islice(self.waiting, LANES_SURVEYED):
+            pending += lane.pending
+            queues[lane.key.queue] = None
+        wanted = sum(queue.appetite() for queue in queues)
+        need = max(1, self._next_in_turn().need)
+        most = need * max(1, min(pending, wanted, messages_max))
+        return self.dealt + need, max(need, min(self.dealt + most, self.burst)), list(queues)

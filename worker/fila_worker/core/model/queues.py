@@ -1,0 +1,236 @@
+"""Queues: a definition, fairness keys in a ring, demands in a line, counters."""
+
+from collections import OrderedDict
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from fila_proto_zmq.commands import QueueInfo, QueueOptions
+from fila_worker.core.enqueue.retry_after import RefusedLine
+from fila_worker.core.measures import Pace
+from fila_worker.core.metrics.meter import Meter
+from fila_worker.core.model.cold_lanes import WarmLanes
+from fila_worker.core.model.drr import Ring
+from fila_worker.core.model.fairness_keys import KeyTable
+from fila_worker.core.settings import DEFAULTS, Limits
+
+if TYPE_CHECKING:
+    from fila_worker.core.enqueue.breaker import GuardedHooks
+    from fila_worker.core.model.consumers import Consumer, Demand
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.settings import ShardSettings
+
+USED_SAVE_MS: Final = 1000
+"""How far what is durable of a queue's last use may lag behind."""
+
+DEMANDS_SURVEYED: Final = 64
+"""Consumers that are looked at to estimate how many messages are wanted."""
+
+AT_MOST_ONCE: Final = "at_most_once"
+DISCARD: Final = "discard"
+OWN: Final = "dlq"
+
+
+class QueueRecord(msgspec.Struct, array_like=True):
+    """A queue at rest. ``dead_letters``: the id of its dead letter queue, 0 for one that has none."""
+
+    name: str
+    options: QueueOptions
+    dead_letters: int
+    paused: bool = False
+    paused_keys: list[str] = []
+    appointed: bool = False
+    priorities: list[int] = []
+    size_bytes: int = 0
+    used_ms: int = 0
+    strangers: bool = False
+    created_ms: int = 0
+    gone: bool = False
+    """Deleted, and not all of it is removed yet."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_queue = msgspec.msgpack.Decoder(QueueRecord).decode
+
+
+class Queue:
+    """A queue, or a dead letter queue (``source`` is then the queue it belongs to).
+
+    Invariants: ``pending``, ``in_flight`` and ``delayed`` are the sums over its lanes; every key in ``keys`` has a lane; a
+    demand with credit is in ``demands``.
+    """
+
+    __slots__ = (
+        "_priorities_max", "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands",
+        "enqueued", "expired", "forgotten_keys", "gone", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
+        "paused", "paused_keys", "pending", "priorities", "refused", "reshaping", "resting", "ring", "saved_ms", "searched_ms", "served", "served_ms", "size_bytes", "source",
+        "strangers", "subscribers", "unanswered", "used_ms", "warm",
+    )  # fmt: skip
+
+    def __init__(
+        self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
+    ) -> None:
+        self.id, self.name, self.options = queue_id, name, options
+        self.dead_letters: Queue | None = None
+        self.source: Queue | None = None
+        self.hooks: GuardedHooks | None = None
+        self.keys = KeyTable(limits.key_table_part_max)
+        self.lanes = self.forgotten_keys = 0
+        """How many its keys have; and how many keys are forgotten, for walks over the others (:mod:`core.walking`)."""
+        self.warm = WarmLanes() if warm is None else warm
+        """The warm lanes of its shard, its own among them."""
+        self.resting: dict[int, Lane] = {}
+        """Lanes that were idle when the ledger was folded, by id; with something in them by now, perhaps."""
+        self.searched_ms = 0
+        """When its lanes were last looked through for idle ones."""
+        self.ring = Ring(limits)
+        self.demands: OrderedDict[Demand, None] = OrderedDict()
+        """Who wants messages, in line: only those with credit."""
+        self.subscribers: dict[Consumer, int] = {}
+        """How many subscriptions and waiters each consumer has here."""
+        self.paused = False
+        self.paused_keys: set[str] = set()
+        self.appointed = False
+        """Other queues' dead letters come here."""
+        self.served = self.served_ms = 0
+        """How many messages its consumers took the last time, and when they last asked."""
+        self.meter = Meter()
+        self.pace = Pace()
+        """How fast it delivers."""
+        self.unanswered = 0
+        """Throttles for which the bank was asked for its sake, and has said nothing yet."""
+        self.priorities: set[int] | None = {0}
+        """The priorities that its messages ever had; None: more than can be remembered."""
+        self._priorities_max = limits.priorities_max
+        self.strangers = False
+        """Messages that another shard accepted are here, or have been."""
+        self.size_bytes = 0
+        """Of its records: pending, leased and delayed."""
+        self.gone = False
+        """Deleted: nobody finds it by its name, and what is in it is removed in steps."""
+        self.reshaping = 0
+        """Walks over its keys under way, since what holds for all of them has changed; until then it delivers nothing."""
+        self.created_ms = 0
+        """When; 0: not known. A dead letter queue is as old as its queue."""
+        self.used_ms = self.saved_ms = 0
+        """When somebody last had to do with it, and what of that is durable. Kept only with an idle expiry."""
+        self.look_ms = 0
+        """When it will be looked at for that; 0: at any time for which the due index has an entry, after a restart."""
+        self.pending = self.in_flight = self.delayed = 0
+        self.enqueued = self.delivered = self.acked = self.nacked = self.expired = self.dead_lettered = 0
+        self.refused: RefusedLine | None = None
+        """The line of those whom it refused for want of room, if it did."""
+
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether this is the dead letter queue of another."""
+        return self.source is not None
+
+    @property
+    def open(self) -> bool:
+        """Whether it may deliver, as far as nothing holds up all of it."""
+        return not (self.paused or self.gone or self.reshaping)
+
+    @property
+    def at_most_once(self) -> bool:
+        """Whether a message is gone with its delivery."""
+        return self.options.delivery == AT_MOST_ONCE
+
+    @property
+    def depth(self) -> int:
+        """Messages in all."""
+        return self.pending + self.in_flight + self.delayed
+
+    def visibility_timeout_ms(self, settings: "ShardSettings") -> int:
+        """How long a delivery is leased."""
+        chosen = self.options.visibility_timeout_ms
+        return settings.visibility_timeout_ms if chosen is None else chosen
+
+    def note_priorities(self, priorities: set[int]) -> bool:
+        """Remember the priorities of new messages; returns whether there are new ones among them, to be made durable."""
+        if self.priorities is None or priorities <= self.priorities:
+            return False
+        known = self.priorities | priorities
+        self.priorities = known if len(known) <= self._priorities_max else None
+        return True
+
+    def grow(self, size_bytes: int) -> None:
+        """Count a record's bytes that came to the queue."""
+        self.size_bytes += size_bytes
+
+    def shrink(self, size_bytes: int) -> None:
+        """Count bytes off that were counted on before: more than there are would be a bug, and must not become durable."""
+        left = self.size_bytes - size_bytes
+        assert left >= 0, f"queue {self.name!r} holds {self.size_bytes} bytes and is to lose {size_bytes}"
+        self.size_bytes = left
+
+    def info(self, shard: int) -> QueueInfo:
+        """The queue's row in a list."""
+        return QueueInfo(
+            self.name,
+            self.pending,
+            self.in_flight,
+            self.delayed,
+            len(self.subscribers),
+            self.paused,
+            self.is_dead_letter,
+            shard,
+        )
+
+    def to_bytes(self) -> bytes:
+        """The queue's record."""
+        priorities = sorted(self.priorities) if self.priorities is not None else []
+        dead_letters = self.dead_letters.id if self.dead_letters else 0
+        record = QueueRecord(
+            self.name, self.options, dead_letters, self.paused, sorted(self.paused_keys), self.appointed, priorities,
+            self.size_bytes, self.used_ms, self.strangers, self.created_ms, self.gone,
+        )  # fmt: skip
+        return _encode(record)
+
+    def recover(self, record: QueueRecord) -> None:
+        """Take up what was at rest, but the names and the options."""
+        self.paused, self.paused_keys, self.appointed = record.paused, set(record.paused_keys), record.appointed
+        self.priorities, self.strangers = set(record.priorities) or None, record.strangers
+        self.gone = record.gone
+        self.size_bytes, self.used_ms, self.created_ms = record.size_bytes, record.used_ms, record.created_ms
+
+    def appetite(self) -> int:
+        """How many messages its consumers would take: now, or when they have credit again."""
+        return sum(demand.credit for demand in islice(self.demands, DEMANDS_SURVEYED)) or self.served
+
+    def forget_key(self, key: "FairnessKey") -> None:
+        """Drop a key that has no lanes."""
+        self.keys.remove(key)
+        self.forgotten_keys += 1
+
+    def want(self, demand: "Demand") -> None:
+        """Put a demand with credit in line."""
+        if not demand.queued and demand.credit > 0:
+            demand.queued = True
+            self.demands[demand] = None
+
+    def next_demand(self) -> "Demand":
+        """Take the first demand out of line."""
+        demand, _ = self.demands.popitem(last=False)
+        demand.queued = False
+        return demand
+
+    def unwant(self, demand: "Demand") -> None:
+        """A demand is over: it leaves the line."""
+        if demand.queued:
+            demand.queued = False
+            del self.demands[demand]
+
+    def enter(self, consumer: "Consumer") -> None:
+        """A consumer has one more subscription or waiter here."""
+        self.subscribers[consumer] = self.subscribers.get(consumer, 0) + 1
+
+    def exit(self, consumer: "Consumer") -> None:
+        """A consumer has one less."""
+        left = self.subscribers[consumer] - 1
+        if left:
+            self.subscribers[consumer] = left
+        else:
+            del self.subscribers[consumer]

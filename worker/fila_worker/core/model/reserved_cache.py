@@ -1,0 +1,35 @@
+"""Records of reserved messages that nobody has fetched yet: they were in memory when they were reserved, and are asked for soon.
+
+Reading them again from disk would be a third of what a reserved message costs. Each part is kept until it is fetched once; who
+fetches it again reads the disk. What does not fit is forgotten, the oldest first.
+"""
+
+from collections import OrderedDict
+
+from fila_worker.core.settings import Limits
+
+
+class KeptRecords:
+    """The records of some leases, by lease id. ``size_bytes`` is that of all of them together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._bytes_max = limits.reserved_bytes_max
+        self.size_bytes = 0
+        self._records: OrderedDict[int, tuple[list[bytes], int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def keep(self, lease_id: int, records: list[bytes], size_bytes: int) -> None:
+        """Keep the records of a new lease, in the order of its members."""
+        self._records[lease_id] = records, size_bytes
+        self.size_bytes += size_bytes
+        while self.size_bytes > self._bytes_max:
+            _, (_, forgotten_bytes) = self._records.popitem(last=False)
+            self.size_bytes -= forgotten_bytes
+
+    def take(self, lease_id: int) -> list[bytes] | None:
+        """The records of a lease, once; None if they are not here any more."""
+        records, size_bytes = self._records.pop(lease_id, (None, 0))
+        self.size_bytes -= size_bytes
+        return records

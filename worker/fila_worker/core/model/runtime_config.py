@@ -1,0 +1,270 @@
+"""The runtime config as a shard has it: a durable copy of the whole, with its version.
+
+Every shard has all of it, so that a hook, a throttle or a quota never waits for another process. Parked throttle keys are kept
+here too: they are known everywhere and outlive a restart in the same way.
+
+A whole config of many keys comes in pages, in many turns. They are gathered in a *draft*, in memory and on disk, beside the config that
+holds. On disk each has a place of its own, its *generation*. One record says which of them holds, and it changes with the last page:
+so a crash finds the old config or the new one, never some of each. What is left of a draft is removed when the next one begins.
+"""
+
+from collections.abc import Generator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq import runtime_config
+from fila_proto_zmq.commands import ConfigChange, ConfigValues, ListConfig, PutConfig, SetConfig
+from fila_proto_zmq.events import ConfigDeleted, ConfigSet
+from fila_worker.core.keys import LAST, pack_u64, u64
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Call
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.state import State
+    from fila_worker.core.store import Batch, Families, Store
+
+_VERSION: Final = b"config version"
+_GENERATION: Final = b"config generation"
+_PARK: Final = b"park:"
+
+_LATER: Final = b"\0"
+"""In front of the number of a generation, and that in front of its keys. Those of the first one have nothing in front: no key of a
+config begins with a control character."""
+_FIRST_KEY: Final = b" "
+
+Changes = Mapping[str, str | None]
+
+
+class RuntimeConfig:
+    """Keys and values, and what follows from them."""
+
+    def __init__(self, families: "Families") -> None:
+        self._families = families
+        self._place = _Place(0)
+        self.values: dict[str, str] = {}
+        self.version = 0
+        self.limits: dict[str, runtime_config.Limit] = {}
+        """Token buckets that have a limit, throttle keys and namespaces' quotas alike."""
+        self.draft: Draft | None = None
+
+    def get(self, key: str) -> str | None:
+        """One value, in either spelling."""
+        return runtime_config.read(key, self.values)
+
+    def recover(self, store: "Store", at_once: int) -> Generator[None, int | None, dict[str, int]]:
+        """Read what is durable, so many records a step; returns the parked throttle keys, with the times until when."""
+        families = self._families
+        version, generation = store.get(_VERSION, families.state), store.get(_GENERATION, families.state)
+        self.version = u64(version) if version else 0
+        self._place = place = _Place(u64(generation) if generation else 0)
+        records = iter(store.scan(*place.range, families.config))
+        while page := {place.key_of(key): value.decode() for key, value in islice(records, at_once)}:
+            _change(self.values, self.limits, page)
+            yield
+        return {key[len(_PARK) :].decode(): u64(value) for key, value in store.scan(_PARK, b"park;", families.state)}
+
+    def change(self, version: int, changes: Changes, batch: "Batch") -> None:
+        """Take over a change."""
+        _change(self.values, self.limits, changes)
+        self._place.write(changes, batch, self._families)
+        self.version = version
+        batch.put(_VERSION, pack_u64(version), self._families.state)
+
+    # --- in pages -----------------------------------------------------------------------------------------------------
+
+    def begin(self, version: int, batch: "Batch", now_ms: int) -> None:
+        """Begin to gather the pages of a whole config."""
+        place = _Place(self._place.generation + 1)
+        batch.delete_range(*place.range, self._families.config)
+        self.draft = Draft(version, place, now_ms)
+
+    def add(self, page: Changes, batch: "Batch") -> None:
+        """Gather a page."""
+        draft = self.draft
+        assert draft is not None
+        draft.pages += 1
+        _change(draft.values, draft.limits, page)
+        draft.place.write(page, batch, self._families)
+
+    def hold(self, batch: "Batch") -> None:
+        """All pages are there: from now on the draft is the config."""
+        draft, self.draft = self.draft, None
+        assert draft is not None
+        batch.delete_range(*self._place.range, self._families.config)
+        self._place, self.version, self.values, self.limits = draft.place, draft.version, draft.values, draft.limits
+        batch.put(_GENERATION, pack_u64(self._place.generation), self._families.state)
+        batch.put(_VERSION, pack_u64(self.version), self._families.state)
+
+    # --- parked keys --------------------------------------------------------------------------------------------------
+
+    def save_park(self, key: str, until_ms: int, batch: "Batch") -> None:
+        """Remember that a throttle key is parked."""
+        batch.put(_PARK + key.encode(), pack_u64(until_ms), self._families.state)
+
+    def forget_park(self, key: str, batch: "Batch") -> None:
+        """A throttle key's time is up."""
+        batch.delete(_PARK + key.encode(), self._families.state)
+
+
+class Draft:
+    """A whole config that is gathered page by page, and does not hold yet."""
+
+    __slots__ = ("heard_ms", "limits", "pages", "place", "values", "version")
+
+    def __init__(self, version: int, place: "_Place", now_ms: int) -> None:
+        self.version = version
+        self.place = place
+        self.heard_ms = now_ms
+        """When the latest page came."""
+        self.pages = 0
+        self.values: dict[str, str] = {}
+        self.limits: dict[str, runtime_config.Limit] = {}
+
+
+class _Place:
+    """Where a generation of the config lies."""
+
+    __slots__ = ("_front", "generation")
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self._front = _LATER + pack_u64(generation) if generation else b""
+
+    @property
+    def range(self) -> tuple[bytes, bytes]:
+        """From where, and up to where."""
+        return (self._front, _LATER + pack_u64(self.generation + 1)) if self.generation else (_FIRST_KEY, LAST)
+
+    def key_of(self, stored: bytes) -> str:
+        """The key of a record."""
+        return stored[len(self._front) :].decode()
+
+    def write(self, changes: Changes, batch: "Batch", families: "Families") -> None:
+        """Write changes to it."""
+        family, front = families.config, self._front
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(front + key.encode(), family)
+            else:
+                batch.put(front + key.encode(), value.encode(), family)
+
+
+def _change(values: dict[str, str], limits: dict[str, runtime_config.Limit], changes: Changes) -> None:
+    for key, value in changes.items():
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+    for bucket in runtime_config.buckets_of(changes):
+        limit = runtime_config.bucket_limit(bucket, values)
+        if limit is None:
+            limits.pop(bucket, None)
+        else:
+            limits[bucket] = limit
+
+
+KEYS_AT_ONCE: Final = 12
+"""Keys whose sizes are added up for one unit of effort."""
+
+PAGE_COST: Final = 5
+"""Effort to write a key of a page, and to find out what it limits."""
+
+COPIED_AT_ONCE: Final = 20
+"""Keys that are copied for one unit of effort."""
+
+LISTED_AT_ONCE: Final = 400
+"""Keys that are looked at, or shown, in a step of a list."""
+
+SHOW_COST: Final = 3
+"""Effort to show a key: two stored ones may be put together."""
+
+PAGES_WAIT_MS: Final = 5000
+"""How long the next page of a config is waited for: pages come one right after the other, or the connection was lost."""
+
+
+def set_config(shard: "State", command: SetConfig, now_ms: int) -> ConfigChange:
+    """Judge a change, make it durable and number it; :class:`InvalidConfigError` leaves everything as it was."""
+    runtime = shard.runtime
+    shard.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
+    changes = runtime_config.changes_for(command.key, command.value, runtime.values)
+    existed = runtime_config.read(command.key, runtime.values) is not None
+    if changes:
+        put_config(shard, PutConfig(runtime.version + 1, changes), now_ms)
+        shard.notes.append((ConfigDeleted if command.value is None else ConfigSet)(command.key, runtime.version))
+    return ConfigChange(runtime.version, changes, existed)
+
+
+def put_config(shard: "State", put: PutConfig, now_ms: int) -> None:
+    """Take over a change that was judged; one that is older than what is here changes nothing.
+
+    Nor does one of the same version, unless it is the ``whole`` and differs: one of the two is of a restored copy, and the router
+    has decided which one holds.
+    """
+    runtime = shard.runtime
+    if put.page or put.more:
+        _take_page(shard, put, now_ms)
+        return
+    if put.version < runtime.version or (put.version == runtime.version and (not put.whole or put.changes == runtime.values)):
+        return
+    changes = _differing(runtime.values, put.changes) if put.whole else put.changes
+    runtime.change(put.version, changes, shard.batch)
+    shard.to_be_synced = True
+    shard.wake(shard.throttling.limit(runtime_config.buckets_of(changes), runtime.limits, now_ms), now_ms)
+
+
+def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
+    """What changes if a whole config takes the place of another."""
+    gone: Changes = {key: None for key in values if key not in whole}
+    return {**gone, **{key: value for key, value in whole.items() if values.get(key) != value}}
+
+
+# --- in pages ----------------------------------------------------------------------------------------------------------
+
+
+def _take_page(shard: "State", put: PutConfig, now_ms: int) -> None:
+    """Gather a page of a whole config. It holds with the last one; where one is missing it never does."""
+    runtime = shard.runtime
+    if put.page == 0 and put.version >= runtime.version:
+        runtime.begin(put.version, shard.batch, now_ms)
+        shard.throttling.hold(held=True)
+    draft = runtime.draft
+    if draft is None or (draft.version, draft.pages) != (put.version, put.page):
+        drop_draft(shard)
+        return
+    shard.jobs.charge(PAGE_COST * len(put.changes))
+    runtime.add(put.changes, shard.batch)
+    draft.heard_ms = now_ms
+    if not put.more:
+        if draft.version > runtime.version or draft.values != runtime.values:
+            runtime.hold(shard.batch)
+            shard.to_be_synced = True
+            shard.throttling.replace(runtime.limits)
+        drop_draft(shard)
+
+
+def drop_draft(shard: "State") -> None:
+    """Go on with the config that holds."""
+    shard.runtime.draft = None
+    shard.throttling.hold(held=False)
+
+
+def is_stuck(shard: "State", now_ms: int) -> bool:
+    """Whether pages of a config are waited for that will not come."""
+    draft = shard.runtime.draft
+    return draft is not None and now_ms - draft.heard_ms >= PAGES_WAIT_MS
+
+
+# --- lists -------------------------------------------------------------------------------------------------------------
+
+
+def list_config(shard: "State", call: "Call", command: ListConfig) -> "Work":
+    """All keys that start with a prefix, as they are when it begins."""
+    values = shard.runtime.values
+    if len(values) > LISTED_AT_ONCE:
+        values = dict(values)
+        yield len(values) // COPIED_AT_ONCE
+    shown: dict[str, str] = {}
+    for piece in runtime_config.selecting(command.prefix, values, LISTED_AT_ONCE):
+        shown.update(piece)
+        yield (SHOW_COST * len(piece) or LISTED_AT_ONCE) if len(values) > LISTED_AT_ONCE else 1
+    return ConfigValues(shown)

@@ -1,0 +1,1 @@
+"""End leases: acks, failed attempts, dead letters, and messages for other shards."""

@@ -1,0 +1,85 @@
+"""Dead letters: messages that leave their queue for another that collects them. How they come back: :mod:`core.redriving`.
+
+Usually that is the queue's own ``.dlq``, on the same shard, so both moves are one write batch. A queue may also name another
+queue for its dead letters, perhaps on another shard (:mod:`core.transfers`), or have none and drop them. A message keeps its
+id through all of it, and on its own shard its place in line (priority and enqueue order).
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from fila_proto_zmq.commands import Transfer
+from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.record import Record, pack_record
+from fila_worker.core.enqueue import insert
+from fila_worker.core.keys import own_place
+from fila_worker.core.model.lanes import unpack_stored
+from fila_worker.core.model.queues import DISCARD, OWN, Queue
+from fila_worker.core.settle import transfers
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.state import State
+
+FAILED: Final = "failed"
+MAX_ATTEMPTS: Final = "max_attempts"
+HOOK: Final = "hook"
+EXPIRED: Final = "expired"
+"""Reasons why a message was dead-lettered."""
+
+EXPIRIES_MAX: Final = 16
+"""Queues in a row in which a message may expire, each the dead letter queue of the one before. More are a circle: what expires then is laid down in
+the ``.dlq`` of the queue where it is. The queues may be on different shards, so none of these sees the circle."""
+
+
+def expire(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
+    """A message that was popped from its line is too old to be delivered. The caller looks after its lane's activity."""
+    shard.strike(lane, message_key, len(record))
+    bury(shard, lane, message_key, record, EXPIRED, now_ms)
+
+
+def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason: str, now_ms: int) -> None:
+    """A message that has left its lane goes where the dead letters of its queue go."""
+    source = lane.key.queue
+    source.dead_lettered += 1
+    shard.use(source, now_ms)
+    policy = source.options.dead_letter or OWN
+    if policy == DISCARD or source.gone:
+        return
+    letter = unpack_stored(record)
+    extension = letter.extension
+    if reason == EXPIRED and _would_go_round(letter, policy):
+        policy = OWN
+    extension.expiries = extension.expiries + 1 if reason == EXPIRED else 0
+    extension.reason, extension.source_queue, extension.dead_lettered_ms = reason, source.name, now_ms
+    extension.expires_ms = None
+    named = shard.queues.get(policy) if policy != OWN else None
+    if named is not None:
+        shard.appoint(named)  # it may be another than the one that was asked for
+        message = insert.Incoming(letter, lane.key.name, weight=lane.key.weight, throttle_keys=lane.throttle_keys)
+        insert.store(shard, named, message, now_ms)
+    elif policy != OWN and shard_of(policy, shard.shards) != shard.index:
+        transfers.send(
+            shard, lane, own_place(message_key, letter.priority), transfer_of(policy, lane, letter, redriven=False)
+        )
+    else:
+        _lay_down(shard, insert.own_dead_letters(shard, source), lane, own_place(message_key, letter.priority), letter)
+
+
+def _would_go_round(letter: Record, policy: str) -> bool:
+    """Whether a message that expires would go on for ever, if nobody reads: back to the queue where it expired before, or in a wider circle."""
+    extension = letter.extension
+    back = extension.reason == EXPIRED and extension.source_queue == policy
+    return policy != OWN and (back or extension.expiries >= EXPIRIES_MAX)
+
+
+def _lay_down(shard: "State", target: Queue, lane: "Lane", place: bytes, letter: Record) -> None:
+    resting = shard.lane(target, lane.key.name, lane.throttle_keys)
+    shard.set_weight(resting.key, lane.key.weight)
+    insert.remember(shard, target, letter)
+    shard.put_in_line(resting, place, pack_record(letter))
+
+
+def transfer_of(queue: str, lane: "Lane", letter: Record, *, redriven: bool) -> Transfer:
+    """A message as it travels to a queue of another shard."""
+    key = lane.key
+    return Transfer(queue, key.name, key.weight, list(lane.throttle_keys), redriven, pack_record(letter))
