@@ -8,7 +8,7 @@ import click
 
 from fila_cluster.config.address import Address
 from fila_cluster.config.loading import Flags, load
-from fila_cluster.supervisor.meeting import IN_DATA_DIR, Meeting
+from fila_cluster.supervisor.endpoints import IN_DATA_DIR, Meeting
 from fila_cluster.supervisor.up import up
 
 

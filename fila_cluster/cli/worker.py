@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from fila_cluster.config.loading import load
-from fila_cluster.supervisor import alone
-from fila_cluster.supervisor.meeting import Meeting
+from fila_cluster.supervisor import standalone
+from fila_cluster.supervisor.endpoints import Meeting
 
 
 @click.command()
@@ -27,4 +27,4 @@ def command(
 ) -> None:
     """Run a worker alone in the foreground, for the shards that are kept here."""
     settings = load({"server": {"shards": shards, "data_dir": data_dir}}, config)
-    alone.worker(settings, Meeting.parse(join, "--join"), name or f"worker-{hosted[0]}", sorted(set(hosted)))
+    standalone.worker(settings, Meeting.parse(join, "--join"), name or f"worker-{hosted[0]}", sorted(set(hosted)))

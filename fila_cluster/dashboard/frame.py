@@ -7,7 +7,7 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster.dashboard import theme
-from fila_cluster.dashboard.desk import Desk
+from fila_cluster.dashboard.context import Desk
 from fila_cluster.dashboard.links import PLACES
 
 LOOK_S: Final = 0.5

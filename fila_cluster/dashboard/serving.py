@@ -9,11 +9,18 @@ from nicegui import ui
 from starlette.applications import Starlette
 
 from fila_cluster import AsyncClient
-from fila_cluster.dashboard.desk import Desk
-from fila_cluster.dashboard.pages import config, hooks, letters, messages, overview, queue, queues, why
+from fila_cluster.analysis.history import History
+from fila_cluster.dashboard.config import page as config
+from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.dead_letters import page as dead_letters
+from fila_cluster.dashboard.hooks import page as hooks
+from fila_cluster.dashboard.messages import page as messages
+from fila_cluster.dashboard.overview import page as overview
+from fila_cluster.dashboard.queues import list_page as queues
+from fila_cluster.dashboard.queues import page as queue
+from fila_cluster.dashboard.why import page as why
 from fila_cluster.observer.app import application
 from fila_cluster.observer.watch import Watch
-from fila_cluster.observing.history import History
 
 ANSWER_S_MAX: Final = 10.0
 """How long somebody who clicked waits for the broker."""
@@ -23,7 +30,7 @@ PAGES: tuple[Callable[[Desk], None], ...] = (
     queues.register,
     queue.register,
     messages.register,
-    letters.register,
+    dead_letters.register,
     hooks.register,
     config.register,
     why.register,

@@ -6,11 +6,10 @@ import time
 import msgspec
 
 from fila_cluster.client.loop import run
-from fila_cluster.observer.libraries import listen_to_libraries
-from fila_cluster.observer.serving import CannotListenError, serve
+from fila_cluster.observer.serving import CannotListenError, listen_to_libraries, serve
 from fila_cluster.observer.settings import ObserverSettings
 from fila_process.journal import Journal
-from fila_process.told import STDIN, settings_told
+from fila_process.parent import STDIN, settings_told
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped
 
 

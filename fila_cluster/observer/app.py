@@ -1,18 +1,90 @@
-"""What the dashboard's address answers, as an ASGI application that others can be mounted into."""
+"""What the observer's address answers, and to whom: other web pages are kept out."""
 
+import ipaddress
+from collections.abc import Collection
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fila_cluster.analysis.history import History
 from fila_cluster.observer.half_hour import half_hour, nothing_known
 from fila_cluster.observer.prometheus import CONTENT_TYPE, exposition
 from fila_cluster.observer.samples import families
 from fila_cluster.observer.watch import Watch
-from fila_cluster.observing.history import History
+
+_POLICY_VIOLATION: Final = 1008
+_REASON_MAX: Final = 120
+"""A frame that closes a WebSocket has no room for more."""
+
+_HARMLESS: Final = frozenset({"/metrics", "/healthz", "/readyz"})
+
+
+class Guard:
+    """An ASGI application that lets another one see only requests of its own pages, and of programs."""
+
+    def __init__(self, app: ASGIApp, listens_on: str, names: Collection[str] = ()) -> None:
+        """``names``: what it answers to besides ``listens_on`` and loopback's names."""
+        self._app = app
+        self._loopback_only = is_loopback(listens_on)
+        self._names = frozenset() if self._loopback_only else {name.lower() for name in (listens_on, *names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on or refuse."""
+        refusal = None if scope["type"] == "lifespan" else self._refusal(scope.get("path", ""), Headers(scope=scope))
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal[:_REASON_MAX]})
+        else:
+            await PlainTextResponse(refusal + "\n", status_code=403)(scope, receive, send)
+
+    def _refusal(self, path: str, headers: Headers) -> str | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return f"requests from {origin} are refused: open the dashboard under its own address, http://{host}/"
+        if host and not self._answers_to(_name_in(host), path):
+            other = "" if self._loopback_only else ", as the address it has, or name it in [dashboard] allowed_hosts"
+            return f"this address is not served as {host!r}: open it as http://127.0.0.1 or http://localhost, with its port{other}"
+        return None
+
+    def _answers_to(self, name: str, path: str) -> bool:
+        if is_loopback(name) or name in self._names:
+            return True
+        return not self._loopback_only and (_is_address(name) or path in _HARMLESS)
+
+
+def _name_in(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # brackets that hold no address
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address means this machine only."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
 
 _FRESH: Final = {"Cache-Control": "no-store"}
 

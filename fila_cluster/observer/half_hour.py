@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fila_cluster.observing.history import History
+from fila_cluster.analysis.history import History
 from fila_proto_zmq.commands import Metrics
 
 DIGITS = 3
@@ -17,7 +17,7 @@ DIGITS = 3
 
 
 class KeyShare(msgspec.Struct, frozen=True):
-    """A fairness key's last minute, as :class:`fila_cluster.observing.history.Share`."""
+    """A fairness key's last minute, as :class:`fila_cluster.analysis.history.Share`."""
 
     fairness_key: str
     weight: int

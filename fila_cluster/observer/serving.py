@@ -1,12 +1,12 @@
-"""The running observer: a client that watches, a server that answers, an export if one is wanted; until it is told to stop.
+"""What libraries say through Python's logging, on its way into the log: a line each, like everything else there.
 
-None of the parts ends by itself. If one does, something is wrong with it, and the whole process ends, to be started anew: an observer
-that looks alive and shows what was true an hour ago would be worse than none.
+Only texts of log calls are told, and where an error came from; an error's own text may quote what it was about.
 """
 
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import socket
@@ -17,16 +17,44 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from fila_cluster import AsyncClient
+from fila_cluster.analysis.history import History
 from fila_cluster.client.measuring import ask_metrics
-from fila_cluster.observer.app import NOT_LOADED, application
-from fila_cluster.observer.guard import Guard
-from fila_cluster.observer.remembering import remember
+from fila_cluster.observer.app import NOT_LOADED, Guard, application
+from fila_cluster.observer.history_feed import remember
 from fila_cluster.observer.settings import ObserverSettings, without_password
 from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
-from fila_cluster.observing.history import History
-from fila_process.heartbeat import BEAT_S, Heartbeat
 from fila_process.journal import Journal
-from fila_proto_zmq.events import DashboardLeftOut, ObserverServing, ProcessStopping, where
+from fila_process.parent import BEAT_S, Heartbeat
+from fila_proto_zmq.events import DashboardLeftOut, LibraryFailed, LibraryWarned, ObserverServing, ProcessStopping, where
+
+
+class LibraryLines(logging.Handler):
+    """Tells a journal of warnings and errors."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(logging.WARNING)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record down."""
+        text = record.getMessage().strip()
+        if record.levelno < logging.ERROR:
+            self._journal.tell([LibraryWarned(record.name, text)])
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            self._journal.tell([LibraryFailed(record.name, text, [])])
+        else:
+            self._journal.tell([LibraryFailed(record.name, f"{text} ({type(error).__name__})", where(error))])
+
+
+def listen_to_libraries(journal: Journal) -> None:
+    """Let all libraries of this process speak through ``journal``, Python's own warnings too."""
+    logging.captureWarnings(capture=True)
+    root = logging.getLogger()
+    root.handlers[:] = [LibraryLines(journal)]
+    root.setLevel(logging.WARNING)
+
 
 STOP_S_MAX: Final = 1
 """How long answers under way may take when it stops."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from fila_cluster.observing.readiness import Obstacle, obstacles, silences
+from fila_cluster.analysis.readiness import Obstacle, obstacles, silences
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError
 

@@ -4,8 +4,7 @@
 else of this project imports this package, and it is imported only on use: it needs ``pip install 'fila-cluster[spark]'``.
 """
 
-from fila_cluster.spark.data_source import FilaDataSource
-from fila_cluster.spark.registration import register
+from fila_cluster.spark.data_source import FilaDataSource, register
 from fila_cluster.spark.sink import enqueue_partition
 
 __all__ = ["FilaDataSource", "enqueue_partition", "register"]

@@ -19,8 +19,7 @@ from fila_cluster.client import Client
 from fila_cluster.client.shard_views import ShardViews, Stretch
 from fila_cluster.spark.options import Connection, queue_of
 from fila_cluster.spark.pushdown import Wanted, is_asked_for
-from fila_cluster.spark.queues import meant
-from fila_cluster.spark.selection import Selection
+from fila_cluster.spark.selection import Selection, meant
 from fila_proto_zmq.commands import MessageView, ViewedQueue
 from fila_proto_zmq.errors import OverloadedError
 
@@ -82,7 +81,7 @@ class BrowseReader(DataSourceReader):
         """Read what a task was given."""
         if not isinstance(partition, ViewPart):
             return  # Spark makes a partition of its own where there is nothing to read
-        from fila_cluster.spark.dead_lettered import with_dead_lettered_at  # noqa: PLC0415 - the driver does not need it
+        from fila_cluster.spark.schema import with_dead_lettered_at  # noqa: PLC0415 - the driver does not need it
 
         keys, states = self._wanted.of("fairness_key"), self._wanted.of("state")
         more = self._with_dead_lettered_at

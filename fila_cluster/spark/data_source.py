@@ -1,15 +1,14 @@
-"""``format("fila")``: the door through which Spark reads and writes queues.
-
-Spark makes this object anew in several processes of the driver, for each plan; so it holds nothing but the options, and the
-parts are imported when one of them is asked for.
-"""
+"""``format("fila")``: the door through which Spark reads and writes queues."""
 
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from fila_cluster.spark import options
+from fila_cluster.spark.listener import CompletionListener
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
@@ -54,3 +53,18 @@ class FilaDataSource(DataSource):
         from fila_cluster.spark.writing import stream_writer  # noqa: PLC0415
 
         return stream_writer(self.options, schema, overwrite=overwrite)
+
+
+_listening: WeakSet[SparkSession] = WeakSet()
+
+
+def register(spark: SparkSession) -> None:
+    """Register the data source with a session, and a listener that acknowledges the batches of its streams.
+
+    Doing it again does no harm.
+    """
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # or Spark refuses a reader that takes filters
+    spark.dataSource.register(FilaDataSource)
+    if spark not in _listening:
+        spark.streams.addListener(CompletionListener())
+        _listening.add(spark)

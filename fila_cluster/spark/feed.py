@@ -1,21 +1,21 @@
-"""Frames into the broker: several in flight, and patience with a broker that is busy, full or restarting.
-
-Each row has a dedup id, so whatever was not answered is simply sent again: nothing is stored twice. A frame whose rows were
-refused for now (limits, a shard that is down) waits as long as the broker says, and then only those rows go again; what cannot
-ever be accepted ends the task with an error that names the row. Patience ends when no row at all was accepted for a while:
-then nobody is making room, and the job should say so rather than hang.
-"""
+"""Rows to frames, and frames into the broker: several in flight, with patience for a broker that is busy, full or away."""
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil
 from random import Random
-from typing import Final
+from typing import Final, Self
 
 from fila_cluster.client import Client
 from fila_cluster.client.call import Call
 from fila_cluster.client.producing import FRAMES_IN_FLIGHT
-from fila_cluster.spark.frames import Frame, in_row
+from fila_cluster.spark import options as reading
+from fila_cluster.spark.columns import NAMEABLE
+from fila_cluster.spark.frames import Frame, Framing, Values, in_row
+from fila_cluster.spark.options import Connection
+from fila_cluster.spark.row_ids import Job, RowIds
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueued
 from fila_proto_zmq.errors import FilaError
@@ -110,3 +110,41 @@ def _wait_s(error: FilaError) -> float:
 def _gave_up(error: FilaError, retry_for_s: float) -> FilaError:
     text = f"no row was accepted for {retry_for_s:g} s (option retry_for), so this task gave up: {error.message}"
     return type(error)(text, retry_after=error.retry_after, details=error.details)
+
+
+OPTIONS: Final = (*reading.EVERYWHERE, "dedup_window", "retry_for", "job", *NAMEABLE)
+"""What a write may be told."""
+
+FRAME_TIMEOUT_S: Final = 30.0
+"""How long one answer may take: many tasks at once fill the broker's inbox with seconds of work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """One write: where to, as which job, and how patiently. ``dedup_window_ms`` 0: as the broker says."""
+
+    connection: Connection
+    queue: str | None
+    job: Job
+    dedup_window_ms: int
+    retry_for_s: float
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        """Read it from options; raises :class:`InvalidArgumentError`."""
+        reading.refuse_unknown(options, OPTIONS)
+        return cls(
+            Connection.of(options),
+            reading.one_queue_of(options),
+            Job.new(reading.text_of(options, "job")),
+            ceil(reading.seconds_of(options, "dedup_window", 0.0) * 1000),
+            reading.seconds_of(options, "retry_for", reading.RETRY_FOR_S),
+        )
+
+    def store(self, batches: Iterable[Values]) -> int:
+        """Enqueue the rows of the task that calls, and return how many there were."""
+        framing = Framing(self.queue, RowIds(self.job.scope()), self.dedup_window_ms)
+        with self.connection.client(timeout_s=max(FRAME_TIMEOUT_S, self.connection.timeout_s)) as client:
+            feed = Feed(client, self.retry_for_s)
+            feed.send_all(frame for values in batches for frame in framing.frames(values))
+        return feed.accepted

@@ -1,24 +1,100 @@
-"""The driver's side of a stream: it reserves each batch, keeps it alive while Spark works on it, and ends it.
-
-One lives in the process in which Spark plans a query, as long as the query runs. A thread of it renews what is reserved, so
-that a batch may take as long as it likes; it dies with the driver, and then the reservation's timeout sees to the rest.
-"""
+"""How much a batch may hold, in the words of PySpark, which has them since 4.2. Before, a batch is always of the usual size."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Event, Lock, Thread
 from time import monotonic
-from typing import Final
+from typing import Any, Final, Self
+from uuid import uuid4
+
+import msgspec
 
 from fila_cluster.client import Client, QueueInfo
 from fila_cluster.client.reservations import Reservations, Wanted
-from fila_cluster.spark.offsets import Offset
 from fila_cluster.spark.options import RETRY_FOR_S, Connection
-from fila_cluster.spark.queues import meant
-from fila_cluster.spark.selection import Selection
+from fila_cluster.spark.selection import Selection, meant
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # PySpark 4.0 and 4.1
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """A limit on a batch."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """None."""
+
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """So many rows."""
+
+        def __init__(self, max_rows: int) -> None:
+            self.max_rows = max_rows
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Marks readers that can stop at what is there now."""
+
+
+def rows_of(limit: Any, usual: int) -> int | None:
+    """How many rows a limit allows; None: all there are."""
+    if isinstance(limit, ReadAllAvailable):
+        return None
+    return int(limit.max_rows) if isinstance(limit, ReadMaxRows) else usual
+
+
+__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow", "rows_of"]
+
+
+VERSION: Final = 1
+_MARK: Final = "fila"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The end of a batch."""
+
+    stream: str = ""
+    """Who reads: made up with the first batch, and kept in the checkpoint. Empty: there was no batch yet."""
+    batch: int = 0
+    """Batches that had messages, counted from 1."""
+    endpoint: str = ""
+    """Of the broker, as the driver reaches it."""
+    queues: Mapping[str, int] = field(default_factory=dict)
+    """How many messages of each queue are in it."""
+
+    @classmethod
+    def of(cls, offset: Mapping[str, Any]) -> Self:
+        """From what Spark kept."""
+        if offset.get(_MARK) != VERSION:
+            raise ValueError(f"the checkpoint was written by another version, or another source: {dict(offset)!r}")
+        return cls(offset["stream"], offset["batch"], offset["endpoint"], offset["queues"])
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """From the text of a progress report; None if it is of another source."""
+        try:
+            offset = msgspec.json.decode(text)
+            return cls.of(offset) if isinstance(offset, dict) else None
+        except (msgspec.MsgspecError, ValueError, KeyError):
+            return None
+
+    def kept(self) -> dict[str, Any]:
+        """For Spark to keep, as JSON."""
+        return {
+            _MARK: VERSION, "stream": self.stream, "batch": self.batch, "endpoint": self.endpoint, "queues": dict(self.queues),
+        }  # fmt: skip
+
+    @property
+    def reservation(self) -> str:
+        """The name of the reservation that holds its messages."""
+        return f"spark/{self.stream}/{self.batch}"
+
+    def following(self, endpoint: str) -> Self:
+        """The next batch's offset, nothing reserved yet."""
+        return replace(self, stream=self.stream or uuid4().hex, batch=self.batch + 1, endpoint=endpoint, queues={})
+
 
 POLL_S: Final = 0.2
 """How long one question for messages waits for the first of them; Spark asks again at once."""

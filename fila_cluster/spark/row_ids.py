@@ -1,19 +1,73 @@
-"""Dedup ids for rows, so that a task that runs again stores nothing twice.
-
-A retried task may see the rows of its partition in another order, so a row's place says nothing: by it, another row would be
-taken for a copy, and be lost. What is the same is the *content* of the rows and how often each is there. So a row's id is a
-hash of where it belongs (the job or the query and its batch, and the partition: the scope), of its content, and of how many
-equal rows came before it in this partition.
-
-The hash is BLAKE2b with the scope in its initial state, which costs nothing per row: 0.3 µs for a row of 100 bytes, 1.6 µs
-for 1 KB. Remembering which contents were there costs a task about 100 bytes a row, 100 MB for a million. Rejected: Python's
-own hash (not the same in the next process), 64 bits (two of a billion rows would be taken for one, once in 37 jobs).
-"""
+"""Dedup ids for rows: which job a row belongs to, and what tells it from the same row of another one."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import repeat
-from typing import Final
+from typing import Final, Self
+from uuid import uuid4
+
+from pyspark import SparkContext, TaskContext
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+_RUN: Final = "spark.jobGroup.id"
+"""Spark's own names for what its tasks, and the driver's thread in ``foreachBatch``, are a part of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One write. Made on the driver, and goes to the tasks with it.
+
+    ``name`` is the user's, ``token`` random, ``write`` the number of the write within its micro-batch.
+    """
+
+    name: str
+    token: str
+    write: int = 0
+
+    @classmethod
+    def new(cls, name: str | None) -> Self:
+        """A job of that name, or one that is like no other."""
+        return cls(name or "", uuid4().hex, _writes.number())
+
+    def scope(self) -> bytes:
+        """What tells the rows of the task that asks from all others; outside of tasks, there is one partition."""
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        batch = None if context is None else context.getLocalProperty(_BATCH)
+        if context is None or batch is None:
+            return scope_of("job", self.name or self.token, str(partition))
+        query = context.getLocalProperty(_QUERY) or ""
+        return scope_of("query", query, batch, self.name, str(self.write), str(partition))
+
+
+class _Writes:
+    """Counts the writes of each micro-batch, as ``foreachBatch`` makes them one after the other.
+
+    Two writes of a batch into one queue may have equal rows that are both meant; a replay makes the same writes in the same
+    order. A run of a query never makes a batch twice, so a count is of a run and a batch.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[str, int]] = {}
+
+    def number(self) -> int:
+        """How many writes of the micro-batch that this thread is in came before; 0 outside of any."""
+        context = SparkContext._active_spark_context
+        batch = None if context is None else context.getLocalProperty(_BATCH)
+        if context is None or batch is None:
+            return 0
+        run = f"{context.getLocalProperty(_QUERY)} {context.getLocalProperty(_RUN)}"
+        counted_batch, count = self._counts.get(run, (batch, 0))
+        if counted_batch != batch:
+            count = 0
+        self._counts[run] = batch, count + 1
+        return count
+
+
+_writes = _Writes()
+
 
 _REPEATED: Final = b"a repeated row"
 

@@ -1,10 +1,4 @@
-"""The columns that ``format("fila")`` reads, and how stored records become them.
-
-A page of records becomes one Arrow batch column by column, without an object per row where that can be avoided: the fixed
-fields of all records are one numpy array, headers and payloads are slices of one buffer that Arrow copies out, and what only
-some records carry (costs, errors, dead letters' stories) is looked at only where a record's flag says so. Headers repeat, so
-each distinct set of them is decoded once. Rows with a Python object per field cost twenty times as much.
-"""
+"""The columns that ``format("fila")`` reads, and how stored records become them."""
 
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
@@ -240,3 +234,18 @@ def _extensions(records: list[bytes], extended: _Longs) -> tuple[pa.Array, pa.Ar
         pa.array([each.reason for each in whole], pa.string()),
         pa.array([each.source_queue for each in whole], pa.string()),
     )
+
+
+COLUMN: Final = "dead_lettered_at"
+DEAD_LETTER_SCHEMA: Final = StructType([*READ_SCHEMA.fields, StructField(COLUMN, TimestampType())])
+"""The reader's columns, and this one: null for what is no dead letter."""
+
+_DEAD_LETTERED_AT: Final = ARROW_SCHEMA.field("enqueued_at").type
+_ARROW_SCHEMA: Final = ARROW_SCHEMA.append(pa.field(COLUMN, _DEAD_LETTERED_AT))
+
+
+def with_dead_lettered_at(batch: pa.RecordBatch, records: Sequence[bytes]) -> pa.RecordBatch:
+    """A batch of the reader with the column that its records tell."""
+    moments_ms = [extension_of(record).dead_lettered_ms for record in records]
+    moments = pa.array([None if moment is None else moment * 1000 for moment in moments_ms], pa.int64())
+    return pa.RecordBatch.from_arrays([*batch.columns, moments.view(_DEAD_LETTERED_AT)], schema=_ARROW_SCHEMA)

@@ -1,11 +1,11 @@
-"""Which queues are meant by the option ``queue``: names and patterns, separated by commas."""
+"""Which queues are meant by the option ``queue``: names and patterns, and the queues that match them now."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Self
 
-from fila_cluster.client import checks
-from fila_proto_zmq.errors import InvalidArgumentError
+from fila_cluster.client import Client, QueueInfo, checks
+from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 
 _WILD: Final = "*?["
 DEAD_LETTERS: Final = ".dlq"
@@ -48,3 +48,19 @@ class Selection:
         return first[
             : next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
         ]
+
+
+def meant(client: Client, selection: Selection, *, to_drain: bool) -> list[QueueInfo]:
+    """The queues that are meant, in the order of their names; ``to_drain``: by somebody who takes messages out of them.
+
+    Raises :class:`QueueNotFoundError` if one that is named does not exist; a pattern may match none.
+    """
+    is_meant = selection.is_drained if to_drain else selection.__contains__
+    infos = [info for info in client.list_queues(selection.prefix) if is_meant(info.name)]
+    missing = set(selection.names) - {info.name for info in infos}
+    if missing:
+        name = min(missing)
+        raise QueueNotFoundError(
+            f"no queue {name!r}: create it with `fila-cluster queue create {name}` or create_queue()", details={"queue": name}
+        )
+    return infos

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fila_cluster.spark import batches
+from fila_cluster.spark import columns
 from fila_cluster.spark.columns import Columns
-from fila_cluster.spark.intake import Intake
+from fila_cluster.spark.feed import Intake
 from fila_proto_zmq.errors import InvalidArgumentError
 
 
@@ -19,7 +19,7 @@ class PartitionSink:
 
     def __call__(self, rows: Iterable[Any]) -> None:
         """Enqueue rows, be they ``Row`` or dict; returns when all are durable."""
-        self.intake.store(batches.of_rows(rows, self.columns))
+        self.intake.store(columns.of_rows(rows, self.columns))
 
 
 def enqueue_partition(

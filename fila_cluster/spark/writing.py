@@ -13,9 +13,9 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from fila_cluster.spark import batches
+from fila_cluster.spark import columns
 from fila_cluster.spark.columns import Columns
-from fila_cluster.spark.intake import Intake
+from fila_cluster.spark.feed import Intake
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, RequestTimeoutError
 from fila_proto_zmq.names import is_dead_letter
 
@@ -37,12 +37,12 @@ class _Writing:
 
 class _OfArrow(_Writing):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        return Stored(self._intake.store(batches.of_arrow(iterator, self._columns)))
+        return Stored(self._intake.store(columns.of_arrow(iterator, self._columns)))
 
 
 class _OfRows(_Writing):
     def write(self, iterator: Iterator[Any]) -> Stored:
-        return Stored(self._intake.store(batches.of_rows(iterator, self._columns)))
+        return Stored(self._intake.store(columns.of_rows(iterator, self._columns)))
 
 
 if hasattr(datasource, "DataSourceArrowWriter"):

@@ -1,7 +1,4 @@
-"""One child process: started with its settings on standard input, which stays open for as long as its parent lives.
-
-That input is a socket, on which the child's main loop writes in return that it lives.
-"""
+"""One child process: how it is started, whether it lives, and when it is started again."""
 
 import signal
 import socket
@@ -9,9 +6,66 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-from fila_cluster.supervisor.backoff import Backoff
-from fila_cluster.supervisor.liveness import Liveness
+from fila_process.parent import BEAT_S
+
+FIRST_S = 0.1
+"""The first pause that is one."""
+LONGEST_S = 5.0
+HEALTHY_S = 2.0
+"""A child that served this long was well; what ended it is news."""
+
+
+class Backoff:
+    """The delays of one child's restarts."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def delay_s(self, served_s: float) -> float:
+        """Seconds to wait after a child died that had served for ``served_s``; its start does not count."""
+        delay_s = 0.0 if served_s >= HEALTHY_S else self._next_s
+        self._next_s = min(LONGEST_S, max(FIRST_S, 2 * delay_s))
+        return delay_s
+
+
+HUNG_S: Final = 10.0
+"""Silence after which a child hangs. Its turns take milliseconds; a slow disk may hold up a commit for seconds."""
+
+GRACE_S: Final = 2.0
+"""How long one that hangs may take to end by itself before it is killed."""
+
+PAUSE_S: Final = 3.0
+"""The supervisor turns once a second; a longer pause was its own."""
+
+
+class Liveness:
+    """What is known of one child's life. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._heard_at: float | None = None
+        self._beats = 0
+
+    def heard(self, now: float, beats: int = 1) -> None:
+        """It has written so many bytes."""
+        self._heard_at = now
+        self._beats += beats
+
+    def excuse(self, now: float) -> None:
+        """It may have written, and nobody listened."""
+        if self._heard_at is not None:
+            self._heard_at = now
+
+    @property
+    def served_s(self) -> float:
+        """For how long its main loop has turned, whenever that was heard; 0 before its second byte."""
+        return max(0, self._beats - 1) * BEAT_S
+
+    def silent_s(self, now: float) -> float:
+        """For how long nothing was heard of it; 0 before its first byte."""
+        return 0.0 if self._heard_at is None else now - self._heard_at
+
 
 PRIVATE = 0o077
 """The umask of children: logs, tables and sockets are nobody else's business, whatever mode the data directory has."""

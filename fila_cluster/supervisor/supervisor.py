@@ -1,20 +1,16 @@
-"""The supervisor's loop: start all, restart what dies, say when it serves, stop in order.
+"""The supervisor's loop: start all, restart what dies, say when it serves, stop in order."""
 
-A child that cannot even start the first time will not learn it by repetition: then the whole gives up, and the child's own
-line on standard error has said why. Later deaths are restarted for ever, with growing pauses. One that runs and hangs is ended, and so
-restarted too. What happens is told to the journal.
-"""
-
+import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from types import FrameType
 
-from fila_cluster.supervisor.child import Child, describe_exit
+from fila_cluster.supervisor.child import GRACE_S, HUNG_S, PAUSE_S, Child, describe_exit
 from fila_cluster.supervisor.failure import CannotStartError
-from fila_cluster.supervisor.liveness import GRACE_S, HUNG_S, PAUSE_S
 from fila_cluster.supervisor.readiness import ASK_AGAIN_S, Readiness
-from fila_cluster.supervisor.wakeups import Wakeups
 from fila_process.journal import Journal
 from fila_proto_zmq.events import (
     ChildDied,
@@ -25,6 +21,39 @@ from fila_proto_zmq.events import (
     ClusterStopped,
     ClusterStopping,
 )
+
+
+class Wakeups:
+    """Made once, in the main thread. From then on SIGTERM, SIGINT and SIGCHLD wake :meth:`sleep` and do nothing else."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, _only_wake)
+
+    def sleep(self, seconds: float | None) -> bool:
+        """Wait for a signal, for ``seconds`` at most (None: for ever); True if it says: stop."""
+        select.select([self._reader], [], [], seconds)
+        try:
+            numbers = self._reader.recv(4096)
+        except BlockingIOError:
+            return False
+        return signal.SIGTERM in numbers or signal.SIGINT in numbers
+
+    def close(self) -> None:
+        """It is all over: who is impatient now must not spoil the exit code while the interpreter ends.
+
+        Signals are blocked, because a change of handlers would be a race with those that are under way, which Python reports.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+
+
+def _only_wake(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the interpreter has written to the socket by now."""
+
 
 WORKERS_STOP_S = 7.0
 """How long workers may take to commit and flush before they are killed."""

@@ -8,6 +8,7 @@ from fila_cluster.config.address import Address, refuse_exposure, refuse_sharing
 from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor.child import Child
 from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.supervisor.endpoints import Meeting, Ports
 from fila_cluster.supervisor.layout import (
     Layout,
     lay_out,
@@ -17,8 +18,6 @@ from fila_cluster.supervisor.layout import (
     router_settings,
     worker_settings,
 )
-from fila_cluster.supervisor.meeting import Meeting
-from fila_cluster.supervisor.ports import Ports
 from fila_cluster.supervisor.readiness import Readiness
 from fila_cluster.supervisor.supervisor import Supervisor
 from fila_process.journal import Journal

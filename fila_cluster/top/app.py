@@ -1,13 +1,10 @@
-"""The program: one loop that looks, and keys that act.
-
-Everything runs in one event loop. What is asked of the broker for a key press runs beside the looking and ends in one line of text, an error
-just so; nothing that a broker answers ends the program.
-"""
+"""The program, from its start to its end: one loop that looks, and keys that act."""
 
 import asyncio
-from collections.abc import Awaitable
+import signal
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from textual import work
 from textual.app import App
@@ -15,14 +12,13 @@ from textual.binding import Binding, BindingType
 
 from fila_cluster.client import AsyncClient
 from fila_cluster.figures import counted
-from fila_cluster.top import acting
-from fila_cluster.top.acting import Target
+from fila_cluster.top import actions
+from fila_cluster.top.actions import Target
 from fila_cluster.top.banner import banner
 from fila_cluster.top.board import Board
-from fila_cluster.top.dialogs import Page, Question
+from fila_cluster.top.dialogs import HELP, Page, Question
 from fila_cluster.top.formats import printable
-from fila_cluster.top.help import HELP
-from fila_cluster.top.lookout import Lookout
+from fila_cluster.top.poller import ANSWER_S_MAX, Lookout, snapshot
 from fila_proto_zmq.errors import FilaError
 
 INTERVALS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -106,29 +102,29 @@ class Top(App[None]):
         if target := self._target():
             question = f"Pause {target}? Nothing more of it is delivered until it is resumed."
             if await self.push_screen_wait(Question(question)):
-                await self._answered(acting.pause(self.client, target))
+                await self._answered(actions.pause(self.client, target))
 
     @work
     async def action_resume(self) -> None:
         """Resume what is chosen."""
         if target := self._target():
-            await self._answered(acting.resume(self.client, target))
+            await self._answered(actions.resume(self.client, target))
 
     @work
     async def action_redrive(self) -> None:
         """Send the dead letters of the queue back, if that is meant."""
         if target := self._target():
-            await self._answered(self._redrive(acting.dead_letters_of(target.queue)))
+            await self._answered(self._redrive(actions.dead_letters_of(target.queue)))
 
     async def _redrive(self, dead_letters: str) -> str:
-        count = await acting.redrivable(self.client, dead_letters)
+        count = await actions.redrivable(self.client, dead_letters)
         if not count:
             return f"{dead_letters} has nothing to send back"
         question = f"Send {counted(count, 'dead letter')} of {dead_letters} back to the queues they came from?"
         if not await self.push_screen_wait(Question(question)):
             return ""
         self.board.say(f"sending back {counted(count, 'dead letter')} of {dead_letters} …")
-        return await acting.redrive(self.client, dead_letters)
+        return await actions.redrive(self.client, dead_letters)
 
     @work
     async def action_why(self) -> None:
@@ -137,7 +133,7 @@ class Top(App[None]):
             await self._answered(self._why(target))
 
     async def _why(self, target: Target) -> str:
-        lines = (await acting.why(self.client, target)).split("\n")
+        lines = (await actions.why(self.client, target)).split("\n")
         self.push_screen(Page(f"why {target} waits", "\n".join(map(printable, lines))))
         return ""
 
@@ -155,3 +151,23 @@ class Top(App[None]):
         except FilaError as error:
             self.board.say(str(error), bad=True)
         self._look_now.set()
+
+
+Connect = Callable[[float], AsyncClient]
+"""Makes a client whose calls take so many seconds at most."""
+
+ACT_S_MAX = 10.0
+
+
+async def show_live(connect: Connect, interval_s: float, queue: str | None) -> None:
+    """Show it until somebody has seen enough. Looking has a client of its own: it gives up sooner than who acts."""
+    async with connect(ANSWER_S_MAX) as watching, connect(ACT_S_MAX) as acting:
+        top = Top(Lookout(watching), acting, interval_s, queue)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, top.exit)
+        await top.run_async()
+
+
+async def take_snapshot(connect: Connect, interval_s: float, queue: str | None) -> dict[str, Any]:
+    """Look, and say what was seen. Raises :class:`FilaError`."""
+    async with connect(ANSWER_S_MAX) as watching:
+        return await snapshot(Lookout(watching), interval_s, queue)

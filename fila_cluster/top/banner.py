@@ -5,11 +5,11 @@ from typing import Final
 
 from rich.text import Text
 
+from fila_cluster.analysis.attention import Concern
 from fila_cluster.client.views import ThrottleStats
-from fila_cluster.observing.attention import Concern
 from fila_cluster.top.columns import BAD, FAINT, GOOD, SEVERITY_STYLES
 from fila_cluster.top.formats import aged, counted, printable, rated
-from fila_cluster.top.lookout import Picture
+from fila_cluster.top.poller import Picture
 from fila_cluster.top.summary import Summary
 
 KEYS_LINE: Final = "⏎ open  / filter  ←→ sort  p pause  r resume  d redrive  w why  ? help  q quit"

@@ -11,14 +11,14 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, Static
 
-from fila_cluster.observing.attention import Concern
-from fila_cluster.top.acting import Target
+from fila_cluster.analysis.attention import Concern
+from fila_cluster.top.actions import Target
 from fila_cluster.top.banner import KEYS_LINE, throttled
 from fila_cluster.top.columns import BAD, CONCERNS, KEYS, QUEUES, WORKERS
 from fila_cluster.top.formats import printable
 from fila_cluster.top.grid import Grid
 from fila_cluster.top.listing import Listing
-from fila_cluster.top.lookout import Close, Picture
+from fila_cluster.top.poller import Close, Picture
 
 VIEWS: Final = ("queues", "keys", "workers", "attention")
 NAME_CELLS_MAX: Final = 20

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from fila_cluster.analysis.attention import SEVERITIES, Concern
+from fila_cluster.analysis.rows import KeyRow, QueueRow, WorkerRow
 from fila_cluster.figures import ranged
-from fila_cluster.observing.attention import SEVERITIES, Concern
-from fila_cluster.observing.rows import KeyRow, QueueRow, WorkerRow
 from fila_cluster.top.formats import aged, counted, lasted, printable, rated, shared, sized, sparkline
 
 R = TypeVar("R")

@@ -1,12 +1,34 @@
-"""What comes up over the lists: a question, a page to read."""
+"""What comes up over the lists: a question, a page to read, the meaning of keys and columns."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
+
+HELP: Final = """\
+1 2 3 4   queues · keys of the chosen queue · workers · attention
+enter     more: a queue's keys, why a key waits, what to do
+↑ ↓ …     move (or j k g G PgUp PgDn)      + -  look more often, more rarely
+← →       sort by the column beside (or < >), s: the other way round;
+          a click on a title does both
+/         only lines with this in their names; escape: all again
+.         dead letter queues, too
+p r       pause (asks first), resume: the queue; in view 2 the fairness key
+d         send the dead letters of the queue back (asks first)
+w         why it waits                     q    quit
+
+queues    pend: ready · leased: with consumers · delay: not due yet
+          old: age of the oldest pending one · cons: consumers
+          down, silent: nobody answers for its shard · unread: messages
+          and no consumer · breaker: its hooks keep failing
+keys      due: what its weight entitles it to · got: of all deliveries
+workers   cpu: of one core · turn, commit: p99 = 99 % were no longer
+–         not known: there was no look before, or counters started over
+"""
+
 
 _BOX = """
     align: center middle;

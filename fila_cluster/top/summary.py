@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from fila_cluster.observing.rates import Pace, Rates
-from fila_cluster.observing.readiness import shards_served
-from fila_cluster.observing.rows import QueueRow
+from fila_cluster.analysis.rates import Pace, Rates
+from fila_cluster.analysis.readiness import shards_served
+from fila_cluster.analysis.rows import QueueRow
 from fila_proto_zmq.commands import Metrics
 
 

@@ -10,6 +10,6 @@ spans for calls that move no message (they would say what metrics say), and for 
 before anybody took them: that time belongs to their next ``dwell``.
 """
 
-from fila_cluster.tracing.switching import instrument, processing, uninstrument
+from fila_cluster.tracing.tracer import instrument, processing, uninstrument
 
 __all__ = ["instrument", "processing", "uninstrument"]

@@ -1,24 +1,23 @@
-"""What the client calls when it is instrumented: calls and deliveries to spans.
-
-A call that is not sampled costs what the sampler costs (about 4 µs a call or batch), a delivery without a trace a search of
-its first bytes. Finalizers only leave a note; the next call, whichever it is, ends those spans.
-"""
+"""What the client calls when it is instrumented, and how tracing is switched on and off."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from opentelemetry.trace import SpanKind, TracerProvider, get_tracer
+from opentelemetry import context as current
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, TracerProvider, get_tracer, use_span
 
+from fila_cluster.client import tracer
 from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.lease import Owner
 from fila_cluster.client.options import CLIENT_VERSION
 from fila_cluster.client.settling import Settlement
-from fila_cluster.tracing import attributes, sending
+from fila_cluster.tracing import spans
 from fila_cluster.tracing.carrier import carriers, context_of, is_sampled
-from fila_cluster.tracing.delivering import Lost, Open, deliver
-from fila_cluster.tracing.sending import EnqueueSpan
-from fila_cluster.tracing.settling import ABANDONED, SettleSpans, settle
+from fila_cluster.tracing.spans import ABANDONED, DeliverySpan, EnqueueSpan, Lost, Open, SettleSpans, deliver, settle
 
 
 class SpanTracer:
@@ -33,8 +32,8 @@ class SpanTracer:
     def enqueuing(self, queue: str) -> EnqueueSpan | None:
         """Begin a producer's span, a child of what is current; None unless it records."""
         self._end_lost()
-        said = attributes.of_operation(queue, sending.OPERATION, "send")
-        span = self._tracer.start_span(f"{sending.OPERATION} {queue}", kind=SpanKind.PRODUCER, attributes=said)
+        said = spans.of_operation(queue, spans.OPERATION, "send")
+        span = self._tracer.start_span(f"{spans.OPERATION} {queue}", kind=SpanKind.PRODUCER, attributes=said)
         return EnqueueSpan(span) if span.is_recording() else None
 
     def handed_over(self, deliveries: Sequence[Delivery]) -> None:
@@ -78,3 +77,44 @@ class SpanTracer:
         while self._lost:
             span, at_ns = self._lost.popleft()
             span.end(ABANDONED, at_ns)
+
+
+def instrument(tracer_provider: TracerProvider | None = None) -> None:
+    """Trace all clients of this process from now on, those that are open too.
+
+    Spans go to ``tracer_provider``, else to the one that the application has set (``opentelemetry.trace.set_tracer_provider``,
+    before or after this). Called again, it changes something only if it names another provider.
+    """
+    installed = tracer.installed
+    if isinstance(installed, SpanTracer) and tracer_provider in (None, installed.provider):
+        return
+    uninstrument()
+    tracer.installed = SpanTracer(tracer_provider)
+
+
+def uninstrument() -> None:
+    """Trace no more. Spans of deliveries that are not settled yet end now."""
+    installed, tracer.installed = tracer.installed, None
+    if isinstance(installed, SpanTracer):
+        installed.close()
+
+
+def processing(delivery: Delivery) -> AbstractContextManager[Any]:
+    """Within the block, sync or async, be at work on ``delivery``: spans and enqueued messages become children of its span.
+
+    An exception that leaves the block is recorded there; settling remains the caller's. Does nothing for a message without a
+    trace, or when nothing is traced; one whose producer decided not to sample it keeps its children from being sampled.
+    """
+    if isinstance(delivery._trace, DeliverySpan):
+        return use_span(delivery._trace.span, set_status_on_exception=False)
+    producer = context_of(delivery) if tracer.installed is not None else None
+    return nullcontext() if producer is None else _attached(producer)
+
+
+@contextmanager
+def _attached(context: Context) -> Iterator[None]:
+    token = current.attach(context)
+    try:
+        yield
+    finally:
+        current.detach(token)

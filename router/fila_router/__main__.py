@@ -9,10 +9,8 @@ import time
 import msgspec
 import zmq
 
-from fila_process.heartbeat import Heartbeat
 from fila_process.journal import Journal
-from fila_process.stop import StopRequests
-from fila_process.told import STDIN, settings_told
+from fila_process.parent import STDIN, Heartbeat, StopRequests, settings_told
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
 from fila_proto_zmq.version import VERSION
 from fila_router.core.router import Router

@@ -12,9 +12,8 @@ import psutil
 import zmq
 
 from fila_process.clock import Clock, SteadyClock
-from fila_process.heartbeat import Heartbeat
 from fila_process.journal import Journal
-from fila_process.stop import StopRequests
+from fila_process.parent import Heartbeat, StopRequests
 from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
 from fila_router.core.unread import MARK_FRAME, Connection

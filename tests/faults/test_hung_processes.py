@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from fila_cluster.supervisor.liveness import HUNG_S
+from fila_cluster.supervisor.child import HUNG_S
 from tests.support.cluster import Cluster, eventually, running
 
 PARTS = ("fila_router", "fila_worker", "fila_cluster.observer")

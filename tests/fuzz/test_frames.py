@@ -14,7 +14,7 @@ from fila_proto_zmq.commands import BY_OPCODE, COMMANDS, Command, Fault, Struct
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
 from fila_proto_zmq.frames import HEADER_BYTES, Header, pack_header, unpack_header
 from fila_proto_zmq.record import open_envelope, unpack_record
-from fila_router.core.relay import addressee
+from fila_router.core.routing import addressee
 from tests.fuzz.broker import WORKER, FuzzedBroker
 from tests.fuzz.values import Values
 

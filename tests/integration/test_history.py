@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from fila_cluster import Client, Delivery, Message, QueueStats
-from fila_cluster.observing.history import FLOWS, TICK_S
+from fila_cluster.analysis.history import FLOWS, TICK_S
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 
 QUEUES = ("eu/orders", "mail")

@@ -11,9 +11,8 @@ from fila_cluster import Client, Message
 from fila_cluster.client.reservations import Reservations, Wanted
 from fila_cluster.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError, RequestTimeoutError
 from fila_cluster.spark.listener import acknowledge
-from fila_cluster.spark.offsets import Offset
 from fila_cluster.spark.options import Connection
-from fila_cluster.spark.planner import Planner
+from fila_cluster.spark.planner import Offset, Planner
 from fila_cluster.spark.selection import Selection
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import record_id

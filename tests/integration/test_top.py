@@ -14,9 +14,8 @@ import pytest
 from textual.pilot import Pilot
 
 from fila_cluster import AsyncClient, Client, Message
-from fila_cluster.top.app import Top
-from fila_cluster.top.lookout import Lookout
-from fila_cluster.top.running import take_snapshot
+from fila_cluster.top.app import Top, take_snapshot
+from fila_cluster.top.poller import Lookout
 from fila_proto_zmq.names import shard_of
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 from tests.support.machine import TMUX, require

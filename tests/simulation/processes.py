@@ -15,7 +15,7 @@ import fila_router.sockets
 import fila_worker.link
 import fila_worker.loop
 import fila_worker.slots
-from fila_cluster.supervisor.backoff import Backoff
+from fila_cluster.supervisor.child import Backoff
 from fila_proto_zmq.events import Event
 from fila_router.core.limits import RouterLimits
 from fila_router.core.router import Router

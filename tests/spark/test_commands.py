@@ -22,10 +22,9 @@ from pyspark.sql import SparkSession
 
 from fila_cluster import Client, Message, QueueStats
 from fila_cluster.spark.pipelines.drain import Drain, Drained, drain
-from fila_cluster.spark.pipelines.failure import PipelineError
-from fila_cluster.spark.pipelines.load import Load, Loaded, load
-from fila_cluster.spark.pipelines.messages import Mapped
-from fila_cluster.spark.pipelines.sources import source_of
+from fila_cluster.spark.pipelines.load import Load, Loaded, load, source_of
+from fila_cluster.spark.pipelines.mapping import Mapped
+from fila_cluster.spark.pipelines.session import PipelineError
 from fila_cluster.spark.report.gather import NOT_ASKED, gather
 from fila_cluster.spark.report.page import page
 from tests.spark.conftest import QUICK_JVM

@@ -13,7 +13,7 @@ from fila_cluster import Client
 from fila_cluster.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_cluster.spark import enqueue_partition
 from fila_cluster.spark.columns import Columns
-from fila_cluster.spark.intake import Intake
+from fila_cluster.spark.feed import Intake
 from fila_cluster.spark.writing import _OfRows
 from tests.support.cluster import Cluster, running
 from tests.support.spark import BATCH, ONCE, Stream, error_line, messages, payloads

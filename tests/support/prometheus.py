@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from fila_cluster.config.address import Address
-from fila_cluster.supervisor.ports import Ports
+from fila_cluster.supervisor.endpoints import Ports
 from tests.support.cluster import PATIENCE_S, eventually
 
 CONFIG = """

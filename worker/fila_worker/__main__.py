@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from fila_process.told import settings_told
+from fila_process.parent import settings_told
 from fila_proto_zmq.errors import FilaError
 from fila_worker.loop import run
 from fila_worker.settings import WorkerSettings

@@ -63,8 +63,7 @@ from fila_worker.core.metrics.meter import report
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.pauses import Pauses
-from fila_worker.slots import Frame, Patience, Slot
-from fila_worker.suspects import Name, Suspects, name_of
+from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
 _Result = TypeVar("_Result")
 

@@ -9,10 +9,8 @@ from typing import Final
 import zmq
 
 from fila_process.clock import Clock
-from fila_process.heartbeat import Heartbeat
 from fila_process.journal import Journal
-from fila_process.stop import StopRequests
-from fila_process.told import STDIN
+from fila_process.parent import STDIN, Heartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping
 from fila_worker.core.store import UnfitStoreError

@@ -1,24 +1,15 @@
-"""A shard's place in its host, and what becomes of it when the shard fails.
-
-::
-
-    opening ──▶ open ──── fails ──▶ opening (recovered in place, from what is durable)
-       │  ▲                │
-       │  └── in a while ──┤ the disk refuses: it may be full
-       ▼                   ▼
-    quarantined: what is stored is damaged, or the shard fails again and again
-
-A quarantined shard stays so until its process is started again: its store is closed, and nothing of it is overwritten.
-"""
+"""A shard's place in its host, what becomes of it when it fails, and the commands that are suspected of it."""
 
 import secrets
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
 
-from fila_proto_zmq.commands import ShardOutage
+from fila_proto_zmq.codec import encode_body
+from fila_proto_zmq.commands import Command, ShardOutage
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
 from fila_worker.core.hooks import HookCompiler
@@ -26,6 +17,64 @@ from fila_worker.core.recovery import recover_in_steps
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, UnfitStoreError
+
+Name: TypeAlias = bytes
+"""What a command is known by."""
+
+SUSPECTS_MAX: Final = 1024
+"""Beyond, the oldest are forgotten: at worst they make their shard fail twice once more."""
+
+REFUSE_MS: Final = 600_000
+
+
+def name_of(command: Command, queue: str) -> Name:
+    """What a command is known by: packed anew, so that it does not matter how its client packs it."""
+    digest = blake2b(queue.encode(), digest_size=16, salt=command.opcode.to_bytes(2, "big"))
+    digest.update(encode_body(command))
+    return digest.digest()
+
+
+@dataclass(slots=True)
+class _File:
+    failure: str
+    """The id of the last failure that it was part of."""
+    refused_until_ms: int = 0
+
+
+class Suspects:
+    """Suspects and convicted ones. False while there are none, which is nearly always: then no frame needs a name."""
+
+    def __init__(self, suspects_max: int = SUSPECTS_MAX, refuse_ms: int = REFUSE_MS) -> None:
+        self._suspects_max = suspects_max
+        self._refuse_ms = refuse_ms
+        self._files: OrderedDict[Name, _File] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def __contains__(self, name: Name) -> bool:
+        return name in self._files
+
+    def conviction(self, name: Name, now_ms: int) -> str | None:
+        """The id of the failure for which a command is refused; None if it is not."""
+        file = self._files.get(name)
+        return None if file is None or file.refused_until_ms <= now_ms else file.failure
+
+    def accuse(self, name: Name, failure: str) -> None:
+        """A command was part of a turn that failed."""
+        self._files[name] = _File(failure)
+        self._files.move_to_end(name)
+        while len(self._files) > self._suspects_max:
+            self._files.popitem(last=False)
+
+    def convict(self, name: Name, failure: str, now_ms: int) -> None:
+        """A suspect's shard failed again, in a turn with nothing else."""
+        self._files[name] = _File(failure, now_ms + self._refuse_ms)
+        self._files.move_to_end(name)
+
+    def acquit(self, name: Name) -> None:
+        """A suspect's own turn went well."""
+        self._files.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)

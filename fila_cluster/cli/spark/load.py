@@ -83,9 +83,8 @@ def command(
     A row is in once, even if tasks fail and are tried again, as long as that takes no longer than the dedup window.
     """
     with plainly():
-        from fila_cluster.spark.pipelines.load import Load  # noqa: PLC0415 # needs pyspark
-        from fila_cluster.spark.pipelines.messages import Mapped  # noqa: PLC0415
-        from fila_cluster.spark.pipelines.sources import source_of  # noqa: PLC0415
+        from fila_cluster.spark.pipelines.load import Load, source_of  # noqa: PLC0415 # needs pyspark
+        from fila_cluster.spark.pipelines.mapping import Mapped  # noqa: PLC0415
 
         source = source_of(path, format_name)
         mapped = Mapped(payload, tenant, tenant_pattern, options)

@@ -28,7 +28,7 @@ def plainly() -> Iterator[None]:
     """Refuse to start without Spark or Java, and turn a pipeline's failure into one line and exit code 1."""
     if missing := what_is_missing():
         raise click.ClickException(missing)
-    from fila_cluster.spark.pipelines.failure import PipelineError  # noqa: PLC0415 # needs pyspark
+    from fila_cluster.spark.pipelines.session import PipelineError  # noqa: PLC0415 # needs pyspark
 
     try:
         yield

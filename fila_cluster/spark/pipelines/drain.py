@@ -1,30 +1,79 @@
-"""A queue into files: the streaming reader into Spark's file sink, until what was there is written.
+"""Files that a killed drain had begun to write and never logged.
 
-A batch is acknowledged only once its files are in the sink's log, and the sink leaves out a batch that is in its log already.
-So a drain that is killed anywhere goes on where it stopped when the same command runs again, with the same checkpoint, and each
-message is in the output once. Files that a killed attempt left behind are in no log; :mod:`.leftovers` removes them, for
-readers that know nothing of Spark's log.
+Spark's file sink lists what belongs to its output in ``_spark_metadata``, and Spark reads nothing else. Other readers take every
+file they find, so an attempt's leftovers would be rows twice. A name in the sink's own pattern that is not in its log can only
+be one, since a drain writes to a directory of its own. Left out: outputs that are not on this machine's file system.
 """
 
+import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 # as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fila_cluster import Client
 from fila_cluster.client.reservations import Reservations
 from fila_cluster.errors import FilaError, QueueNotFoundError
-from fila_cluster.spark.admission import SupportsTriggerAvailableNow
-from fila_cluster.spark.offsets import Offset
 from fila_cluster.spark.options import COUNT_MAX
-from fila_cluster.spark.pipelines.failure import PipelineError, told_plainly
-from fila_cluster.spark.pipelines.leftovers import remove_leftovers
-from fila_cluster.spark.pipelines.shapes import shaped
-from fila_cluster.spark.queues import meant
-from fila_cluster.spark.selection import Selection
+from fila_cluster.spark.pipelines.session import PipelineError, told_plainly
+from fila_cluster.spark.planner import Offset, SupportsTriggerAvailableNow
+from fila_cluster.spark.selection import Selection, meant
+
+_LOG = "_spark_metadata"
+_BATCH = re.compile(r"\d+(\.compact)?")
+_WRITTEN = re.compile(r"part-\d{5}-[0-9a-f-]{36}[.-].*")
+
+
+def remove_leftovers(output: str) -> int:
+    """Remove them from a local directory in which nobody is writing; how many they were."""
+    folder = Path(output)
+    if "://" in output or not (folder / _LOG).is_dir():
+        return 0
+    logged = set(_logged_names(folder / _LOG))
+    strangers = [file for file in folder.rglob("part-*") if _WRITTEN.fullmatch(file.name) and file.name not in logged]
+    for file in strangers:
+        file.unlink()
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    return len(strangers)
+
+
+def _logged_names(log: Path) -> Iterator[str]:
+    """A file of the log has a line with its version, then one JSON object for each file that was written."""
+    for batch in log.iterdir():
+        if _BATCH.fullmatch(batch.name):
+            for line in batch.read_text().splitlines()[1:]:
+                yield Path(unquote(urlsplit(json.loads(line)["path"]).path)).name
+
+
+_NESTED = ("throttle_keys", "headers")
+
+
+def shaped(rows: DataFrame, format_name: str, partition_by: Sequence[str] = ()) -> DataFrame:
+    """The columns for files of this format; :class:`PipelineError` if they can't be partitioned like that."""
+    for name in partition_by:
+        if name not in rows.columns or name in (*_NESTED, "payload"):
+            known = [column for column in rows.columns if column not in (*_NESTED, "payload")]
+            raise PipelineError(f"--partition-by {name}: files can be partitioned by {', '.join(known)}")
+    if format_name == "text":
+        return rows.select(F.col("payload").cast("string").alias("value"), *partition_by)
+    if format_name in {"json", "csv"}:
+        columns = {"payload": _text(), "payload_base64": F.when(_text().isNull(), F.base64("payload"))}
+        if format_name == "csv":
+            columns |= {name: F.to_json(name) for name in _NESTED}
+        return rows.withColumns(columns)
+    return rows
+
+
+def _text() -> Column:
+    """The payload, if it is UTF-8."""
+    return F.try_validate_utf8(F.col("payload").cast("string"))
+
 
 ROWS_PER_BATCH = 100_000
 """A batch costs the file sink and the checkpoint half a second, whatever its size."""

@@ -1,8 +1,7 @@
-"""A Spark session for one command: quiet, with ``format("fila")`` registered, and gone with the command.
+"""What went wrong in a Spark job, in one line.
 
-The JVM's output goes to a file, not to the terminal: log4j, the JVM itself and the Python workers all write there, and no
-setting silences all three. When Spark does not start, the file's last words are the reason; ``verbose`` leaves it all on the
-terminal instead. Left out: Spark Connect, which cannot register streaming listeners that run beside the driver.
+Spark wraps the one sentence that matters in a Python traceback, in a stage failure, in a query failure, in a Java trace. An
+error of ours in a task arrives as text only, so it is found as the end of the last Python traceback.
 """
 
 import logging
@@ -16,13 +15,54 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from fila_cluster.spark import register
-from fila_cluster.spark.pipelines.failure import PipelineError
+
+_RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<kind>[A-Za-z_]\w*): (?P<text>.*)")
+"""The line that ends a traceback: ``package.module.SomeError: what happened``."""
+_CODE = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_QUERY = re.compile(r"^Query \[id = [^\]]*\] terminated with exception: ")
+_STATE = re.compile(r" SQLSTATE: \w+;?")
+_OURS = ("fila_proto_zmq.errors.", "fila_cluster.errors.")
+
+
+class PipelineError(Exception):
+    """A pipeline can't start or can't go on: one line for a person."""
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """Turn Spark's exceptions into a :class:`PipelineError`; the original is its cause."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(one_line(str(error))) from error
+
+
+def one_line(text: str) -> str:
+    """The sentence that matters in what Spark said."""
+    lines = text.splitlines()
+    traces = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    if traces and (said := _end_of_traceback(lines[traces[-1] + 1 :])):
+        return said
+    first = next((line.strip() for line in lines if line.strip()), "Spark gave no reason")
+    for prefix in (_CODE, _QUERY, _CODE):  # a query's failure has that of its job in it
+        first = prefix.sub("", first)
+    return _STATE.sub("", first).rstrip(":; ")
+
+
+def _end_of_traceback(lines: list[str]) -> str | None:
+    for line in lines:
+        if match := _RAISED.match(line):
+            ours = line.startswith(_OURS)
+            return match["text"].strip() if ours else f"{match['kind']}: {match['text'].strip()}"
+    return None
+
 
 MASTER_DEFAULT = "local[*,4]"
 """All cores, and a task that fails is tried again, as a real cluster would."""

@@ -10,13 +10,10 @@ from fila_cluster import Client
 from fila_cluster.client.views import QueueStats
 from fila_cluster.errors import QueueNotFoundError
 from fila_cluster.observer.half_hour import HalfHour
-from fila_cluster.spark.dead_lettered import DEAD_LETTER_SCHEMA
-from fila_cluster.spark.pipelines.failure import told_plainly
-from fila_cluster.spark.report.dead_letters import NONE, failures_of
-from fila_cluster.spark.report.dwell import waiting_in
+from fila_cluster.spark.pipelines.session import told_plainly
 from fila_cluster.spark.report.figures import History, Report, Totals
-from fila_cluster.spark.report.shares import shares_lately, shares_of
-from fila_cluster.spark.schema import READ_SCHEMA
+from fila_cluster.spark.report.measures import NONE, failures_of, shares_lately, shares_of, waiting_in
+from fila_cluster.spark.schema import DEAD_LETTER_SCHEMA, READ_SCHEMA
 
 DEAD_LETTERS = ".dlq"
 NOT_ASKED = "no dashboard was asked"

@@ -10,34 +10,52 @@ of a batch, or a single value that holds for all of them: uniform batches cost n
 Opcodes up to 79 are asked by clients, 80 to 99 pass between the router and its workers, and between workers.
 """
 
-from fila_proto_zmq.commands.backlog import (
+from fila_proto_zmq.commands.cluster import MARK, ClusterStatus, GetClusterStatus, Hello, ShardOutage, Welcome, WorkerStatus
+from fila_proto_zmq.commands.config import ConfigChange, ConfigValues, GetConfig, ListConfig, SetConfig
+from fila_proto_zmq.commands.inspecting import (
     Browse,
     Browsed,
+    BrowseView,
     Cancel,
     Cancelled,
+    ConsumerView,
+    DescribeQueue,
+    Explain,
+    Explained,
+    HookState,
     MessageView,
+    OpenView,
     Purged,
     PurgeQueue,
+    QueueDescription,
+    Reason,
     Redrive,
     Redriven,
+    ViewBrowsed,
+    ViewedQueue,
+    ViewOpened,
 )
-from fila_proto_zmq.commands.cluster import ClusterStatus, GetClusterStatus, ShardOutage, WorkerStatus
-from fila_proto_zmq.commands.connecting import MARK, Hello, Welcome
-from fila_proto_zmq.commands.consuming import (
+from fila_proto_zmq.commands.messages import (
     DELIVERY,
     CancelReceive,
     Delivered,
+    Enqueue,
+    Enqueued,
+    Extend,
+    Extended,
+    Fault,
     Fences,
     Goodbye,
     Heartbeat,
     LeaseBatch,
     Receive,
+    Settle,
+    Settled,
     Subscribe,
     Subscribed,
     Unsubscribe,
+    Verb,
 )
-from fila_proto_zmq.commands.describing import ConsumerView, DescribeQueue, HookState, QueueDescription
-from fila_proto_zmq.commands.explaining import Explain, Explained, Reason
 from fila_proto_zmq.commands.metrics import (
     OTHER_KEYS,
     GetMetrics,
@@ -52,7 +70,6 @@ from fila_proto_zmq.commands.metrics import (
     ThrottleMetrics,
     WorkerMetrics,
 )
-from fila_proto_zmq.commands.producing import Enqueue, Enqueued, Fault
 from fila_proto_zmq.commands.queues import (
     CreateQueue,
     DeleteQueue,
@@ -76,10 +93,7 @@ from fila_proto_zmq.commands.reservations import (
     Reserve,
     Reserved,
 )
-from fila_proto_zmq.commands.runtime import ConfigChange, ConfigValues, GetConfig, ListConfig, SetConfig
-from fila_proto_zmq.commands.settling import Extend, Extended, Settle, Settled, Verb
 from fila_proto_zmq.commands.structs import Command, Done, IntColumn, KeysColumn, Reply, Struct, TextColumn
-from fila_proto_zmq.commands.views import BrowseView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.commands.workers import (
     Appoint,
     Appointed,

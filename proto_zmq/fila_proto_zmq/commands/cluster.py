@@ -1,8 +1,36 @@
-"""Who is there."""
+"""Greetings, and who is there."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
+
+MARK: Final = 2
+"""Opcode of a push without content: the broker sends it to see whether a connection takes frames. Ignore it."""
+
+
+class Welcome(Reply):
+    """The version chosen, and what a client needs to know of the broker."""
+
+    version: int
+    server_version: str
+    shards: int
+    consumer_timeout_ms: int
+    """A client that is silent for longer loses its leases: send a heartbeat at least three times in this span."""
+    max_payload_bytes: int = 0
+    """The largest payload that this broker accepts; 0: it does not say. Far larger frames cost a client its connection."""
+    session: bytes = b""
+    """The secret of this session, 32 bytes: who brings it in a later Hello is the same client. Its first 4 bytes are the epoch of requests."""
+
+
+class Hello(Command):
+    """First frame of a client. Sent in any version's header; answered by the router."""
+
+    opcode: ClassVar[int] = 1
+    reply: ClassVar[type[Reply]] = Welcome
+    versions: list[int]
+    client: str = ""
+    session: bytes = b""
+    """The secret that an earlier Welcome gave; empty: a new session."""
 
 
 class ShardOutage(Struct):

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from fila_proto_zmq.commands.consuming import Delivered
+from fila_proto_zmq.commands.messages import Delivered
 from fila_proto_zmq.commands.structs import Command, Reply
 
 

@@ -18,15 +18,18 @@ from fila_proto_zmq.events.cluster import (
     DataDirCreated,
 )
 from fila_proto_zmq.events.event import FRAMES_MAX, TEXT_MAX, Event, Level, LogSettings, printable, where
-from fila_proto_zmq.events.observer import (
+from fila_proto_zmq.events.process import (
     DashboardLeftOut,
     ExportFailing,
     ExportRecovered,
     LibraryFailed,
     LibraryWarned,
+    LinesLost,
     ObserverServing,
+    ProcessFailed,
+    ProcessStopped,
+    ProcessStopping,
 )
-from fila_proto_zmq.events.process import LinesLost, ProcessFailed, ProcessStopped, ProcessStopping
 from fila_proto_zmq.events.router import (
     ClientConnected,
     ClientRefused,

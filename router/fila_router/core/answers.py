@@ -1,12 +1,9 @@
-"""What a router says in its own name: the frames, and the errors with their reasons.
+"""What the router says in its own name: frames and errors with their reasons, kept until the loop sends them."""
 
-``refused`` in an error's details means that no worker has seen the request: it may be repeated without a thought.
-"""
-
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from fila_proto_zmq.codec import decode_body, encode_body, from_fault, to_fault
-from fila_proto_zmq.commands import Fault, Reply
+from fila_proto_zmq.commands import Command, Fault, Reply
 from fila_proto_zmq.errors import (
     FilaError,
     InvalidFrameError,
@@ -14,8 +11,44 @@ from fila_proto_zmq.errors import (
     ShardUnavailableError,
     UnsupportedVersionError,
 )  # fmt: skip
+from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
+from fila_router.core.counters import Tally
 from fila_router.core.worker import Worker
+
+Frame: TypeAlias = list[Any]
+"""Bytes; the body of what is passed on perhaps as a socket gave it out."""
+
+
+class Outbox:
+    """Frames for both sides, in order. ``notes``: what happened, for the operator."""
+
+    def __init__(self, tally: Tally | None = None) -> None:
+        self._tally = tally or Tally()
+        self.to_clients: list[Frame] = []
+        self.to_workers: list[Frame] = []
+        self.notes: list[Event] = []
+
+    def take(self) -> tuple[list[Frame], list[Frame], list[Event]]:
+        """All that there is: for workers, for clients, for the operator."""
+        taken = self.to_workers, self.to_clients, self.notes
+        self.to_workers, self.to_clients, self.notes = [], [], []
+        return taken
+
+    def answer(self, client: bytes, header: bytes, key: bytes, reply: Reply) -> None:
+        """Answer the request of ``header``."""
+        self.to_clients.append(reply_frame(client, header, key, reply))
+
+    def refuse(self, client: bytes, header: bytes, key: bytes, error: FilaError) -> None:
+        """Answer the request of ``header`` with an error."""
+        self._tally.refuse(error.code, client)
+        self.to_clients.append(error_frame(client, header, key, error))
+
+    def tell(self, workers: list[bytes], command: Command, request: int = 0) -> None:
+        """Say the same to some workers. Request 0: nobody answers."""
+        frame = [b"", pack_header(command.opcode, request), b"", encode_body(command)]
+        self.to_workers.extend([identity, *frame] for identity in workers)
+
 
 RETRY_S: Final = 0.2
 """When to come again after a refusal: a worker restarts in about half a second, an overload passes in a tenth."""

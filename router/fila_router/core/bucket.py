@@ -1,21 +1,78 @@
-"""A token bucket of the whole cluster, and the accounts that wait for its tokens.
+"""A token bucket of the whole cluster, the accounts that wait for its tokens, and when which bucket is due."""
 
-The bucket does not know when granted tokens are spent, only when a shard says so. Until then they are *outstanding*, and count as
-still being in the bucket: ``level + outstanding`` never grows beyond the burst. So whatever shards hold back and spend at
-once, together they never spend more than ``burst + rate × t`` in any time t. The price: with a burst smaller than what comes
-in while a report is under way, the rate is not reached.
-
-A level below zero is a debt: of a single want larger than the burst, or of a burst that was lowered while tokens were out.
-
-Amounts are millionths of a token, rates millionths a millisecond, all integers: nothing drifts.
-"""
-
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedDict, SortedSet
 
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.account import Account
+
+PATIENCE_MS: Final = 20
+"""For how long tokens of one bucket are held for an account that waits for another's; doubled whenever that was in vain."""
+
+
+class Standing(Enum):
+    """How it is with a session."""
+
+    OPEN = "its tokens count as outstanding"
+    SUSPENDED = "its worker is lost, or leaves: its tokens count as spent, until it returns"
+    OVER = "its tokens are void"
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """A shard's session. ``epoch`` keeps the sessions of a shard's different lives apart."""
+
+    shard: int
+    epoch: int
+    number: int
+    standing: Standing = Standing.OPEN
+    accounts: dict[tuple[str, ...], "Account"] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """Invariants: ``outstanding >= 0``; it has a ``turn`` if and only if it waits; ``line`` and ``holders`` only if it waits."""
+
+    session: Session
+    keys: tuple[str, ...]
+    granted: int
+    consumed: int
+    returned: int
+    heard_ms: int
+    least: int = 0
+    most: int = 0
+    turn: int = 0
+    """Its place in the order in which wants came, over all accounts; 0: it waits for nothing."""
+    line: "Bucket | None" = None
+    """The bucket it waits at: the one that will keep it waiting longest."""
+    claim: int = 0
+    """What it added to that bucket's ``queued``."""
+    holders: list["Bucket"] = field(default_factory=list)
+    """Buckets that hold tokens for it."""
+    patience_ms: int = PATIENCE_MS
+    told_ms: int | None = None
+    """When the shard was last told something of this account."""
+    told_until_ms: int | None = None
+    """How long it was told to wait."""
+
+    @property
+    def outstanding(self) -> int:
+        """Granted, and neither consumed nor returned as far as is known."""
+        return self.granted - self.consumed - self.returned
+
+    @property
+    def wanting(self) -> bool:
+        """Whether the least that is of use to it is missing."""
+        return self.outstanding < self.least
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing would be lost if it was forgotten."""
+        return not self.turn and not self.outstanding
+
 
 NEVER_MS: Final = 24 * 3600 * 1000
 """How long a wait is said to be that has no end."""
@@ -149,3 +206,31 @@ class Bucket:
         """How many tokens are worth a frame; not so many that the bucket might overflow meanwhile."""
         handful = self.rate and self.rate * min(HANDFUL_MS, self.burst // (2 * self.rate))
         return handful if len(self.line) > 1 else min(handful, head.most - head.outstanding)
+
+
+class Agenda:
+    """Appointments of buckets. Invariant: a bucket is in it at its ``due_ms``, or has none."""
+
+    def __init__(self) -> None:
+        self._dates: SortedSet[tuple[int, str]] = SortedSet()
+
+    def put_down(self, bucket: Bucket, due_ms: int | None) -> None:
+        """Serve ``bucket`` at ``due_ms`` and not when it was due before; None: not at all."""
+        if bucket.due_ms == due_ms:
+            return
+        if bucket.due_ms is not None:
+            self._dates.remove((bucket.due_ms, bucket.key))
+        bucket.due_ms = due_ms
+        if due_ms is not None:
+            self._dates.add((due_ms, bucket.key))
+
+    def first_ms(self) -> int | None:
+        """When the first bucket is due."""
+        return self._dates[0][0] if self._dates else None
+
+    def due(self, now_ms: int) -> str | None:
+        """The key of the bucket that is due first, if one is."""
+        return self._dates[0][1] if self._dates and self._dates[0][0] <= now_ms else None
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        return iter(self._dates)

@@ -10,12 +10,11 @@ from fila_proto_zmq.codec import encode_reply
 from fila_proto_zmq.commands import Done, Park, Pulse, Register, Registered
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused, WorkerReturned
-from fila_router.core.answers import interrupted
+from fila_router.core.answers import Outbox, interrupted
+from fila_router.core.config_replication import OWNER, Rendezvous
 from fila_router.core.fan_in import FanIns
+from fila_router.core.grant_updates import Parks
 from fila_router.core.limits import RouterLimits
-from fila_router.core.outbox import Outbox
-from fila_router.core.parks import Parks
-from fila_router.core.rendezvous import OWNER, Rendezvous
 from fila_router.core.routing import RoutingTable
 from fila_router.core.token_bank import TokenBank
 from fila_router.core.worker import Worker

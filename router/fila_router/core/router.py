@@ -40,6 +40,7 @@ from fila_proto_zmq.events import ClientConnected
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
 from fila_router.core.answers import (
     RETRY_S,
+    Outbox,
     no_common_version,
     not_greeted,
     other_version,
@@ -48,17 +49,13 @@ from fila_router.core.answers import (
     too_busy,
     unavailable,
 )
-from fila_router.core.fan_in import FanIns
+from fila_router.core.counters import Tally
+from fila_router.core.fan_in import FanIns, Measurements, QueueLists
 from fila_router.core.in_flight import asks_page, relieves
-from fila_router.core.joining import Measurements, QueueLists
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
-from fila_router.core.outbox import Outbox
-from fila_router.core.refusals import Refusals
-from fila_router.core.relay import RELAYED, addressee
-from fila_router.core.routing import RoutingTable
-from fila_router.core.sessions import Session, Sessions
-from fila_router.core.tally import Tally
+from fila_router.core.routing import RELAYED, RoutingTable, addressee
+from fila_router.core.sessions import Refusals, Session, Sessions
 from fila_router.core.token_bank import TokenBank
 from fila_router.core.unread import Connection, Unread
 from fila_router.core.worker import Worker

@@ -1,21 +1,46 @@
-"""Which worker holds which shard: learnt from the workers, ordered by epochs, forgotten when this process ends.
-
-A shard's epoch grows with every opening of its storage, so of two workers that claim a shard the higher epoch is right
-and the lower one is a ghost. An owner that is lost keeps its shards here until somebody registers them with a higher
-epoch: so its silence can end without ceremony, and the cluster's status still shows it.
-"""
+"""Which worker holds which shard: learnt from the workers, ordered by epochs, forgotten when this process ends."""
 
 from collections import defaultdict
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from fila_proto_zmq import outages
-from fila_proto_zmq.commands import Register, ShardOutage, WorkerStatus
-from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
+from fila_proto_zmq.commands import (
+    Appoint,
+    Appointed,
+    MessagesTransferred,
+    Register,
+    ShardOutage,
+    TransferMessages,
+    WorkerStatus,
+)
+from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_router.core.answers import unavailable
 from fila_router.core.in_flight import InFlight
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker import Worker
+
+RELAYED: Final = frozenset(command.opcode for command in (TransferMessages, MessagesTransferred, Appoint, Appointed))
+
+
+class _Addressed(msgspec.Struct, array_like=True, gc=False):
+    """The one field that all of them begin with."""
+
+    to_shard: int
+
+
+_decode = msgspec.msgpack.Decoder(_Addressed).decode
+
+
+def addressee(body: Any) -> int:
+    """The shard that a body is for; :class:`InvalidFrameError` if it says none."""
+    try:
+        return _decode(body).to_shard
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
+        raise InvalidFrameError(f"a body of {len(body)} bytes does not say which shard it is for: {cause}") from None
+
 
 CACHED_KEYS_MAX: Final = 200_000
 """Routing keys whose shard is remembered (about 100 bytes each); beyond, the cache starts afresh."""

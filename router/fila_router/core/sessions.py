@@ -1,27 +1,48 @@
-"""Which client speaks on which connection.
+"""Which client speaks on which connection, and which clients are refused for what they are."""
 
-A client is known by the hash of a secret that it was given in its Welcome (:mod:`fila_proto_zmq.clients`). Its connection's name is
-the router's own affair: workers never see it, and what a peer chose for itself means nothing. A client that comes back, on another
-connection or to another router, brings its secret and so is the same client; nothing has to be kept for that. Of two connections with
-one secret the later one has the session.
-
-A connection that speaks without a greeting gets a session whose secret nobody has. It ends with the connection.
-
-Requests may carry the *tag* of their session. ZeroMQ sends what waits in a socket as soon as the socket is connected again, so in front
-of the greeting: such requests would be taken for those of somebody without a session. Their tag tells, and they are refused.
-
-Nothing tells when a connection ends, except that a frame can't be sent to it. So sessions are forgotten when they are silent.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Final
 
-from fila_proto_zmq.clients import SESSION_BYTES, TAG_BYTES, client_of
+from fila_proto_zmq.clients import SESSION_BYTES, TAG_BYTES, client_name, client_of
+from fila_proto_zmq.errors import (
+    InvalidFrameError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnsupportedVersionError,
+)
+from fila_proto_zmq.events import ClientRefused
+from fila_router.core.counters import Tally
 from fila_router.core.limits import RouterLimits
 from fila_router.core.unread import Connection, Unread
+
+TELL_AGAIN_MS: Final = 10_000
+"""How long what was told of one kind of refusal is news enough."""
+
+CODES: Final = tuple(
+    error.code for error in (InvalidFrameError, PermissionDeniedError, UnauthenticatedError, UnsupportedVersionError)
+)
+
+
+class Refusals:
+    """What was told of the refusals that a tally counts."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._told: dict[str, tuple[int, int]] = {}
+        """How many had been told, and when, by code."""
+
+    def news(self, now_ms: int) -> Iterator[ClientRefused]:
+        """What is to be told now. Call it now and then."""
+        for code in CODES:
+            count = self._tally.refused.get(code, 0)
+            told, told_ms = self._told.get(code, (0, now_ms - TELL_AGAIN_MS))
+            if count > told and now_ms - told_ms >= TELL_AGAIN_MS:
+                self._told[code] = count, now_ms
+                yield ClientRefused(client_name(self._tally.refused_last[code]), code, count - told)
+
 
 NO_TAG: Final = bytes(TAG_BYTES)
 

@@ -23,10 +23,8 @@ from typing import Final
 
 from fila_proto_zmq.commands import Grants, Tokens, TokenWant
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.account import PATIENCE_MS, Account, Session, Standing
-from fila_router.core.agenda import Agenda
-from fila_router.core.bucket import NEVER_MS, Bucket
-from fila_router.core.news import News
+from fila_router.core.bucket import NEVER_MS, PATIENCE_MS, Account, Agenda, Bucket, Session, Standing
+from fila_router.core.grant_updates import News
 
 SERVED_MAX: Final = 500
 """Accounts looked at in one go, about 10 ms of work: who waits for a frame to be forwarded should not notice."""

@@ -12,7 +12,7 @@ from fila_cluster.cli.root import root
 from fila_cluster.cli.spark import requirements
 from fila_cluster.cli.spark.drain import ROWS_PER_BATCH
 from fila_cluster.cli.spark.load import FORMATS
-from fila_cluster.spark.pipelines import drain, sources
+from fila_cluster.spark.pipelines import drain, load
 from fila_proto_zmq.commands import ClusterStatus, QueueInfo, QueueStats
 from fila_proto_zmq.errors import QueueNotFoundError
 from tests.unit.client.peer import broker
@@ -235,5 +235,5 @@ def test_a_named_dashboard_that_is_not_there_is_known_before_spark_starts(form, 
 
 def test_the_commands_and_what_they_run_agree():
     """They can't share these: commands are read without Spark."""
-    assert tuple(FORMATS) == sources.FORMATS
+    assert tuple(FORMATS) == load.FORMATS
     assert drain.ROWS_PER_BATCH == ROWS_PER_BATCH

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.dashboard.letters.patterns import NO_ERROR, PATTERN_CHARS_MAX, pattern
+from fila_cluster.dashboard.dead_letters.groups import NO_ERROR, PATTERN_CHARS_MAX, pattern
 
 
 @pytest.mark.parametrize(

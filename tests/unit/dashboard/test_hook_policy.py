@@ -2,10 +2,10 @@
 
 import pytest
 
-from fila_cluster.dashboard.hook_policy import TEMPLATES, HookPolicy, Shelf, changes, policy_of
-from fila_cluster.dashboard.parts.sample_form import read_headers
-from fila_cluster.dashboard.trials.plan import Plan, TrialMessage
-from fila_cluster.dashboard.trials.running import run
+from fila_cluster.dashboard.hooks.policy import TEMPLATES, HookPolicy, Shelf, changes, policy_of
+from fila_cluster.dashboard.hooks.trial_card import read_headers
+from fila_cluster.dashboard.hooks.trials.plan import Plan, TrialMessage
+from fila_cluster.dashboard.hooks.trials.run import run
 from fila_proto_zmq.commands import QueueOptions
 
 A, B, C = (HookPolicy(on_enqueue=name) for name in "ABC")

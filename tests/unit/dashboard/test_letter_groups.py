@@ -3,8 +3,7 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from fila_cluster.dashboard.letters.groups import Letter, grouped, shares, told
-from fila_cluster.dashboard.letters.patterns import pattern
+from fila_cluster.dashboard.dead_letters.groups import Letter, grouped, pattern, shares, told
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

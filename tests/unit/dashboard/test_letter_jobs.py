@@ -5,9 +5,17 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from fila_cluster.dashboard.letters import jobs as jobs_module
-from fila_cluster.dashboard.letters.jobs import AT_ONCE, REMEMBERED_MAX, RUNNING_MAX, Budget, Job, Jobs, TooManyJobsError
-from fila_cluster.dashboard.letters.work import Step
+from fila_cluster.dashboard.dead_letters import jobs as jobs_module
+from fila_cluster.dashboard.dead_letters.jobs import (
+    AT_ONCE,
+    REMEMBERED_MAX,
+    RUNNING_MAX,
+    Budget,
+    Job,
+    Jobs,
+    Step,
+    TooManyJobsError,
+)
 from fila_cluster.errors import FilaError, QueueNotFoundError, ShardUnavailableError
 
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fila_cluster.analysis.history import History
 from fila_cluster.observer.app import application
 from fila_cluster.observer.watch import ASK_AGAIN_S, ASK_EVERY_S, Watch
-from fila_cluster.observing.history import History
 from fila_proto_zmq.commands import ClusterStatus, Histogram, Metrics, ShardOutage, WorkerMetrics, WorkerStatus
 from fila_proto_zmq.errors import RequestTimeoutError
 from tests.unit.observer.told import cluster, shard

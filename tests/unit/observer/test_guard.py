@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fila_cluster.observer.guard import Guard, is_loopback
+from fila_cluster.observer.app import Guard, is_loopback
 
 
 async def _pages(scope: Any, _: Any, send: Any) -> None:

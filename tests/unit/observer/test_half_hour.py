@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fila_cluster.observer import remembering
+from fila_cluster.analysis.history import DEAD_LETTERS, SERIES, TICK_S, TICKS, History
+from fila_cluster.observer import history_feed
 from fila_cluster.observer.half_hour import half_hour
 from fila_cluster.observer.watch import Watch
-from fila_cluster.observing.history import DEAD_LETTERS, SERIES, TICK_S, TICKS, History
 from fila_proto_zmq.commands import KeyMetrics, Metrics
 from tests.unit.observer.test_app import GONE, Answer, get, watching
 from tests.unit.observing.looks import of_queues, queue
@@ -120,9 +120,9 @@ def test_it_is_remembered_at_even_intervals_outages_too(monkeypatch: pytest.Monk
 
     looks: list[Metrics | None] = []
     monkeypatch.setattr(history, "record", record)
-    monkeypatch.setattr(remembering, "time", SimpleNamespace(monotonic=lambda: now_s, time=lambda: START_S))
-    monkeypatch.setattr(remembering, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(history_feed, "time", SimpleNamespace(monotonic=lambda: now_s, time=lambda: START_S))
+    monkeypatch.setattr(history_feed, "asyncio", SimpleNamespace(sleep=sleep))
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(remembering.remember(watch, history))
+        asyncio.run(history_feed.remember(watch, history))
     assert looks == [SECOND, SECOND, None, SECOND]
     assert pauses == [TICK_S - 2, 0.0, TICK_S, TICK_S]

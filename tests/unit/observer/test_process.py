@@ -14,7 +14,7 @@ import pytest
 
 from fila_cluster.config.address import Address
 from fila_cluster.observer.settings import ObserverSettings
-from fila_cluster.supervisor.ports import Ports
+from fila_cluster.supervisor.endpoints import Ports
 from tests.support.cluster import PATIENCE_S
 
 

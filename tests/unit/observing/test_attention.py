@@ -1,6 +1,6 @@
 import pytest
 
-from fila_cluster.observing.attention import UNSERVED_MS, Concern, attention
+from fila_cluster.analysis.attention import UNSERVED_MS, Concern, attention
 from fila_proto_zmq.commands import Metrics, QueueMetrics
 from tests.unit.observing.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_cluster.observing.quantiles import difference, mean, merged, quantile
+from fila_cluster.analysis.rates import difference, mean, merged, quantile
 from fila_proto_zmq.commands import Histogram
 
 

@@ -1,4 +1,4 @@
-from fila_cluster.observing.rates import Pace, Rates, per_second, rates
+from fila_cluster.analysis.rates import Pace, Rates, per_second, rates
 from fila_proto_zmq.commands import Histogram
 from tests.unit.observing.looks import STARTED_MS, look, of_queues, queue, shard, worker
 

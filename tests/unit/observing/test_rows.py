@@ -2,10 +2,10 @@
 
 import pytest
 
+from fila_cluster.analysis.memory import DEPTHS_KEPT, Memory
+from fila_cluster.analysis.rates import rates
+from fila_cluster.analysis.rows import QueueRow, key_rows, queue_rows, worker_rows
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
-from fila_cluster.observing.memory import DEPTHS_KEPT, Memory
-from fila_cluster.observing.rates import rates
-from fila_cluster.observing.rows import QueueRow, key_rows, queue_rows, worker_rows
 from fila_cluster.top.summary import summary
 from fila_proto_zmq.commands import Metrics, QueueMetrics, RouterMetrics
 from tests.unit.observing.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker

@@ -4,7 +4,7 @@ from collections import Counter
 
 from fila_proto_zmq.commands import Grant, Grants, Tokens, TokenWant
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.account import Standing
+from fila_router.core.bucket import Standing
 from fila_router.core.token_bank import TokenBank
 
 TOKEN = 1_000_000

@@ -14,8 +14,8 @@ from fila_proto_zmq.commands import (
     TransferMessages,
 )
 from fila_proto_zmq.frames import pack_header
-from fila_router.core import parks
-from fila_router.core.parks import Parks
+from fila_router.core import grant_updates
+from fila_router.core.grant_updates import Parks
 from tests.unit.router.desk import Desk
 
 
@@ -72,7 +72,7 @@ def test_a_park_that_is_over_is_forgotten(desk: Desk):
 
 
 def test_so_many_parks_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(parks, "PARKS_MAX", 2)
+    monkeypatch.setattr(grant_updates, "PARKS_MAX", 2)
     board = Parks()
     board.merge({"a": 30, "b": 10}, 0)
     assert board.merge({"c": 20}, 0) == {"c": 20}

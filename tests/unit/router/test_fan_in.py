@@ -6,7 +6,7 @@ from fila_proto_zmq.codec import encode_body, to_fault
 from fila_proto_zmq.commands import ListQueues, QueueInfo, QueueList
 from fila_proto_zmq.errors import InvalidFrameError, OverloadedError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
-from fila_router.core.joining import LIST_MS_MAX
+from fila_router.core.fan_in import LIST_MS_MAX
 from fila_router.core.limits import RouterLimits
 from tests.unit.router.desk import CLIENT, Desk
 

@@ -6,7 +6,7 @@ from fila_proto_zmq.codec import encode_body, to_fault
 from fila_proto_zmq.commands import ClusterStatus, GetMetrics, Histogram, Metrics, RouterMetrics, WorkerMetrics
 from fila_proto_zmq.errors import InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
-from fila_router.core.joining import METRICS_MS_MAX
+from fila_router.core.fan_in import METRICS_MS_MAX
 from tests.unit.router.desk import CLIENT, Desk
 
 

@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Hello
 from fila_proto_zmq.events import ClientConnected, ClientRefused, Event, WorkerJoined, WorkerLeft, WorkerLost, WorkerReturned
-from fila_router.core.refusals import TELL_AGAIN_MS
+from fila_router.core.sessions import TELL_AGAIN_MS
 from tests.unit.router.desk import CLIENT, PID, Desk
 
 

@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import Row
 
 from fila_cluster.errors import InvalidArgumentError
-from fila_cluster.spark.batches import ROWS_AT_ONCE, of_arrow, of_rows
-from fila_cluster.spark.columns import Columns
+from fila_cluster.spark.columns import ROWS_AT_ONCE, Columns, of_arrow, of_rows
 
 TWO = Columns.named({"payload": "body", "fairness_key": "tenant"})
 WHOLE = Columns.named({"payload": "*", "fairness_key": "tenant"})

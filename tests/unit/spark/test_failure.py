@@ -3,7 +3,7 @@
 import pytest
 from pyspark.errors import AnalysisException
 
-from fila_cluster.spark.pipelines.failure import PipelineError, one_line, told_plainly
+from fila_cluster.spark.pipelines.session import PipelineError, one_line, told_plainly
 
 TRACEBACK = """An exception was thrown from the Python worker:
 Traceback (most recent call last):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_cluster.spark.joining import BYTES_AT_ONCE, ROWS_AT_ONCE, joined
+from fila_cluster.spark.streaming import BYTES_AT_ONCE, ROWS_AT_ONCE, joined
 from fila_proto_zmq.commands import LeaseBatch
 
 TEXT = st.sampled_from(["a", "b"])

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from fila_cluster.spark.pipelines.leftovers import remove_leftovers
+from fila_cluster.spark.pipelines.drain import remove_leftovers
 
 
 def name_of(number: int) -> str:

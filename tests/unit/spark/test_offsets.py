@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fila_cluster.spark.offsets import Offset
+from fila_cluster.spark.planner import Offset
 
 FIRST = Offset("a1", 1, "tcp://h:1", {"q": 7})
 

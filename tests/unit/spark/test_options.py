@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from fila_cluster.errors import InvalidArgumentError
-from fila_cluster.spark.intake import OPTIONS, Intake
+from fila_cluster.spark.feed import OPTIONS, Intake
 from fila_cluster.spark.options import Connection, one_queue_of, queue_of, refuse_unknown, seconds_of
 
 

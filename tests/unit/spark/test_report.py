@@ -7,14 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fila_cluster.analysis.history import SERIES
 from fila_cluster.client.views import KeyStats, QueueStats
 from fila_cluster.observer.half_hour import KeyShare
-from fila_cluster.observing.history import SERIES
 from fila_cluster.spark.report import plots
-from fila_cluster.spark.report.dead_letters import NONE
 from fila_cluster.spark.report.figures import TENANTS_SHOWN, Count, Dwell, Failures, History, Report, Share, Totals
+from fila_cluster.spark.report.measures import NONE, shares_lately, shares_of
 from fila_cluster.spark.report.page import page
-from fila_cluster.spark.report.shares import shares_lately, shares_of
 from fila_proto_zmq.commands import OTHER_KEYS
 
 NASTY = ["<script>alert(1)</script>", "$x^2$ & more", "\x00\x1b[31m", "日本の顧客", "a" * 200, ""]

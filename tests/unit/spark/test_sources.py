@@ -2,8 +2,8 @@
 
 import pytest
 
-from fila_cluster.spark.pipelines.failure import PipelineError
-from fila_cluster.spark.pipelines.sources import Source, source_of
+from fila_cluster.spark.pipelines.load import Source, source_of
+from fila_cluster.spark.pipelines.session import PipelineError
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The pauses before restarts."""
 
-from fila_cluster.supervisor.backoff import HEALTHY_S, Backoff
+from fila_cluster.supervisor.child import HEALTHY_S, Backoff
 
 
 def test_the_first_restart_is_at_once_then_pauses_double_up_to_a_limit():

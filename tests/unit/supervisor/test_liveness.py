@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from fila_cluster.supervisor.liveness import HUNG_S, Liveness
-from fila_process.heartbeat import BEAT_S, Heartbeat
+from fila_cluster.supervisor.child import HUNG_S, Liveness
+from fila_process.parent import BEAT_S, Heartbeat
 
 
 def test_a_start_may_take_long():
@@ -41,7 +41,7 @@ def test_service_is_counted_in_beats_whenever_they_are_heard():
 def test_a_heart_beats_once_a_second(monkeypatch: pytest.MonkeyPatch):
     ours, theirs = socket.socketpair()
     now_s = [100.0]
-    monkeypatch.setattr("fila_process.heartbeat.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("fila_process.parent.time.monotonic", lambda: now_s[0])
     with ours, theirs:
         heartbeat = Heartbeat(theirs.fileno())
         for now_s[0] in (100.0, 100.5, 101.0, 101.9, 102.0):

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fila_cluster.supervisor.endpoints import IN_DATA_DIR, Meeting, Ports
 from fila_cluster.supervisor.failure import CannotStartError
-from fila_cluster.supervisor.meeting import IN_DATA_DIR, Meeting
-from fila_cluster.supervisor.ports import Ports
 from fila_proto_zmq.errors import InvalidConfigError
 
 

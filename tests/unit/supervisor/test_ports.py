@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fila_cluster.config.address import Address
+from fila_cluster.supervisor.endpoints import Ports
 from fila_cluster.supervisor.failure import CannotStartError
-from fila_cluster.supervisor.ports import Ports
 
 HERE = Address("127.0.0.1", 0)
 

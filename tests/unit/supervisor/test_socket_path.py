@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fila_cluster.supervisor.endpoints import check_socket_path
 from fila_cluster.supervisor.failure import CannotStartError
-from fila_cluster.supervisor.socket_path import check_socket_path
 
 
 def refusal(path: Path) -> str:

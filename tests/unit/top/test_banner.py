@@ -1,9 +1,9 @@
+from fila_cluster.analysis.attention import Concern
+from fila_cluster.analysis.rates import Rates
 from fila_cluster.client.views import ThrottleStats
-from fila_cluster.observing.attention import Concern
-from fila_cluster.observing.rates import Rates
 from fila_cluster.top.banner import KEYS_LINE, banner, throttled, urgent
-from fila_cluster.top.help import HELP
-from fila_cluster.top.lookout import Picture
+from fila_cluster.top.dialogs import HELP
+from fila_cluster.top.poller import Picture
 from fila_cluster.top.summary import Summary
 
 

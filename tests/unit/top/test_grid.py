@@ -5,7 +5,7 @@ import asyncio
 from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
-from fila_cluster.observing.rows import QueueRow
+from fila_cluster.analysis.rows import QueueRow
 from fila_cluster.top.columns import QUEUES, Column
 from fila_cluster.top.grid import Grid
 from fila_cluster.top.listing import Listing

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from fila_cluster.observing import attention
+from fila_cluster.analysis import attention
 from fila_cluster.top.columns import KEYS, QUEUES, WORKERS
 
 GUIDE = (Path(__file__).parents[3] / "docs/top.md").read_text()

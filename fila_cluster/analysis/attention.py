@@ -1,0 +1,219 @@
+"""What needs somebody's attention, the most urgent first, and what to do about each. A pure function of two looks at a cluster.
+
+One look tells what is so; what grows, or stands still, takes two. The look before should be some time ago (:data:`LOOK_BACK_S`):
+between two looks a second apart, every slow queue seems to stand still. Left out: whatever has a threshold of its own for everybody (too deep, too
+old, too slow), which alerts on ``/metrics`` know better. That the router does not answer is no concern of this list: then there is
+no look.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from fila_cluster.analysis.rates import all_queues
+from fila_cluster.analysis.readiness import obstacles
+from fila_cluster.figures import aged, counted
+from fila_proto_zmq.commands import Metrics, QueueMetrics
+from fila_proto_zmq.names import DEAD_LETTER_SUFFIX, dead_letter_name
+
+Severity: TypeAlias = Literal["critical", "warning", "info"]
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
+
+LOOK_BACK_S: Final = 30.0
+"""How long ago the look before should be, about: growth is told for as long."""
+
+UNSERVED_MS: Final = 5_000
+"""A message that waits for longer has not just come before its consumer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """One thing that is wrong. ``text`` says what, with its numbers; ``action`` what to do; ``queue`` and ``shard`` where, if at one place."""
+
+    severity: Severity
+    code: str
+    text: str
+    action: str
+    queue: str | None = None
+    shard: int | None = None
+
+
+def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
+    """All that needs attention, the most urgent first; within a kind, the queue with the most messages."""
+    earlier = {queue.info.name: queue for queue in all_queues(before)} if before else {}
+    found = [*_shards_down(now), *_stalled_stores(now), *_silent_workers(now), *_restarted(now, before)]
+    deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
+    for look in _QUEUE_LOOKS:
+        found += (concern for queue in deepest_first if (concern := look(queue, earlier.get(queue.info.name))))
+    found += _left_out(now)
+    return sorted(found, key=lambda concern: SEVERITIES.index(concern.severity))
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+_MENDING_SHARDS: Final = {
+    "down": "the supervisor restarts it within seconds; if it does not stay up, read its log, and look at the disk",
+    "waiting": "make room on the disk, or see what is wrong with it; it comes back by itself",
+    "quarantined": "see docs/operating.md, a damaged shard; it is tried again when its worker is started again",
+}
+
+
+def _shards_down(now: Metrics) -> Iterator[Concern]:
+    for obstacle in obstacles(now, "no status") if now.status else ():
+        action = _MENDING_SHARDS.get(obstacle["state"], "it is being recovered, and serves in a moment")
+        yield Concern(
+            "critical", "shard_down", f"{obstacle['text']}: its queues stand still", action, shard=obstacle["shard"]
+        )
+
+
+def _stalled_stores(now: Metrics) -> Iterator[Concern]:
+    action = "fewer enqueues, or a faster disk; it goes on by itself once compaction has caught up"
+    for worker in now.workers:
+        for shard in worker.shards:
+            if shard.store.stalled:
+                left = f"{shard.store.compaction_bytes / 2**20:,.0f} MiB"
+                text = f"shard {shard.shard}: RocksDB slows down writes, {left} are left to compact"
+                yield Concern("critical", "storage_stalled", text, action, shard=shard.shard)
+
+
+def _silent_workers(now: Metrics) -> Iterator[Concern]:
+    heard = {worker.name for worker in now.workers}
+    for worker in now.status.workers if now.status else ():
+        if worker.state == "up" and worker.name not in heard:
+            text = f"{worker.name} (pid {worker.pid}) is up, but did not answer within a second"
+            action = "it is overloaded or stuck: look at its CPU and its disk; its queues are not shown"
+            yield Concern("warning", "worker_silent", text, action)
+
+
+def _restarted(now: Metrics, before: Metrics | None) -> Iterator[Concern]:
+    started_ms = {worker.name: worker.started_ms for worker in before.workers} if before else {}
+    for worker in now.workers:
+        if started_ms.get(worker.name, worker.started_ms) != worker.started_ms:
+            text = f"{worker.name} was restarted; its counters start over"
+            action = "if nobody did that on purpose, its log says why it ended; what it held was recovered from disk"
+            yield Concern("warning", "worker_restarted", text, action)
+
+
+def _left_out(now: Metrics) -> Iterator[Concern]:
+    for worker in now.workers:
+        for shard in worker.shards:
+            if shard.queues_left_out:
+                text = f"shard {shard.shard} shows its {len(shard.queues):,} busiest queues; {shard.queues_left_out:,} more are not looked at"
+                action = "`fila-cluster queue list` shows all of them; delete those that nobody uses (idle_expiry does it by itself)"
+                yield Concern("info", "queues_left_out", text, action, shard=shard.shard)
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def _refusing(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    if before is None:
+        return None
+    grown = {code: count - before.rejected.get(code, 0) for code, count in now.rejected.items()}
+    grown = {code: count for code, count in grown.items() if count > 0}
+    if not grown:
+        return None
+    name, overloaded = now.info.name, "OVERLOADED" in grown
+    told = ", ".join(f"{count:,} {code}" for code, count in sorted(grown.items()))
+    action = (
+        f"more consumers, or a higher limit: `fila-cluster why {name}` says which one is reached" if overloaded else _MENDING
+    )
+    return Concern("critical" if overloaded else "warning", "rejecting", f"{name} refuses messages: {told}", action, name)
+
+
+_MENDING: Final = "producers got that error with its reason: mend what they send"
+
+
+def _breaker_open(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
+    if now.hooks is None or not now.hooks.breaker_open:
+        return None
+    name, hooks = now.info.name, now.hooks
+    text = f"{name}: its hooks keep failing ({hooks.failed:,} of {hooks.runs:,} runs) and are bypassed, by {counted(hooks.bypassed, 'message')} so far"
+    action = f"`fila-cluster why {name}` shows the failure; mend the script (`hook test`), then `queue update {name}`"
+    return Concern("critical", "breaker_open", text, action, name)
+
+
+def _unserved(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    if not _waits(now) or now.info.consumers or _delivered_since(now, before):
+        return None
+    name = now.info.name
+    text = f"{name}: nobody receives, {counted(now.info.pending, 'message')} waiting, the oldest for {aged(now.oldest_pending_ms / 1000)}"
+    return Concern("warning", "no_consumers", text, "start a consumer, or read the log of the one that should run", name)
+
+
+def _standing_still(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    if (
+        before is None
+        or not _waits(now)
+        or not before.info.pending
+        or not now.info.consumers
+        or _delivered_since(now, before)
+    ):
+        return None
+    name = now.info.name
+    text = (
+        f"{name}: nothing is delivered to its {counted(now.info.consumers, 'consumer')}, "
+        f"{counted(now.info.pending, 'message')} waiting, {now.info.in_flight:,} in flight"
+    )
+    return Concern("warning", "standing_still", text, f"`fila-cluster why {name}` says what they wait for", name)
+
+
+def _dead_letters_grow(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    grown = now.dead_lettered - before.dead_lettered if before else 0
+    if grown <= 0:
+        return None
+    name = now.info.name
+    text = f"{name}: {counted(grown, 'message')} failed for good just now"
+    action = f"`fila-cluster queue browse {dead_letter_name(name)}` shows their errors; mend the cause, then redrive them"
+    return Concern("warning", "dead_letters_growing", text, action, name)
+
+
+def _leases_expire(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    grown = now.expired - before.expired if before else 0
+    if grown <= 0:
+        return None
+    name = now.info.name
+    action = "consumers take longer than the visibility timeout, crash, or forget to settle: see their logs, or extend leases"
+    return Concern("warning", "leases_expiring", f"{name}: {counted(grown, 'lease')} ran out just now", action, name)
+
+
+def _paused(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
+    if not now.info.paused or not now.info.pending:
+        return None
+    name = now.info.name
+    text = f"{name} is paused, {counted(now.info.pending, 'message')} waiting"
+    return Concern("info", "paused", text, f"`fila-cluster queue resume {name}`, once it may go on", name)
+
+
+def _dead_letters(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
+    if not now.info.is_dead_letter or not now.info.depth:
+        return None
+    name = now.info.name
+    text = f"{name.removesuffix(DEAD_LETTER_SUFFIX)} has {counted(now.info.depth, 'dead letter')}"
+    action = f"`fila-cluster queue browse {name}` shows their errors; `redrive {name}` sends them back, `queue purge {name}` drops them"
+    return Concern("info", "dead_letters", text, action, name)
+
+
+_QUEUE_LOOKS: Final[tuple[Callable[[QueueMetrics, QueueMetrics | None], Concern | None], ...]] = (
+    _refusing,
+    _breaker_open,
+    _unserved,
+    _standing_still,
+    _dead_letters_grow,
+    _leases_expire,
+    _paused,
+    _dead_letters,
+)
+"""What is looked for, the more urgent first."""
+
+
+def _waits(queue: QueueMetrics) -> bool:
+    """Whether messages wait that somebody should have taken. Nobody has to read dead letters."""
+    waiting = queue.info.pending > 0 and queue.oldest_pending_ms >= UNSERVED_MS
+    return waiting and not queue.info.paused and not queue.info.is_dead_letter
+
+
+def _delivered_since(now: QueueMetrics, before: QueueMetrics | None) -> bool:
+    return before is not None and now.delivered != before.delivered

@@ -1,0 +1,158 @@
+"""What happened between two looks at a cluster: rates per second, and how long things took."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Final, Self
+
+from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, ShardMetrics, WorkerMetrics
+
+
+def quantile(histogram: Histogram, q: float) -> float | None:
+    """The value that a part ``q`` (0 to 1) of the observations does not exceed; None: nothing was observed.
+
+    Above the last bound nothing is known of a value but that: then the last bound is the answer.
+    """
+    rank = q * sum(histogram.counts)
+    if not any(histogram.counts):
+        return None
+    below, lower = 0, 0
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
+        if count and below + count >= rank:
+            return lower + (bound - lower) * max(0.0, rank - below) / count
+        below, lower = below + count, bound
+    return float(lower)
+
+
+def mean(histogram: Histogram) -> float | None:
+    """The mean of all observations; None: there is none."""
+    count = sum(histogram.counts)
+    return histogram.total / count if count else None
+
+
+def difference(now: Histogram, before: Histogram) -> Histogram | None:
+    """What was observed since ``before``; None if they don't belong together: the counting started over."""
+    if now.bounds != before.bounds or any(new < old for new, old in zip(now.counts, before.counts, strict=True)):
+        return None
+    counts = [new - old for new, old in zip(now.counts, before.counts, strict=True)]
+    return Histogram(now.bounds, counts, now.total - before.total)
+
+
+def merged(histograms: Iterable[Histogram]) -> Histogram | None:
+    """All observations of histograms with the same bounds; None: there are no histograms."""
+    whole: Histogram | None = None
+    for each in histograms:
+        if whole is None:
+            whole = Histogram(each.bounds, list(each.counts), each.total)
+            continue
+        assert each.bounds == whole.bounds
+        whole.counts = [left + right for left, right in zip(whole.counts, each.counts, strict=True)]
+        whole.total += each.total
+    return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Messages a second, by what became of them."""
+
+    enqueued: float = 0.0
+    delivered: float = 0.0
+    acked: float = 0.0
+    nacked: float = 0.0
+    expired: float = 0.0
+    dead_lettered: float = 0.0
+    redriven: float = 0.0
+
+    def __add__(self, other: Self) -> "Rates":
+        return Rates(*(getattr(self, name) + getattr(other, name) for name in COUNTERS))
+
+
+COUNTERS: Final = tuple(field.name for field in fields(Rates))
+"""The counters of a queue that have rates."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """What a worker did between the looks. ``cpu_share``: of one core, 0 to 1. The histograms hold what was observed between them."""
+
+    cpu_share: float
+    turn_ns: Histogram
+    commit_ns: Histogram | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The rates between two looks. Who is missing has none that is known.
+
+    ``total``: of all queues but those of dead letters; None if a worker that answers now has not counted all the time.
+    """
+
+    total: Rates | None
+    queues: Mapping[str, Rates]
+    workers: Mapping[str, WorkerLoad]
+
+
+def rates(now: Metrics, before: Metrics | None, seconds: float) -> Pace:
+    """What happened per second; ``seconds`` passed between the looks. Without a look before, nothing is known."""
+    if before is None or seconds <= 0:
+        return Pace(None, {}, {})
+    earlier = {worker.name: worker for worker in before.workers}
+    pairs = [(worker, _same_run(worker, earlier.get(worker.name))) for worker in now.workers]
+    queues = {name: pace for new, old in pairs if old for name, pace in _queue_rates(new, old, seconds)}
+    loads = {new.name: load for new, old in pairs if old and (load := _load(new, old, seconds))}
+    total = _total(now, queues) if all(old for _, old in pairs) else None
+    return Pace(total, queues, loads)
+
+
+def per_second(now: Mapping[str, int], before: Mapping[str, int], seconds: float) -> dict[str, float]:
+    """Rates of counters by name, such as what was delivered of each key: of those that both looks have, and that did not go back."""
+    known = ((name, count - before[name]) for name, count in now.items() if name in before)
+    return {name: grown / seconds for name, grown in known if grown >= 0} if seconds > 0 else {}
+
+
+def _same_run(now: WorkerMetrics, before: WorkerMetrics | None) -> WorkerMetrics | None:
+    return before if before is not None and before.started_ms == now.started_ms else None
+
+
+def _queue_rates(now: WorkerMetrics, before: WorkerMetrics, seconds: float) -> Iterator[tuple[str, Rates]]:
+    earlier = {shard.shard: shard for shard in before.shards}
+    for shard in now.shards:
+        if (old_shard := earlier.get(shard.shard)) is not None:
+            yield from _shard_rates(shard, old_shard, seconds)
+
+
+def _shard_rates(now: ShardMetrics, before: ShardMetrics, seconds: float) -> Iterator[tuple[str, Rates]]:
+    earlier = {queue.info.name: queue for queue in before.queues}
+    for queue in now.queues:
+        old = earlier.get(queue.info.name)
+        if old is None and before.queues_left_out:
+            continue  # it was there, and was not shown
+        grown = [getattr(queue, name) - (getattr(old, name) if old else 0) for name in COUNTERS]
+        if min(grown) >= 0:  # else it was deleted, and made again
+            yield queue.info.name, Rates(*(count / seconds for count in grown))
+
+
+def _load(now: WorkerMetrics, before: WorkerMetrics, seconds: float) -> WorkerLoad | None:
+    turns = difference(now.turn_ns, before.turn_ns)
+    if turns is None:
+        return None
+    earlier = {shard.shard: shard.store.commit_ns for shard in before.shards}
+    pairs = ((shard.store.commit_ns, earlier.get(shard.shard)) for shard in now.shards)
+    commits = (difference(new, old) for new, old in pairs if old is not None)
+    return WorkerLoad(
+        (now.cpu_ms - before.cpu_ms) / 1000 / seconds, turns, merged(each for each in commits if each is not None)
+    )
+
+
+def _total(now: Metrics, paces: Mapping[str, Rates]) -> Rates:
+    total = Rates()
+    for queue in all_queues(now):
+        if not queue.info.is_dead_letter:
+            total += paces.get(queue.info.name, Rates())
+    return total
+
+
+def all_queues(metrics: Metrics) -> Iterator[QueueMetrics]:
+    """The queues that shards show, those of dead letters, too."""
+    for worker in metrics.workers:
+        for shard in worker.shards:
+            yield from shard.queues

@@ -1,0 +1,213 @@
+"""The rows of the views: what two looks say of each queue, worker and fairness key, and of all together."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from fila_cluster.analysis.memory import Memory
+from fila_cluster.analysis.rates import Pace, Rates, WorkerLoad, all_queues, per_second, quantile
+from fila_cluster.analysis.readiness import shards_served
+from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
+from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerStatus
+from fila_proto_zmq.commands import QueueInfo as WireQueueInfo
+from fila_proto_zmq.names import dead_letter_name
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A queue. ``state``: ``down`` or ``silent`` (its shard), ``breaker``, ``paused``, ``unread``, ``active`` or ``idle``."""
+
+    name: str
+    state: str
+    shard: int
+    is_dead_letter: bool
+    pending: int | None = None
+    in_flight: int | None = None
+    delayed: int | None = None
+    depth: int | None = None
+    oldest_pending_age: float | None = None
+    consumers: int | None = None
+    enqueued_per_s: float | None = None
+    delivered_per_s: float | None = None
+    acked_per_s: float | None = None
+    dead_letters: int | None = None
+    depths: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A fairness key. ``share_due``: what part of the deliveries its weight entitles it to, None without anything to deliver."""
+
+    fairness_key: str
+    weight: int
+    pending: int
+    in_flight: int
+    delayed: int
+    delivered_per_s: float | None
+    share_due: float | None
+    share: float | None
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker. ``cpu``: of one core; the times are nanoseconds, of what happened between the looks."""
+
+    name: str
+    pid: int
+    state: str
+    shards: list[int]
+    queues: int
+    rss_bytes: int
+    cpu: float | None = None
+    turn_p50_ns: float | None = None
+    turn_p99_ns: float | None = None
+    commit_p99_ns: float | None = None
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def queue_rows(now: Metrics, left_out: Sequence[QueueInfo], pace: Pace, memory: Memory) -> list[QueueRow]:
+    """A row for each queue, by name: those that shards showed, left out, and do not answer for."""
+    shown = list(all_queues(now))
+    depths = {row.name: row.depth for row in left_out} | {each.info.name: each.info.depth for each in shown}
+    rows = [_shown(queue, pace, depths, memory) for queue in shown]
+    rows += (_listed(row, depths, memory) for row in left_out)
+    rows += _unknown(memory.missing(depths.keys()), shards_served(now.status))
+    return sorted(rows, key=attrgetter("name"))
+
+
+def _shown(queue: QueueMetrics, pace: Pace, depths: Mapping[str, int], memory: Memory) -> QueueRow:
+    info, rates = queue.info, pace.queues.get(queue.info.name)
+    return QueueRow(
+        name=info.name,
+        state=_state(queue, rates),
+        shard=info.shard,
+        is_dead_letter=info.is_dead_letter,
+        pending=info.pending,
+        in_flight=info.in_flight,
+        delayed=info.delayed,
+        depth=info.depth,
+        oldest_pending_age=queue.oldest_pending_ms / 1000 if info.pending else None,
+        consumers=info.consumers,
+        enqueued_per_s=rates.enqueued if rates else None,
+        delivered_per_s=rates.delivered if rates else None,
+        acked_per_s=rates.acked if rates else None,
+        dead_letters=depths.get(dead_letter_name(info.name)),
+        depths=memory.depths(info.name),
+    )
+
+
+def _state(queue: QueueMetrics, rates: Rates | None) -> str:
+    if queue.hooks is not None and queue.hooks.breaker_open:
+        return "breaker"
+    return plain_state(queue.info, rates)
+
+
+def plain_state(queue: WireQueueInfo | QueueInfo | QueueStats, rates: Rates | None) -> str:
+    """The state of a queue whose shard answers, as far as its numbers tell."""
+    delivers = rates is not None and rates.delivered > 0  # to consumers that come only now and then, too
+    if queue.paused:
+        return "paused"
+    if queue.pending and not (queue.consumers or delivers):
+        return "unread"
+    return "active" if queue.pending or queue.in_flight or delivers else "idle"
+
+
+def _listed(info: QueueInfo, depths: Mapping[str, int], memory: Memory) -> QueueRow:
+    """A queue of which there is no more than its row in a list."""
+    return QueueRow(
+        name=info.name,
+        state=plain_state(info, rates=None),
+        shard=info.shard,
+        is_dead_letter=info.is_dead_letter,
+        pending=info.pending,
+        in_flight=info.in_flight,
+        delayed=info.delayed,
+        depth=info.depth,
+        consumers=info.consumers,
+        dead_letters=depths.get(dead_letter_name(info.name)),
+        depths=memory.depths(info.name),
+    )
+
+
+def _unknown(missing: Iterable[tuple[str, int]], served: Collection[int]) -> Iterator[QueueRow]:
+    """Queues that nobody answers for: their names, and no old number."""
+    for name, shard in missing:
+        yield QueueRow(name, "silent" if shard in served else "down", shard, name.endswith(".dlq"))
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+def worker_rows(now: Metrics, pace: Pace) -> list[WorkerRow]:
+    """A row for each worker that the router knows."""
+    workers = now.status.workers if now.status else ()
+    return [_worker(worker, pace.workers.get(worker.name)) for worker in workers]
+
+
+def _worker(status: WorkerStatus, load: WorkerLoad | None) -> WorkerRow:
+    row = status.name, status.pid, status.state, list(status.shards), status.queues, status.rss_bytes
+    if load is None:
+        return WorkerRow(*row)
+    turns = quantile(load.turn_ns, 0.5), quantile(load.turn_ns, 0.99)
+    return WorkerRow(*row, load.cpu_share, *turns, _p99(load.commit_ns))
+
+
+def _p99(histogram: Histogram | None) -> float | None:
+    return None if histogram is None else quantile(histogram, 0.99)
+
+
+# --- fairness keys ----------------------------------------------------------------------------------------------------
+
+
+def key_rows(now: QueueStats, before: QueueStats | None, seconds: float) -> list[KeyRow]:
+    """A row for each key of a queue, by name; without a look before, nothing is known of rates."""
+    earlier = {key.fairness_key: key.delivered for key in before.keys} if before else {}
+    rates = per_second({key.fairness_key: key.delivered for key in now.keys}, earlier, seconds)
+    delivered, weights = sum(rates.values()), sum(key.weight for key in now.keys if _competes(key))
+    keys = sorted(now.keys, key=attrgetter("fairness_key"))
+    return [_key(key, rates.get(key.fairness_key), delivered, weights) for key in keys]
+
+
+def _key(key: KeyStats, rate: float | None, delivered: float, weights: int) -> KeyRow:
+    return KeyRow(
+        fairness_key=key.fairness_key,
+        weight=key.weight,
+        pending=key.pending,
+        in_flight=key.in_flight,
+        delayed=key.delayed,
+        delivered_per_s=rate,
+        share_due=key.weight / weights if _competes(key) else None,
+        share=rate / delivered if rate is not None and delivered else None,
+        paused=key.paused,
+    )
+
+
+def _competes(key: KeyStats) -> bool:
+    return key.pending > 0 and not key.paused
+
+
+class Totals(NamedTuple):
+    """Sums over the queues that are shown; those of dead letters count as ``dead_letters`` only. ``oldest``: where somebody waits longest, if anywhere."""
+
+    pending: int
+    in_flight: int
+    delayed: int
+    dead_letters: int
+    oldest: QueueMetrics | None
+
+
+def totals(metrics: Metrics) -> Totals:
+    """Of one look."""
+    ordinary = [queue for queue in all_queues(metrics) if not queue.info.is_dead_letter]
+    waiting = (queue for queue in ordinary if queue.oldest_pending_ms)
+    return Totals(
+        sum(queue.info.pending for queue in ordinary),
+        sum(queue.info.in_flight for queue in ordinary),
+        sum(queue.info.delayed for queue in ordinary),
+        sum(queue.info.depth for queue in all_queues(metrics) if queue.info.is_dead_letter),
+        max(waiting, key=lambda queue: queue.oldest_pending_ms, default=None),
+    )

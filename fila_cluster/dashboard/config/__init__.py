@@ -1,0 +1,1 @@
+"""The page ``/config``: the runtime config, throttles first."""

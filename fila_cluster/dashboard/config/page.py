@@ -1,0 +1,64 @@
+"""``/config``: the runtime config, throttles first. ``?throttle=…`` opens the form with a throttle key, ``?search=…`` looks for keys."""
+
+from nicegui import ui
+
+from fila_cluster.dashboard.config.meaning import FAMILIES
+from fila_cluster.dashboard.config.table import ConfigTable
+from fila_cluster.dashboard.config.throttle_card import ThrottleCard
+from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.frame import frame
+from fila_cluster.dashboard.live import Look, keep_live
+from fila_cluster.errors import FilaError
+
+
+def register(desk: Desk) -> None:
+    """Add the page."""
+
+    @ui.page("/config")
+    def config(throttle: str = "", search: str = "") -> None:
+        with frame(desk, "Config", "/config"):
+            page = _Config(desk, throttle, search)
+        page.look_now = keep_live(desk, page.look, page.trouble)
+
+
+class _Config:
+    def __init__(self, desk: Desk, throttle: str, search: str) -> None:
+        self._desk = desk
+        self.look_now: Look = self.look
+        with ui.row().classes("w-full items-baseline gap-3"):
+            ui.label("Runtime config").classes("text-xl font-semibold")
+            ui.label("A change holds at once, for the whole cluster, and survives restarts.").classes("fila-quiet")
+        self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
+        self._body = ui.column().classes("w-full gap-4")
+        with self._body:
+            self._throttles = ThrottleCard(desk, throttle, self._look_again)
+            self._table = ConfigTable(desk, search, self._look_again)
+        self._body.set_visibility(False)
+        _explain()
+
+    async def _look_again(self) -> None:
+        await self.look_now()
+
+    async def look(self) -> None:
+        try:
+            config = await self._desk.client.list_config()
+        except FilaError:
+            self._body.set_visibility(False)
+            raise
+        self._body.set_visibility(True)
+        self._throttles.show(config)
+        self._table.show(config)
+
+
+def _explain() -> None:
+    with ui.expansion("What keys mean, and where the other settings are", icon="info").classes("w-full").props("dense"):
+        with ui.element("table").classes("text-left"):
+            for family in FAMILIES:
+                with ui.element("tr"):
+                    for text, look in ((family.key, "fila-mono"), (family.value, ""), (family.meaning, "fila-quiet")):
+                        with ui.element("td").classes("pr-6 py-1"):
+                            ui.label(text).classes(look)
+        ui.label(
+            "Ports, directories, defaults and limits are static: they are read at the start, from fila.toml, FILA_… variables and flags of "
+            "fila-cluster up, and can't be changed here. docs/configuration.md lists them."
+        ).classes("fila-quiet pt-2")

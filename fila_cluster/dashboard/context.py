@@ -1,0 +1,80 @@
+"""What every page works with: what was last heard, the half hour before, and a client to ask and to act with."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from fila_cluster import AsyncClient, QueueInfo
+from fila_cluster.analysis.attention import LOOK_BACK_S, Concern, attention
+from fila_cluster.analysis.history import History
+from fila_cluster.analysis.memory import Memory
+from fila_cluster.analysis.rates import Pace, all_queues, rates
+from fila_cluster.analysis.rows import QueueRow, queue_rows
+from fila_cluster.observer.watch import Watch
+from fila_proto_zmq.commands import Metrics
+
+PACE_S: Final = 5.0
+"""Rates are told over about this long: over one second they would jump."""
+
+_NO_PACE: Final = Pace(None, {}, {})
+
+
+@dataclass(slots=True)
+class Desk:
+    """Invariant: ``watch`` asks ``client``'s broker, and ``history`` is fed from ``watch``.
+
+    What is concluded from a look is concluded once, however many pages are open.
+    """
+
+    watch: Watch
+    history: History
+    client: AsyncClient
+    endpoint: str
+    """Of the router, as people know it."""
+    memory: Memory = field(default_factory=Memory, init=False)
+    _concluded: Metrics | None = field(default=None, init=False)
+    _pace: Pace = field(default=_NO_PACE, init=False)
+    _concerns: list[Concern] = field(default_factory=list, init=False)
+    _listed: Metrics | None = field(default=None, init=False)
+    _rows: list[QueueRow] = field(default_factory=list, init=False)
+
+    def pace(self) -> Pace:
+        """Rates of the last seconds; nothing is known while the broker is down."""
+        self._conclude()
+        return self._pace
+
+    def concerns(self) -> list[Concern]:
+        """What needs attention, the most urgent first."""
+        self._conclude()
+        return self._concerns
+
+    async def queue_rows(self) -> list[QueueRow]:
+        """A row for each queue of the cluster; those that shards don't show one by one are asked for."""
+        self._conclude()
+        latest = self._concluded
+        if latest is None:
+            return []
+        if latest is not self._listed:
+            self._listed = latest
+            left_out = await self._left_out(latest)
+            self.memory.note(latest, left_out)
+            self._rows = queue_rows(latest, left_out, self._pace, self.memory)
+        return self._rows
+
+    async def _left_out(self, latest: Metrics) -> list[QueueInfo]:
+        if not any(shard.queues_left_out for worker in latest.workers for shard in worker.shards):
+            return []
+        shown = {queue.info.name for queue in all_queues(latest)}
+        return [queue for queue in await self.client.list_queues() if queue.name not in shown]
+
+    def _conclude(self) -> None:
+        latest = self.watch.latest
+        if latest is self._concluded:
+            return
+        self._concluded, self._pace, self._concerns = latest, _NO_PACE, []
+        if latest is None:
+            return
+        now_s = self.watch.heard_s
+        if (recent := self.history.look_back(now_s, PACE_S)) is not None:
+            self._pace = rates(latest, recent.metrics, now_s - recent.at_s)
+        earlier = self.history.look_back(now_s, LOOK_BACK_S)
+        self._concerns = attention(latest, earlier.metrics if earlier else None)

@@ -1,0 +1,139 @@
+"""Dead letters by what went wrong with them: what errors have in common, and what is kept of each letter."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from fila_cluster.client.message_view import MessageView
+
+PATTERN_CHARS_MAX: Final = 300
+"""Errors that differ later than this are one kind: that is a stack trace. A quarter of a microsecond for each character."""
+
+NO_ERROR: Final = "(no error given)"
+
+_PARTS: Final = {
+    "kept": r"^[45]\d\d(?=[ :-])|\b(?:HTTP(?:/\d(?:\.\d)?)?|status(?: code)?|code|errno|error|exit code)[ :=#]{0,3}\d{1,5}\b",
+    "id": r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
+    "time": r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?",
+    "address": r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b",
+    "hex": r"\b0x[0-9a-f]+\b|\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}\b",
+    "text": r"(?<!\w)'[^'\n]*'(?!\w)|\"[^\"\n]*\"|`[^`\n]*`",
+    "n": r"\d+(?:[.,:]\d+)*",
+}
+
+_VARYING: Final = re.compile("|".join(f"(?P<{name}>{part})" for name, part in _PARTS.items()), re.IGNORECASE)
+
+
+@lru_cache(maxsize=10_000)
+def pattern(error: str) -> str:
+    """The kind of an error, e.g. ``timeout after <n> s for <text>``."""
+    text = " ".join(error[:PATTERN_CHARS_MAX].split())
+    if len(error) > PATTERN_CHARS_MAX:
+        text = text.rpartition(" ")[0] or text  # half a number is not the number
+    return _VARYING.sub(_placeholder, text) or NO_ERROR
+
+
+def _placeholder(found: re.Match[str]) -> str:
+    return found.group() if found.lastgroup == "kept" else f"<{found.lastgroup}>"
+
+
+UNKNOWN_REASON: Final = "not dead-lettered"
+"""Of what somebody put into a queue that collects dead letters of others."""
+
+
+@dataclass(slots=True)
+class Letter:
+    """What is remembered of a dead letter: not its payload, not its headers. ``before``: the id of the one that was browsed before it."""
+
+    id: str
+    before: str | None
+    fairness_key: str
+    state: str
+    attempts: int
+    reason: str
+    error: str
+    """Its beginning."""
+    source_queue: str
+    dead_lettered_at: datetime
+    kind: str
+    """Of its error."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Letters whose errors are of one kind. ``letters`` are in the order in which they were read."""
+
+    kind: str
+    letters: list[Letter] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[str]:
+        """Of all its letters."""
+        return [letter.id for letter in self.letters]
+
+    @property
+    def first_at(self) -> datetime:
+        """When the first of them was dead-lettered."""
+        return min(letter.dead_lettered_at for letter in self.letters)
+
+    @property
+    def last_at(self) -> datetime:
+        """When the last of them was dead-lettered."""
+        return max(letter.dead_lettered_at for letter in self.letters)
+
+    @property
+    def example(self) -> str:
+        """The error of the last of them, with its numbers and names."""
+        return max(self.letters, key=lambda letter: letter.dead_lettered_at).error
+
+    def reasons(self) -> Counter[str]:
+        """How many of them are here for which reason."""
+        return Counter(letter.reason for letter in self.letters)
+
+    def fairness_keys(self) -> Counter[str]:
+        """How many of them are of which fairness key."""
+        return Counter(letter.fairness_key for letter in self.letters)
+
+
+def letter_of(view: MessageView, before: str | None) -> Letter:
+    """What is remembered of a browsed message. Raises :class:`InvalidFrameError` for a record full of garbage."""
+    error = view.error
+    return Letter(
+        view.id,
+        before,
+        view.fairness_key,
+        view.state,
+        view.attempts,
+        view.reason or UNKNOWN_REASON,
+        error[:PATTERN_CHARS_MAX],
+        view.source_queue or "",
+        view.dead_lettered_at or view.enqueued_at,
+        pattern(error),
+    )
+
+
+def grouped(letters: Iterable[Letter], reason: str | None = None) -> dict[str, Group]:
+    """Groups by the kind of error, the largest first; only letters with this ``reason``, unless it is None."""
+    groups: dict[str, Group] = {}
+    for letter in letters:
+        if reason is None or letter.reason == reason:
+            groups.setdefault(letter.kind, Group(letter.kind)).letters.append(letter)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1].letters)))
+
+
+def shares(letters: Sequence[Letter], count: int = 2) -> str:
+    """The most frequent kinds of errors, each with its share, as people read it."""
+    kinds = Counter(letter.kind for letter in letters).most_common(count)
+    return " · ".join(f"{100 * number / len(letters):.0f} % {kind}" for kind, number in kinds)
+
+
+def told(numbers: Counter[str], count: int = 3) -> str:
+    """The most frequent ones, each with its number if there are several: ``failed (12), expired (3), 4 more``."""
+    if len(numbers) == 1:
+        return next(iter(numbers))
+    named = [f"{name} ({number:,})" for name, number in numbers.most_common(count)]
+    return ", ".join(named + ([f"{len(numbers) - count:,} more"] if len(numbers) > count else []))

@@ -1,0 +1,227 @@
+"""What can be done to many dead letters, step by step: send them back, or delete them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from fila_cluster import AsyncClient
+from fila_cluster.client.redriving import redrive_selected
+from fila_cluster.errors import FilaError, MessageNotFoundError
+
+
+class Step(NamedTuple):
+    """Of ``seen`` letters, ``moved`` did as they were told. None seen: there is nothing left."""
+
+    seen: int
+    moved: int
+
+
+class Work(Protocol):
+    """Does something to the next letters. After an error it can be asked again."""
+
+    async def advance(self, count: int) -> Step:
+        """Do it to up to ``count`` of them."""
+        ...
+
+
+class PickedRedrive:
+    """Sends letters back that somebody picked."""
+
+    def __init__(self, client: AsyncClient, dlq: str, ids: Sequence[str]) -> None:
+        self._client, self._dlq, self._left = client, dlq, list(ids)
+
+    async def advance(self, count: int) -> Step:
+        """Those that are leased, gone, or have nowhere to go stay."""
+        ids = self._left[:count]
+        moved = await redrive_selected(self._client, self._dlq, ids) if ids else 0
+        del self._left[: len(ids)]
+        return Step(len(ids), moved)
+
+
+class FullRedrive:
+    """Sends back what lies there, in the order of the queue."""
+
+    def __init__(self, client: AsyncClient, dlq: str) -> None:
+        self._client, self._dlq = client, dlq
+
+    async def advance(self, count: int) -> Step:
+        """Until none is left that is pending and has somewhere to go."""
+        moved = await self._client.redrive(self._dlq, count)
+        return Step(moved, moved)
+
+
+class PickedDeletion:
+    """Deletes letters that somebody picked."""
+
+    def __init__(self, client: AsyncClient, dlq: str, ids: Sequence[str]) -> None:
+        self._client, self._dlq, self._left = client, dlq, list(ids)
+
+    async def advance(self, count: int) -> Step:
+        """Leased ones stay; those that are gone already don't count."""
+        ids = self._left[:count]
+        removed = await asyncio.gather(*(self._remove(each) for each in ids))
+        del self._left[: len(ids)]
+        return Step(len(ids), sum(removed))
+
+    async def _remove(self, message_id: str) -> bool:
+        try:
+            return await self._client.cancel(self._dlq, message_id)
+        except MessageNotFoundError:
+            return False
+
+
+AT_ONCE: Final = 500
+"""Letters in one step: a job can be stopped in between."""
+
+RUNNING_MAX: Final = 8
+REMEMBERED_MAX: Final = 50
+REMEMBERED_S: Final = 3600.0
+
+RETRY_S: Final = 1.0
+GIVE_UP_S: Final = 60.0
+"""How long a broker may be away before a job ends with its error."""
+
+
+@dataclass(slots=True)
+class Job:
+    """How far it got. ``state``: ``running``, ``waiting`` (for the broker), ``done``, ``stopped`` or ``failed``; ``trouble`` says why.
+
+    Counts may be off by one step where an answer of the broker got lost.
+    """
+
+    number: int
+    dlq: str
+    verb: str
+    """``redrive`` or ``delete``."""
+    what: str
+    """Which letters, for people."""
+    total: int
+    """How many letters it is about."""
+    rate: float | None
+    """Letters a second; None: at once."""
+    state: str = "running"
+    moved: int = 0
+    stayed: int = 0
+    trouble: str = ""
+    started_s: float = 0.0
+    ended_s: float | None = None
+    _stop: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    _away_since: float | None = field(default=None, repr=False)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing happens any more."""
+        return self.ended_s is not None
+
+    @property
+    def seen(self) -> int:
+        """How many letters it dealt with."""
+        return self.moved + self.stayed
+
+    def stop(self) -> None:
+        """Deal with no more letters after those that are under way."""
+        self._stop.set()
+
+    async def run(self, work: Work, clock: Callable[[], float] = time.monotonic) -> None:
+        """Do the work."""
+        budget = Budget(self.rate, clock())
+        while not (self.is_over or self._stop.is_set() or self.seen >= self.total):
+            count = min(budget.granted(clock()), self.total - self.seen)
+            if count == 0:
+                await self._rest(budget.wait_s())
+            elif (step := await self._advance(work, count, clock)) is not None:
+                budget.spend(step.seen)
+                self.moved += step.moved
+                self.stayed += step.seen - step.moved
+                if step.seen == 0:
+                    break
+        if not self.is_over:
+            self._end("stopped" if self._stop.is_set() and self.seen < self.total else "done", "")
+
+    async def _advance(self, work: Work, count: int, clock: Callable[[], float]) -> Step | None:
+        """One step; None if the broker did not do it: then this waits a little, or ends."""
+        try:
+            step = await work.advance(count)
+        except FilaError as error:
+            self._away_since = clock() if self._away_since is None else self._away_since
+            if not error.retryable or clock() - self._away_since > GIVE_UP_S:
+                self._end("failed", str(error))
+            else:
+                self.state, self.trouble = "waiting", str(error)
+                await self._rest(RETRY_S)
+            return None
+        self._away_since = None
+        self.state, self.trouble = "running", ""
+        return step
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    def _end(self, state: str, trouble: str) -> None:
+        self.state, self.trouble, self.ended_s = state, trouble, time.time()
+
+
+class Budget:
+    """How many letters may go now. A rate allows what one second may bring, never more: after a standstill nothing is made up for."""
+
+    def __init__(self, rate: float | None, now: float) -> None:
+        self._rate = rate
+        self._allowed = 1.0
+        self._at = now
+
+    def granted(self, now: float) -> int:
+        """Whole letters, at most :data:`AT_ONCE`."""
+        if self._rate is None:
+            return AT_ONCE
+        self._allowed = min(self._allowed + self._rate * (now - self._at), max(1.0, self._rate))
+        self._at = now
+        return min(AT_ONCE, int(self._allowed))
+
+    def spend(self, count: int) -> None:
+        """Take these off."""
+        self._allowed -= count
+
+    def wait_s(self) -> float:
+        """Until the next letter, or a tenth of a second's worth of them, may go."""
+        return 0.1 if self._rate is None else max(0.1, (1.0 - self._allowed) / self._rate)
+
+
+class TooManyJobsError(Exception):
+    """More at once would only slow each other down."""
+
+
+class Jobs:
+    """All of an observer's. Invariant: at most :data:`RUNNING_MAX` run."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, tuple[Job, asyncio.Task[None]]] = {}
+        self._number = 0
+
+    def start(self, work: Work, *, dlq: str, verb: str, what: str, total: int, rate: float | None = None) -> Job:
+        """Begin; :class:`TooManyJobsError` if enough are under way."""
+        self._forget()
+        if sum(not job.is_over for job in self.all()) >= RUNNING_MAX:
+            raise TooManyJobsError(f"{RUNNING_MAX} jobs are under way: wait for one of them, or stop one")
+        self._number += 1
+        job = Job(self._number, dlq, verb, what, total, rate, started_s=time.time())
+        self._jobs[job.number] = job, asyncio.ensure_future(job.run(work))
+        return job
+
+    def all(self) -> list[Job]:
+        """Those that are remembered, the newest first."""
+        self._forget()
+        return [job for job, _ in reversed(self._jobs.values())]
+
+    def of(self, dlq: str) -> list[Job]:
+        """Those of one queue, the newest first."""
+        return [job for job in self.all() if job.dlq == dlq]
+
+    def _forget(self) -> None:
+        over = [job for job, _ in self._jobs.values() if job.ended_s is not None]
+        old = [job for job in over if time.time() - (job.ended_s or 0) > REMEMBERED_S]
+        for job in {job.number: job for job in (*old, *over[: max(0, len(over) - REMEMBERED_MAX)])}.values():
+            del self._jobs[job.number]

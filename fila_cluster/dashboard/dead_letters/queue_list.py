@@ -1,0 +1,76 @@
+"""All dead letter queues that hold something, the fullest first, and what is wrong with what lies in them."""
+
+from typing import Final
+
+from fila_cluster import QueueInfo
+from fila_cluster.analysis.rates import all_queues
+from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.dead_letters.groups import shares
+from fila_cluster.dashboard.dead_letters.reading import Reading
+from fila_cluster.dashboard.links import link
+from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
+from fila_cluster.errors import FilaError
+from fila_cluster.figures import aged, counted
+
+SAMPLED: Final = 100
+"""Letters of a queue whose errors are told here."""
+
+QUEUES_SAMPLED: Final = 20
+"""The fullest ones."""
+
+_COLUMNS: Final = (
+    Column("name", "Dead letter queue", slot=linked("href")),
+    Column("depth", "Letters", counted, is_number=True),
+    Column("in_flight", "Leased", counted, is_number=True),
+    Column("oldest_s", "Oldest", aged, is_number=True),
+    Column(
+        "errors", f"Errors of the first {SAMPLED}", slot='<div class="whitespace-normal fila-mono">{{ props.value }}</div>'
+    ),
+)
+
+
+class LetterQueues:
+    """Queues that were named as dead letter queues of others are not among them: ``/letters?queue=…`` shows those, too."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._sampled: dict[str, tuple[QueueInfo, str]] = {}
+        self._table = PagedTable(
+            _COLUMNS, key="name", sort_by="depth", descending=True, mark="letter-queues", search_in=["name", "errors"],
+            empty="No dead letters anywhere.",
+        )  # fmt: skip
+
+    async def look(self) -> None:
+        """Ask which there are, and what is in those that changed."""
+        infos = [info for info in await self._desk.client.active_queues() if info.is_dead_letter]
+        infos.sort(key=lambda info: -info.depth)
+        self._show(infos)
+        self._sampled = {info.name: (info, await self._errors(info)) for info in infos[:QUEUES_SAMPLED]}
+        self._show(infos)
+
+    async def _errors(self, info: QueueInfo) -> str:
+        before = self._sampled.get(info.name)
+        if before is not None and before[0] == info:
+            return before[1]
+        reading = Reading(self._desk.client, info.name, SAMPLED)
+        try:
+            async for _ in reading.steps():
+                pass
+        except FilaError as error:
+            return str(error)
+        return shares(reading.letters)
+
+    def _show(self, infos: list[QueueInfo]) -> None:
+        latest = self._desk.watch.latest
+        oldest = {queue.info.name: queue.oldest_pending_ms for queue in all_queues(latest)} if latest else {}
+        self._table.show([
+            {
+                "name": info.name,
+                "href": link("/letters", queue=info.name),
+                "depth": info.depth,
+                "in_flight": info.in_flight,
+                "oldest_s": oldest[info.name] / 1000 if oldest.get(info.name) else None,
+                "errors": self._sampled[info.name][1] if info.name in self._sampled else "",
+            }
+            for info in infos
+        ])  # fmt: skip

@@ -1,0 +1,131 @@
+"""The hooks of one queue in editors: what is applied against what is edited, and the way between them."""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from nicegui import ui
+
+from fila_cluster.dashboard.actions import confirm, tell
+from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.hooks.policy import HOOKS, HookPolicy, Shelf, changes, policy_of
+from fila_cluster.dashboard.widgets.script_editor import ScriptEditor, follow_colours
+from fila_cluster.errors import FilaError
+from fila_proto_zmq.commands import QueueDescription
+
+_PLACE: Final = re.compile(r"(on_enqueue|on_failure):(\d+):")
+"""Where a script is wrong, as errors say it."""
+
+_WORDS: Final = {
+    "on_enqueue": "on_enqueue", "on_failure": "on_failure", "lua_timeout": "the time limit", "lua_memory_limit": "the memory limit",
+}  # fmt: skip
+
+
+class HookEditor:
+    """Two scripts and their limits. Edits stay through whatever the broker says meanwhile; what nobody edited follows it."""
+
+    def __init__(self, desk: Desk, queue: str, shelf: Shelf, applied_anew: Callable[[], Awaitable[None]]) -> None:
+        """``applied_anew`` is awaited after a change of the broker's queue."""
+        self._desk = desk
+        self._queue = queue
+        self._shelf = shelf
+        self._applied_anew = applied_anew
+        self._applied = self._base = HookPolicy()
+        with ui.row().classes("w-full gap-3 items-stretch"):
+            self._editors = {hook: ScriptEditor(hook, self._mark) for hook in HOOKS}
+        follow_colours(list(self._editors.values()))
+        with ui.row().classes("w-full items-center gap-3"):
+            self._build_limits()
+            ui.space()
+            self._build_buttons()
+        self._meanwhile = ui.label("Somebody else has changed these hooks since you began to edit. Reset shows theirs.")
+        self._meanwhile.classes("text-warning").props("data-testid=meanwhile")
+        self._refusal = ui.label().classes("text-negative fila-mono whitespace-pre-line").props("data-testid=refusal")
+        self._mark()
+
+    def _build_limits(self) -> None:
+        self._timeout = ui.number("Time limit, ms", placeholder="default", precision=0, on_change=self._mark)
+        self._timeout.props("dense outlined clearable data-testid=lua-timeout").classes("w-40")
+        self._memory = ui.number("Memory limit, bytes", placeholder="default", precision=0, on_change=self._mark)
+        self._memory.props("dense outlined clearable data-testid=lua-memory").classes("w-48")
+
+    def _build_buttons(self) -> None:
+        self._undo = ui.button("Undo the last change", icon="undo", on_click=self._bring_back)
+        self._undo.props("flat dense no-caps data-testid=undo")
+        self._reset = ui.button("Reset", icon="restart_alt", on_click=self._start_over)
+        self._reset.props("outline dense no-caps data-testid=reset")
+        self._apply = ui.button("Apply", icon="check", on_click=self._apply_edited).props("dense no-caps data-testid=apply")
+
+    @property
+    def wanted(self) -> HookPolicy:
+        """What is in the editors."""
+        return HookPolicy(
+            self._editors["on_enqueue"].text, self._editors["on_failure"].text, _whole(self._timeout), _whole(self._memory)
+        )
+
+    def show(self, description: QueueDescription) -> None:
+        """Take in what the broker has now."""
+        self._applied = policy_of(description.options)
+        if self._applied != self._base and self.wanted == self._base:
+            self._fill(self._applied)
+        self._mark()
+
+    def _fill(self, policy: HookPolicy) -> None:
+        self._base = policy
+        for hook, editor in self._editors.items():
+            editor.load(getattr(policy, hook))
+        self._timeout.value, self._memory.value = policy.timeout_ms, policy.memory_limit_bytes
+        self._refuse("")
+
+    def _mark(self) -> None:
+        """Say what is changed and what can be done about it."""
+        changed = changes(self._applied, self.wanted)
+        for hook, editor in self._editors.items():
+            editor.mark(changed=hook in changed)
+        self._apply.set_enabled(bool(changed))
+        self._reset.set_enabled(bool(changed))
+        self._undo.set_visibility(self._shelf.before(self._queue, self._applied) is not None)
+        self._meanwhile.set_visibility(bool(changed) and self._applied != self._base)
+
+    def _start_over(self) -> None:
+        self._fill(self._applied)
+        self._mark()
+
+    async def _apply_edited(self) -> None:
+        told = changes(self._applied, self.wanted)
+        what = " and ".join(_WORDS[name] for name in told)
+        question = (
+            f"Change {what} of {self._queue}?\nMessages that come from now on are decided by it; the others stay as they are."
+        )
+        if told and await confirm(question, yes="Apply", danger=False):
+            await self._change_to(self.wanted, f"{what} of {self._queue} changed")
+
+    async def _bring_back(self) -> None:
+        before = self._shelf.before(self._queue, self._applied)
+        question = f"Bring back the hooks that {self._queue} had before the last change?"
+        if before is not None and await confirm(question, yes="Undo", danger=False):
+            await self._change_to(before, f"{self._queue} has its old hooks again")
+
+    async def _change_to(self, policy: HookPolicy, done: str) -> None:
+        applied = self._applied
+        try:
+            await self._desk.client.update_queue(self._queue, **changes(applied, policy))
+        except FilaError as error:
+            self._refuse(str(error))
+            return
+        self._shelf.keep(self._queue, applied, policy)
+        self._applied = policy
+        self._fill(policy)
+        tell(done)
+        await self._applied_anew()
+
+    def _refuse(self, text: str) -> None:
+        """Say why nothing was changed, and show the line."""
+        self._refusal.text = f"Refused, nothing has changed: {text}" if text else ""
+        self._refusal.set_visibility(bool(text))
+        if place := _PLACE.search(text):
+            self._editors[place[1]].editor.reveal_line(int(place[2]))
+
+
+def _whole(field: ui.number) -> int | None:
+    return None if field.value is None else int(field.value)

@@ -1,0 +1,150 @@
+"""``/hooks``: all queues that have hooks, and how these fare. ``/hooks?queue=…``: those of one queue, to edit, try and apply."""
+
+from typing import Any
+
+from nicegui import ui
+
+from fila_cluster.analysis.rates import all_queues, quantile
+from fila_cluster.client.describing import describe_queue
+from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.frame import frame
+from fila_cluster.dashboard.hooks.editor import HookEditor
+from fila_cluster.dashboard.hooks.policy import Shelf
+from fila_cluster.dashboard.hooks.state_card import HookStateCard
+from fila_cluster.dashboard.hooks.trial_card import HookTrial
+from fila_cluster.dashboard.links import link, queue_page
+from fila_cluster.dashboard.live import Look, keep_live
+from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
+from fila_cluster.dashboard.widgets.queue_choice import QueueChoice
+from fila_cluster.errors import FilaError, QueueNotFoundError
+from fila_cluster.figures import counted
+from fila_proto_zmq.commands import HookMetrics, QueueDescription, QueueMetrics
+from fila_proto_zmq.names import is_dead_letter
+
+
+def register(desk: Desk) -> None:
+    """Add the page."""
+    shelf = Shelf()
+
+    @ui.page("/hooks")
+    def hooks(queue: str = "") -> None:
+        with frame(desk, f"Hooks of {queue}" if queue else "Hooks", "/hooks"):
+            if queue:
+                page = _QueueHooks(desk, queue, shelf)
+                page.look_now = keep_live(desk, page.look, page.trouble)
+            else:
+                keep_live(desk, _AllHooks(desk).look)
+
+
+def _took(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1000:,.1f} µs"
+
+
+_COLUMNS = (
+    Column("queue", "Queue", slot=linked("_link")),
+    Column("runs", "Runs", counted, is_number=True),
+    Column("failed", "Failed", counted, is_number=True),
+    Column("bypassed", "Bypassed", counted, is_number=True),
+    Column("p50", "Run p50", _took, is_number=True),
+    Column("p99", "Run p99", _took, is_number=True),
+    Column(
+        "breaker", "Breaker",
+        slot="""<q-badge :color="props.value == 'open' ? 'negative' : 'positive'">{{ props.value }}</q-badge>""",
+    ),
+)  # fmt: skip
+
+
+class _AllHooks:
+    """The queues that have some."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        with ui.row().classes("w-full items-center gap-3"):
+            ui.label("Hooks").classes("text-xl font-semibold")
+            ui.label("Lua scripts that decide how messages are scheduled, and what a failure means.").classes("fila-quiet")
+            ui.space()
+            QueueChoice(
+                desk, "", lambda name: ui.navigate.to(link("/hooks", queue=name)), mark="choose",
+                wanted=lambda name: not is_dead_letter(name),
+            )  # fmt: skip
+        self._table = PagedTable(
+            _COLUMNS, key="queue", sort_by="runs", descending=True, mark="hooks", search_in=("queue",),
+            empty="No queue has hooks. Choose one above to give it some.",
+        )  # fmt: skip
+        self._note = ui.label().classes("fila-quiet")
+
+    async def look(self) -> None:
+        metrics = self._desk.watch.latest
+        assert metrics is not None
+        self._table.show([_row(queue, queue.hooks) for queue in all_queues(metrics) if queue.hooks is not None])
+        left_out = sum(shard.queues_left_out for worker in metrics.workers for shard in worker.shards)
+        note = "Counted since the scripts were compiled, or their shard was started. What is recalled for known headers does not run."
+        self._note.text = note + (f" {counted(left_out)} quieter queues are not counted here." if left_out else "")
+
+
+def _row(queue: QueueMetrics, hooks: HookMetrics) -> dict[str, Any]:
+    return {
+        "queue": queue.info.name,
+        "runs": hooks.runs,
+        "failed": hooks.failed,
+        "bypassed": hooks.bypassed,
+        "p50": quantile(hooks.run_ns, 0.5),
+        "p99": quantile(hooks.run_ns, 0.99),
+        "breaker": "open" if hooks.breaker_open else "closed",
+        "_link": link("/hooks", queue=queue.info.name),
+    }
+
+
+class _QueueHooks:
+    """One queue's."""
+
+    def __init__(self, desk: Desk, queue: str, shelf: Shelf) -> None:
+        self._desk = desk
+        self._queue = queue
+        self.look_now: Look = self.look
+        with ui.row().classes("w-full items-center gap-3"):
+            ui.label("Hooks of").classes("text-xl")
+            ui.link(queue, queue_page(queue)).classes("text-xl font-semibold break-all")
+            ui.space()
+            ui.link("All hooks", "/hooks")
+        self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
+        self._body = ui.column().classes("w-full gap-4")
+        with self._body:
+            self._state = HookStateCard()
+            self._editor = HookEditor(desk, queue, shelf, self._look_again)
+            HookTrial(desk, queue, lambda: self._editor.wanted)
+            self._build_config()
+        self._body.set_visibility(False)
+
+    def _build_config(self) -> None:
+        with ui.expansion("Runtime config, as fila.get reads it", icon="tune").classes("w-full") as self._config_box:
+            self._config = PagedTable(
+                (Column("key", "Key"), Column("value", "Value")), key="key", sort_by="key", mark="hook-config", search_in=("key", "value"),
+                empty="It is empty.",
+            )  # fmt: skip
+            ui.link("Change it", "/config")
+        self._config_box.props("data-testid=hook-config-box dense")
+
+    async def _look_again(self) -> None:
+        await self.look_now()
+
+    async def look(self) -> None:
+        try:
+            description = await self._described()
+        except QueueNotFoundError:
+            self._body.set_visibility(False)
+            raise
+        except FilaError:
+            self._state.show(None)  # no old numbers; what somebody edits stays
+            raise
+        self._body.set_visibility(True)
+        self._state.show(description.hooks)
+        self._editor.show(description)
+        if self._config_box.value:
+            config = await self._desk.client.list_config()
+            self._config.show([{"key": key, "value": value} for key, value in config.items()])
+
+    async def _described(self) -> QueueDescription:
+        if is_dead_letter(self._queue):
+            raise QueueNotFoundError(f"{self._queue!r} is a dead letter queue: those have no hooks")
+        return await describe_queue(self._desk.client, self._queue)

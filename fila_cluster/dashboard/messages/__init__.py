@@ -1,0 +1,1 @@
+"""The page ``/messages``: what lies in a queue, and each message."""

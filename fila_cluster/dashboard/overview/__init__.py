@@ -1,0 +1,1 @@
+"""The page ``/``: is all well, what needs attention, who does the work."""

@@ -1,0 +1,1 @@
+"""The pages ``/queues`` and ``/queue``."""

@@ -1,0 +1,94 @@
+"""Who receives from a queue, and how it treats its messages."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from nicegui import ui
+
+from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
+from fila_cluster.figures import aged, counted, sized
+from fila_proto_zmq.commands import QueueDescription, QueueOptions
+
+_CONSUMER_COLUMNS: Final = (
+    Column("consumer", "Consumer"),
+    Column("kind", "Kind"),
+    Column("in_flight", "In flight", counted, is_number=True),
+    Column("prefetch", "Prefetch", counted, is_number=True),
+    Column("credit", "Credit", counted, is_number=True),
+    Column("heard", "Heard of", lambda seconds: f"{aged(seconds)} ago", is_number=True),
+)
+
+_DEFAULT: Final = "default"
+
+
+class QueueDescriptionCards:
+    """Consumers beside options."""
+
+    def __init__(self) -> None:
+        with ui.row().classes("w-full gap-3 items-start"):
+            with ui.column().classes("grow gap-2"):
+                with ui.row().classes("items-baseline gap-3"):
+                    ui.label("Consumers").classes("text-lg font-semibold")
+                    self._left_out = ui.label().classes("fila-quiet")
+                self._consumers = PagedTable(
+                    _CONSUMER_COLUMNS, key="consumer", sort_by="in_flight", descending=True, mark="consumers", empty="Nobody receives.",
+                    page_size=10,
+                )  # fmt: skip
+            with ui.column().classes("gap-2 min-w-[20rem]"):
+                ui.label("Options").classes("text-lg font-semibold")
+                with ui.card().classes("w-full p-3 gap-1").props("data-testid=options"):
+                    self._options = ui.grid(columns="auto 1fr").classes("w-full gap-x-6 gap-y-1")
+        self._shown: list[tuple[str, str]] = []
+
+    def show(self, description: QueueDescription, now_ms: int) -> None:
+        """Change what is said."""
+        self._left_out.text = f"and {counted(description.consumers_left_out)} more" if description.consumers_left_out else ""
+        self._consumers.show(
+            [
+                {
+                    "consumer": each.consumer,
+                    "kind": each.kind,
+                    "in_flight": each.in_flight,
+                    "prefetch": each.prefetch or None,
+                    "credit": each.credit if each.prefetch else None,
+                    "heard": max(0, now_ms - each.heard_ms) / 1000 if each.heard_ms else None,
+                }
+                for each in description.consumers
+            ]
+        )
+        self._show_options(description)
+
+    def _show_options(self, description: QueueDescription) -> None:
+        rows = [*_told(description.options), ("size", sized(description.size_bytes))]
+        if rows == self._shown:
+            return
+        self._shown = rows
+        self._options.clear()
+        with self._options:
+            for name, text in rows:
+                ui.label(name).classes("fila-quiet")
+                ui.label(text).classes("break-all")
+
+
+def _told(options: QueueOptions) -> Iterator[tuple[str, str]]:
+    yield "visibility timeout", _span(options.visibility_timeout_ms)
+    yield "max attempts", _count(options.max_attempts)
+    yield "dead letter", options.dead_letter or _DEFAULT
+    yield "delivery", options.delivery or _DEFAULT
+    yield "max in flight per key", _count(options.max_in_flight_per_key)
+    yield "default ttl", _span(options.default_ttl_ms)
+    yield "idle expiry", _span(options.idle_expiry_ms)
+    yield "on_enqueue", _script(options.on_enqueue)
+    yield "on_failure", _script(options.on_failure)
+
+
+def _span(milliseconds: int | None) -> str:
+    return _DEFAULT if milliseconds is None else aged(milliseconds / 1000)
+
+
+def _count(number: int | None) -> str:
+    return _DEFAULT if number is None else counted(number)
+
+
+def _script(text: str | None) -> str:
+    return "none" if text is None else f"{sized(len(text.encode()))} of Lua"

@@ -1,0 +1,71 @@
+"""``/queues``: all of them, to search and to sort."""
+
+from typing import Any
+
+from nicegui import ui
+
+from fila_cluster.analysis.rows import QueueRow
+from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.frame import frame
+from fila_cluster.dashboard.links import link, queue_page
+from fila_cluster.dashboard.live import keep_live
+from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
+from fila_cluster.dashboard.widgets.queue_state import STATE_SLOT
+from fila_cluster.figures import aged, counted, paced
+from fila_proto_zmq.names import dead_letter_name
+
+
+def register(desk: Desk) -> None:
+    """Add the page."""
+
+    @ui.page("/queues")
+    def queues() -> None:
+        with frame(desk, "Queues", "/queues"):
+            page = _Queues(desk)
+        keep_live(desk, page.look)
+
+
+LETTERS_SLOT = """<a v-if="props.value !== '0'" :href="props.row.letters" class="text-negative">{{ props.value }}</a>
+<span v-else>0</span>"""
+
+_COLUMNS = (
+    Column("name", "Queue", slot=linked("href")),
+    Column("state", "State", slot=STATE_SLOT),
+    Column("pending", "Pending", counted, is_number=True),
+    Column("in_flight", "In flight", counted, is_number=True),
+    Column("delayed", "Delayed", counted, is_number=True),
+    Column("oldest_pending_age", "Oldest waits", aged, is_number=True),
+    Column("consumers", "Consumers", counted, is_number=True),
+    Column("enqueued_per_s", "Enqueued / s", paced, is_number=True),
+    Column("delivered_per_s", "Delivered / s", paced, is_number=True),
+    Column("acked_per_s", "Acked / s", paced, is_number=True),
+    Column("dead_letters", "Dead letters", counted, is_number=True, slot=LETTERS_SLOT),
+    Column("shard", "Shard", is_number=True),
+)
+
+
+class _Queues:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        with ui.row().classes("items-center gap-6"):
+            self._with_letters = ui.switch("Dead letter queues, too").props("data-testid=with-letters")
+            self._only_full = ui.switch("Only those with messages").props("data-testid=only-full")
+            self._count = ui.label().classes("fila-quiet").props("data-testid=queue-count")
+        self._table = PagedTable(
+            _COLUMNS, key="name", sort_by="name", mark="queues", search_in=["name", "state"], more=_addresses,
+            empty="No queue. `fila-cluster queue create NAME` makes one.",
+        )  # fmt: skip
+        for switch in (self._with_letters, self._only_full):
+            switch.on_value_change(self.look)
+
+    async def look(self) -> None:
+        rows = [row for row in await self._desk.queue_rows() if self._is_wanted(row)]
+        self._count.text = counted(len(rows), "queue")
+        self._table.show(rows)
+
+    def _is_wanted(self, row: QueueRow) -> bool:
+        return (self._with_letters.value or not row.is_dead_letter) and (not self._only_full.value or row.depth != 0)
+
+
+def _addresses(row: QueueRow) -> dict[str, Any]:
+    return {"href": queue_page(row.name), "letters": link("/letters", queue=dead_letter_name(row.name))}

@@ -1,0 +1,137 @@
+"""``/queue?name=…``: one queue, and everything that can be done to it."""
+
+import time
+
+from nicegui import ui
+
+from fila_cluster import QueueStats
+from fila_cluster.analysis.rows import plain_state
+from fila_cluster.client.describing import describe_queue
+from fila_cluster.dashboard.actions import attempt, confirm, succeeds, tell
+from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.frame import frame
+from fila_cluster.dashboard.links import link
+from fila_cluster.dashboard.live import Look, keep_live
+from fila_cluster.dashboard.queues.description import QueueDescriptionCards
+from fila_cluster.dashboard.queues.key_table import KeyTable
+from fila_cluster.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
+from fila_cluster.dashboard.widgets.queue_state import show_state, state_badge
+from fila_cluster.figures import aged, counted, paced
+from fila_proto_zmq.names import dead_letter_name
+
+LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
+FLOWS = {
+    "enqueued": "enqueued",
+    "delivered": "delivered",
+    "acked": "acked",
+    "nacked": "nacked",
+    "dead_lettered": "dead-lettered",
+}
+TILES = {
+    "pending": "Pending", "in_flight": "In flight", "delayed": "Delayed", "oldest": "Oldest waits", "consumers": "Consumers",
+    "enqueued": "Enqueued / s", "delivered": "Delivered / s", "acked": "Acked / s",
+}  # fmt: skip
+
+
+def register(desk: Desk) -> None:
+    """Add the page."""
+
+    @ui.page("/queue")
+    def queue(name: str = "") -> None:
+        with frame(desk, name or "Queue", "/queues"):
+            page = _Queue(desk, name)
+        page.look_now = keep_live(desk, page.look, page.trouble)
+
+
+class _Queue:
+    def __init__(self, desk: Desk, name: str) -> None:
+        self._desk = desk
+        self._name = name
+        self.look_now: Look = self.look
+        self._is_paused = False
+        self._build_head()
+        self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
+        with ui.row().classes("w-full gap-3 items-stretch"):
+            self._tiles = {tile: Tile(label, f"queue-{tile}") for tile, label in TILES.items()}
+        with ui.row().classes("w-full gap-3"):
+            self._levels = TimeChart("Messages held", LEVELS, stacked=True)
+            self._flows = TimeChart("Messages a second", FLOWS)
+            self._shares = ShareChart()
+        self._gauges = Gauges()
+        self._keys = KeyTable(desk, name, self._look_again)
+        self._description = QueueDescriptionCards()
+
+    def _build_head(self) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            ui.label(self._name).classes("text-xl font-semibold break-all")
+            self._state = state_badge()
+            ui.space()
+            for title, path in (
+                ("Messages", "/messages"),
+                ("Dead letters", "/letters"),
+                ("Hooks", "/hooks"),
+                ("Why?", "/why"),
+            ):
+                target = dead_letter_name(self._name) if path == "/letters" else self._name
+                ui.link(title, link(path, queue=target))
+            self._pause = ui.button("Pause", icon="pause", on_click=self._turn).props(
+                "outline dense no-caps data-testid=pause"
+            )
+            ui.button("Redrive", icon="replay", on_click=self._redrive).props("outline dense no-caps data-testid=redrive")
+            ui.button("Purge", icon="delete_sweep", on_click=self._purge, color="negative").props(
+                "outline dense no-caps data-testid=purge"
+            )
+
+    async def look(self) -> None:
+        stats = await self._desk.client.queue_stats(self._name)
+        self._show_numbers(stats)
+        history, times = self._desk.history.of_queue(self._name), self._desk.history.times()
+        self._levels.show(times, history)
+        self._flows.show(times, history)
+        self._shares.show(self._desk.history.shares(self._name))
+        self._gauges.show(stats.throttles)
+        self._keys.show(stats, time.monotonic())
+        self._description.show(await describe_queue(self._desk.client, self._name), time.time_ns() // 1_000_000)
+
+    def _show_numbers(self, stats: QueueStats) -> None:
+        self._is_paused = stats.paused
+        pace = self._desk.pace().queues.get(self._name)
+        show_state(self._state, plain_state(stats, pace))
+        self._pause.text = "Resume" if stats.paused else "Pause"
+        self._pause.props(f"icon={'play_arrow' if stats.paused else 'pause'}")
+        for name in ("pending", "in_flight", "delayed", "consumers"):
+            self._tiles[name].show(counted(getattr(stats, name)))
+        self._tiles["oldest"].show(aged(stats.oldest_pending_age) if stats.pending else "–")
+        for name in ("enqueued", "delivered", "acked"):
+            self._tiles[name].show(paced(getattr(pace, name)) if pace else "–", f"{counted(getattr(stats, name))} in all")
+
+    async def _look_again(self) -> None:
+        await self.look_now()
+
+    async def _turn(self) -> None:
+        client = self._desk.client
+        if self._is_paused:
+            changed = await succeeds(client.resume(self._name), f"{self._name} goes on")
+        elif await confirm(f"Stop all deliveries of {self._name}? Producers can go on.", yes="Pause", danger=False):
+            changed = await succeeds(client.pause(self._name), f"{self._name} is paused")
+        else:
+            return
+        if changed:
+            await self._look_again()
+
+    async def _redrive(self) -> None:
+        letters = dead_letter_name(self._name)
+        question = f"Send all dead letters of {self._name} back into it, at once?\nThe page of dead letters does it by selection, and at a rate."
+        if await confirm(question, yes="Redrive", danger=False):
+            count = await attempt(self._desk.client.redrive(letters))
+            if count is not None:
+                tell(f"{counted(count, 'dead letter')} went back")
+                await self._look_again()
+
+    async def _purge(self) -> None:
+        question = f"Delete all pending and delayed messages of {self._name}?\nLeased ones stay. This can't be undone."
+        if await confirm(question, yes="Purge"):
+            count = await attempt(self._desk.client.purge_queue(self._name))
+            if count is not None:
+                tell(f"{counted(count, 'message')} deleted")
+                await self._look_again()

@@ -1,0 +1,1 @@
+"""The page ``/why``: why a message, a fairness key or a queue waits."""

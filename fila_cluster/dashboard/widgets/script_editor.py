@@ -1,0 +1,77 @@
+"""A Lua script in an editor, with a mark if it is not the one that is applied."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from fila_cluster.dashboard.hooks.policy import TEMPLATES, WITHOUT
+
+_LIGHT: Final = "vscodeLight"
+_DARK: Final = "vscodeDark"
+
+_TELL_COLOURS: Final = """
+(() => {
+  const tell = () => emitEvent('fila_dark', document.body.classList.contains('body--dark'));
+  new MutationObserver(tell).observe(document.body, {attributes: true, attributeFilter: ['class']});
+  tell();
+})()
+"""
+"""Which colours a page has is the browser's business, if they are to be as its system's."""
+
+
+class ScriptEditor:
+    """One hook's script. ``edited`` is called at each change that a person makes."""
+
+    def __init__(self, hook: str, edited: Callable[[], None]) -> None:
+        self.hook = hook
+        self._edited = edited
+        with ui.card().classes("p-3 gap-2 grow basis-0 min-w-[22rem]"):
+            with ui.row().classes("w-full items-center gap-2 h-7 no-wrap"):
+                ui.label(hook).classes("font-semibold fila-mono")
+                self._mark = ui.badge("changed", color="warning").props(f"data-testid=changed-{hook}")
+                self._none = ui.label(f"none: {WITHOUT[hook]}").classes("fila-quiet ellipsis")
+                ui.space()
+                self._start = (
+                    ui.button("Start from an example", on_click=self._fill)
+                    .props("flat dense no-caps size=sm")
+                    .classes("whitespace-nowrap")
+                )
+            self.editor = ui.codemirror(
+                "", language="Lua", theme=_LIGHT, indent="  ", line_wrapping=True, on_change=self._changed
+            )
+            self.editor.classes("w-full h-60").props(f"data-testid=editor-{hook}")
+        self.mark(changed=False)
+
+    @property
+    def text(self) -> str:
+        """The script as it stands in the editor."""
+        return self.editor.value or ""
+
+    def load(self, text: str) -> None:
+        """Show a script."""
+        self.editor.set_value(text)
+
+    def mark(self, *, changed: bool) -> None:
+        """Say whether this is not what is applied."""
+        self._mark.set_visibility(changed)
+        self._none.set_visibility(not self.text.strip() and not changed)
+        self._start.set_visibility(not self.text.strip())
+
+    def _changed(self) -> None:
+        self._edited()
+
+    def _fill(self) -> None:
+        self.load(TEMPLATES[self.hook])
+
+
+def follow_colours(editors: Sequence[ScriptEditor]) -> None:
+    """Keep the editors as light or as dark as their page."""
+
+    def paint(event: GenericEventArguments) -> None:
+        for each in editors:
+            each.editor.set_theme(_DARK if event.args else _LIGHT)
+
+    ui.on("fila_dark", paint)
+    ui.timer(0.1, lambda: ui.run_javascript(_TELL_COLOURS), once=True)

@@ -1,0 +1,55 @@
+"""One part of a cluster without a supervisor, in the foreground: for containers and several hosts.
+
+The part takes the place of this process, with the same standard input as under a supervisor: its settings on a pipe that
+stays open. Here it holds the pipe's other end itself, so that input never ends, and signals reach it directly.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from fila_cluster.config.address import refuse_exposure
+from fila_cluster.config.settings import Settings
+from fila_cluster.supervisor.child import PRIVATE
+from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.supervisor.endpoints import Meeting
+from fila_cluster.supervisor.failure import CannotStartError
+from fila_cluster.supervisor.layout import one_line, router_settings, worker_settings
+
+
+def router(settings: Settings, meeting: Meeting, *, insecure: bool) -> NoReturn:
+    """Become a router. Raises ``CannotStartError`` and ``InvalidConfigError``."""
+    listen, shards = settings.server.listen_addr, settings.server.shards
+    refuse_exposure([listen, *([meeting.address] if meeting.address else [])], insecure=insecure)
+    if shards is None:
+        raise CannotStartError("a router alone cannot know how many shards the cluster has: add --shards N")
+    meeting.check_path("--worker-listen")
+    _become("fila_router", one_line(router_settings(settings, listen.endpoint, meeting.endpoint, shards)), Path.cwd())
+
+
+def worker(settings: Settings, meeting: Meeting, name: str, shards: list[int]) -> NoReturn:
+    """Become a worker that hosts ``shards``. Raises ``CannotStartError``."""
+    data_dir = DataDir(settings.server.data_dir, shared=True)
+    total = settings.server.shards or data_dir.shards
+    if total is None:
+        raise CannotStartError(f"{data_dir.path} is new, and does not say how many shards the cluster has: add --shards N")
+    if data_dir.shards not in {None, total}:
+        raise CannotStartError(f"{data_dir.path} is part of a cluster of {data_dir.shards} shards, not {total}")
+    if outside := [shard for shard in shards if not 0 <= shard < total]:
+        raise CannotStartError(f"there is no shard {outside[0]} in a cluster of {total}: use 0 to {total - 1}")
+    data_dir.claim(total)
+    os.set_inheritable(data_dir.lock, True)
+    told = worker_settings(settings, name, meeting.endpoint, data_dir.path, shards, total)
+    _become("fila_worker", one_line(told), data_dir.path)
+
+
+def _become(module: str, told: bytes, cwd: Path) -> NoReturn:
+    read_end, write_end = os.pipe()
+    os.write(write_end, told)  # far below a pipe's capacity
+    os.dup2(read_end, 0)
+    os.set_inheritable(write_end, True)
+    os.chdir(cwd)
+    os.umask(PRIVATE)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module])

@@ -1,0 +1,142 @@
+"""Look at a cluster again and again: what was seen last, for the screen and for programs, or why nothing is seen."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from fila_cluster.analysis.attention import LOOK_BACK_S, Concern, attention
+from fila_cluster.analysis.memory import Memory
+from fila_cluster.analysis.rates import all_queues, rates
+from fila_cluster.analysis.rows import KeyRow, QueueRow, WorkerRow, key_rows, queue_rows, worker_rows
+from fila_cluster.client import AsyncClient
+from fila_cluster.client.measuring import ask_metrics
+from fila_cluster.client.views import QueueInfo, QueueStats, ThrottleStats
+from fila_cluster.top.summary import Summary, summary
+from fila_proto_zmq.commands import Metrics
+from fila_proto_zmq.errors import FilaError
+
+ANSWER_S_MAX: Final = 3.0
+"""How long to wait for an answer: the router gives the workers a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The cluster, as it was seen last."""
+
+    summary: Summary
+    concerns: list[Concern]
+    queues: list[QueueRow]
+    workers: list[WorkerRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """One queue seen from close by, or ``why_not``."""
+
+    queue: str
+    keys: list[KeyRow]
+    throttles: list[ThrottleStats]
+    why_not: str = ""
+
+
+class _Seen(NamedTuple):
+    at_s: float
+    metrics: Metrics
+
+
+KEEP_EVERY_S: Final = 5.0
+"""Of the looks that growth is told since, so many seconds lie between two: each of them has megabytes where there are many queues."""
+
+
+class Lookout:
+    """Asks when told to. ``picture`` is None while the cluster does not answer, then ``why_not`` says why; ``close`` is the queue asked for last."""
+
+    def __init__(self, client: AsyncClient, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self.picture: Picture | None = None
+        self.why_not = "it was not asked yet"
+        self.close: Close | None = None
+        self._client = client
+        self._clock_s = clock_s
+        self._last: _Seen | None = None
+        self._kept: deque[_Seen] = deque()
+        """Some looks of the last :data:`LOOK_BACK_S`."""
+        self._memory = Memory()
+        self._stats: tuple[float, QueueStats] | None = None
+
+    async def look(self, queue: str | None = None) -> None:
+        """Look at the cluster, and at one queue from close by. Nothing is raised for what can't be seen."""
+        try:
+            metrics = await ask_metrics(self._client)
+        except FilaError as error:
+            self.picture, self.close, self.why_not = None, None, str(error)
+            self._last = self._stats = None
+            self._kept.clear()
+            return
+        self.picture = self._draw(metrics, await self._left_out(metrics))
+        self.close = None if queue is None else await self._look_closely(queue)
+
+    async def _left_out(self, metrics: Metrics) -> list[QueueInfo]:
+        """The queues that shards do not show; none, if they can't be listed now: what is seen should be seen."""
+        if not any(shard.queues_left_out for worker in metrics.workers for shard in worker.shards):
+            return []
+        shown = {queue.info.name for queue in all_queues(metrics)}
+        try:
+            listed = await self._client.list_queues()
+        except FilaError:
+            return []
+        return [row for row in listed if row.name not in shown]
+
+    def _draw(self, metrics: Metrics, left_out: list[QueueInfo]) -> Picture:
+        now_s, last = self._clock_s(), self._last
+        pace = rates(metrics, last.metrics if last else None, now_s - last.at_s if last else 0.0)
+        concerns = attention(metrics, self._kept[0].metrics if self._kept else None)
+        self._keep(_Seen(now_s, metrics))
+        self._memory.note(metrics, left_out)
+        queues = queue_rows(metrics, left_out, pace, self._memory)
+        numbers = summary(metrics, pace, queues, time.time_ns() // 1_000_000)
+        return Picture(numbers, concerns, queues, worker_rows(metrics, pace))
+
+    def _keep(self, seen: _Seen) -> None:
+        self._last = seen
+        if not self._kept or seen.at_s - self._kept[-1].at_s >= KEEP_EVERY_S:
+            self._kept.append(seen)
+        while len(self._kept) > 1 and self._kept[1].at_s <= seen.at_s - LOOK_BACK_S:
+            self._kept.popleft()
+
+    async def _look_closely(self, queue: str) -> Close:
+        try:
+            stats = await self._client.queue_stats(queue)
+        except FilaError as error:
+            self._stats = None
+            return Close(queue, [], [], str(error))
+        now_s, last = self._clock_s(), self._stats
+        self._stats = now_s, stats
+        if last is None or last[1].name != queue or last[1].delivered > stats.delivered:
+            return Close(queue, key_rows(stats, None, 0.0), stats.throttles)
+        return Close(queue, key_rows(stats, last[1], now_s - last[0]), stats.throttles)
+
+
+async def snapshot(lookout: Lookout, interval_s: float, queue: str | None) -> dict[str, Any]:
+    """Look twice, ``interval_s`` apart, so that there are rates. Raises :class:`FilaError` if the cluster does not answer."""
+    await lookout.look(queue)
+    _checked(lookout)
+    await asyncio.sleep(interval_s)
+    await lookout.look(queue)
+    _checked(lookout)
+    assert lookout.picture is not None
+    seen = asdict(lookout.picture)
+    return seen | ({} if lookout.close is None else {"queue": _without_excuse(asdict(lookout.close))})
+
+
+def _checked(lookout: Lookout) -> None:
+    if lookout.picture is None:
+        raise FilaError(f"no snapshot: {lookout.why_not}")
+    if lookout.close is not None and lookout.close.why_not:
+        raise FilaError(lookout.close.why_not)
+
+
+def _without_excuse(close: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in close.items() if name != "why_not"}

@@ -1,0 +1,76 @@
+"""What ties a process to the one that started it: settings at its start, a sign of life, and when to stop."""
+
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Container
+from contextlib import suppress
+from types import FrameType
+from typing import Final, TypeVar
+
+import msgspec
+
+STDIN: Final = 0
+
+_Settings = TypeVar("_Settings", bound=msgspec.Struct)
+
+
+def settings_told(kind: type[_Settings]) -> _Settings:
+    """Wait for the settings and read them; :class:`msgspec.MsgspecError` if they are none of that kind."""
+    with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: its end is watched later
+        return msgspec.json.decode(stdin.readline(), type=kind)
+
+
+BEAT_S: Final = 1.0
+
+
+class Heartbeat:
+    """The writer. Call :meth:`beat` in every turn of the loop."""
+
+    def __init__(self, parent_fd: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(parent_fd)) if stat.S_ISSOCK(os.fstat(parent_fd).st_mode) else None
+        self._next_s = 0.0
+
+    def beat(self) -> None:
+        """Write a byte, if the last one is a second old. Never waits."""
+        now_s = time.monotonic()
+        if self._socket is None or now_s < self._next_s:
+            return
+        self._next_s = now_s + BEAT_S
+        with suppress(OSError):  # the parent is gone, or hangs itself
+            self._socket.send(b".", socket.MSG_DONTWAIT)
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._socket is not None:
+            self._socket.close()
+
+
+class StopRequests:
+    """The descriptors to watch, and what their being readable means. Made once, in the main thread."""
+
+    def __init__(self, parent_fd: int) -> None:
+        """``parent_fd``: a pipe whose end says that the parent is gone."""
+        self._parent_fd = parent_fd
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _let_poll_wake)
+
+    @property
+    def fds(self) -> list[int]:
+        """What to poll for reading."""
+        return [self._reader.fileno(), self._parent_fd]
+
+    def requested(self, readable: Container[object]) -> bool:
+        """Whether what a poll found readable means the end; a parent may also just have said something."""
+        if self._reader.fileno() in readable:
+            return True
+        return self._parent_fd in readable and not os.read(self._parent_fd, 4096)
+
+
+def _let_poll_wake(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the interpreter has written to the wake-up descriptor by now."""

@@ -1,0 +1,241 @@
+"""Look at what lies in a queue: browse, frozen views, descriptions, and why something waits."""
+
+from typing import Any, ClassVar
+
+from fila_proto_zmq.commands.queues import QueueInfo, QueueOptions
+from fila_proto_zmq.commands.structs import Command, Reply, Struct
+
+
+class Purged(Reply):
+    """How many messages were removed, and how many are left to remove."""
+
+    count: int
+    remaining: int
+
+
+class PurgeQueue(Command):
+    """Remove the pending and delayed messages of a queue, or of one fairness key (a bounded step: repeat for more)."""
+
+    opcode: ClassVar[int] = 15
+    reply: ClassVar[type[Reply]] = Purged
+    fairness_key: str | None = None
+
+
+class MessageView(Struct):
+    """A message as it lies in its queue. Times that do not apply to its state are 0."""
+
+    state: str
+    """``pending``, ``delayed`` or ``leased``."""
+    fairness_key: str
+    weight: int
+    throttle_keys: list[str]
+    due_ms: int
+    leased_ms: int
+    lease_expires_ms: int
+    consumer: str
+    """The holder of its lease: a client's identity in hex digits, or a reservation's name."""
+    record: bytes
+
+
+class Browsed(Reply):
+    """A page of messages, key by key and in line order. ``more``: there may be others behind it."""
+
+    messages: list[MessageView]
+    more: bool
+
+
+class Browse(Command):
+    """Look at up to ``limit`` messages, those behind the message with the id ``after``, without leasing them."""
+
+    opcode: ClassVar[int] = 17
+    reply: ClassVar[type[Reply]] = Browsed
+    limit: int
+    after: tuple[int, int] | None = None
+    fairness_key: str | None = None
+    state: str | None = None
+
+
+class Cancelled(Reply):
+    """Whether the message was removed; if not, it is leased."""
+
+    removed: bool
+
+
+class Cancel(Command):
+    """Remove a pending or delayed message."""
+
+    opcode: ClassVar[int] = 18
+    reply: ClassVar[type[Reply]] = Cancelled
+    id_high: int
+    id_low: int
+
+
+class Redriven(Reply):
+    """How many went back, and how many pending dead letters are left."""
+
+    count: int
+    remaining: int
+    looked_at: int = 0
+    """How many of the ``ids`` were dealt with, from the first one: ask again with the others."""
+
+
+class Redrive(Command):
+    """Send up to ``count`` pending dead letters back to the queues they came from (a bounded step: repeat for more)."""
+
+    opcode: ClassVar[int] = 50
+    reply: ClassVar[type[Reply]] = Redriven
+    count: int
+    fairness_key: str | None = None
+    ids: list[tuple[int, int]] | None = None
+    """Only these, each as ``(high, low)``; those that are not pending there are passed over. Then ``count`` is 0 and no key is named."""
+
+
+class ViewedQueue(Struct):
+    """A queue in a view, and where to divide its fairness keys, in the order of their names, into ranges of about the same size.
+
+    ``bounds`` are the first keys of the second range and of those behind it.
+    """
+
+    name: str
+    messages: int
+    bounds: list[str]
+
+
+class ViewOpened(Reply):
+    """The queues that are in a view; those that do not exist are not."""
+
+    queues: list[ViewedQueue]
+
+
+class OpenView(Command):
+    """Freeze how some queues of one shard lie there now, under a name, to be read page by page with :class:`BrowseView`.
+
+    All are named in ``queues`` and live on the shard of the routing key, which is one of them. A view that is open is
+    answered for as it is. One that nobody reads for ``idle_ms`` is closed.
+    """
+
+    opcode: ClassVar[int] = 51
+    reply: ClassVar[type[Reply]] = ViewOpened
+    view: str
+    queues: list[str]
+    range_messages: int
+    """About how many messages a range of keys should have."""
+    idle_ms: int
+
+
+class ViewBrowsed(Reply):
+    """A page of a view, perhaps an empty one. ``next`` is where to go on, nil at the end."""
+
+    messages: list[MessageView]
+    next: tuple[str, bytes] | None
+
+
+class BrowseView(Command):
+    """A page of the routing key's queue as it was when the view was opened.
+
+    Key by key; of each key the messages with the same throttle keys together, in line order, and then the delayed ones likewise.
+    """
+
+    opcode: ClassVar[int] = 52
+    reply: ClassVar[type[Reply]] = ViewBrowsed
+    view: str
+    limit: int
+    start: tuple[str, bytes] | None = None
+    """``next`` of the page before."""
+    from_key: str = ""
+    to_key: str | None = None
+    """Fairness keys from ``from_key`` up to, not including, ``to_key``; nil: to the last."""
+    fairness_keys: list[str] | None = None
+    """Only these keys."""
+    states: list[str] | None = None
+    """Only messages in these states."""
+
+
+class ConsumerView(Struct):
+    """Somebody who wants messages of a queue, or holds some."""
+
+    consumer: str
+    """As in :class:`~fila_proto_zmq.commands.MessageView`: a client's identity in hex digits, or a reservation's name."""
+    kind: str
+    """``push`` (it has a subscription), ``receive`` (it asks each time), ``reservation``."""
+    prefetch: int
+    """How many unsettled messages its subscriptions may hold, or how many its waiting receives ask for."""
+    credit: int
+    """How many it would be sent now."""
+    in_flight: int
+    heard_ms: int
+    """When its client was last heard; of a reservation, when it was last taken or renewed."""
+    expires_ms: int
+    """When the first of its leases ends unless it is renewed; 0: it holds none."""
+
+
+class HookState(Struct):
+    """The hooks of a queue, since they were compiled."""
+
+    runs: int
+    failed: int
+    bypassed: int
+    failures_in_row: int
+    """Up to now. An open breaker starts over with one less than ``threshold``."""
+    threshold: int
+    """So many open the breaker."""
+    open_until_ms: int
+    """Hooks are bypassed until then; 0: they are not."""
+    last_failure: str
+    """Why the last run that failed did; empty: none has."""
+
+
+class QueueDescription(Reply):
+    """One queue. ``created_ms`` 0: that is not known."""
+
+    info: QueueInfo
+    options: QueueOptions
+    """As they are now; those of a dead letter queue are the broker's."""
+    created_ms: int
+    size_bytes: int
+    """Of its messages, as they are stored."""
+    redrivable: bool
+    """Whether its dead letters may be sent back: it is a dead letter queue, or was named as one."""
+    consumers: list[ConsumerView]
+    """Those who hold the most first."""
+    consumers_left_out: int
+    hooks: HookState | None = None
+    """None: it has none."""
+
+
+class DescribeQueue(Command):
+    """Ask what a queue is. Unlike its statistics, this does not grow with its keys."""
+
+    opcode: ClassVar[int] = 21
+    reply: ClassVar[type[Reply]] = QueueDescription
+
+
+class Reason(Struct):
+    """One thing that keeps messages waiting. ``until_ms`` is when it ends, 0 if that is not known."""
+
+    code: str
+    """A :class:`~fila_proto_zmq.reasons.ReasonCode`."""
+    text: str
+    until_ms: int
+    details: dict[str, Any]
+
+
+class Explained(Reply):
+    """Why something waits: first what has to change first for a delivery to happen now."""
+
+    state: str
+    """``pending``, ``delayed``, ``leased`` or ``dead_lettered``; of a key or a queue that has no messages, ``empty``."""
+    reasons: list[Reason]
+    position: int | None = None
+    """How many messages of its key go before it; nil where it does not apply."""
+    estimated_ms: int = 0
+    """When it will be delivered, from current rates; 0: nothing can be said."""
+
+
+class Explain(Command):
+    """Why is this message still waiting, or this fairness key? Neither is named: the queue."""
+
+    opcode: ClassVar[int] = 19
+    reply: ClassVar[type[Reply]] = Explained
+    id: tuple[int, int] | None = None
+    fairness_key: str | None = None

@@ -1,0 +1,206 @@
+"""Messages in, messages out, and what became of them."""
+
+from enum import IntEnum
+from typing import Any, ClassVar, TypeAlias
+
+from fila_proto_zmq.commands.structs import Command, IntColumn, KeysColumn, Reply, Struct, TextColumn
+
+
+class Fault(Struct):
+    """An error on the wire. ``retry_after_ms`` is 0 when it is not known."""
+
+    code: str
+    text: str
+    retry_after_ms: int = 0
+    details: dict[str, Any] = {}
+
+
+class Enqueued(Reply):
+    """Ids of an enqueue: those accepted are consecutive from ``(id_high, id_low)``, in request order.
+
+    ``faults`` maps an index of the request to what was wrong with that message; it took no id.
+    """
+
+    id_high: int
+    id_low: int
+    count: int
+    faults: list[tuple[int, Fault]] = []
+    known: list[tuple[int, int, int]] = []
+    """Messages whose ``dedup_id`` was seen before, by index, with the id that it has: nothing was stored for them."""
+
+
+class Enqueue(Command):
+    """Messages for the queue of the routing key, sealed as :mod:`fila_proto_zmq.record` says."""
+
+    opcode: ClassVar[int] = 20
+    reply: ClassVar[type[Reply]] = Enqueued
+    envelopes: list[bytes]
+    fairness_key: TextColumn = "default"
+    weight: IntColumn = 0
+    """0: leave the key's weight as it is."""
+    priority: IntColumn = 0
+    delay_ms: IntColumn = 0
+    due_ms: IntColumn = 0
+    """An absolute time to deliver at; 0: none. The later of it and the delay counts."""
+    lease_ms: IntColumn = 0
+    """The message's own visibility timeout; 0: the queue's."""
+    throttle_keys: KeysColumn = []
+    cost_milli: IntColumn = 1000
+    """What a delivery takes from its key's deficit and its buckets, in thousandths."""
+    ttl_ms: IntColumn = 0
+    """How long the message may wait; 0: as the queue says."""
+    dedup_id: TextColumn = ""
+    """A second message with the same one, within the dedup window, is not stored; empty: none."""
+    dedup_window_ms: int = 0
+    """How long these dedup ids are remembered; 0: as the broker says."""
+
+
+Fences: TypeAlias = list[tuple[int, list[int]]]
+"""Deliveries by lease: ``(lease, indexes)``; no indexes mean all of the lease."""
+
+
+class LeaseBatch(Struct):
+    """Messages leased together. A delivery is named by its *fence*: the lease and its index in ``records``."""
+
+    lease: int
+    leased_ms: int
+    expires_ms: int
+    fairness_key: TextColumn
+    weight: IntColumn
+    records: list[bytes]
+    throttle_keys: KeysColumn = []
+    at_most_once: bool = False
+    """These are never delivered again: ack each as soon as the application has it."""
+
+
+class Delivered(Reply):
+    """What a receive got, or a push to a subscription (opcode ``DELIVERY``, request id 0)."""
+
+    subscription: int
+    batches: list[LeaseBatch]
+    incarnation: int = 0
+    """Of the subscription, when this was pushed."""
+
+
+DELIVERY = 33
+
+
+class Receive(Command):
+    """Lease up to ``count`` messages: what is ready now, else as soon as something is, at most ``wait_ms`` from now.
+
+    Repeated under the same request id it is answered with the same leases, as long as they last.
+    """
+
+    opcode: ClassVar[int] = 30
+    reply: ClassVar[type[Reply]] = Delivered
+    count: int = 1
+    wait_ms: int = 0
+
+
+class CancelReceive(Command):
+    """Answer the pending receive with this request id now, with nothing, unless it is answered already."""
+
+    opcode: ClassVar[int] = 36
+    request: int
+    release: bool = False
+    """Give back what it was answered with, too: the answer was lost, or comes too late."""
+
+
+class Subscribed(Reply):
+    """How the subscription stands."""
+
+    incarnation: int = 0
+    """0: this broker has none, as those that came before incarnations."""
+    pushes: int = 0
+    """Frames that were pushed under this incarnation so far. Who has seen fewer has lost some."""
+    gone: list[int] = []
+    """Of the leases that the client named: those that ended."""
+
+
+class Subscribe(Command):
+    """Keep at most ``prefetch`` unsettled messages with this subscription; repeat as a heartbeat.
+
+    The same frame opens a subscription, keeps its client alive, renews the leases named in ``renew``, heals a restarted
+    broker and takes back what was lost on its way, so there is no other path to get wrong.
+    """
+
+    opcode: ClassVar[int] = 31
+    reply: ClassVar[type[Reply]] = Subscribed
+    subscription: int
+    prefetch: int
+    renew: list[int] = []
+    incarnation: int | None = None
+    """The one that the client believes in; 0: none, it drops what is pushed until this is answered. None: it does not
+    say what it holds, and nothing is taken back."""
+    holds: list[int] = []
+    """The leases of this subscription that the client holds and does not renew."""
+
+
+class Unsubscribe(Command):
+    """End a subscription. Its leases stay until they are settled, released or expire."""
+
+    opcode: ClassVar[int] = 32
+    subscription: int
+    holds: list[int] | None = None
+    """The leases of this subscription that the client holds: the others are given back. None: it does not say."""
+
+
+class Heartbeat(Command):
+    """The client lives. Sent to a queue where it holds leases but has no subscription."""
+
+    opcode: ClassVar[int] = 34
+
+
+class Goodbye(Command):
+    """The client leaves: everything that it has not settled on this shard goes back, uncounted."""
+
+    opcode: ClassVar[int] = 35
+    taken: Fences = []
+    """Deliveries made at most once that the application has had, and whose acks were not confirmed: these are gone."""
+
+
+class Verb(IntEnum):
+    """How a delivery ends."""
+
+    ACK = 1
+    NACK = 2
+    RETRY = 3
+    FAIL = 4
+    RELEASE = 5
+    """Given back unharmed, uncounted: prefetched, never handed to the application."""
+    DEFER = 6
+    """Given back unharmed, to be delivered again ``after_ms`` from now; until then its throttle keys deliver nothing."""
+
+
+class Settled(Reply):
+    """Settlements that were refused: ``(lease, index, fault)``. The others are done."""
+
+    faults: list[tuple[int, int, Fault]] = []
+
+
+class Settle(Command):
+    """End deliveries of the queue of the routing key. Repeating one gives the first answer again."""
+
+    opcode: ClassVar[int] = 40
+    reply: ClassVar[type[Reply]] = Settled
+    verb: int
+    fences: Fences
+    error: str = ""
+    metadata: bytes | None = None
+    after_ms: int = 0
+
+
+class Extended(Reply):
+    """When the leases end now, and what could not be extended."""
+
+    expires_ms: int
+    faults: list[tuple[int, int, Fault]] = []
+
+
+class Extend(Command):
+    """Let the named deliveries' leases end ``duration_ms`` from now."""
+
+    opcode: ClassVar[int] = 41
+    reply: ClassVar[type[Reply]] = Extended
+    fences: Fences
+    duration_ms: int

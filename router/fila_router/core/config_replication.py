@@ -1,0 +1,200 @@
+"""How a change of the runtime config comes to every worker before the client that made it is answered.
+
+::
+
+    client ── SetConfig ──▶ router ──▶ owner of shard 0      judges, makes it durable, numbers it
+    client                  router ◀── ConfigChange
+                            router ── PutConfig ──▶ every live worker
+    client ◀─ ConfigChange ─ router ◀── Done from each of them, or they are lost
+
+The router keeps a copy, of which the token buckets follow, and with which workers that return are brought up to date before
+anything else is sent to them. It writes nothing down: a new router learns the config from the workers as they register, and the
+highest version wins. A client waits for a version, not for certain frames; so it does not matter which of them are lost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fila_proto_zmq.codec import decode_body, encode_error
+from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig
+from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
+from fila_proto_zmq.events import ConfigNotTaken
+from fila_proto_zmq.frames import ERROR, Header
+from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of, pages
+from fila_router.core.answers import Outbox, error_in, interrupted, too_busy
+from fila_router.core.in_flight import has_share
+from fila_router.core.routing import RoutingTable
+from fila_router.core.token_bank import TokenBank
+from fila_router.core.worker import Worker
+
+CHANGE_MS_MAX: Final = 4000
+"""Just below the usual timeout of a client, which so learns what happened."""
+
+OWNER: Final = 0
+"""The shard whose worker judges and numbers changes."""
+
+
+@dataclass(slots=True)
+class Change:
+    """A client's change under way. ``made``: what the owner made of it, once it has."""
+
+    client: bytes
+    header: bytes
+    key: bytes
+    deadline_ms: int
+    made: ConfigChange | None = None
+
+
+class Rendezvous:
+    """The copy of the config, and the changes under way, by the number that the owner repeats in its answer."""
+
+    def __init__(self, table: RoutingTable, bank: TokenBank, outbox: Outbox, changes_max: int) -> None:
+        self._changes_max = changes_max
+        self.version = 0
+        self.values: dict[str, str] = {}
+        self._table = table
+        self._bank = bank
+        self._outbox = outbox
+        self._open: dict[int, Change] = {}
+        self._asked = 0
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def propose(self, client: bytes, header: bytes, key: bytes, command: SetConfig, now_ms: int) -> None:
+        """Let the owner of shard 0 judge a client's change."""
+        owner = self._table.live_owner(OWNER)
+        if not has_share(client, self._open.values(), self._changes_max):
+            raise too_busy(f"{len(self._open)} changes of the runtime config are under way")
+        self._asked += 1
+        self._open[self._asked] = Change(client, header, key, now_ms + CHANGE_MS_MAX)
+        self._outbox.tell([owner.identity], command, self._asked)
+
+    def judged(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
+        """Take in the owner's answer, also if the client has given up."""
+        if self._table.owners[OWNER] is not worker:
+            return
+        try:
+            if header.flags & ERROR:
+                raise error_in(body)
+            made = decode_body(ConfigChange, body)
+        except FilaError as error:
+            self._refuse([header.request], error)
+            return
+        if header.request in self._open:
+            self._open[header.request].made = made
+        if made.version == self.version + 1:
+            self._follow(made.changes, now_ms)
+            self.version = made.version
+            self._tell(self._live(), made.changes)
+        elif made.version > self.version:  # an earlier one was lost: let it register, and so bring the whole
+            lost = ShardUnavailableError("changes of the runtime config were lost: register again")
+            self._outbox.to_workers.append([worker.identity, b"", *encode_error(Pulse.opcode, 0, lost)])
+        self.settle()
+
+    def taken(self, worker: Worker, header: Header, body: bytes) -> None:
+        """Take in a worker's answer to a change that it was told; the change's version is its request id."""
+        if header.flags & ERROR:
+            worker.config_told = -1  # so it gets the whole next time
+            error = error_in(body)
+            self._outbox.notes.append(ConfigNotTaken(worker.name, header.request, error.code))
+            self._refuse([number for number, change in self._open.items() if change.made], error)
+        else:
+            worker.config_has = max(worker.config_has, min(header.request, worker.config_told))
+            self.settle()
+
+    def settle(self) -> None:
+        """Answer those whose version every live worker has. Call when one was lost, too."""
+        if not self._open:
+            return
+        everywhere = min((worker.config_has for worker in self._live()), default=0)
+        for number, change in list(self._open.items()):
+            if change.made is not None and change.made.version <= min(everywhere, self.version):
+                del self._open[number]
+                self._outbox.answer(change.client, change.header, change.key, change.made)
+
+    # --- workers that come --------------------------------------------------------------------------------------------
+
+    def greet(self, worker: Worker, offer: Register, now_ms: int) -> dict[str, str] | None:
+        """Learn from a worker that registers, and return what it lacks: None: nothing, else the whole; a large one it is told in pages.
+
+        Of two configs with one version, as a restored copy may have, that of the owner of shard 0 holds.
+        """
+        differs = offer.config_version != self.version or offer.config != self.values
+        from_owner = any(shard == OWNER for shard, _ in offer.shards)
+        if offer.config_version > self.version or (offer.config_version == self.version and differs and from_owner):
+            self.version, self.values = offer.config_version, offer.config
+            self._bank.adopt(self._limit_of, now_ms)
+            differs = False
+            self._tell([other for other in self._live() if other is not worker], None)
+        worker.config_told = worker.config_has = self.version  # it reads this before anything that comes after it
+        if not differs:
+            return None
+        if len(whole := pages(self.values)) == 1:
+            return whole[0]
+        self._tell_whole([worker], whole)
+        return None
+
+    def bring_up(self, worker: Worker) -> None:
+        """Tell everything to a worker that was lost and is back."""
+        if self.version:
+            self._tell([worker], None)
+        worker.config_has = self.version
+
+    # --- ends without an answer ---------------------------------------------------------------------------------------
+
+    def lose_owner(self) -> None:
+        """The worker that was asked is gone."""
+        self._refuse([number for number, change in self._open.items() if change.made is None], interrupted(OWNER))
+
+    def give_up(self, now_ms: int) -> None:
+        """Answer for those that do not."""
+        overdue = [number for number, change in self._open.items() if change.deadline_ms <= now_ms]
+        if overdue:
+            behind = [worker.name for worker in self._live() if worker.config_has < self.version] or ["the owner of shard 0"]
+            self._refuse(overdue, RequestTimeoutError(
+                f"the change may be made, but {', '.join(behind)} did not answer in {CHANGE_MS_MAX / 1000:g} s: set it again"
+            ))  # fmt: skip
+
+    def _refuse(self, numbers: list[int], error: FilaError) -> None:
+        for number in numbers:
+            change = self._open.pop(number, None)
+            if change is not None:
+                self._outbox.refuse(change.client, change.header, change.key, error)
+
+    # --- the copy -----------------------------------------------------------------------------------------------------
+
+    def _limit_of(self, bucket: str) -> Limit | None:
+        return bucket_limit(bucket, self.values)
+
+    def _follow(self, changes: Mapping[str, str | None], now_ms: int) -> None:
+        buckets = buckets_of(changes)
+        self._bank.know(buckets)
+        for key, value in changes.items():
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+        for bucket in buckets:
+            self._bank.limit(bucket, self._limit_of(bucket), now_ms, full=True)
+
+    def _live(self) -> list[Worker]:
+        return [worker for worker in self._table.workers.values() if worker.routable]
+
+    def _tell(self, workers: list[Worker], changes: dict[str, str | None] | None) -> None:
+        """Tell the newest version: by its changes (None: unknown) to those who have the one before, else the whole."""
+        up_to_date = [worker for worker in workers if changes is not None and worker.config_told == self.version - 1]
+        behind = [worker for worker in workers if worker not in up_to_date]
+        if up_to_date and changes is not None:
+            self._outbox.tell([worker.identity for worker in up_to_date], PutConfig(self.version, changes), self.version)
+        if behind:
+            self._tell_whole(behind, pages(self.values))
+        for worker in workers:
+            worker.config_told = self.version
+
+    def _tell_whole(self, workers: list[Worker], whole: list[dict[str, str]]) -> None:
+        identities = [worker.identity for worker in workers]
+        for number, page in enumerate(whole, start=1):
+            more = number < len(whole)
+            put = PutConfig(self.version, {**page}, True, number - 1, more)
+            self._outbox.tell(identities, put, 0 if more else self.version)
