@@ -6,7 +6,7 @@ import click
 
 from fila_cluster.config.loading import load
 from fila_cluster.supervisor import standalone
-from fila_cluster.supervisor.endpoints import Meeting
+from fila_cluster.supervisor.endpoints import WorkerEndpoint
 
 
 @click.command()
@@ -22,4 +22,4 @@ from fila_cluster.supervisor.endpoints import Meeting
 def command(listen: str | None, worker_listen: str, shards: int | None, config: Path | None, insecure: bool) -> None:
     """Run a router alone in the foreground; its workers join it with `fila-cluster worker`."""
     settings = load({"server": {"listen_addr": listen, "shards": shards}}, config)
-    standalone.router(settings, Meeting.parse(worker_listen, "--worker-listen"), insecure=insecure)
+    standalone.router(settings, WorkerEndpoint.parse(worker_listen, "--worker-listen"), insecure=insecure)

@@ -8,7 +8,7 @@ import click
 
 from fila_cluster.config.address import Address
 from fila_cluster.config.loading import Flags, load
-from fila_cluster.supervisor.endpoints import IN_DATA_DIR, Meeting
+from fila_cluster.supervisor.endpoints import IN_DATA_DIR, WorkerEndpoint
 from fila_cluster.supervisor.up import up
 
 
@@ -50,7 +50,7 @@ def command(
         "dashboard": {"listen_addr": dashboard, "enabled": False if no_dashboard else None},
         "storage": {"durability": durability},
     }
-    meeting = IN_DATA_DIR if worker_listen is None else Meeting.parse(worker_listen, "--worker-listen")
+    meeting = IN_DATA_DIR if worker_listen is None else WorkerEndpoint.parse(worker_listen, "--worker-listen")
     sys.exit(up(load(flags, config), meeting, insecure=insecure, announce=_announce))
 
 

@@ -6,7 +6,7 @@ import click
 
 from fila_cluster.config.loading import load
 from fila_cluster.supervisor import standalone
-from fila_cluster.supervisor.endpoints import Meeting
+from fila_cluster.supervisor.endpoints import WorkerEndpoint
 
 
 @click.command()
@@ -27,4 +27,4 @@ def command(
 ) -> None:
     """Run a worker alone in the foreground, for the shards that are kept here."""
     settings = load({"server": {"shards": shards, "data_dir": data_dir}}, config)
-    standalone.worker(settings, Meeting.parse(join, "--join"), name or f"worker-{hosted[0]}", sorted(set(hosted)))
+    standalone.worker(settings, WorkerEndpoint.parse(join, "--join"), name or f"worker-{hosted[0]}", sorted(set(hosted)))

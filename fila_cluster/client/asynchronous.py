@@ -16,12 +16,12 @@ from fila_cluster.client.administration import AsyncAdministration
 from fila_cluster.client.call import Call
 from fila_cluster.client.consumers import AsyncConsumer
 from fila_cluster.client.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.encoding import seal_row
 from fila_cluster.client.lease import Lease
 from fila_cluster.client.message import BytesLike, Message
 from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, refuse_keys, timeout_seconds
 from fila_cluster.client.producing import FRAMES_IN_FLIGHT, Bulk
 from fila_cluster.client.reactor import Reactor
-from fila_cluster.client.sealing import seal_row
 from fila_cluster.client.session import Session
 from fila_cluster.client.settling import ACK, Settlement, settlement
 from fila_cluster.client.subscription import Subscription

@@ -14,12 +14,12 @@ from fila_cluster.client.administration import Administration
 from fila_cluster.client.call import Call
 from fila_cluster.client.consumers import Consumer
 from fila_cluster.client.delivery import Delivery
+from fila_cluster.client.encoding import seal_row
 from fila_cluster.client.lease import Lease
 from fila_cluster.client.message import BytesLike, Message
 from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, refuse_keys, timeout_seconds
 from fila_cluster.client.producing import FRAMES_IN_FLIGHT, Bulk
 from fila_cluster.client.pump import Pump
-from fila_cluster.client.sealing import seal_row
 from fila_cluster.client.session import Session
 from fila_cluster.client.settling import ACK, Settlement, Settling, settlement
 from fila_cluster.client.subscription import Subscription

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from fila_cluster.client.call import Pending
 from fila_cluster.client.forks import leave_to_the_parent
-from fila_cluster.client.keeper import Keeper
+from fila_cluster.client.heartbeat import HeartbeatThread
 from fila_cluster.client.link import Link
 from fila_cluster.client.session import Session
 from fila_proto_zmq.errors import FilaError
@@ -48,7 +48,7 @@ class Pump:
         self._link = Link(endpoint)
         self._bell = _Bell()
         self._poller = self._new_poller()
-        self._keeper = Keeper(self)
+        self._keeper = HeartbeatThread(self)
         self._session.connect(time.monotonic())
         leave_to_the_parent(self)
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from fila_cluster.client.call import Call, Pending
 from fila_cluster.client.connection import KEPT_BYTES_MAX, PIPE_BYTES_MAX, Connection
 from fila_cluster.client.consuming import Consumption, Make
+from fila_cluster.client.encoding import Row
 from fila_cluster.client.lease import Owner
 from fila_cluster.client.producing import Producer
 from fila_cluster.client.receiving import Receiving
-from fila_cluster.client.sealing import Row
 from fila_cluster.client.settling import Settlement, Settler, Settling
 from fila_cluster.client.subscription import Subscription
 from fila_proto_zmq.codec import decode_body, from_fault

@@ -19,7 +19,7 @@ _NO_PACE: Final = Pace(None, {}, {})
 
 
 @dataclass(slots=True)
-class Desk:
+class Context:
     """Invariant: ``watch`` asks ``client``'s broker, and ``history`` is fed from ``watch``.
 
     What is concluded from a look is concluded once, however many pages are open.

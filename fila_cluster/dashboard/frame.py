@@ -7,7 +7,7 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster.dashboard import theme
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.links import PLACES
 
 LOOK_S: Final = 0.5
@@ -15,7 +15,7 @@ LOOK_S: Final = 0.5
 
 
 @contextmanager
-def frame(desk: Desk, title: str, here: str) -> Iterator[ui.column]:
+def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
     """Everything around a page; what is made within is its content. ``here`` is the path of its place in the navigation."""
     theme.paint()
     ui.page_title(f"{title} · fila-cluster")
@@ -23,7 +23,7 @@ def frame(desk: Desk, title: str, here: str) -> Iterator[ui.column]:
     with ui.header().classes("items-center px-4 py-2 gap-3"):
         ui.button(icon="menu", on_click=drawer.toggle).props("flat round dense")
         ui.label("fila-cluster").classes("text-lg font-semibold")
-        ui.label(desk.endpoint).classes("fila-quiet fila-mono max-sm:hidden")
+        ui.label(context.endpoint).classes("fila-quiet fila-mono max-sm:hidden")
         ui.space()
         state = ui.badge("").props("rounded").classes("px-3 py-1").props("data-testid=state")
         theme.switch()
@@ -32,7 +32,7 @@ def frame(desk: Desk, title: str, here: str) -> Iterator[ui.column]:
             _entry(place.path, place.title, place.icon, is_here=place.path == here)
     down = _down()
     content = ui.column().classes("w-full max-w-[1500px] mx-auto p-2 gap-4")
-    _keep_honest(desk, state, down, content)
+    _keep_honest(context, state, down, content)
     with content:
         yield content
 
@@ -54,16 +54,16 @@ def _down() -> ui.card:
     return card
 
 
-def _keep_honest(desk: Desk, state: ui.badge, down: ui.card, content: ui.column) -> None:
+def _keep_honest(context: Context, state: ui.badge, down: ui.card, content: ui.column) -> None:
     """Show the content only while the broker answers."""
     reason = [it for it in down.descendants() if isinstance(it, ui.label)][1]
 
     def look() -> None:
-        is_up = desk.watch.latest is not None
-        obstacles = desk.watch.obstacles()
+        is_up = context.watch.latest is not None
+        obstacles = context.watch.obstacles()
         content.set_visibility(is_up)
         down.set_visibility(not is_up)
-        reason.text = desk.watch.why_not
+        reason.text = context.watch.why_not
         state.text = "down" if not is_up else "serving" if not obstacles else "partly down"
         state.props(f"color={'negative' if not is_up else 'positive' if not obstacles else 'warning'}")
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from nicegui import ui
 
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.errors import FilaError
 
 REFRESH_S: Final = 1.0
@@ -22,14 +22,14 @@ Look = Callable[[], Awaitable[bool | None]]
 """False: who should have answered did not, and somebody else said so."""
 
 
-def keep_live(desk: Desk, look: Look, trouble: ui.label | None = None) -> Look:
+def keep_live(context: Context, look: Look, trouble: ui.label | None = None) -> Look:
     """Call ``look`` now and again and again, while the page is open and the broker is there; returns it, to be called in between.
 
     An error of the broker is written into ``trouble``, which is cleared by the next success.
     """
 
     async def look_once() -> None:
-        if desk.watch.latest is None:
+        if context.watch.latest is None:
             return
         started = time.monotonic()
         try:

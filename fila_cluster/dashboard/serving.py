@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from fila_cluster import AsyncClient
 from fila_cluster.analysis.history import History
 from fila_cluster.dashboard.config import page as config
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.dead_letters import page as dead_letters
 from fila_cluster.dashboard.hooks import page as hooks
 from fila_cluster.dashboard.messages import page as messages
@@ -25,7 +25,7 @@ from fila_cluster.observer.watch import Watch
 ANSWER_S_MAX: Final = 10.0
 """How long somebody who clicked waits for the broker."""
 
-PAGES: tuple[Callable[[Desk], None], ...] = (
+PAGES: tuple[Callable[[Context], None], ...] = (
     overview.register,
     queues.register,
     queue.register,
@@ -45,8 +45,8 @@ async def dashboard(watch: Watch, history: History, endpoint: str) -> AsyncItera
     """
     async with AsyncClient(endpoint, timeout=ANSWER_S_MAX) as client:  # a slow answer to it must not look like an outage
         app = application(watch, history, None)
-        desk = Desk(watch, history, client, endpoint)
+        context = Context(watch, history, client, endpoint)
         for register in PAGES:
-            register(desk)
+            register(context)
         ui.run_with(cast(FastAPI, app), title="fila-cluster", dark=None, show_welcome_message=False)  # any Starlette will do
         yield app

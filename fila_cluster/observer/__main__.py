@@ -9,14 +9,14 @@ from fila_cluster.client.loop import run
 from fila_cluster.observer.serving import CannotListenError, listen_to_libraries, serve
 from fila_cluster.observer.settings import ObserverSettings
 from fila_process.journal import Journal
-from fila_process.parent import STDIN, settings_told
+from fila_process.parent import STDIN, read_settings
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped
 
 
 def main() -> int:
     """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
-        return _observe(settings_told(ObserverSettings))
+        return _observe(read_settings(ObserverSettings))
     except (CannotListenError, msgspec.MsgspecError) as error:
         print(f"fila observer: {error}", file=sys.stderr)
         return 1

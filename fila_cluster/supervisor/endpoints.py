@@ -101,7 +101,7 @@ _IPC = "ipc://"
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class WorkerEndpoint:
     """An endpoint for the router to listen on and for workers to join. ``address`` is None for a socket on the disk."""
 
     endpoint: str
@@ -139,5 +139,5 @@ class Meeting:
         return self.address.reachable.endpoint if self.address else self.endpoint
 
 
-IN_DATA_DIR = Meeting("ipc://router.ipc")
+IN_DATA_DIR = WorkerEndpoint("ipc://router.ipc")
 """Relative to the children's working directory, since a socket's path has room for 107 bytes only."""

@@ -13,12 +13,12 @@ from fila_cluster.config.address import refuse_exposure
 from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor.child import PRIVATE
 from fila_cluster.supervisor.data_dir import DataDir
-from fila_cluster.supervisor.endpoints import Meeting
+from fila_cluster.supervisor.endpoints import WorkerEndpoint
 from fila_cluster.supervisor.failure import CannotStartError
 from fila_cluster.supervisor.layout import one_line, router_settings, worker_settings
 
 
-def router(settings: Settings, meeting: Meeting, *, insecure: bool) -> NoReturn:
+def router(settings: Settings, meeting: WorkerEndpoint, *, insecure: bool) -> NoReturn:
     """Become a router. Raises ``CannotStartError`` and ``InvalidConfigError``."""
     listen, shards = settings.server.listen_addr, settings.server.shards
     refuse_exposure([listen, *([meeting.address] if meeting.address else [])], insecure=insecure)
@@ -28,7 +28,7 @@ def router(settings: Settings, meeting: Meeting, *, insecure: bool) -> NoReturn:
     _become("fila_router", one_line(router_settings(settings, listen.endpoint, meeting.endpoint, shards)), Path.cwd())
 
 
-def worker(settings: Settings, meeting: Meeting, name: str, shards: list[int]) -> NoReturn:
+def worker(settings: Settings, meeting: WorkerEndpoint, name: str, shards: list[int]) -> NoReturn:
     """Become a worker that hosts ``shards``. Raises ``CannotStartError``."""
     data_dir = DataDir(settings.server.data_dir, shared=True)
     total = settings.server.shards or data_dir.shards

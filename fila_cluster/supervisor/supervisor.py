@@ -23,7 +23,7 @@ from fila_proto_zmq.events import (
 )
 
 
-class Wakeups:
+class Signals:
     """Made once, in the main thread. From then on SIGTERM, SIGINT and SIGCHLD wake :meth:`sleep` and do nothing else."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Supervisor:
         self._readiness: Readiness | None = readiness
         self._announce = announce
         self._journal = journal
-        self._wakeups = Wakeups()
+        self._wakeups = Signals()
         self._turned_at = time.monotonic()
 
     def run(self) -> int:

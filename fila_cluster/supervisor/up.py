@@ -8,7 +8,7 @@ from fila_cluster.config.address import Address, refuse_exposure, refuse_sharing
 from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor.child import Child
 from fila_cluster.supervisor.data_dir import DataDir
-from fila_cluster.supervisor.endpoints import Meeting, Ports
+from fila_cluster.supervisor.endpoints import Ports, WorkerEndpoint
 from fila_cluster.supervisor.layout import (
     Layout,
     lay_out,
@@ -28,13 +28,13 @@ Announce: TypeAlias = Callable[[Address, Address | None, int], None]
 """Called once, when all of it serves: with the clients' address, the dashboard's if there is one, and the number of workers."""
 
 
-def up(settings: Settings, meeting: Meeting, *, insecure: bool, announce: Announce) -> int:
+def up(settings: Settings, meeting: WorkerEndpoint, *, insecure: bool, announce: Announce) -> int:
     """Run a cluster in the foreground; returns the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
     with Ports() as ports:
         return _up(settings, meeting, ports, insecure=insecure, announce=announce)
 
 
-def _up(settings: Settings, meeting: Meeting, ports: Ports, *, insecure: bool, announce: Announce) -> int:
+def _up(settings: Settings, meeting: WorkerEndpoint, ports: Ports, *, insecure: bool, announce: Announce) -> int:
     began = time.monotonic()
     addresses = _addresses(settings, meeting)
     refuse_exposure(addresses.values(), insecure=insecure)
@@ -75,14 +75,14 @@ def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_n
     return journal
 
 
-def _addresses(settings: Settings, meeting: Meeting) -> dict[str, Address]:
+def _addresses(settings: Settings, meeting: WorkerEndpoint) -> dict[str, Address]:
     """What is to be listened on, by the flag that says so."""
     dashboard = settings.dashboard.listen_addr if settings.dashboard.enabled else None
     addresses = {"--listen": settings.server.listen_addr, "--worker-listen": meeting.address, "--dashboard": dashboard}
     return {flag: address for flag, address in addresses.items() if address is not None}
 
 
-def _router(settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, meeting: Meeting) -> Child:
+def _router(settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, meeting: WorkerEndpoint) -> Child:
     told = router_settings(settings, listen.endpoint, meeting.endpoint, layout.shards)
     return Child("router", "fila_router", one_line(told), data_dir.path, data_dir.lock)
 
@@ -95,7 +95,7 @@ def _observers(settings: Settings, data_dir: DataDir, listen: Address, dashboard
     return [Child("observer", "fila_cluster.observer", one_line(told), data_dir.path, data_dir.lock)]
 
 
-def _worker(settings: Settings, data_dir: DataDir, layout: Layout, meeting: Meeting, index: int) -> Child:
+def _worker(settings: Settings, data_dir: DataDir, layout: Layout, meeting: WorkerEndpoint, index: int) -> Child:
     name = f"worker-{index}"
     told = worker_settings(settings, name, meeting.join, data_dir.path, layout.shards_of(index), layout.shards)
     return Child(name, "fila_worker", one_line(told), data_dir.path, data_dir.lock)

@@ -18,7 +18,7 @@ from fila_cluster.top.banner import banner
 from fila_cluster.top.board import Board
 from fila_cluster.top.dialogs import HELP, Page, Question
 from fila_cluster.top.formats import printable
-from fila_cluster.top.poller import ANSWER_S_MAX, Lookout, snapshot
+from fila_cluster.top.poller import ANSWER_S_MAX, Poller, snapshot
 from fila_proto_zmq.errors import FilaError
 
 INTERVALS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -40,7 +40,7 @@ class Top(App[None]):
         Binding("q,ctrl+c", "quit", show=False),
     ]
 
-    def __init__(self, lookout: Lookout, client: AsyncClient, interval_s: float, queue: str | None = None) -> None:
+    def __init__(self, lookout: Poller, client: AsyncClient, interval_s: float, queue: str | None = None) -> None:
         super().__init__()
         self.theme = "ansi-dark"  # the terminal's own colours, whether they are dark or light
         self.lookout, self.client = lookout, client
@@ -162,7 +162,7 @@ ACT_S_MAX = 10.0
 async def show_live(connect: Connect, interval_s: float, queue: str | None) -> None:
     """Show it until somebody has seen enough. Looking has a client of its own: it gives up sooner than who acts."""
     async with connect(ANSWER_S_MAX) as watching, connect(ACT_S_MAX) as acting:
-        top = Top(Lookout(watching), acting, interval_s, queue)
+        top = Top(Poller(watching), acting, interval_s, queue)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, top.exit)
         await top.run_async()
 
@@ -170,4 +170,4 @@ async def show_live(connect: Connect, interval_s: float, queue: str | None) -> N
 async def take_snapshot(connect: Connect, interval_s: float, queue: str | None) -> dict[str, Any]:
     """Look, and say what was seen. Raises :class:`FilaError`."""
     async with connect(ANSWER_S_MAX) as watching:
-        return await snapshot(Lookout(watching), interval_s, queue)
+        return await snapshot(Poller(watching), interval_s, queue)

@@ -51,7 +51,7 @@ KEEP_EVERY_S: Final = 5.0
 """Of the looks that growth is told since, so many seconds lie between two: each of them has megabytes where there are many queues."""
 
 
-class Lookout:
+class Poller:
     """Asks when told to. ``picture`` is None while the cluster does not answer, then ``why_not`` says why; ``close`` is the queue asked for last."""
 
     def __init__(self, client: AsyncClient, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -119,7 +119,7 @@ class Lookout:
         return Close(queue, key_rows(stats, last[1], now_s - last[0]), stats.throttles)
 
 
-async def snapshot(lookout: Lookout, interval_s: float, queue: str | None) -> dict[str, Any]:
+async def snapshot(lookout: Poller, interval_s: float, queue: str | None) -> dict[str, Any]:
     """Look twice, ``interval_s`` apart, so that there are rates. Raises :class:`FilaError` if the cluster does not answer."""
     await lookout.look(queue)
     _checked(lookout)
@@ -131,7 +131,7 @@ async def snapshot(lookout: Lookout, interval_s: float, queue: str | None) -> di
     return seen | ({} if lookout.close is None else {"queue": _without_excuse(asdict(lookout.close))})
 
 
-def _checked(lookout: Lookout) -> None:
+def _checked(lookout: Poller) -> None:
     if lookout.picture is None:
         raise FilaError(f"no snapshot: {lookout.why_not}")
     if lookout.close is not None and lookout.close.why_not:

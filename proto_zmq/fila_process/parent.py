@@ -17,7 +17,7 @@ STDIN: Final = 0
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 
-def settings_told(kind: type[_Settings]) -> _Settings:
+def read_settings(kind: type[_Settings]) -> _Settings:
     """Wait for the settings and read them; :class:`msgspec.MsgspecError` if they are none of that kind."""
     with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: its end is watched later
         return msgspec.json.decode(stdin.readline(), type=kind)

@@ -27,7 +27,7 @@ EXTENDED: Final = 1
 """Flag: the record carries an extension."""
 PRICED: Final = 2
 """Flag: the extension says what a delivery costs."""
-MORTAL: Final = 4
+HAS_TTL: Final = 4
 """Flag: the extension says when the message is too old."""
 
 _PLAIN_FLAGS: Final = LAYOUT_VERSION << 8
@@ -130,7 +130,7 @@ def _flags(extension: Extension) -> int:
     if extension.cost_milli != COST_MILLI_DEFAULT:
         flags |= PRICED
     if extension.expires_ms is not None:
-        flags |= MORTAL
+        flags |= HAS_TTL
     return flags
 
 

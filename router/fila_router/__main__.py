@@ -10,7 +10,7 @@ import msgspec
 import zmq
 
 from fila_process.journal import Journal
-from fila_process.parent import STDIN, Heartbeat, StopRequests, settings_told
+from fila_process.parent import STDIN, Heartbeat, StopRequests, read_settings
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
 from fila_proto_zmq.version import VERSION
 from fila_router.core.router import Router
@@ -22,7 +22,7 @@ from fila_router.sockets import CannotListenError, open_back, open_front
 def main() -> int:
     """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
-        return serve(settings_told(RouterSettings))
+        return serve(read_settings(RouterSettings))
     except (CannotListenError, msgspec.MsgspecError) as error:
         print(f"fila router: {error}", file=sys.stderr)
         return 1

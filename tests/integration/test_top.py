@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from fila_cluster import AsyncClient, Client, Message
 from fila_cluster.top.app import Top, take_snapshot
-from fila_cluster.top.poller import Lookout
+from fila_cluster.top.poller import Poller
 from fila_proto_zmq.names import shard_of
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 from tests.support.machine import TMUX, require
@@ -106,7 +106,7 @@ def watch(
             AsyncClient(cluster.endpoint, timeout=3) as watching,
             AsyncClient(cluster.endpoint, timeout=PATIENCE_S) as acting,
         ):
-            top = Top(Lookout(watching), acting, interval_s, queue)
+            top = Top(Poller(watching), acting, interval_s, queue)
             async with top.run_test(size=size) as pilot:
                 await main(Screen(top, pilot))
 

@@ -131,7 +131,7 @@ class Workshop:
         if sum(each.credit for each in subscriptions if each.queue.name == "q") <= 0:
             return
         for stats in self.harness.stats().keys:
-            parked = stats.fairness_key in shard.throttling.parks
+            parked = stats.fairness_key in shard.token_client.parks
             assert not stats.pending or parked or stats.in_flight + stats.delayed == 1, stats
 
     def finish(self) -> None:

@@ -163,7 +163,7 @@ class Scheduler(RuleBasedStateMachine):
         else:
             self.model.paused_keys.discard(name)
         if name in self.model.keys:
-            self.model.stir(self.model.keys[name])
+            self.model.refresh_eligibility(self.model.keys[name])
         self.compare()
 
     @rule(cap=st.sampled_from([None, 1, 1, 2, 3]))
@@ -172,8 +172,8 @@ class Scheduler(RuleBasedStateMachine):
         self.model.cap = cap
         for name in self.harness.shard.queues["q"].keys:  # no order of keys is promised here
             key = self.model.key(name)
-            key.stuck = None
-            self.model.stir(key)
+            key.blocked_head = None
+            self.model.refresh_eligibility(key)
         self.compare()
 
     @precondition(lambda self: self.known)

@@ -19,16 +19,16 @@ from fila_router.core.unread import Unread
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue
 from fila_worker.core.enqueue.dedup import Dedup
-from fila_worker.core.inspect.browse import Bookmarks
+from fila_worker.core.inspect.browse import BrowseCursors
 from fila_worker.core.jobs import Jobs
 from fila_worker.core.manage import purge
 from fila_worker.core.model import cold_lanes, lanes
-from fila_worker.core.model.acked_messages import Graveyard
-from fila_worker.core.model.due_index import Schedule
+from fila_worker.core.model.acked_messages import AckedMessages
+from fila_worker.core.model.due_index import DueIndex
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import LeaseBook
 from fila_worker.core.model.ledger import Ledger
-from fila_worker.core.model.token_client import Throttling
+from fila_worker.core.model.token_client import TokenClient
 from fila_worker.core.state import State
 from tests.simulation.replacing import replaced
 
@@ -61,7 +61,7 @@ BOUNDARIES: dict[str, Boundary] = {
     "a turn's effort is used up": Boundary(Jobs, "end_turn", _was, lambda of: of[0].left <= 0),
     "a turn's deliveries are used up": Boundary(delivery, "_serve", lambda before, served, of: served >= of[2]),
     "due entries wait for a later turn": Boundary(
-        Schedule, "take_due", lambda before, entries, of: len(entries) >= of[0]._limits.turn_due_max
+        DueIndex, "take_due", lambda before, entries, of: len(entries) >= of[0]._limits.turn_due_max
     ),
     "an enqueue is taken in by steps": Boundary(
         enqueue, "_take_in_steps", _was, lambda of: len(of[3].envelopes) > of[0].settings.limits.enqueue_step_messages
@@ -74,7 +74,7 @@ BOUNDARIES: dict[str, Boundary] = {
         lambda before, _, of: of[2].client is not None and len(of[0].finished) <= before,
         lambda of: len(of[0].finished),
     ),
-    "acked messages are removed because they are many": Boundary(Graveyard, "take", _was, lambda of: of[0].full),
+    "acked messages are removed because they are many": Boundary(AckedMessages, "take", _was, lambda of: of[0].full),
     "a fold of the ledger begins": Boundary(Ledger, "fold", _was, lambda of: not of[0].folding),
     "an idle lane is forgotten": Boundary(State, "forget_lane"),
     "a lane cools down": Boundary(cold_lanes, "_cool"),
@@ -87,9 +87,9 @@ BOUNDARIES: dict[str, Boundary] = {
         lambda of: len([name for name in of[1] if name]) > of[0]._shard.settings.limits.dedup_entry_ids_max,
     ),
     "a browse's place is forgotten": Boundary(
-        Bookmarks, "note", lambda before, _, of: len(of[0]) <= before, lambda of: len(of[0])
+        BrowseCursors, "note", lambda before, _, of: len(of[0]) <= before, lambda of: len(of[0])
     ),
-    "a message waits for tokens": Boundary(Throttling, "take", _no),
+    "a message waits for tokens": Boundary(TokenClient, "take", _no),
     "the router refuses a call": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 0),
     "the router refuses a wait": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 2),
     "the router refuses a page": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 3),

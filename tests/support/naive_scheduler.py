@@ -104,7 +104,7 @@ class NaiveScheduler:
         return [m for m in self.of(key, "pending") if m.lane not in self.blocked]
 
     def deliverable(self, key: Key) -> bool:
-        if key.name in self.paused_keys or key.stuck or not self.ready(key):
+        if key.name in self.paused_keys or key.blocked_head or not self.ready(key):
             return False
         return self.cap is None or sum(m.held for m in self.messages if m.lane[0] == key.name) < self.cap
 
@@ -126,8 +126,8 @@ class NaiveScheduler:
         """A message is pending now."""
         message.state = "pending"
         key = self.key(message.lane[0])
-        if key.stuck and message.lane not in self.blocked and message.place < key.stuck:
-            key.stuck = None
+        if key.blocked_head and message.lane not in self.blocked and message.place < key.blocked_head:
+            key.blocked_head = None
         if key not in self.ring() and self.deliverable(key):
             self.join(key)
 
@@ -135,7 +135,7 @@ class NaiveScheduler:
         """A message is not in flight any more."""
         message.held = False
         if self.cap is not None:
-            self.stir(self.key(message.lane[0]))
+            self.refresh_eligibility(self.key(message.lane[0]))
 
     def join(self, key: Key) -> None:
         others = len(self.ring())
@@ -149,7 +149,7 @@ class NaiveScheduler:
             self.fresh.append(key)
             self.newest = self.turns
 
-    def stir(self, key: Key) -> None:
+    def refresh_eligibility(self, key: Key) -> None:
         """Something else changed that decides whether a key may deliver."""
         if not self.deliverable(key):
             self.leave(key)
@@ -181,10 +181,10 @@ class NaiveScheduler:
         key = self.key(message.lane[0])
         lane_is_empty = all(m.lane != message.lane for m in self.of(key, "pending"))
         if not lane_is_empty or message.lane in self.blocked:
-            key.stuck = None
+            key.blocked_head = None
         if lane_is_empty and message.lane in self.blocked:
             self.blocked.remove(message.lane)
-        self.stir(key)
+        self.refresh_eligibility(key)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class NaiveScheduler:
                 message = self.ready(key)[0]
                 waiting = [m.place for m in self.of(key, "pending") if m.lane in self.blocked]
                 if self.cap == 1 and waiting and min(waiting) < message.place:
-                    key.stuck = min(waiting)
+                    key.blocked_head = min(waiting)
                 elif message.too_old(now_ms):
                     message.state = "gone"
                 elif any(self.parks.get(each, 0) > now_ms for each in message.lane[1]):
@@ -339,8 +339,8 @@ class NaiveScheduler:
         for lane in sorted(self.blocked, key=lambda lane: lane[1]):
             if all(self.parks.get(each, 0) <= now_ms for each in lane[1]):
                 self.blocked.remove(lane)
-                self.key(lane[0]).stuck = None
-                self.stir(self.key(lane[0]))
+                self.key(lane[0]).blocked_head = None
+                self.refresh_eligibility(self.key(lane[0]))
 
     def restart(self) -> None:
         """Turns, credits and demands are forgotten, and weights of keys without messages."""

@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from fila_process.parent import settings_told
+from fila_process.parent import read_settings
 from fila_proto_zmq.errors import FilaError
 from fila_worker.loop import run
 from fila_worker.settings import WorkerSettings
@@ -14,7 +14,7 @@ from fila_worker.settings import WorkerSettings
 def main() -> int:
     """Run until stopped; 1 and one line on stderr if that is not possible."""
     try:
-        return run(settings_told(WorkerSettings))
+        return run(read_settings(WorkerSettings))
     except (FilaError, msgspec.MsgspecError, OSError) as error:
         print(f"fila worker: {error}", file=sys.stderr, flush=True)
         return 1

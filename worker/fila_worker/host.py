@@ -370,7 +370,7 @@ class Host:
                 self._guarded(self.slots[grants.shard], now_ms, lambda shard: shard.granted(grants, now_ms))
         elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.slots:
             told = command
-            self._guarded(self.slots[told.to_shard], now_ms, lambda shard: shard.told(told, now_ms))
+            self._guarded(self.slots[told.to_shard], now_ms, lambda shard: shard.on_peer_message(told, now_ms))
 
     @property
     def config_version(self) -> int:

@@ -5,25 +5,25 @@ from nicegui import ui
 from fila_cluster.dashboard.config.meaning import FAMILIES
 from fila_cluster.dashboard.config.table import ConfigTable
 from fila_cluster.dashboard.config.throttle_card import ThrottleCard
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.live import Look, keep_live
 from fila_cluster.errors import FilaError
 
 
-def register(desk: Desk) -> None:
+def register(context: Context) -> None:
     """Add the page."""
 
     @ui.page("/config")
     def config(throttle: str = "", search: str = "") -> None:
-        with frame(desk, "Config", "/config"):
-            page = _Config(desk, throttle, search)
-        page.look_now = keep_live(desk, page.look, page.trouble)
+        with frame(context, "Config", "/config"):
+            page = _Config(context, throttle, search)
+        page.look_now = keep_live(context, page.look, page.trouble)
 
 
 class _Config:
-    def __init__(self, desk: Desk, throttle: str, search: str) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, throttle: str, search: str) -> None:
+        self._desk = context
         self.look_now: Look = self.look
         with ui.row().classes("w-full items-baseline gap-3"):
             ui.label("Runtime config").classes("text-xl font-semibold")
@@ -31,8 +31,8 @@ class _Config:
         self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
         self._body = ui.column().classes("w-full gap-4")
         with self._body:
-            self._throttles = ThrottleCard(desk, throttle, self._look_again)
-            self._table = ConfigTable(desk, search, self._look_again)
+            self._throttles = ThrottleCard(context, throttle, self._look_again)
+            self._table = ConfigTable(context, search, self._look_again)
         self._body.set_visibility(False)
         _explain()
 

@@ -8,7 +8,7 @@ from nicegui.events import GenericEventArguments
 
 from fila_cluster.dashboard.actions import confirm, succeeds, tell
 from fila_cluster.dashboard.config.meaning import meaning
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.errors import FilaError
 
@@ -41,8 +41,8 @@ _COLUMNS: Final = (
 class ConfigTable:
     """While somebody edits a value the table stands still. ``changed`` is awaited after each change."""
 
-    def __init__(self, desk: Desk, search: str, changed: Callable[[], Awaitable[None]]) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, search: str, changed: Callable[[], Awaitable[None]]) -> None:
+        self._desk = context
         self._changed = changed
         self._config: Mapping[str, str] = {}
         self._edited: str | None = None

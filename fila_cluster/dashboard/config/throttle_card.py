@@ -8,7 +8,7 @@ from nicegui.events import GenericEventArguments
 
 from fila_cluster.dashboard.actions import confirm, succeeds, tell
 from fila_cluster.dashboard.config.meaning import ThrottleRow, throttle_rows, wrong_field
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import counted
@@ -33,9 +33,9 @@ _COLUMNS: Final = (
 class ThrottleCard:
     """``changed`` is awaited after each change."""
 
-    def __init__(self, desk: Desk, wanted: str, changed: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, context: Context, wanted: str, changed: Callable[[], Awaitable[None]]) -> None:
         """``wanted``: the throttle key that the form is for at first; may be empty."""
-        self._desk = desk
+        self._desk = context
         self._wanted = wanted
         self._changed = changed
         self._config: Mapping[str, str] = {}

@@ -46,7 +46,7 @@ UNKNOWN_REASON: Final = "not dead-lettered"
 
 
 @dataclass(slots=True)
-class Letter:
+class DeadLetter:
     """What is remembered of a dead letter: not its payload, not its headers. ``before``: the id of the one that was browsed before it."""
 
     id: str
@@ -68,7 +68,7 @@ class Group:
     """Letters whose errors are of one kind. ``letters`` are in the order in which they were read."""
 
     kind: str
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
 
     @property
     def ids(self) -> list[str]:
@@ -99,10 +99,10 @@ class Group:
         return Counter(letter.fairness_key for letter in self.letters)
 
 
-def letter_of(view: MessageView, before: str | None) -> Letter:
+def letter_of(view: MessageView, before: str | None) -> DeadLetter:
     """What is remembered of a browsed message. Raises :class:`InvalidFrameError` for a record full of garbage."""
     error = view.error
-    return Letter(
+    return DeadLetter(
         view.id,
         before,
         view.fairness_key,
@@ -116,7 +116,7 @@ def letter_of(view: MessageView, before: str | None) -> Letter:
     )
 
 
-def grouped(letters: Iterable[Letter], reason: str | None = None) -> dict[str, Group]:
+def grouped(letters: Iterable[DeadLetter], reason: str | None = None) -> dict[str, Group]:
     """Groups by the kind of error, the largest first; only letters with this ``reason``, unless it is None."""
     groups: dict[str, Group] = {}
     for letter in letters:
@@ -125,13 +125,13 @@ def grouped(letters: Iterable[Letter], reason: str | None = None) -> dict[str, G
     return dict(sorted(groups.items(), key=lambda item: -len(item[1].letters)))
 
 
-def shares(letters: Sequence[Letter], count: int = 2) -> str:
+def shares(letters: Sequence[DeadLetter], count: int = 2) -> str:
     """The most frequent kinds of errors, each with its share, as people read it."""
     kinds = Counter(letter.kind for letter in letters).most_common(count)
     return " · ".join(f"{100 * number / len(letters):.0f} % {kind}" for kind, number in kinds)
 
 
-def told(numbers: Counter[str], count: int = 3) -> str:
+def most_frequent(numbers: Counter[str], count: int = 3) -> str:
     """The most frequent ones, each with its number if there are several: ``failed (12), expired (3), 4 more``."""
     if len(numbers) == 1:
         return next(iter(numbers))

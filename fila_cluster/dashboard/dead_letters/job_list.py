@@ -16,7 +16,7 @@ _COLOURS: Final = {"running": "primary", "waiting": "warning", "done": "positive
 _DONE: Final = {"redrive": "went back", "delete": "deleted"}
 
 
-def told(job: Job) -> str:
+def progress(job: Job) -> str:
     """How far it is, in a line."""
     stayed = f" · {counted(job.stayed)} stayed (leased, gone or with nowhere to go)" if job.stayed else ""
     short = job.total - job.seen if job.state == "done" else 0
@@ -75,5 +75,5 @@ class _Row:
         self._badge.text = job.state
         self._badge.props(f"color={_COLOURS[job.state]}")
         self._progress.value = 1.0 if job.state == "done" else job.seen / max(1, job.total)
-        self._text.text = told(job)
+        self._text.text = progress(job)
         self._stop.set_visibility(not job.is_over)

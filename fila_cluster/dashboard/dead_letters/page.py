@@ -9,7 +9,7 @@ from nicegui import ui
 
 from fila_cluster.client.describing import describe_queue
 from fila_cluster.dashboard.actions import attempt, tell
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.dead_letters.dialogs import LetterDialog, confirm_by_name
 from fila_cluster.dashboard.dead_letters.groups import Group, grouped
 from fila_cluster.dashboard.dead_letters.job_list import JobList
@@ -31,7 +31,7 @@ SHOWN_EVERY: Final = 2500
 """Letters: while they are read, groups are shown now and then; that takes longer than a step."""
 
 
-def register(desk: Desk) -> None:
+def register(context: Context) -> None:
     """Add the page. Its jobs live as long as the observer."""
     jobs = Jobs()
 
@@ -43,26 +43,26 @@ def register(desk: Desk) -> None:
         message_id: Annotated[str, Query(alias="id")] = "",
         after: str | None = None,
     ) -> None:
-        with frame(desk, f"Dead letters of {queue}" if queue else "Dead letters", "/letters"):
+        with frame(context, f"Dead letters of {queue}" if queue else "Dead letters", "/letters"):
             if not queue:
-                _overview(desk, jobs)
+                _overview(context, jobs)
                 return
-            page = _Letters(desk, jobs, queue, reason, kind)
+            page = _Letters(context, jobs, queue, reason, kind)
             page.wanted = message_id, after
-        keep_live(desk, page.look, page.trouble)
+        keep_live(context, page.look, page.trouble)
 
 
-def _overview(desk: Desk, jobs: Jobs) -> None:
+def _overview(context: Context, jobs: Jobs) -> None:
     trouble = ui.label().classes("text-negative").props("data-testid=trouble")
     JobList(jobs.all)
-    keep_live(desk, LetterQueues(desk).look, trouble)
+    keep_live(context, LetterQueues(context).look, trouble)
 
 
 class _Letters:
     """One dead letter queue. What was read stays on the page until somebody reads again, or a job ended that changed it."""
 
-    def __init__(self, desk: Desk, jobs: Jobs, dlq: str, reason: str, kind: str) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, jobs: Jobs, dlq: str, reason: str, kind: str) -> None:
+        self._desk = context
         self._dlq = dlq
         self._reason = reason
         self._kind = kind
@@ -76,7 +76,7 @@ class _Letters:
         with ui.column().classes("w-full gap-3") as self._body:
             self._build(jobs)
         self._body.set_visibility(False)
-        self._dialog = LetterDialog(desk.client, dlq, self.read, self._tell_address)
+        self._dialog = LetterDialog(context.client, dlq, self.read, self._tell_address)
 
     # --- what it looks like -------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from fila_cluster import QueueInfo
 from fila_cluster.analysis.rates import all_queues
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.dead_letters.groups import shares
 from fila_cluster.dashboard.dead_letters.reading import Reading
 from fila_cluster.dashboard.links import link
@@ -32,8 +32,8 @@ _COLUMNS: Final = (
 class LetterQueues:
     """Queues that were named as dead letter queues of others are not among them: ``/letters?queue=…`` shows those, too."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: Context) -> None:
+        self._desk = context
         self._sampled: dict[str, tuple[QueueInfo, str]] = {}
         self._table = PagedTable(
             _COLUMNS, key="name", sort_by="depth", descending=True, mark="letter-queues", search_in=["name", "errors"],

@@ -6,7 +6,7 @@ from typing import Final
 from fila_cluster import AsyncClient
 from fila_cluster.client.message_view import MessageView
 from fila_cluster.client.paging import browse_page
-from fila_cluster.dashboard.dead_letters.groups import Letter, letter_of
+from fila_cluster.dashboard.dead_letters.groups import DeadLetter, letter_of
 from fila_cluster.errors import InvalidFrameError
 
 LETTERS_MAX: Final = 10_000
@@ -20,7 +20,7 @@ class Reading:
     """``letters`` in the order of the queue. ``is_complete``: there are no others; ``unreadable`` ones are counted, not kept."""
 
     def __init__(self, client: AsyncClient, dlq: str, letters_max: int = LETTERS_MAX) -> None:
-        self.letters: list[Letter] = []
+        self.letters: list[DeadLetter] = []
         self.unreadable = 0
         self.is_complete = False
         self.most = letters_max

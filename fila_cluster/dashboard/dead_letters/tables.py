@@ -10,7 +10,7 @@ from nicegui.events import GenericEventArguments
 from fila_cluster import AsyncClient
 from fila_cluster.dashboard.actions import complain, confirm
 from fila_cluster.dashboard.dead_letters.dialogs import ask_speed
-from fila_cluster.dashboard.dead_letters.groups import Group, Letter, told
+from fila_cluster.dashboard.dead_letters.groups import DeadLetter, Group, most_frequent
 from fila_cluster.dashboard.dead_letters.jobs import FullRedrive, Jobs, PickedDeletion, PickedRedrive, TooManyJobsError, Work
 from fila_cluster.dashboard.links import link
 from fila_cluster.dashboard.messages.dialog import STATE_SLOT
@@ -97,7 +97,7 @@ class LetterTable:
         """The ids that are ticked."""
         return [str(message_id) for message_id in self._table.selected]
 
-    def show(self, letters: Sequence[Letter]) -> None:
+    def show(self, letters: Sequence[DeadLetter]) -> None:
         """Replace the rows."""
         self._table.show(letters)
 
@@ -105,7 +105,7 @@ class LetterTable:
         """Select nothing."""
         self._table.table.selected = []
 
-    def _more(self, letter: Letter) -> dict[str, str]:
+    def _more(self, letter: DeadLetter) -> dict[str, str]:
         return {"key": letter.id, "href": link("/letters", queue=self._dlq, id=letter.id, after=letter.before)}
 
 
@@ -122,8 +122,8 @@ def _group_row(group: Group) -> dict[str, Any]:
     return {
         "kind": group.kind,
         "count": len(group.letters),
-        "reasons": told(group.reasons()),
-        "fairness_keys": told(group.fairness_keys(), 2),
+        "reasons": most_frequent(group.reasons()),
+        "fairness_keys": most_frequent(group.fairness_keys(), 2),
         "first_at": group.first_at,
         "last_at": group.last_at,
         "example": group.example,

@@ -7,7 +7,7 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster.dashboard.actions import confirm, tell
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.hooks.policy import HOOKS, HookPolicy, Shelf, changes, policy_of
 from fila_cluster.dashboard.widgets.script_editor import ScriptEditor, follow_colours
 from fila_cluster.errors import FilaError
@@ -24,9 +24,9 @@ _WORDS: Final = {
 class HookEditor:
     """Two scripts and their limits. Edits stay through whatever the broker says meanwhile; what nobody edited follows it."""
 
-    def __init__(self, desk: Desk, queue: str, shelf: Shelf, applied_anew: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, context: Context, queue: str, shelf: Shelf, applied_anew: Callable[[], Awaitable[None]]) -> None:
         """``applied_anew`` is awaited after a change of the broker's queue."""
-        self._desk = desk
+        self._desk = context
         self._queue = queue
         self._shelf = shelf
         self._applied_anew = applied_anew

@@ -6,7 +6,7 @@ from nicegui import ui
 
 from fila_cluster.analysis.rates import all_queues, quantile
 from fila_cluster.client.describing import describe_queue
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.hooks.editor import HookEditor
 from fila_cluster.dashboard.hooks.policy import Shelf
@@ -22,18 +22,18 @@ from fila_proto_zmq.commands import HookMetrics, QueueDescription, QueueMetrics
 from fila_proto_zmq.names import is_dead_letter
 
 
-def register(desk: Desk) -> None:
+def register(context: Context) -> None:
     """Add the page."""
     shelf = Shelf()
 
     @ui.page("/hooks")
     def hooks(queue: str = "") -> None:
-        with frame(desk, f"Hooks of {queue}" if queue else "Hooks", "/hooks"):
+        with frame(context, f"Hooks of {queue}" if queue else "Hooks", "/hooks"):
             if queue:
-                page = _QueueHooks(desk, queue, shelf)
-                page.look_now = keep_live(desk, page.look, page.trouble)
+                page = _QueueHooks(context, queue, shelf)
+                page.look_now = keep_live(context, page.look, page.trouble)
             else:
-                keep_live(desk, _AllHooks(desk).look)
+                keep_live(context, _AllHooks(context).look)
 
 
 def _took(nanoseconds: float) -> str:
@@ -57,14 +57,14 @@ _COLUMNS = (
 class _AllHooks:
     """The queues that have some."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: Context) -> None:
+        self._desk = context
         with ui.row().classes("w-full items-center gap-3"):
             ui.label("Hooks").classes("text-xl font-semibold")
             ui.label("Lua scripts that decide how messages are scheduled, and what a failure means.").classes("fila-quiet")
             ui.space()
             QueueChoice(
-                desk, "", lambda name: ui.navigate.to(link("/hooks", queue=name)), mark="choose",
+                context, "", lambda name: ui.navigate.to(link("/hooks", queue=name)), mark="choose",
                 wanted=lambda name: not is_dead_letter(name),
             )  # fmt: skip
         self._table = PagedTable(
@@ -98,8 +98,8 @@ def _row(queue: QueueMetrics, hooks: HookMetrics) -> dict[str, Any]:
 class _QueueHooks:
     """One queue's."""
 
-    def __init__(self, desk: Desk, queue: str, shelf: Shelf) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, queue: str, shelf: Shelf) -> None:
+        self._desk = context
         self._queue = queue
         self.look_now: Look = self.look
         with ui.row().classes("w-full items-center gap-3"):
@@ -111,8 +111,8 @@ class _QueueHooks:
         self._body = ui.column().classes("w-full gap-4")
         with self._body:
             self._state = HookStateCard()
-            self._editor = HookEditor(desk, queue, shelf, self._look_again)
-            HookTrial(desk, queue, lambda: self._editor.wanted)
+            self._editor = HookEditor(context, queue, shelf, self._look_again)
+            HookTrial(context, queue, lambda: self._editor.wanted)
             self._build_config()
         self._body.set_visibility(False)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from fila_cluster.client import queue_options
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.hooks.policy import HookPolicy, changes
 from fila_cluster.dashboard.hooks.trials.messages import TRIED_MAX, first_messages, newest_messages
 from fila_cluster.dashboard.hooks.trials.plan import MEMORY_LIMIT_BYTES, TIMEOUT_MS, HookReport, Plan, Report, TrialMessage
@@ -69,8 +69,8 @@ _HEAD: Final = (
 class HookTrial:
     """A choice of messages, a button, and a table for each hook. ``wanted`` says what is in the editors."""
 
-    def __init__(self, desk: Desk, queue: str, wanted: Callable[[], HookPolicy]) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, queue: str, wanted: Callable[[], HookPolicy]) -> None:
+        self._desk = context
         self._queue = queue
         self._wanted = wanted
         with ui.card().classes("w-full p-3 gap-2").props("data-testid=trial"):

@@ -9,7 +9,7 @@ from nicegui import ui
 from fila_cluster.client.message_view import MessageView
 from fila_cluster.client.paging import Page, browse_page
 from fila_cluster.dashboard.actions import attempt, complain, confirm, tell
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.links import link
 from fila_cluster.dashboard.messages.dialog import Action, MessageDialog
@@ -25,7 +25,7 @@ PAGE_MESSAGES: Final = 50
 STATES: Final = {"": "All", "pending": "Pending", "delayed": "Delayed", "leased": "Leased"}
 
 
-def register(desk: Desk) -> None:
+def register(context: Context) -> None:
     """Add the page."""
 
     @ui.page("/messages")
@@ -36,8 +36,8 @@ def register(desk: Desk) -> None:
         message_id: Annotated[str, Query(alias="id")] = "",
         after: str | None = None,
     ) -> None:
-        with frame(desk, f"Messages of {queue}" if queue else "Messages", "/messages"):
-            page = _Messages(desk, queue, state, key)
+        with frame(context, f"Messages of {queue}" if queue else "Messages", "/messages"):
+            page = _Messages(context, queue, state, key)
         if queue:
             ui.timer(0, lambda: page.begin(message_id, after), once=True)
 
@@ -45,8 +45,8 @@ def register(desk: Desk) -> None:
 class _Messages:
     """Invariant: ``trail`` is what the pages up to the one shown lie behind; None is the beginning."""
 
-    def __init__(self, desk: Desk, queue: str, state: str, key: str | None) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, queue: str, state: str, key: str | None) -> None:
+        self._desk = context
         self._queue = queue
         self._state = state or None
         self._key = key

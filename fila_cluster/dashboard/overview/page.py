@@ -7,7 +7,7 @@ from nicegui import ui
 
 from fila_cluster.analysis.attention import Concern
 from fila_cluster.analysis.rows import totals, worker_rows
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.links import link, queue_page
 from fila_cluster.dashboard.live import keep_live
@@ -20,14 +20,14 @@ FLOWS = {"enqueued": "enqueued", "delivered": "delivered", "acked": "acked", "de
 LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
 
 
-def register(desk: Desk) -> None:
+def register(context: Context) -> None:
     """Add the page."""
 
     @ui.page("/")
     def overview() -> None:
-        with frame(desk, "Overview", "/"):
-            page = _Overview(desk)
-        keep_live(desk, page.look)
+        with frame(context, "Overview", "/"):
+            page = _Overview(context)
+        keep_live(context, page.look)
 
 
 _WORKER_COLUMNS = (
@@ -48,8 +48,8 @@ _WORKER_COLUMNS = (
 
 
 class _Overview:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: Context) -> None:
+        self._desk = context
         with ui.row().classes("w-full gap-3 items-stretch"):
             self._tiles = {
                 name: Tile(label, f"total-{name}")

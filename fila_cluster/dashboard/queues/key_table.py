@@ -10,7 +10,7 @@ from nicegui.events import GenericEventArguments
 from fila_cluster import QueueStats
 from fila_cluster.analysis.rows import KeyRow, key_rows
 from fila_cluster.dashboard.actions import attempt, confirm, succeeds, tell
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.links import link
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
 from fila_cluster.figures import counted, paced, shared
@@ -45,8 +45,8 @@ _COLUMNS: Final = (
 class KeyTable:
     """All keys, a page at a time. ``changed`` is awaited after each action."""
 
-    def __init__(self, desk: Desk, queue: str, changed: Callable[[], Awaitable[None]]) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, queue: str, changed: Callable[[], Awaitable[None]]) -> None:
+        self._desk = context
         self._queue = queue
         self._changed = changed
         self._looks: deque[tuple[float, QueueStats]] = deque()

@@ -5,7 +5,7 @@ from typing import Any
 from nicegui import ui
 
 from fila_cluster.analysis.rows import QueueRow
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.links import link, queue_page
 from fila_cluster.dashboard.live import keep_live
@@ -15,14 +15,14 @@ from fila_cluster.figures import aged, counted, paced
 from fila_proto_zmq.names import dead_letter_name
 
 
-def register(desk: Desk) -> None:
+def register(context: Context) -> None:
     """Add the page."""
 
     @ui.page("/queues")
     def queues() -> None:
-        with frame(desk, "Queues", "/queues"):
-            page = _Queues(desk)
-        keep_live(desk, page.look)
+        with frame(context, "Queues", "/queues"):
+            page = _Queues(context)
+        keep_live(context, page.look)
 
 
 LETTERS_SLOT = """<a v-if="props.value !== '0'" :href="props.row.letters" class="text-negative">{{ props.value }}</a>
@@ -45,8 +45,8 @@ _COLUMNS = (
 
 
 class _Queues:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: Context) -> None:
+        self._desk = context
         with ui.row().classes("items-center gap-6"):
             self._with_letters = ui.switch("Dead letter queues, too").props("data-testid=with-letters")
             self._only_full = ui.switch("Only those with messages").props("data-testid=only-full")

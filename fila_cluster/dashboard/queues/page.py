@@ -8,7 +8,7 @@ from fila_cluster import QueueStats
 from fila_cluster.analysis.rows import plain_state
 from fila_cluster.client.describing import describe_queue
 from fila_cluster.dashboard.actions import attempt, confirm, succeeds, tell
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.links import link
 from fila_cluster.dashboard.live import Look, keep_live
@@ -33,19 +33,19 @@ TILES = {
 }  # fmt: skip
 
 
-def register(desk: Desk) -> None:
+def register(context: Context) -> None:
     """Add the page."""
 
     @ui.page("/queue")
     def queue(name: str = "") -> None:
-        with frame(desk, name or "Queue", "/queues"):
-            page = _Queue(desk, name)
-        page.look_now = keep_live(desk, page.look, page.trouble)
+        with frame(context, name or "Queue", "/queues"):
+            page = _Queue(context, name)
+        page.look_now = keep_live(context, page.look, page.trouble)
 
 
 class _Queue:
-    def __init__(self, desk: Desk, name: str) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, name: str) -> None:
+        self._desk = context
         self._name = name
         self.look_now: Look = self.look
         self._is_paused = False
@@ -58,7 +58,7 @@ class _Queue:
             self._flows = TimeChart("Messages a second", FLOWS)
             self._shares = ShareChart()
         self._gauges = Gauges()
-        self._keys = KeyTable(desk, name, self._look_again)
+        self._keys = KeyTable(context, name, self._look_again)
         self._description = QueueDescriptionCards()
 
     def _build_head(self) -> None:

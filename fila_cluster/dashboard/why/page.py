@@ -8,7 +8,7 @@ from nicegui import ui
 from fila_cluster.client.explaining import UNKNOWN
 from fila_cluster.client.explanation import Explanation
 from fila_cluster.dashboard.actions import succeeds
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.links import link, queue_page
 from fila_cluster.dashboard.live import Look, keep_live
@@ -24,17 +24,17 @@ GONE: Final = "It is gone: delivered and settled since the last look, or cancell
 DELIVERED: Final = "It was delivered: a consumer holds it. This page says when it is settled, or comes back."
 
 
-def register(desk: Desk) -> None:
+def register(context: Context) -> None:
     """Add the page."""
 
     @ui.page("/why")
     def why(queue: str = "", message_id: Annotated[str, Query(alias="id")] = "", key: str | None = None) -> None:
         message_id = message_id.strip()
-        with frame(desk, "Why", "/why"):
-            _Form(desk, queue, message_id, key or "")
+        with frame(context, "Why", "/why"):
+            _Form(context, queue, message_id, key or "")
             if queue:
-                page = _Why(desk, queue, message_id or None, key if key or not message_id else None)
-                page.look_now = keep_live(desk, page.look, page.trouble)
+                page = _Why(context, queue, message_id or None, key if key or not message_id else None)
+                page.look_now = keep_live(context, page.look, page.trouble)
             else:
                 ui.label("Choose a queue, or one of its messages or fairness keys, to hear what it waits for.").classes(
                     "fila-quiet"
@@ -44,10 +44,10 @@ def register(desk: Desk) -> None:
 class _Form:
     """What to ask about. Asking opens a page of its own address."""
 
-    def __init__(self, desk: Desk, queue: str, message_id: str, key: str) -> None:
+    def __init__(self, context: Context, queue: str, message_id: str, key: str) -> None:
         with ui.row().classes("w-full items-center gap-3"):
             ui.label("Why does it wait?").classes("text-xl font-semibold")
-            self._queue = QueueChoice(desk, queue, lambda _: self._ask(), mark="why-queue")
+            self._queue = QueueChoice(context, queue, lambda _: self._ask(), mark="why-queue")
             self._id = (
                 ui.input("Message id", value=message_id).props("dense outlined clearable data-testid=why-id").classes("w-80")
             )
@@ -64,8 +64,8 @@ class _Form:
 
 
 class _Why:
-    def __init__(self, desk: Desk, queue: str, message_id: str | None, key: str | None) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, queue: str, message_id: str | None, key: str | None) -> None:
+        self._desk = context
         self._queue, self._id, self._key = queue, message_id, key
         self._last: Explanation | None = None
         self._is_over = False

@@ -6,7 +6,7 @@ from typing import Final
 from nicegui import ui
 from nicegui.events import ValueChangeEventArguments
 
-from fila_cluster.dashboard.context import Desk
+from fila_cluster.dashboard.context import Context
 from fila_cluster.errors import FilaError
 
 OFFERED_MAX: Final = 2000
@@ -18,7 +18,7 @@ class QueueChoice:
 
     def __init__(
         self,
-        desk: Desk,
+        context: Context,
         name: str,
         chosen: Callable[[str], None],
         *,
@@ -26,7 +26,7 @@ class QueueChoice:
         wanted: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """``chosen`` is called with a name when another one is picked; ``wanted``: whether to offer a name."""
-        self._desk = desk
+        self._desk = context
         self._wanted = wanted
         self.select = ui.select(
             [name] if name else [],

@@ -21,7 +21,7 @@ from fila_cluster import Client
 from fila_cluster.client.reservations import Reservations
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.spark.options import COUNT_MAX
-from fila_cluster.spark.pipelines.session import PipelineError, told_plainly
+from fila_cluster.spark.pipelines.session import PipelineError, plain_errors
 from fila_cluster.spark.planner import Offset, SupportsTriggerAvailableNow
 from fila_cluster.spark.selection import Selection, meant
 
@@ -133,7 +133,7 @@ def drain(spark: SparkSession, plan: Drain, client: Client, look: Look = lambda 
     began = time.monotonic()
     wanted = min(plan.limit or COUNT_MAX, waiting(client, plan.queue))
     written: dict[int, int] = {}
-    with told_plainly():
+    with plain_errors():
         while True:
             rows_before = sum(written.values())
             query = _start(spark, plan, client.endpoint, wanted - rows_before)

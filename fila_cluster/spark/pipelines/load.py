@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 # as everybody calls it
 from fila_cluster import Client
 from fila_cluster.errors import FilaError
 from fila_cluster.spark.pipelines.mapping import Mapped
-from fila_cluster.spark.pipelines.session import PipelineError, told_plainly
+from fila_cluster.spark.pipelines.session import PipelineError, plain_errors
 
 FORMATS = ("parquet", "json", "csv", "text")
 _FORMAT_OF = {
@@ -119,7 +119,7 @@ Look = Callable[[int, int, int], None]
 
 def load(spark: SparkSession, plan: Load, client: Client, look: Look = lambda *_: None) -> Loaded:
     """Run it. ``client`` is of the same broker, for the queue's counters. Raises :class:`PipelineError`."""
-    with told_plainly():
+    with plain_errors():
         messages = _spread(plan.mapped.messages(plan.source.read(spark), plan.source.format), plan)
         counted = Observation("load")
         writer = messages.observe(counted, F.count(F.lit(1)).alias("rows")).write.format("fila").mode("append")

@@ -36,7 +36,7 @@ class PipelineError(Exception):
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """Turn Spark's exceptions into a :class:`PipelineError`; the original is its cause."""
     try:
         yield

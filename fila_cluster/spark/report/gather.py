@@ -10,7 +10,7 @@ from fila_cluster import Client
 from fila_cluster.client.views import QueueStats
 from fila_cluster.errors import QueueNotFoundError
 from fila_cluster.observer.half_hour import HalfHour
-from fila_cluster.spark.pipelines.session import told_plainly
+from fila_cluster.spark.pipelines.session import plain_errors
 from fila_cluster.spark.report.figures import History, Report, Totals
 from fila_cluster.spark.report.measures import NONE, failures_of, shares_lately, shares_of, waiting_in
 from fila_cluster.spark.schema import DEAD_LETTER_SCHEMA, READ_SCHEMA
@@ -33,7 +33,7 @@ def gather(spark: SparkSession, queue: str, client: Client, remembered: HalfHour
     stats = client.queue_stats(queue)
     letters = queue + DEAD_LETTERS if _exists(client, queue + DEAD_LETTERS) else None
     now = datetime.now(UTC)
-    with told_plainly():
+    with plain_errors():
         failures = failures_of(_browsed(spark, letters, client.endpoint, DEAD_LETTER_SCHEMA)) if letters else NONE
         waiting = waiting_in(_browsed(spark, queue, client.endpoint), now) if stats.pending else []
     report = Report(queue, letters, now.replace(microsecond=0), _totals(stats), failures, waiting, shares_of(stats))

@@ -13,18 +13,18 @@ from fila_proto_zmq.errors import (
 )  # fmt: skip
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
-from fila_router.core.counters import Tally
-from fila_router.core.worker import Worker
+from fila_router.core.counters import Counters
+from fila_router.core.worker_state import Worker
 
 Frame: TypeAlias = list[Any]
 """Bytes; the body of what is passed on perhaps as a socket gave it out."""
 
 
-class Outbox:
+class Outgoing:
     """Frames for both sides, in order. ``notes``: what happened, for the operator."""
 
-    def __init__(self, tally: Tally | None = None) -> None:
-        self._tally = tally or Tally()
+    def __init__(self, tally: Counters | None = None) -> None:
+        self._tally = tally or Counters()
         self.to_clients: list[Frame] = []
         self.to_workers: list[Frame] = []
         self.notes: list[Event] = []

@@ -13,7 +13,7 @@ PATIENCE_MS: Final = 20
 """For how long tokens of one bucket are held for an account that waits for another's; doubled whenever that was in vain."""
 
 
-class Standing(Enum):
+class SessionState(Enum):
     """How it is with a session."""
 
     OPEN = "its tokens count as outstanding"
@@ -28,7 +28,7 @@ class Session:
     shard: int
     epoch: int
     number: int
-    standing: Standing = Standing.OPEN
+    standing: SessionState = SessionState.OPEN
     accounts: dict[tuple[str, ...], "Account"] = field(default_factory=dict)
 
 
@@ -208,7 +208,7 @@ class Bucket:
         return handful if len(self.line) > 1 else min(handful, head.most - head.outstanding)
 
 
-class Agenda:
+class DueBuckets:
     """Appointments of buckets. Invariant: a bucket is in it at its ``due_ms``, or has none."""
 
     def __init__(self) -> None:

@@ -22,11 +22,11 @@ from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailab
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
 from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of, pages
-from fila_router.core.answers import Outbox, error_in, interrupted, too_busy
+from fila_router.core.answers import Outgoing, error_in, interrupted, too_busy
 from fila_router.core.in_flight import has_share
 from fila_router.core.routing import RoutingTable
 from fila_router.core.token_bank import TokenBank
-from fila_router.core.worker import Worker
+from fila_router.core.worker_state import Worker
 
 CHANGE_MS_MAX: Final = 4000
 """Just below the usual timeout of a client, which so learns what happened."""
@@ -46,10 +46,10 @@ class Change:
     made: ConfigChange | None = None
 
 
-class Rendezvous:
+class ConfigReplication:
     """The copy of the config, and the changes under way, by the number that the owner repeats in its answer."""
 
-    def __init__(self, table: RoutingTable, bank: TokenBank, outbox: Outbox, changes_max: int) -> None:
+    def __init__(self, table: RoutingTable, bank: TokenBank, outbox: Outgoing, changes_max: int) -> None:
         self._changes_max = changes_max
         self.version = 0
         self.values: dict[str, str] = {}

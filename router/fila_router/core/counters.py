@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from fila_proto_zmq.commands import RouterMetrics
-from fila_router.core.worker import Worker
+from fila_router.core.worker_state import Worker
 
 
-class Tally:
+class Counters:
     """Frames by where they came from and went to, and refusals."""
 
     __slots__ = (

@@ -16,7 +16,7 @@ LEVEL_MIN: Final = -(2**62)
 """The deepest debt that is told: what travels has 64 bits."""
 
 
-class News:
+class GrantUpdates:
     """Accounts, each with what its shard is to be told: its total, and how long it has to wait (0: not at all)."""
 
     def __init__(self) -> None:

@@ -10,14 +10,14 @@ from fila_proto_zmq.codec import encode_reply
 from fila_proto_zmq.commands import Done, Park, Pulse, Register, Registered
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused, WorkerReturned
-from fila_router.core.answers import Outbox, interrupted
-from fila_router.core.config_replication import OWNER, Rendezvous
+from fila_router.core.answers import Outgoing, interrupted
+from fila_router.core.config_replication import OWNER, ConfigReplication
 from fila_router.core.fan_in import FanIns
 from fila_router.core.grant_updates import Parks
 from fila_router.core.limits import RouterLimits
 from fila_router.core.routing import RoutingTable
 from fila_router.core.token_bank import TokenBank
-from fila_router.core.worker import Worker
+from fila_router.core.worker_state import Worker
 
 START_MS_MAX: Final = 3000
 """How long a new router waits for the runtime config. Then it goes on with what the workers brought."""
@@ -32,9 +32,9 @@ _KNOCK: Final = [b"", *encode_reply(Pulse.opcode, 0, Done())]
 class Membership:
     """The workers, and what they are told when they come. ``started``: clients' frames may be forwarded."""
 
-    def __init__(self, table: RoutingTable, bank: TokenBank, fan_ins: FanIns, outbox: Outbox, limits: RouterLimits) -> None:
+    def __init__(self, table: RoutingTable, bank: TokenBank, fan_ins: FanIns, outbox: Outgoing, limits: RouterLimits) -> None:
         self.started = False
-        self.rendezvous = Rendezvous(table, bank, outbox, limits.questions_max)
+        self.rendezvous = ConfigReplication(table, bank, outbox, limits.questions_max)
         self._table = table
         self._bank = bank
         self._fan_ins = fan_ins

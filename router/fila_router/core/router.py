@@ -40,7 +40,7 @@ from fila_proto_zmq.events import ClientConnected
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
 from fila_router.core.answers import (
     RETRY_S,
-    Outbox,
+    Outgoing,
     no_common_version,
     not_greeted,
     other_version,
@@ -49,16 +49,16 @@ from fila_router.core.answers import (
     too_busy,
     unavailable,
 )
-from fila_router.core.counters import Tally
+from fila_router.core.counters import Counters
 from fila_router.core.fan_in import FanIns, Measurements, QueueLists
 from fila_router.core.in_flight import asks_page, relieves
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
 from fila_router.core.routing import RELAYED, RoutingTable, addressee
-from fila_router.core.sessions import Refusals, Session, Sessions
+from fila_router.core.sessions import RefusalLog, Session, Sessions
 from fila_router.core.token_bank import TokenBank
 from fila_router.core.unread import Connection, Unread
-from fila_router.core.worker import Worker
+from fila_router.core.worker_state import Worker
 
 Body: TypeAlias = Any
 """Bytes, or what a socket gave out uncopied: only its length matters unless it is for the router itself."""
@@ -97,9 +97,9 @@ class Router:
         self.unread = Unread(limits)
         silence_ms_max = max(limits.session_silence_ms, _SILENCE_TIMEOUTS * consumer_timeout_ms)
         self._sessions = Sessions(limits, silence_ms_max, entropy, self.unread)
-        self._tally = Tally()
-        self._refusals = Refusals(self._tally)
-        self.outbox = Outbox(self._tally)
+        self._tally = Counters()
+        self._refusals = RefusalLog(self._tally)
+        self.outbox = Outgoing(self._tally)
         self._consumer_timeout_ms = consumer_timeout_ms
         self._max_payload_bytes = max_payload_bytes
         self._version = version

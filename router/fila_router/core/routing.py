@@ -20,7 +20,7 @@ from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_router.core.answers import unavailable
 from fila_router.core.in_flight import InFlight
 from fila_router.core.limits import DEFAULTS, RouterLimits
-from fila_router.core.worker import Worker
+from fila_router.core.worker_state import Worker
 
 RELAYED: Final = frozenset(command.opcode for command in (TransferMessages, MessagesTransferred, Appoint, Appointed))
 

@@ -14,7 +14,7 @@ from fila_proto_zmq.errors import (
     UnsupportedVersionError,
 )
 from fila_proto_zmq.events import ClientRefused
-from fila_router.core.counters import Tally
+from fila_router.core.counters import Counters
 from fila_router.core.limits import RouterLimits
 from fila_router.core.unread import Connection, Unread
 
@@ -26,10 +26,10 @@ CODES: Final = tuple(
 )
 
 
-class Refusals:
+class RefusalLog:
     """What was told of the refusals that a tally counts."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Counters) -> None:
         self._tally = tally
         self._told: dict[str, tuple[int, int]] = {}
         """How many had been told, and when, by code."""

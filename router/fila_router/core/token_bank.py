@@ -23,8 +23,8 @@ from typing import Final
 
 from fila_proto_zmq.commands import Grants, Tokens, TokenWant
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.bucket import NEVER_MS, PATIENCE_MS, Account, Agenda, Bucket, Session, Standing
-from fila_router.core.grant_updates import News
+from fila_router.core.bucket import NEVER_MS, PATIENCE_MS, Account, Bucket, DueBuckets, Session, SessionState
+from fila_router.core.grant_updates import GrantUpdates
 
 SERVED_MAX: Final = 500
 """Accounts looked at in one go, about 10 ms of work: who waits for a frame to be forwarded should not notice."""
@@ -47,8 +47,8 @@ class TokenBank:
         self._limits_since_ms = 0
         """The limits of buckets that are yet to be made, and since when they hold."""
         self._turns = 0
-        self._agenda = Agenda()
-        self._news = News()
+        self._agenda = DueBuckets()
+        self._news = GrantUpdates()
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class TokenBank:
         outstanding = Counter[str]()
         for session in self.sessions.values():
             for account in session.accounts.values():
-                held = account.outstanding if session.standing is Standing.OPEN else 0
+                held = account.outstanding if session.standing is SessionState.OPEN else 0
                 outstanding.update(dict.fromkeys(account.keys, held))
         for key in {**self.buckets, **outstanding}:
             limit = limit_of(key)
@@ -102,7 +102,7 @@ class TokenBank:
             self._schedule(bucket, now_ms)
 
     def _outstanding(self, key: str) -> int:
-        open_sessions = (session for session in self.sessions.values() if session.standing is Standing.OPEN)
+        open_sessions = (session for session in self.sessions.values() if session.standing is SessionState.OPEN)
         accounts = (account for session in open_sessions for account in session.accounts.values())
         return sum(account.outstanding for account in accounts if key in account.keys)
 
@@ -117,31 +117,31 @@ class TokenBank:
         """End a shard's session: its worker has registered, or has lost it. What is out counts as spent from now on."""
         session = self.sessions.get(shard)
         if session is not None:
-            self._write_off(session, Standing.OVER, now_ms)
+            self._write_off(session, SessionState.OVER, now_ms)
             session.accounts.clear()
 
     def suspend(self, shards: Iterable[int], now_ms: int) -> None:
         """Count as spent what the shards of a lost or leaving worker hold, until it returns."""
         for shard in shards:
             session = self.sessions.get(shard)
-            if session is not None and session.standing is Standing.OPEN:
-                self._write_off(session, Standing.SUSPENDED, now_ms)
+            if session is not None and session.standing is SessionState.OPEN:
+                self._write_off(session, SessionState.SUSPENDED, now_ms)
 
     def resume(self, shards: Iterable[int], now_ms: int) -> None:
         """A lost worker is back, and may still spend what it holds."""
         for shard in shards:
             session = self.sessions.get(shard)
-            if session is not None and session.standing is Standing.SUSPENDED:
-                session.standing = Standing.OPEN
+            if session is not None and session.standing is SessionState.SUSPENDED:
+                session.standing = SessionState.OPEN
                 for account in session.accounts.values():
                     for bucket in self._buckets_of(account):
                         bucket.accrue(now_ms)
                         bucket.take_back(account.outstanding)
 
-    def _write_off(self, session: Session, standing: Standing, now_ms: int) -> None:
+    def _write_off(self, session: Session, standing: SessionState, now_ms: int) -> None:
         for account in session.accounts.values():
             self._dismiss(account, now_ms)
-            if session.standing is Standing.OPEN:
+            if session.standing is SessionState.OPEN:
                 for bucket in self._buckets_of(account):
                     bucket.accrue(now_ms)
                     bucket.settle(account.outstanding, 0)
@@ -169,14 +169,14 @@ class TokenBank:
     def ask(self, tokens: Tokens, epoch: int, now_ms: int) -> None:
         """Take in a shard's reports and wants. A session that is over is not heard: its frames were under way."""
         session = self._session(tokens.shard, epoch, tokens.session, now_ms)
-        if session.standing is Standing.OVER:
+        if session.standing is SessionState.OVER:
             return
         for want in tokens.wants:
             if want.consumed < 0 or want.returned < 0 or want.consumed + want.returned > AMOUNT_MAX:
                 continue  # no shard can have come there
             account = self._account(session, want, now_ms)
             self._report(account, want.consumed, want.returned, now_ms)
-            if session.standing is Standing.OPEN:
+            if session.standing is SessionState.OPEN:
                 self._want(account, want, now_ms)
 
     def _account(self, session: Session, want: TokenWant, now_ms: int) -> Account:
@@ -203,7 +203,7 @@ class TokenBank:
         excess = max(0, newly_consumed + newly_returned - account.outstanding)
         account.granted += excess
         account.consumed, account.returned = consumed, returned
-        if account.session.standing is not Standing.OPEN or not (newly_consumed or newly_returned):
+        if account.session.standing is not SessionState.OPEN or not (newly_consumed or newly_returned):
             return
         for bucket in self._buckets_of(account):
             bucket.accrue(now_ms)

@@ -26,14 +26,14 @@ def check(run: "Run") -> None:
             continue
         for shard in process.host.shards.values():
             due_ms = shard.next_due(process.now_ms())
-            if due_ms is not None and due_ms < BUSY_TURNS_MS and not shard.schedule.next_due_ms:
+            if due_ms is not None and due_ms < BUSY_TURNS_MS and not shard.due_index.next_due_ms:
                 history.fail("rest", f"shard {shard.index} wants a turn in {due_ms} ms, and there is nothing to do")
             if len(shard.leases) or shard.consumers.by_client:
                 history.fail(
                     "memory", f"shard {shard.index}: {len(shard.leases)} leases, {len(shard.consumers)} consumers at rest"
                 )
             families = shard.store.families
-            dead = sum(len(each.members) for each in shard.graveyard.dead.values())
+            dead = sum(len(each.members) for each in shard.acked.dead.values())
             for name in ("messages", "delayed", "outbox"):
                 left = sum(1 for _ in shard.store.scan(FIRST, LAST, getattr(families, name)))
                 if left - (dead if name == "messages" else 0):

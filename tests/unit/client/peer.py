@@ -10,9 +10,9 @@ from typing import Any
 import zmq
 
 from fila_cluster.client.delivery import Delivery
+from fila_cluster.client.encoding import Row, seal_message
 from fila_cluster.client.lease import Lease
 from fila_cluster.client.message import Message
-from fila_cluster.client.sealing import Row, seal_message
 from fila_cluster.client.session import Session
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (

@@ -3,14 +3,14 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from fila_cluster.dashboard.dead_letters.groups import Letter, grouped, pattern, shares, told
+from fila_cluster.dashboard.dead_letters.groups import DeadLetter, grouped, most_frequent, pattern, shares
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def letter(number: int, error: str, reason: str = "failed", key: str = "a") -> Letter:
+def letter(number: int, error: str, reason: str = "failed", key: str = "a") -> DeadLetter:
     at = START + timedelta(seconds=number)
-    return Letter(f"id-{number}", None, key, "pending", 1, reason, error, "orders", at, pattern(error))
+    return DeadLetter(f"id-{number}", None, key, "pending", 1, reason, error, "orders", at, pattern(error))
 
 
 LETTERS = [
@@ -42,6 +42,6 @@ def test_shares_of_the_most_frequent_errors() -> None:
 
 
 def test_numbers_are_told_with_how_many_are_left_out() -> None:
-    assert told(Counter(a=3)) == "a"
-    assert told(Counter(a=3, b=2)) == "a (3), b (2)"
-    assert told(Counter(a=3000, b=2, c=1, d=1, e=1), 2) == "a (3,000), b (2), 3 more"
+    assert most_frequent(Counter(a=3)) == "a"
+    assert most_frequent(Counter(a=3, b=2)) == "a (3), b (2)"
+    assert most_frequent(Counter(a=3000, b=2, c=1, d=1, e=1), 2) == "a (3,000), b (2), 3 more"

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.errors import AnalysisException
 
-from fila_cluster.spark.pipelines.session import PipelineError, one_line, told_plainly
+from fila_cluster.spark.pipelines.session import PipelineError, one_line, plain_errors
 
 TRACEBACK = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -40,10 +40,10 @@ def test_an_error_of_a_traceback_inside_another_is_the_last_one():
 
 
 def test_errors_that_are_not_sparks_go_through():
-    with pytest.raises(ZeroDivisionError), told_plainly():
+    with pytest.raises(ZeroDivisionError), plain_errors():
         raise ZeroDivisionError
 
 
 def test_sparks_errors_become_one_line():
-    with pytest.raises(PipelineError, match=r"^no such column$"), told_plainly():
+    with pytest.raises(PipelineError, match=r"^no such column$"), plain_errors():
         raise AnalysisException("[UNRESOLVED] no such column\n'Project ['x]")

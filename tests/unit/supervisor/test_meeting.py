@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster.supervisor.endpoints import IN_DATA_DIR, Meeting, Ports
+from fila_cluster.supervisor.endpoints import IN_DATA_DIR, Ports, WorkerEndpoint
 from fila_cluster.supervisor.failure import CannotStartError
 from fila_proto_zmq.errors import InvalidConfigError
 
 
 def test_over_tcp_on_any_address():
     with Ports() as ports:
-        meeting = Meeting.parse("tcp://0.0.0.0:0", "--worker-listen").reserve(ports, "--worker-listen")
+        meeting = WorkerEndpoint.parse("tcp://0.0.0.0:0", "--worker-listen").reserve(ports, "--worker-listen")
     assert meeting.address
     assert meeting.address.port
     assert meeting.endpoint == f"tcp://0.0.0.0:{meeting.address.port}"
@@ -20,7 +20,7 @@ def test_over_tcp_on_any_address():
 
 def test_on_the_disk_wherever_the_children_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    meeting = Meeting.parse("ipc://here", "--worker-listen")
+    meeting = WorkerEndpoint.parse("ipc://here", "--worker-listen")
     assert meeting.endpoint == meeting.join == f"ipc://{tmp_path}/here"
     with Ports() as ports:
         assert meeting.reserve(ports, "--worker-listen") is meeting
@@ -33,17 +33,17 @@ def test_in_the_data_directory_by_default():
 @pytest.mark.parametrize("text", ["", "nonsense", "udp://a:1", "ipc://"])
 def test_nowhere_else(text: str):
     with pytest.raises(InvalidConfigError, match=r"--join .*: write tcp://HOST:PORT or ipc://PATH"):
-        Meeting.parse(text, "--join")
+        WorkerEndpoint.parse(text, "--join")
 
 
 def test_a_path_has_room_for_so_much_only():
     with pytest.raises(InvalidConfigError, match=r"--join ipc:///x+: as /x+ that is too long for a socket"):
-        Meeting.parse("ipc:///" + 107 * "x", "--join")
-    assert Meeting.parse("ipc:///" + 106 * "x", "--join").address is None
+        WorkerEndpoint.parse("ipc:///" + 107 * "x", "--join")
+    assert WorkerEndpoint.parse("ipc:///" + 106 * "x", "--join").address is None
 
 
 def test_a_path_is_checked_before_a_router_is_started(tmp_path: Path):
-    meeting = Meeting.parse(f"ipc://{tmp_path}/data/here", "--worker-listen")
+    meeting = WorkerEndpoint.parse(f"ipc://{tmp_path}/data/here", "--worker-listen")
     with pytest.raises(
         CannotStartError, match=rf"there is no directory {tmp_path}/data; make it, or correct --worker-listen"
     ):

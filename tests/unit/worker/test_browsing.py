@@ -155,7 +155,7 @@ def test_what_is_remembered_of_pages_is_bounded(shard: ShardHarness) -> None:
     shard.limit(browse_cursors_max=10)
     shard.enqueue(*[b"%d" % number for number in range(50)])
     browse(shard, 50)
-    assert len(shard.shard.bookmarks) == 10
+    assert len(shard.shard.browse_cursors) == 10
 
 
 # --- what is not shown ------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_it_holds_with_the_last_page(shard: ShardHarness) -> None:
     assert known(shard) == before
     put(shard, 4, NEW, first=-1)
     assert known(shard) == (NEW, 4, LIMITS)
-    assert shard.shard.throttling.limits == LIMITS
+    assert shard.shard.token_client.limits == LIMITS
     shard.restart()
     assert known(shard) == (NEW, 4, LIMITS)
     assert on_disk(shard) == len(NEW)
@@ -157,7 +157,7 @@ def test_pages_that_do_not_come_are_not_waited_for(shard: ShardHarness) -> None:
 def test_levels_and_traffic_of_keys_without_a_limit_are_forgotten(shard: ShardHarness) -> None:
     shard.restart()
     put(shard, 4, NEW)
-    throttling = shard.shard.throttling
+    throttling = shard.shard.token_client
     assert throttling.levels.keys() <= LIMITS.keys()
     assert throttling.tokens_in("12", LIMITS["12"], shard.now_ms + 1000) <= LIMITS["12"].burst_micro
 

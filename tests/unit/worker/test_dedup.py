@@ -128,7 +128,7 @@ def test_ids_are_forgotten_on_disk_too(shard: ShardHarness) -> None:
     assert records(shard) == 10
     shard.pass_time(WINDOW_MS)
     assert records(shard) == 0
-    assert shard.shard.schedule.next_due_ms is None
+    assert shard.shard.due_index.next_due_ms is None
 
 
 def test_a_window_may_be_set() -> None:

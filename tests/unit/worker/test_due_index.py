@@ -9,7 +9,7 @@ import pytest
 from fila_proto_zmq.commands import Cancel, DeleteQueue, PurgeQueue, Verb
 from fila_proto_zmq.ids import parse_id
 from fila_worker.core.keys import FIRST, LAST, pack_u64
-from fila_worker.core.model.due_index import Kind, Schedule
+from fila_worker.core.model.due_index import DueIndex, Kind
 from fila_worker.core.settings import Limits
 from fila_worker.core.store import Families, Family
 from fila_worker.storage.memory import MemoryStore
@@ -37,14 +37,14 @@ class CountingStore(MemoryStore):
         return super().get_many(keys, family)
 
 
-def fill(store: MemoryStore, index: Schedule, due_ms: range, subject: bytes = b"x") -> None:
+def fill(store: MemoryStore, index: DueIndex, due_ms: range, subject: bytes = b"x") -> None:
     batch = store.new_batch()
     for each in due_ms:
         index.add(each, Kind.RELEASE, subject, batch)
     store.commit(batch)
 
 
-def drain(store: MemoryStore, index: Schedule, now_ms: int) -> list[tuple[int, bytes]]:
+def drain(store: MemoryStore, index: DueIndex, now_ms: int) -> list[tuple[int, bytes]]:
     taken = []
     while index.next_due_ms is not None and index.next_due_ms <= now_ms:
         batch = store.new_batch()
@@ -58,17 +58,17 @@ def drain(store: MemoryStore, index: Schedule, now_ms: int) -> list[tuple[int, b
 
 def test_entries_that_are_not_due_are_not_read_and_a_restart_reads_one() -> None:
     store = CountingStore()
-    index = Schedule(store)
+    index = DueIndex(store)
     fill(store, index, range(10_000, 110_000))
     assert (index.next_due_ms, store.items["schedule"]) == (10_000, 0)
-    index = Schedule(store)
+    index = DueIndex(store)
     index.recover()
     assert (index.next_due_ms, store.items["schedule"]) == (10_000, 1)
 
 
 def test_entries_come_in_the_order_of_their_times() -> None:
     store = MemoryStore()
-    index = Schedule(store)
+    index = DueIndex(store)
     for due_ms in (7, 3, 9, 3, 5):
         fill(store, index, range(due_ms, due_ms + 1))
     assert drain(store, index, 8) == [(3, b"x"), (5, b"x"), (7, b"x")]
@@ -77,7 +77,7 @@ def test_entries_come_in_the_order_of_their_times() -> None:
 
 def test_every_entry_is_read_a_constant_number_of_times_however_many_share_a_millisecond() -> None:
     store = CountingStore()
-    index = Schedule(store)
+    index = DueIndex(store)
     batch = store.new_batch()
     for number in range(20_000):
         index.add(5_000, Kind.EXPIRE, pack_u64(number), batch)
@@ -89,7 +89,7 @@ def test_every_entry_is_read_a_constant_number_of_times_however_many_share_a_mil
 
 def test_an_entry_before_the_cursor_moves_it_back() -> None:
     store = MemoryStore()
-    index = Schedule(store, Limits(turn_due_max=1))
+    index = DueIndex(store, Limits(turn_due_max=1))
     for subject in (b"b", b"d"):
         fill(store, index, range(5, 6), subject)
     batch = store.new_batch()
@@ -102,14 +102,14 @@ def test_an_entry_before_the_cursor_moves_it_back() -> None:
 
 def test_a_restart_begins_at_the_checkpoint_and_finds_what_was_put_before_it() -> None:
     store = CountingStore()
-    index = Schedule(store)
+    index = DueIndex(store)
     fill(store, index, range(1_000, 1_500))
     drain(store, index, 1_500)
-    recovered = Schedule(store)
+    recovered = DueIndex(store)
     recovered.recover()
     assert store.begins[-1] > pack_u64(1_500)
     fill(store, recovered, range(700, 701))  # the clock was put back
-    recovered = Schedule(store)
+    recovered = DueIndex(store)
     recovered.recover()
     assert recovered.next_due_ms == 700
 

@@ -40,7 +40,7 @@ def test_enough_of_them_are_purged(shard: ShardHarness) -> None:
     acked(shard, 10)
     acked(shard, 10)
     assert on_disk(shard) == 0
-    assert shard.shard.graveyard.messages == 0
+    assert shard.shard.acked.messages == 0
 
 
 def test_those_of_many_lanes_are_purged_sooner() -> None:

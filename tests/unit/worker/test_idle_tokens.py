@@ -134,7 +134,7 @@ def test_a_lane_that_is_always_busy_leaves_nothing_behind() -> None:
         cluster.enqueue(0, 300, "t")
         cluster.run(15)
     assert len(cluster.deliveries) > 8000
-    throttling = cluster.shards[0].shard.throttling
+    throttling = cluster.shards[0].shard.token_client
     assert len(throttling._holds) <= 1
     assert len(throttling._repeats) <= 2000
     cluster.resubscribe(consumer, 1)
@@ -152,7 +152,7 @@ def test_throttles_whose_lanes_are_gone_are_forgotten_in_time() -> None:
         cluster.consume(0, queue)
         cluster.run(10)
         cluster.shards[0].ask(DeleteQueue(), queue, ADMIN)
-    throttling = cluster.shards[0].shard.throttling
+    throttling = cluster.shards[0].shard.token_client
     assert len(throttling.throttles) <= 1001
     assert len(throttling.by_key) <= 1002
     cluster.new_session(0)

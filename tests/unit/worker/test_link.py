@@ -104,9 +104,9 @@ def test_clients_frames_that_were_meant_for_an_earlier_life_are_dropped() -> Non
 
 def test_a_registration_starts_a_new_session_of_tokens(router: RouterSide) -> None:
     shard = router.link._host.shards[2]
-    before = shard.throttling.session
+    before = shard.token_client.session
     router.link.register(0)
-    assert shard.throttling.session != before
+    assert shard.token_client.session != before
 
 
 def test_what_a_turn_posts_goes_to_the_router_itself(router: RouterSide) -> None:

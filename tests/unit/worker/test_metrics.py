@@ -211,7 +211,7 @@ def test_what_a_namespace_may_not_take_in_is_rejected_message_by_message():
     shard.shard.put_config(1, {"namespace:ns:max_enqueues_per_minute": "600"}, False, shard.now_ms)
     shard.send(Enqueue([seal_envelope(b"")] * 5), "ns/q")
     grant = Grant(["\0ns"], 2_000_000, wait_ms=700)
-    shard.shard.granted(Grants(shard.index, shard.shard.throttling.session, [grant]), shard.now_ms)
+    shard.shard.granted(Grants(shard.index, shard.shard.token_client.session, [grant]), shard.now_ms)
     told = metrics_of(shard, "ns/q")
     assert (told.enqueued, told.rejected) == (2, {"RATE_LIMITED": 3})
 

@@ -40,7 +40,7 @@ class Namespace:
         return tuple(amount // MICRO for amount in (want.least, want.most, want.consumed, want.returned))  # type: ignore[return-value]
 
     def grant(self, granted: int, wait_ms: int = 0, session: int | None = None) -> None:
-        current = self.harness.shard.throttling.session
+        current = self.harness.shard.token_client.session
         grants = Grants(3, current if session is None else session, [Grant([BUCKET], granted * MICRO, wait_ms)])
         self.harness.shard.granted(grants, self.harness.now_ms)
         self.harness.turn()
@@ -130,7 +130,7 @@ def test_a_new_session_asks_again_and_forgets_what_was_granted() -> None:
     request = shard.offer(b"0", b"1")
     shard.grant(1)
     shard.harness.posted.clear()
-    old = shard.harness.shard.throttling.session
+    old = shard.harness.shard.token_client.session
     shard.harness.shard.new_session(shard.harness.now_ms)
     shard.harness.turn()
     assert shard.want() == (1, 2, 0, 0)

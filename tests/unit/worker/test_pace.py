@@ -2,12 +2,14 @@
 
 import pytest
 
-from fila_worker.core.measures import KNOWN_MS_MIN, SPAN_MS, Pace
+from fila_worker.core.measures import KNOWN_MS_MIN, SPAN_MS, DeliveryRate
 
 
-def delivering(per_second: int, seconds: float, pace: Pace | None = None, now_ms: int = 1_000_000) -> tuple[Pace, int]:
+def delivering(
+    per_second: int, seconds: float, pace: DeliveryRate | None = None, now_ms: int = 1_000_000
+) -> tuple[DeliveryRate, int]:
     """A pace after a while of this rate, noted every tenth of a second; and the time then."""
-    pace = pace or Pace()
+    pace = pace or DeliveryRate()
     for _ in range(round(seconds * 10)):
         now_ms += 100
         pace.note(per_second // 10, now_ms)
@@ -15,7 +17,7 @@ def delivering(per_second: int, seconds: float, pace: Pace | None = None, now_ms
 
 
 def test_nothing_was_delivered() -> None:
-    assert Pace().per_second(1_000_000) == 0
+    assert DeliveryRate().per_second(1_000_000) == 0
 
 
 @pytest.mark.parametrize("seconds", [2, 10, 600])
@@ -26,7 +28,7 @@ def test_a_steady_rate_is_known_soon(per_second: int, seconds: int) -> None:
 
 
 def test_a_first_batch_is_not_taken_for_a_rate() -> None:
-    pace = Pace()
+    pace = DeliveryRate()
     pace.note(500, 1_000_000)
     assert pace.per_second(1_000_000) <= 500 * 1000 / KNOWN_MS_MIN * 1.1
 

@@ -97,7 +97,7 @@ def test_limits_follow_the_values_over_a_restart(shard: ShardHarness) -> None:
     assert limits(shard) == expected
     shard.restart()
     assert limits(shard) == expected
-    assert shard.shard.throttling.limits.keys() == set(expected)
+    assert shard.shard.token_client.limits.keys() == set(expected)
     put(shard, "throttle:k:burst", "4")
     assert limits(shard)["k"] == Limit(500, 4_000_000)
     put(shard, "throttle:k:rate", None)

@@ -7,7 +7,7 @@ import pytest
 from fila_proto_zmq.commands import Enqueue, Grant, Grants, Receive, SetConfig
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.model import token_client
-from fila_worker.core.model.lane_tokens import TOKEN, Throttle
+from fila_worker.core.model.lane_tokens import TOKEN, LaneTokens
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
 
@@ -25,18 +25,18 @@ def sets_of_throttle_keys(monkeypatch: pytest.MonkeyPatch) -> tuple[ShardHarness
         shard.ask(Enqueue([seal_envelope(b"")] * 2, throttle_keys=[[f"set-{number}", "t"]]))
     settle(shard)
     followed = Counter[int]()
-    follow, turn = shard.shard.throttling._follow, shard.turn
+    follow, turn = shard.shard.token_client._follow, shard.turn
 
     def turn_and_count() -> None:
         followed[len(followed)] = 0
         turn()
 
-    def follow_and_count(each: Throttle) -> None:
+    def follow_and_count(each: LaneTokens) -> None:
         followed[len(followed) - 1] += 1
         follow(each)
 
     monkeypatch.setattr(shard, "turn", turn_and_count)
-    monkeypatch.setattr(shard.shard.throttling, "_follow", follow_and_count)
+    monkeypatch.setattr(shard.shard.token_client, "_follow", follow_and_count)
     return shard, followed
 
 
@@ -73,7 +73,7 @@ def test_tokens_that_were_granted_under_another_limit_are_not_spent(monkeypatch:
     wants = {tuple(want.keys): want for want in asked if want.least}
     assert len(wants) == SETS
     grants = [Grant(list(keys), 2 * TOKEN) for keys in wants]
-    shard.shard.granted(Grants(0, shard.shard.throttling.session, grants), shard.now_ms)
+    shard.shard.granted(Grants(0, shard.shard.token_client.session, grants), shard.now_ms)
     settle(shard)
     for value in (None, "0"):
         shard.shard.set_config(SetConfig("throttle:t:rate", value), shard.now_ms)
@@ -94,9 +94,9 @@ def test_a_park_of_a_throttle_key_and_its_end_reach_many_sets_over_several_turns
     assert shard.shard.queues["q"].in_flight == 0, "it holds for all"
     assert followed.total() == SETS
     shard.now_ms += 1001
-    woken: list[Throttle] = []
-    wake = shard.shard.throttling.wake
-    monkeypatch.setattr(shard.shard.throttling, "wake", lambda each, now_ms: (woken.append(each), wake(each, now_ms))[1])
+    woken: list[LaneTokens] = []
+    wake = shard.shard.token_client.wake
+    monkeypatch.setattr(shard.shard.token_client, "wake", lambda each, now_ms: (woken.append(each), wake(each, now_ms))[1])
     shard.turn()
     assert 1 <= len(set(woken)) <= 2 * 10, "some as the turn begins, some as it ends"
     settle(shard)
@@ -115,7 +115,7 @@ def test_a_new_session_reaches_many_sets_over_several_turns(monkeypatch: pytest.
     settle(shard)
     assert followed.total() == SETS
     assert max(followed.values()) <= 10
-    assert {post.command.session for post in shard.posted} == {shard.shard.throttling.session}  # type: ignore[attr-defined]
+    assert {post.command.session for post in shard.posted} == {shard.shard.token_client.session}  # type: ignore[attr-defined]
     wants = {tuple(want.keys) for post in shard.posted for want in post.command.wants if want.least}  # type: ignore[attr-defined]
     assert len(wants) == SETS, "all are asked for again"
 
@@ -125,4 +125,4 @@ def test_keys_that_change_again_and_again_wait_once(monkeypatch: pytest.MonkeyPa
     for number in range(200):
         shard.shard.park({"t": shard.now_ms + 1000 + number}, shard.now_ms)
         shard.shard.set_config(SetConfig("throttle:t:rate", str(number)), shard.now_ms)
-    assert len(shard.shard.throttling._behind) == 1
+    assert len(shard.shard.token_client._behind) == 1

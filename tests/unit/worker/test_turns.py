@@ -226,7 +226,7 @@ def test_messages_that_wait_for_tokens_are_looked_at_as_few_in_a_turn_as_others_
     for number in range(1000):
         enqueue(shard, 1, throttle_keys=[[f"set-{number}", "t"]])
     shard.begin(Receive(1, 60_000))
-    assert 1 <= shard.shard.throttling.hits <= 150
+    assert 1 <= shard.shard.token_client.hits <= 150
 
 
 def test_a_change_of_the_config_is_charged_for_the_whole_of_it() -> None:

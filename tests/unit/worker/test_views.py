@@ -29,7 +29,7 @@ from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
-from fila_worker.core.inspect import freezer, views
+from fila_worker.core.inspect import snapshot_builder, views
 from fila_worker.core.inspect.browse import browse
 from fila_worker.core.jobs import REST_MS, Work
 from fila_worker.core.model.fairness_keys import KeyTable
@@ -449,7 +449,7 @@ def test_a_step_of_an_opening_copies_a_bounded_number_of_lanes() -> None:
         while True:
             efforts.append(work.send(shard.now_ms))
     assert max(efforts) <= 20
-    assert len(efforts) >= 60 * freezer.LANE_COST // 20 + 60 // 8 + 60 * freezer.KEY_COST // 20
+    assert len(efforts) >= 60 * snapshot_builder.LANE_COST // 20 + 60 // 8 + 60 * snapshot_builder.KEY_COST // 20
     assert len(in_view(shard)) == 60
 
 

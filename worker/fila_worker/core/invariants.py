@@ -22,7 +22,7 @@ from fila_worker.core.model.ledger import decode_lane
 if TYPE_CHECKING:
     from fila_worker.core.model.cold_lanes import ColdLane
     from fila_worker.core.model.fairness_keys import FairnessKey
-    from fila_worker.core.model.lane_tokens import Throttle
+    from fila_worker.core.model.lane_tokens import LaneTokens
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.leases import Lease
     from fila_worker.core.model.queues import Queue
@@ -81,7 +81,7 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     _expect(f"{name}: active", lane.active, lane.pending > 0)
     _expect(f"{name}: blocked", lane.blocked, lane.throttle is not None and lane in lane.throttle.waiting)
     head = lane.peek()
-    if lane.active and not lane.blocked and lane.key.sole is None and head is not None:
+    if lane.active and not lane.blocked and lane.key.only_lane is None and head is not None:
         _expect(f"{name}: known to its key's heap", (lane.head_place, lane.id, lane) in (lane.key.heads or ()), True)
         _expect(f"{name}: first place known", lane.head_place <= head[0][8:], True)
 
@@ -98,7 +98,9 @@ def _check_cold(shard: "Shard", on_disk: dict[int, list[bytes]]) -> None:
         keys = on_disk.pop(lane.id, [])
         _expect(f"{name}: stored", lane.stored, len(keys))
         _expect(f"{name}: first key below its floor", [each for each in keys if each < lane.floor], [])
-        _expect(f"{name}: warm, too", (lane.id in shard.lanes, key.only, key.several, key.sole), (False, None, None, None))
+        _expect(
+            f"{name}: warm, too", (lane.id in shard.lanes, key.only, key.several, key.only_lane), (False, None, None, None)
+        )
         data = shard.store.get(lane.prefix, shard.store.families.lanes)
         record = decode_lane(data) if data is not None else None
         _expect(f"{name}: recorded", record is not None, True)
@@ -115,7 +117,7 @@ def _buffered_bytes(lane: "Lane") -> int:
 def _check_leases(shard: "Shard") -> None:
     leased = Counter(key for lease in shard.leases.leases.values() for _, key, _ in lease.open_members())
     _expect("messages leased twice", [key for key, times in leased.items() if times > 1], [])
-    dead = {key for each in shard.graveyard.dead.values() for key, _ in each.members}
+    dead = {key for each in shard.acked.dead.values() for key, _ in each.members}
     _expect("messages both leased and dead", dead & set(leased), set())
     _expect("leased keys", {key for lane in shard.lanes.values() for key in lane.leased}, set(leased) | dead)
     _check_lease_records(shard)
@@ -153,7 +155,7 @@ def _check_holders(shard: "Shard") -> None:
 
 def _check_lease_records(shard: "Shard") -> None:
     """On disk are open leases, marks of acked ones whose messages are there too, and the finished ones: each once, no more."""
-    book, dead = shard.leases, shard.graveyard.dead
+    book, dead = shard.leases, shard.acked.dead
     both = [lease_id for lease_id in dead if lease_id in book.finished or lease_id in book.leases]
     _expect("leases with a mark that are known elsewhere too", both, [])
     records = {u64(key): data for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases)}
@@ -185,7 +187,7 @@ def _check_delayed(shard: "Shard") -> None:
     _expect("delayed messages of unknown lanes", set(delayed) - {lane.id for lane in lanes}, set())
     for lane in lanes:
         _expect(f"lane {lane.id}: delayed, retrying", (lane.delayed, lane.retrying), (delayed[lane.id], retrying[lane.id]))
-    earliest, cursor = shard.schedule.next_due_ms, max(shard.schedule.cursor, shard.schedule.checkpoint)
+    earliest, cursor = shard.due_index.next_due_ms, max(shard.due_index.cursor, shard.due_index.checkpoint)
     if first is not None and (earliest is None or pack_u64(earliest) > first or cursor > first):
         raise InvariantBroken(f"something is due before {earliest}")
 
@@ -195,19 +197,19 @@ def _check_throttles(shard: "Shard") -> None:
     for lane in shard.lanes.values():
         if lane.throttle is not None:
             lanes[lane.throttle_keys] += 1
-    used = {keys: each.lanes for keys, each in shard.throttling.throttles.items() if each.lanes}
+    used = {keys: each.lanes for keys, each in shard.token_client.throttles.items() if each.lanes}
     _expect("throttles", used, dict(lanes))
-    by_throttle: dict[Throttle, list[Lane]] = {}
+    by_throttle: dict[LaneTokens, list[Lane]] = {}
     for lane in shard.lanes.values():
         if lane.throttle is not None:
             by_throttle.setdefault(lane.throttle, []).append(lane)
-    for throttle in shard.throttling.throttles.values():
+    for throttle in shard.token_client.throttles.values():
         _check_throttle(shard, throttle, by_throttle.get(throttle, []))
 
 
-def _check_throttle(shard: "Shard", throttle: "Throttle", lanes: "list[Lane]") -> None:
+def _check_throttle(shard: "Shard", throttle: "LaneTokens", lanes: "list[Lane]") -> None:
     name = f"throttle {throttle.keys}"
-    if throttle not in shard.throttling._changed:
+    if throttle not in shard.token_client._changed:
         _expect(f"{name}: tokens that nobody has", throttle.pool, 0)
     _expect(f"{name}: holders", set(throttle.holders), {lane for lane in lanes if lane.tokens})
     _expect(f"{name}: dealt", throttle.dealt, sum(lane.tokens for lane in lanes))
@@ -215,18 +217,18 @@ def _check_throttle(shard: "Shard", throttle: "Throttle", lanes: "list[Lane]") -
     for lane in lanes:
         if lane.tokens < 0:
             raise InvariantBroken(f"lane {lane.id} spent {-lane.tokens} millionths of a token more than it was dealt")
-    noticed = [lane for due_ms, _, lane in shard.throttling._holds if lane.look_ms == due_ms]
+    noticed = [lane for due_ms, _, lane in shard.token_client._holds if lane.look_ms == due_ms]
     _expect(f"{name}: held and never given back", set(throttle.holders) - set(noticed), set())
     _expect(f"{name}: looked at more than once", len(noticed), len(set(noticed)))
     if throttle.waiting and not _will_be_woken(shard, throttle):
         raise InvariantBroken(f"{name}: {len(throttle.waiting)} lanes wait, and nobody asks for their tokens")
 
 
-def _will_be_woken(shard: "Shard", throttle: "Throttle") -> bool:
+def _will_be_woken(shard: "Shard", throttle: "LaneTokens") -> bool:
     """Whether a park will end, the bank was asked (and will be asked again), or another lane will give tokens back."""
-    if shard.throttling.catching_up or shard.throttling.held:
+    if shard.token_client.catching_up or shard.token_client.held:
         return True
-    parks = [shard.throttling.parks.get(key, 0) for key in throttle.keys]
+    parks = [shard.token_client.parks.get(key, 0) for key in throttle.keys]
     asked = throttle.told is not None and throttle.told[0] > 0 and throttle.news_due_ms is not None
     return throttle.parked_until_ms <= max(parks) or (throttle.limited and (asked or throttle.dealt > 0))
 
@@ -239,7 +241,7 @@ def _check_queue(shard: "Shard", name: str) -> None:
     lanes = [lane for key in queue.keys.values() for lane in key.views]
     _expect(f"{name}: lanes", queue.lanes, len(lanes))
     _expect(f"{name}: pending", queue.pending, sum(lane.pending for lane in lanes))
-    dead = shard.graveyard.count_by_lane()
+    dead = shard.acked.count_by_lane()
     _expect(f"{name}: in flight", queue.in_flight, sum(len(lane.leased) - dead[lane.id] for lane in lanes))
     _expect(f"{name}: delayed", queue.delayed, sum(lane.delayed for lane in lanes))
     for key in queue.keys.values() if not queue.reshaping else ():
@@ -253,7 +255,7 @@ def _check_key(key: "FairnessKey", dead: Counter[int]) -> None:
     lanes = key.views
     _expect(f"{key.name}: ready", key.ready, sum(lane.active and not lane.blocked for lane in lanes))
     _expect(f"{key.name}: blocked", key.blocked, sum(lane.blocked for lane in lanes))
-    _expect(f"{key.name}: stuck without a reason", bool(key.stuck) and not key.blocked, False)
+    _expect(f"{key.name}: stuck without a reason", bool(key.blocked_head) and not key.blocked, False)
     _expect(f"{key.name}: active", key.active, key.deliverable)
     cap = key.queue.options.max_in_flight_per_key
     if cap is not None:
@@ -270,7 +272,7 @@ def _check_demands(shard: "Shard", queue: "Queue") -> None:
             if subscription.queue is queue and subscription.credit > 0 and not subscription.queued:
                 raise InvariantBroken(f"{name}: subscription {subscription.id} has credit and is not in line")
     served = [demand for demand in queue.demands if isinstance(demand, Subscription) and demand.credit > 0]
-    if served and len(queue.ring) and queue.open and queue.id not in shard.wanted:
+    if served and len(queue.ring) and queue.open and queue.id not in shard.runnable:
         raise InvariantBroken(f"{name}: {len(served)} subscriptions want messages and nobody will serve them")
 
 
@@ -278,7 +280,7 @@ def _check_sizes(shard: "Shard") -> None:
     sizes: Counter[int] = Counter()
     lanes: list[Lane | ColdLane] = [*shard.lanes.values(), *_cold_lanes(shard)]
     queue_of = {lane.id: lane.key.queue.id for lane in lanes}
-    dead = {key for each in shard.graveyard.dead.values() for key, _ in each.members}
+    dead = {key for each in shard.acked.dead.values() for key, _ in each.members}
     for key, record in shard.store.scan(FIRST, LAST, shard.store.families.messages):
         _check_place(key, record)
         if key not in dead:

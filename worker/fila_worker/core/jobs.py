@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_proto_zmq.errors import FilaError, OverloadedError, StorageError
-from fila_worker.core.measures import Pace
+from fila_worker.core.measures import DeliveryRate
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
@@ -90,7 +90,7 @@ class Jobs:
         self.size_bytes = 0
         self.stepping: Job | None = None
         """The job whose step is being taken; after an exception, the one to blame."""
-        self._pace = Pace()
+        self._pace = DeliveryRate()
         """How fast jobs end."""
         self.left = limits.turn_effort
         """Effort that this turn may still cause."""

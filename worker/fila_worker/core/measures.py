@@ -52,7 +52,7 @@ COUNT_MIN: Final = 0.01
 """Less than this is left of what was delivered: it is too long ago to say anything."""
 
 
-class Pace:
+class DeliveryRate:
     """A rate of deliveries. ``delivered`` is as of ``noted_ms``."""
 
     __slots__ = ("delivered", "noted_ms", "since_ms")

@@ -20,7 +20,7 @@ import msgspec
 
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_proto_zmq.events import HookMissing
-from fila_proto_zmq.record import MORTAL
+from fila_proto_zmq.record import HAS_TTL
 from fila_worker.core.enqueue.breaker import GuardedHooks
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID, bind_dead_letters
 from fila_worker.core.enqueue.policy import compile_hooks
@@ -28,7 +28,7 @@ from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.keys import FIRST, FIRST_PLACE, LAST, MESSAGE_KEY_BYTES, lane_of, u64
 from fila_worker.core.manage.deletion import clear
 from fila_worker.core.manage.queue_commands import recount_held
-from fila_worker.core.model.acked_messages import exhume, purge
+from fila_worker.core.model.acked_messages import purge, recover_mark
 from fila_worker.core.model.cold_lanes import COUNT_MAX, packed, pending_cold
 from fila_worker.core.model.fairness_keys import FairnessKey
 from fila_worker.core.model.lanes import Lane
@@ -135,9 +135,9 @@ def _take_up(shard: Shard, now_ms: int) -> Steps:
     at_once = shard.settings.limits.recovery_records_max
     parks = yield from shard.runtime.recover(shard.store, at_once)
     shard.park(parks, now_ms)
-    for throttle_key in parks.keys() - shard.throttling.parks.keys():
+    for throttle_key in parks.keys() - shard.token_client.parks.keys():
         shard.runtime.forget_park(throttle_key, shard.batch)  # its time has come meanwhile
-    yield from shard.throttling.recover(shard.runtime.limits, at_once, now_ms)
+    yield from shard.token_client.recover(shard.runtime.limits, at_once, now_ms)
     yield from _recover_queues(shard, now_ms)
     yield from _recover_lanes(shard)
     yield from _recover_leases(shard, now_ms)
@@ -149,7 +149,7 @@ def _take_up(shard: Shard, now_ms: int) -> Steps:
         if queue.options.max_in_flight_per_key is not None:
             yield from _recount(shard, queue)
         yield
-    shard.schedule.recover()
+    shard.due_index.recover()
     shard.outbox.recover(shard.store, shard.batch)
     yield from _fold(shard)
     for queue in shard.queues_by_id.values():
@@ -344,7 +344,7 @@ def _recover_leases(shard: Shard, now_ms: int) -> Steps:
     for number, (key, data) in enumerate(shard.store.scan(FIRST, LAST, shard.store.families.leases)):
         if number % step == 0:
             now_ms = (yield) or now_ms  # consumers have their whole timeout from now on
-        if exhume(shard, u64(key), data):
+        if recover_mark(shard, u64(key), data):
             continue
         if data.startswith(FINISHED):
             shard.leases.remember(u64(key), Finished(data.removeprefix(FINISHED), SETTLED), shard.batch)
@@ -356,7 +356,7 @@ def _recover_leases(shard: Shard, now_ms: int) -> Steps:
         queue = shard.queues_by_id[record.queue]
         lease = Lease(u64(key), holder, queue, members, record.leased_ms, record.duration_ms)
         lease.sizes = [len(message or b"") for message in found]
-        lease.mortal = any(message and message[1] & MORTAL for message in found)
+        lease.mortal = any(message and message[1] & HAS_TTL for message in found)
         lease.expires_ms, lease.extended, lease.subscription_id, lease.at_most_once, lease.request = (
             record.expires_ms, record.extended, record.subscription, record.at_most_once, record.request,
         )  # fmt: skip

@@ -93,7 +93,7 @@ class Shard(State):
         self.consumers.touch(call.client, call.now_ms)
         queue = self.queues.get(call.queue)
         if queue is not None:
-            self.use(queue, call.now_ms)
+            self.touch(queue, call.now_ms)
         try:
             if verb is None:
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
@@ -129,7 +129,7 @@ class Shard(State):
 
     # --- the cluster's word -------------------------------------------------------------------------------------------
 
-    def told(self, command: Command, now_ms: int) -> None:
+    def on_peer_message(self, command: Command, now_ms: int) -> None:
         """Take in what another shard says; nothing is answered but by saying something in turn."""
         if isinstance(command, TransferMessages):
             transfers.take(self, command, now_ms)
@@ -138,19 +138,19 @@ class Shard(State):
         elif isinstance(command, Appoint):
             dead_letter_targets.answer_appoint(self, command)
         elif isinstance(command, Appointed):
-            dead_letter_targets.go_on(self, command, now_ms)
+            dead_letter_targets.resume(self, command, now_ms)
 
     def granted(self, grants: Grants, now_ms: int) -> None:
         """Take in tokens of the bank."""
-        self.wake(self.throttling.granted(grants, now_ms), now_ms)
-        if grants.session == self.throttling.session:
+        self.wake(self.token_client.granted(grants, now_ms), now_ms)
+        if grants.session == self.token_client.session:
             for grant in grants.grants:
-                self._go_on(self.namespaces.granted(grant))
+                self._go_on(self.enqueue_rates.granted(grant))
 
     def new_session(self, now_ms: int) -> None:
         """The router knows this shard anew: tokens held are void, and what is wanted is asked for again."""
-        self.throttling.new_session(self.throttling.session + 1)
-        self.namespaces.new_session()
+        self.token_client.new_session(self.token_client.session + 1)
+        self.enqueue_rates.new_session()
 
     @property
     def config_version(self) -> int:
@@ -165,7 +165,7 @@ class Shard(State):
     def set_config(self, command: SetConfig, now_ms: int) -> ConfigChange:
         """Judge and number a change of the runtime config; on shard 0 only. Raises :class:`InvalidConfigError`."""
         change = set_config(self, command, now_ms)
-        self._go_on(self.namespaces.follow(self.runtime.limits))
+        self._go_on(self.enqueue_rates.follow(self.runtime.limits))
         return change
 
     def put_config(
@@ -173,7 +173,7 @@ class Shard(State):
     ) -> None:
         """Take over a change of the runtime config, or a page of one."""
         put_config(self, PutConfig(version, dict(changes), whole, page, more), now_ms)
-        self._go_on(self.namespaces.follow(self.runtime.limits))
+        self._go_on(self.enqueue_rates.follow(self.runtime.limits))
 
     def give_config_up(self, now_ms: int) -> bool:
         """Give up a config whose next page does not come; whether there was one."""
@@ -192,7 +192,7 @@ class Shard(State):
 
     def parks(self) -> dict[str, int]:
         """The throttle keys that deliver nothing, with the times until when, Unix ms."""
-        return dict(self.throttling.parks)
+        return dict(self.token_client.parks)
 
     def look_at_storage(self) -> None:
         """Note when the storage begins or ceases to be slow. Call it now and then."""
@@ -218,11 +218,11 @@ class Shard(State):
         if self.jobs.open:
             self.jobs.run(now_ms)
         self.unpark(now_ms)
-        self.throttling.let_go(now_ms)
-        for call, command, error in self.namespaces.overdue(now_ms):
+        self.token_client.let_go(now_ms)
+        for call, command, error in self.enqueue_rates.overdue(now_ms):
             meter.note_refusal(self, self.queues.get(call.queue), command, error)
             self.effects.append(answer(call, command, error))
-        dead_letter_targets.give_up(self, now_ms)
+        dead_letter_targets.time_out(self, now_ms)
         self.views.close_idle(now_ms)
 
     def deliver(self, now_ms: int) -> None:
@@ -233,10 +233,10 @@ class Shard(State):
         transfers.send_due(self, now_ms)
 
     def _ask_the_bank(self, now_ms: int) -> None:
-        self.unblock(self.throttling.settle(now_ms))
-        wants = self.throttling.repeat(now_ms) + self.throttling.wants(now_ms) + self.namespaces.wants()
+        self.unblock(self.token_client.settle(now_ms))
+        wants = self.token_client.repeat(now_ms) + self.token_client.wants(now_ms) + self.enqueue_rates.wants()
         if wants:
-            self.effects.append(Post(Tokens(self.index, self.throttling.session, wants)))
+            self.effects.append(Post(Tokens(self.index, self.token_client.session, wants)))
 
     def commit(self) -> list[Effect]:
         """End the turn: make its changes durable and return what may now be sent."""
@@ -252,11 +252,11 @@ class Shard(State):
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until :meth:`advance` or :meth:`deliver` has something to do; None: not before a command comes."""
-        if self.wanted or self.consumers.unseen or (self.jobs.open and not self.jobs.wait_ms):
+        if self.runnable or self.consumers.unseen or (self.jobs.open and not self.jobs.wait_ms):
             return 0
         times = (
-            self.leases.next_expiry(), self.schedule.next_due_ms, self.consumers.next_deadline(), self.throttling.next_due(),
-            self.namespaces.next_due(), self.outbox.next_due(), dead_letter_targets.next_due(self),
+            self.leases.next_expiry(), self.due_index.next_due_ms, self.consumers.next_deadline(), self.token_client.next_due(),
+            self.enqueue_rates.next_due(), self.outbox.next_due(), dead_letter_targets.next_due(self),
             self.views.next_due(),
         )  # fmt: skip
         due = min((time for time in times if time is not None), default=None)

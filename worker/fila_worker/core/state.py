@@ -18,27 +18,27 @@ from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.names import is_dead_letter, root_name
 from fila_worker.core.effects import Call, Effect, Post
-from fila_worker.core.enqueue.enqueue_rates import Namespaces
+from fila_worker.core.enqueue.enqueue_rates import EnqueueRates
 from fila_worker.core.enqueue.retry_after import Returns
 from fila_worker.core.hooks import HookCompiler
-from fila_worker.core.inspect.browse import Bookmarks
+from fila_worker.core.inspect.browse import BrowseCursors
 from fila_worker.core.inspect.views import Views
 from fila_worker.core.jobs import Jobs
 from fila_worker.core.keys import FIRST_PLACE, pack_u32, pack_u64
-from fila_worker.core.model.acked_messages import Graveyard
+from fila_worker.core.model.acked_messages import AckedMessages
 from fila_worker.core.model.cold_lanes import WarmLanes, unpacked, warm_up
 from fila_worker.core.model.consumers import Consumers
-from fila_worker.core.model.due_index import Schedule
+from fila_worker.core.model.due_index import DueIndex
 from fila_worker.core.model.fairness_keys import FairnessKey
-from fila_worker.core.model.lane_tokens import Throttle
+from fila_worker.core.model.lane_tokens import LaneTokens
 from fila_worker.core.model.lanes import ENTRY_BYTES, Lane, held_bytes
 from fila_worker.core.model.leases import LeaseBook, first_lease
 from fila_worker.core.model.ledger import Counters, Ledger, decode_lane
 from fila_worker.core.model.outbox import Outbox, stream_of
 from fila_worker.core.model.queues import USED_SAVE_MS, Queue
-from fila_worker.core.model.reserved_cache import KeptRecords
+from fila_worker.core.model.reserved_cache import ReservedCache
 from fila_worker.core.model.runtime_config import RuntimeConfig
-from fila_worker.core.model.token_client import Throttling
+from fila_worker.core.model.token_client import TokenClient
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import DamageError, Store
 
@@ -77,15 +77,15 @@ class State:
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters, limits)
         self.leases = LeaseBook(store.families.leases, first_lease(epoch, entropy), limits)
-        self.kept = KeptRecords(limits)
-        self.graveyard = Graveyard(limits)
+        self.kept = ReservedCache(limits)
+        self.acked = AckedMessages(limits)
         self.consumers = Consumers(settings.consumer_timeout_ms)
-        self.schedule = Schedule(store, limits)
-        self.throttling = Throttling(epoch << 20, shards)
-        self.namespaces = Namespaces(limits)
+        self.due_index = DueIndex(store, limits)
+        self.token_client = TokenClient(epoch << 20, shards)
+        self.enqueue_rates = EnqueueRates(limits)
         self.runtime = RuntimeConfig(store.families)
         self.outbox = Outbox(index, stream_of(epoch, entropy), store.families, limits)
-        self.bookmarks = Bookmarks(limits)
+        self.browse_cursors = BrowseCursors(limits)
         self.views = Views(limits)
         self.jobs, self.returns = Jobs(limits, self.conclude), Returns(limits.returns_max)
         self.tickets = epoch << 32
@@ -108,7 +108,7 @@ class State:
         """The lanes that are in memory; see :meth:`find_lane`."""
         self.buffered_bytes = 0
         """Record bytes held by lanes."""
-        self.wanted: dict[int, Queue] = {}
+        self.runnable: dict[int, Queue] = {}
         """Queues that have both demands and, perhaps, something to deliver."""
 
     def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
@@ -151,7 +151,7 @@ class State:
             key.paused = key_name in queue.paused_keys
         lane = Lane(lane_id, key, throttle_keys)
         if throttle_keys and not queue.is_dead_letter:  # who reads dead letters does not call the throttled service
-            self.throttling.enter(lane)
+            self.token_client.enter(lane)
         key.add(lane)
         self.lanes.enter(lane)
         queue.lanes += 1
@@ -179,7 +179,7 @@ class State:
     def forget_lane(self, lane: Lane) -> None:
         """Drop a lane without messages, and its key with its last lane."""
         key, queue = lane.key, lane.key.queue
-        self.throttling.leave(lane)
+        self.token_client.leave(lane)
         queue.resting.pop(lane.id, None)
         key.drop(lane)
         del self.lanes[lane.id]
@@ -207,18 +207,18 @@ class State:
 
     def take_out(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
         """A pending message, popped from its line, leaves its queue."""
-        self.strike(lane, message_key, size_bytes)
+        self.delete_pending(lane, message_key, size_bytes)
         self.thin_out(lane)
 
     def thin_out(self, lane: Lane) -> None:
         """Pending messages have left a lane: see to its activity, and its key's."""
         if lane.active and not lane.pending:
             self.deactivate(lane)
-        elif lane.key.stuck:
-            lane.key.stuck = b""  # what it waited for may be gone
-            self.stir(lane.key)
+        elif lane.key.blocked_head:
+            lane.key.blocked_head = b""  # what it waited for may be gone
+            self.refresh_eligibility(lane.key)
 
-    def strike(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
+    def delete_pending(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
         """Like :meth:`take_out`, for a caller that looks after the lane's and its key's activity itself."""
         queue = lane.key.queue
         self.ledger.touch(lane, message_key)
@@ -245,18 +245,18 @@ class State:
         if not lane.active:
             lane.active = True
             key.ready += 1
-        if key.sole is None and not lane.blocked:
+        if key.only_lane is None and not lane.blocked:
             key.note_head(lane, message_key)
-        if key.stuck and not lane.blocked and message_key[8:] < key.stuck:
-            key.stuck = b""  # what came is before the message that all others wait for
+        if key.blocked_head and not lane.blocked and message_key[8:] < key.blocked_head:
+            key.blocked_head = b""  # what came is before the message that all others wait for
         if not key.active and key.deliverable:
             key.queue.ring.join(key)
-        self.offer(key.queue)
+        self.mark_runnable(key.queue)
 
     def rouse(self, lane: Lane, message_key: bytes) -> None:
         """The same for a lane that was not active, short for the usual key; the caller offers the queue when it is done."""
         key = lane.key
-        if key.sole is None or key.paused:
+        if key.only_lane is None or key.paused:
             self.activate(lane, message_key)
         else:
             lane.active = True
@@ -269,11 +269,11 @@ class State:
         lane.active = False
         if lane.blocked:
             key.blocked -= 1
-            key.stuck = b""
+            key.blocked_head = b""
         else:
             key.ready -= 1
-        self.throttling.rest(lane)
-        self.stir(key)
+        self.token_client.rest(lane)
+        self.refresh_eligibility(key)
 
     def unblock(self, lanes: Iterable[Lane]) -> None:
         """Let lanes try again that have tokens now, or need none."""
@@ -281,19 +281,19 @@ class State:
             key = lane.key
             key.ready += 1
             key.blocked -= 1
-            key.stuck = b""
-            if key.sole is None:
+            key.blocked_head = b""
+            if key.only_lane is None:
                 key.note_head(lane, lane.prefix + FIRST_PLACE)
-            self.stir(key)
-            self.offer(key.queue)
+            self.refresh_eligibility(key)
+            self.mark_runnable(key.queue)
 
-    def stir(self, key: FairnessKey) -> None:
+    def refresh_eligibility(self, key: FairnessKey) -> None:
         """Something changed that decides whether a key may deliver."""
         ring = key.queue.ring
         if key.deliverable:
             if not key.active:
                 ring.rejoin(key)
-                self.offer(key.queue)
+                self.mark_runnable(key.queue)
         elif key.active:
             ring.leave(key)
 
@@ -301,12 +301,12 @@ class State:
         """So many of a key's messages are no longer in flight, nor waiting for a retry."""
         if key.queue.options.max_in_flight_per_key is not None:
             key.held -= count
-            self.stir(key)
+            self.refresh_eligibility(key)
 
-    def offer(self, queue: Queue) -> None:
+    def mark_runnable(self, queue: Queue) -> None:
         """There may be something to deliver from a queue."""
         if queue.demands and queue.open and len(queue.ring):
-            self.wanted[queue.id] = queue
+            self.runnable[queue.id] = queue
 
     def set_weight(self, key: FairnessKey, weight: int) -> None:
         """The latest weight that was seen for a key holds for all of it."""
@@ -354,7 +354,7 @@ class State:
             queue.appointed = True
             self.save_queue(queue)
 
-    def use(self, queue: Queue, now_ms: int) -> None:
+    def touch(self, queue: Queue, now_ms: int) -> None:
         """Somebody has to do with a queue, or with its dead letter queue: if it has an idle expiry, it starts over."""
         owner = queue.source or queue
         if owner.options.idle_expiry_ms is None:
@@ -366,12 +366,12 @@ class State:
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> None:
         """Let throttle keys deliver nothing until a time (Unix ms), over a restart too."""
-        for key, until_ms in self.throttling.park(parks, now_ms).items():
+        for key, until_ms in self.token_client.park(parks, now_ms).items():
             self.runtime.save_park(key, until_ms, self.batch)
 
     def unpark(self, now_ms: int) -> None:
         """Let the throttle keys deliver again whose time is up."""
-        ended, free = self.throttling.unpark(now_ms)
+        ended, free = self.token_client.unpark(now_ms)
         for key in ended:
             self.runtime.forget_park(key, self.batch)
         self.wake(free, now_ms)
@@ -382,10 +382,10 @@ class State:
             self.park(parks, now_ms)
             self.effects.append(Post(Park(dict(parks))))
 
-    def wake(self, throttles: Iterable[Throttle], now_ms: int) -> None:
+    def wake(self, throttles: Iterable[LaneTokens], now_ms: int) -> None:
         """Let the lanes of some throttles try again; those of many, at the end of this turn and of later ones."""
         for throttle in islice(throttles, WOKEN_AT_ONCE):
-            self.unblock(self.throttling.wake(throttle, now_ms))
+            self.unblock(self.token_client.wake(throttle, now_ms))
 
     def fold(self) -> None:
         """Take a step of a fold of the ledger, and forget the idle lanes that it met of queues that remember too many."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fila_worker.core.enqueue import dedup
 from fila_worker.core.keys import lane_of
-from fila_worker.core.manage.deletion import look_at
+from fila_worker.core.manage.deletion import delete_if_idle
 from fila_worker.core.model.delays import lift, parse_delayed, too_old
 from fila_worker.core.model.due_index import Kind
 from fila_worker.core.model.lanes import held_bytes
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 def act_on_due(shard: "State", now_ms: int) -> None:
     """Do what is due, a bounded part of it a turn."""
-    due_ms = shard.schedule.next_due_ms
+    due_ms = shard.due_index.next_due_ms
     if due_ms is None or due_ms > now_ms:
         return
     shard.settle_writes()
     by_kind: defaultdict[int, list[Entry]] = defaultdict(list)
-    for entry in shard.schedule.take_due(now_ms, shard.batch):  # from here on the turn must not be committed in parts
+    for entry in shard.due_index.take_due(now_ms, shard.batch):  # from here on the turn must not be committed in parts
         by_kind[entry.kind].append(entry)
     expired: set[bytes] = set()
     _in_pieces(shard, by_kind[Kind.EXPIRE], partial(_expire, expired=expired), now_ms)
@@ -39,7 +39,7 @@ def act_on_due(shard: "State", now_ms: int) -> None:
     _in_pieces(shard, still_delayed, _release, now_ms)
     dedup.forget(shard, by_kind[Kind.FORGET_ONE] + by_kind[Kind.FORGET], now_ms)
     for entry in by_kind[Kind.IDLE]:
-        look_at(shard, int.from_bytes(entry.subject, "big"), entry.due_ms, now_ms)
+        delete_if_idle(shard, int.from_bytes(entry.subject, "big"), entry.due_ms, now_ms)
 
 
 def _in_pieces(shard: "State", due: "list[Entry]", act: "Callable[[State, list[bytes], int], int]", now_ms: int) -> None:
@@ -53,7 +53,7 @@ def _in_pieces(shard: "State", due: "list[Entry]", act: "Callable[[State, list[b
         bytes_read += act(shard, keys[done : done + piece], now_ms)
         done += piece
     for key in keys[done:]:
-        shard.schedule.put_back(entries[key], shard.batch)
+        shard.due_index.put_back(entries[key], shard.batch)
 
 
 def _release(shard: "State", keys: list[bytes], now_ms: int) -> int:
@@ -67,7 +67,7 @@ def _release(shard: "State", keys: list[bytes], now_ms: int) -> int:
             continue  # its queue was deleted, it was cancelled, or delayed anew
         lift(shard, lane, key, delayed)
         if too_old(delayed.record, now_ms):
-            dead_letters.bury(shard, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
+            dead_letters.dead_letter(shard, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
         else:
             shard.put_in_line(lane, key[8:], delayed.record)
         if delayed.retrying:
@@ -100,7 +100,7 @@ def _expire_pending(shard: "State", lane: "Lane", keys: list[bytes], now_ms: int
     shard.buffered_bytes -= held_bytes(lane.remove(old.keys()))
     for key, record in old.items():
         shard.take_out(lane, key, len(record))
-        dead_letters.bury(shard, lane, key, record, dead_letters.EXPIRED, now_ms)
+        dead_letters.dead_letter(shard, lane, key, record, dead_letters.EXPIRED, now_ms)
     return sum(len(record or b"") for record in found)
 
 
@@ -111,7 +111,7 @@ def _expire_delayed(shard: "State", lane: "Lane", keys: list[bytes], now_ms: int
         if delayed is not None and too_old(delayed.record, now_ms):
             lift(shard, lane, key, delayed)
             expired.add(key)
-            dead_letters.bury(shard, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
+            dead_letters.dead_letter(shard, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
             if delayed.retrying:
                 shard.release_slot(lane.key)
     return sum(len(value or b"") for value in found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
-from fila_proto_zmq.record import EXTENDED, MORTAL
+from fila_proto_zmq.record import EXTENDED, HAS_TTL
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.model.cold_lanes import warm_up_next
 from fila_worker.core.model.consumers import Demand, Reserving, Subscription
@@ -39,7 +39,7 @@ LOOK_BYTES: Final = WEIGHT_BYTES
 end, too, where there is much to look at and nothing to deliver. A look costs as much as a delivery."""
 
 
-class Parcel:
+class PickedBatch:
     """Messages picked for one demand, in delivery order, column by column."""
 
     __slots__ = ("keys", "labelled", "members", "records", "room_bytes")
@@ -75,14 +75,14 @@ def deliver(shard: "State", now_ms: int) -> None:
     """Serve the queues that have demands, one after the other, up to a turn's worth of messages in all."""
     limits = shard.settings.limits
     left = limits.turn_messages_max
-    queues = list(shard.wanted.values())
+    queues = list(shard.runnable.values())
     for index, queue in enumerate(queues):
         if left <= 0:
             return
-        del shard.wanted[queue.id]
+        del shard.runnable[queue.id]
         share = max(limits.queue_turn_messages_min, left // (len(queues) - index))
         left -= _serve(shard, queue, min(left, share), now_ms)
-        shard.offer(queue)  # behind the others
+        shard.mark_runnable(queue)  # behind the others
 
 
 def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
@@ -105,23 +105,23 @@ def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
         queue.want(demand)
     queue.served_ms, queue.served = now_ms, served or queue.served
     if queue.delivered > delivered:
-        queue.pace.note(queue.delivered - delivered, now_ms)
+        queue.delivery_rate.note(queue.delivered - delivered, now_ms)
     return served
 
 
 # --- picking ----------------------------------------------------------------------------------------------------------
 
 
-def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> Parcel:
+def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch:
     """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one.
 
     The hot loop of a delivery, over locals, for the usual key that has one lane and nothing that could hold it up.
     """
-    parcel, ring = Parcel(), queue.ring
+    parcel, ring = PickedBatch(), queue.ring
     members, records, keys, room_bytes = parcel.members, parcel.records, parcel.keys, parcel.room_bytes
     released = 0
     while count > 0 and room_bytes > 0 and (key := ring.current or ring.begin_turn()):
-        lane = key.sole
+        lane = key.only_lane
         if lane is None and (key.cold is None or (lane := warm_up_next(shard, queue, key)) is None):
             parcel.room_bytes = room_bytes
             count -= _pick_among(shard, key, parcel, count, now_ms)
@@ -183,7 +183,7 @@ def _cost_unless_too_old(shard: "State", lane: "Lane", message_key: bytes, recor
     return extension.cost_milli
 
 
-def _pick_among(shard: "State", key: "FairnessKey", parcel: Parcel, count: int, now_ms: int) -> int:
+def _pick_among(shard: "State", key: "FairnessKey", parcel: PickedBatch, count: int, now_ms: int) -> int:
     """A turn of a key with several lanes, tokens to have, or a cap on what is in flight: one message at a time."""
     cap, ring = key.queue.options.max_in_flight_per_key, key.queue.ring
     served, credit = 0, key.credit
@@ -192,7 +192,7 @@ def _pick_among(shard: "State", key: "FairnessKey", parcel: Parcel, count: int, 
         assert lane is not None, f"{key.name!r} counts {key.ready} lanes that may deliver and has none"
         message_key, kept = head(shard, lane)
         if cap == 1 and key.blocked and (waiting := _first_blocked(shard, key)) < message_key[8:]:
-            key.stuck = waiting
+            key.blocked_head = waiting
             break
         record = kept or shard.read((message_key,))[0]
         if too_old(record, now_ms):
@@ -201,7 +201,7 @@ def _pick_among(shard: "State", key: "FairnessKey", parcel: Parcel, count: int, 
             parcel.room_bytes -= LOOK_BYTES
         else:
             cost = extension_of(record).cost_milli
-            if lane.throttle and not shard.throttling.take(lane.throttle, lane, cost, now_ms):
+            if lane.throttle and not shard.token_client.take(lane.throttle, lane, cost, now_ms):
                 key.first_is_blocked()
                 parcel.room_bytes -= LOOK_BYTES
                 continue
@@ -238,7 +238,7 @@ def _pop_head(shard: "State", lane: "Lane", kept: bytes | None) -> None:
 # --- handing over -----------------------------------------------------------------------------------------------------
 
 
-def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, now_ms: int) -> None:
+def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: PickedBatch, now_ms: int) -> None:
     """Lease a parcel to a demand and send it."""
     queue.delivered += len(parcel)
     queue.meter.delivered(parcel.records[0], len(parcel), now_ms)
@@ -255,13 +255,13 @@ def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: Parcel, n
     shard.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
 
 
-def _reserve(shard: "State", demand: Reserving, parcel: Parcel, now_ms: int) -> None:
+def _reserve(shard: "State", demand: Reserving, parcel: PickedBatch, now_ms: int) -> None:
     """Lease a parcel to a reservation, and say how much it is; whoever wants the messages asks for them by its name."""
     demand.queue.in_flight += len(parcel)
     holder = shard.leases.reservation(demand.queue.id, demand.reservation)
     lease = Lease(shard.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
     lease.sizes = list(map(len, parcel.records))
-    lease.mortal = any(record[1] & MORTAL for record in parcel.records)
+    lease.mortal = any(record[1] & HAS_TTL for record in parcel.records)
     lease.subscription_id = demand.part
     shard.leases.add(lease)
     shard.leases.save(lease, shard.batch)
@@ -270,14 +270,14 @@ def _reserve(shard: "State", demand: Reserving, parcel: Parcel, now_ms: int) -> 
     shard.effects.append(demand.answer_with(lease))
 
 
-def _lease(shard: "State", demand: Demand, parcel: Parcel, now_ms: int) -> list[LeaseBatch]:
+def _lease(shard: "State", demand: Demand, parcel: PickedBatch, now_ms: int) -> list[LeaseBatch]:
     demand.queue.in_flight += len(parcel)
     duration_ms = demand.queue.visibility_timeout_ms(shard.settings)
     if not any(map(_low_flags, parcel.records)):
         return [_grant(shard, demand, parcel, slice(None), duration_ms, now_ms)]
     batches = []
     for span, own_ms in _durations(duration_ms, parcel.records):
-        mortal = any(record[1] & MORTAL for record in parcel.records[span])
+        mortal = any(record[1] & HAS_TTL for record in parcel.records[span])
         batches.append(_grant(shard, demand, parcel, span, own_ms, now_ms, mortal=mortal))
     return batches
 
@@ -293,7 +293,7 @@ def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]
 
 
 def _grant(
-    shard: "State", demand: Demand, parcel: Parcel, span: slice, duration_ms: int, now_ms: int, *, mortal: bool = False
+    shard: "State", demand: Demand, parcel: PickedBatch, span: slice, duration_ms: int, now_ms: int, *, mortal: bool = False
 ) -> LeaseBatch:
     """Enter one lease for a run of a parcel."""
     queue = demand.queue
@@ -330,12 +330,12 @@ def answer_again(shard: "State", leases: list[Lease], now_ms: int) -> Delivered:
     return Delivered(0, batches)
 
 
-def _give_away(shard: "State", queue: "Queue", parcel: Parcel, now_ms: int) -> LeaseBatch:
+def _give_away(shard: "State", queue: "Queue", parcel: PickedBatch, now_ms: int) -> LeaseBatch:
     """Deliver at most once: the messages are gone with their delivery, and there is no lease."""
     for (message_key, lane), record in zip(parcel.members, parcel.records, strict=True):
         lane.leased.remove(message_key)
         queue.pending += 1  # as it was before it was picked
-        shard.strike(lane, message_key, len(record))
+        shard.delete_pending(lane, message_key, len(record))
         shard.release_slot(lane.key)
     queue.acked += len(parcel)
     batch = _batch(parcel, slice(None))
@@ -344,7 +344,7 @@ def _give_away(shard: "State", queue: "Queue", parcel: Parcel, now_ms: int) -> L
     return batch
 
 
-def _batch(parcel: Parcel, span: slice) -> LeaseBatch:
+def _batch(parcel: PickedBatch, span: slice) -> LeaseBatch:
     """The columns of a run of a parcel, without its lease."""
     return lease_batch(parcel.members[span], parcel.keys[span], parcel.records[span], labelled=parcel.labelled)
 

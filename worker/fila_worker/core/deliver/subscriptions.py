@@ -73,7 +73,7 @@ def line_up(shard: "State", waiter: Waiter) -> None:
     waiter.queue.enter(waiter.consumer)
     waiter.queue.want(waiter)
     shard.consumers.await_messages(waiter)
-    shard.offer(waiter.queue)
+    shard.mark_runnable(waiter.queue)
 
 
 def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done:
@@ -98,14 +98,14 @@ def answer_waiters(shard: "State", now_ms: int) -> None:
             shard.consumers.linger(waiter)
             continue
         waiter.finish()
-        shard.use(waiter.queue, now_ms)
+        shard.touch(waiter.queue, now_ms)
         shard.effects.append(waiter.answer_nothing())
 
 
 def _may_get_something(shard: "State", waiter: Waiter, now_ms: int) -> bool:
     """Whether its queue's turn is yet to come; or, where messages need tokens, the bank's first word on what is ready now."""
     queue = waiter.queue
-    if queue.id in shard.wanted:
+    if queue.id in shard.runnable:
         return True
     return now_ms < waiter.deadline_ms + BANK_MS_MAX and queue.unanswered > 0
 
@@ -128,7 +128,7 @@ def subscribe(shard: "State", call: "Call", command: Subscribe) -> "Subscribed |
     subscription.prefetch = command.prefetch
     _reconcile(shard, subscription, command)
     queue.want(subscription)
-    shard.offer(queue)
+    shard.mark_runnable(queue)
     ended = [lease for lease in command.holds if lease not in consumer.leases]
     if len(command.renew) > RENEWALS_MAX:
         return _renew_many(shard, subscription, command.renew, ended, call.now_ms)
@@ -283,7 +283,7 @@ def _take_some(shard: "State", consumer: Consumer, error: str | None, now_ms: in
     step, effort = shard.settings.limits.step_effort, 0
     for waiter in list(islice(consumer.waiters.values(), 1 + step // DEMAND_COST)):
         waiter.finish()
-        shard.use(waiter.queue, now_ms)
+        shard.touch(waiter.queue, now_ms)
         shard.effects.append(waiter.answer_nothing())
         effort += DEMAND_COST
     for lease in [] if effort else list(islice(consumer.leases.values(), 1 + step // DEMAND_COST)):
@@ -292,6 +292,6 @@ def _take_some(shard: "State", consumer: Consumer, error: str | None, now_ms: in
             break
     for subscription in [] if effort else list(islice(consumer.subscriptions.values(), 1 + step // DEMAND_COST)):
         close_subscription(subscription)
-        shard.use(subscription.queue, now_ms)
+        shard.touch(subscription.queue, now_ms)
         effort += DEMAND_COST
     return effort

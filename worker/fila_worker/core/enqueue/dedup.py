@@ -87,7 +87,7 @@ class Dedup:
         for start in range(0, len(names), most):
             subject = self._prefix + pack_u64(first + start)
             listed = _encode_ids(names[start : start + most])
-            shard.schedule.add(on_the_grid(expires_ms), Kind.FORGET, subject, shard.batch, listed)
+            shard.due_index.add(on_the_grid(expires_ms), Kind.FORGET, subject, shard.batch, listed)
 
 
 def forget(shard: "State", due: "Iterable[Entry]", now_ms: int) -> None:

@@ -73,7 +73,7 @@ def enqueue(shard: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
         )
     check_window(command.dedup_window_ms)
     quotas.refuse_if_disk_is_full(shard)
-    if not shard.namespaces.admit(call, command, shard.runtime.limits):
+    if not shard.enqueue_rates.admit(call, command, shard.runtime.limits):
         return None
     return _take_in(shard, call, queue, command)
 
@@ -104,7 +104,7 @@ def _take_in(shard: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
     faults, known = _store(shard, queue, command, shard.counters, high, call.now_ms)
     _note_visit(shard, call, queue, faults, count, call.now_ms)
     shard.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
-    shard.offer(queue)
+    shard.mark_runnable(queue)
     return Enqueued(high, low_half(first), shard.counters.sequence + 1 - first, faults, known)
 
 
@@ -136,7 +136,7 @@ def _take_in_steps(shard: "State", call: "Call", queue: "Queue", command: Enqueu
         faults += [(done + index, fault) for index, fault in new_faults]
         known += [(done + index, *ids) for index, *ids in new_known]  # type: ignore[misc]
         done += len(part.envelopes)
-        shard.offer(queue)
+        shard.mark_runnable(queue)
         effort = _cost(part) + LANE_COST * (queue.lanes - lanes)
         if done == total:
             shard.jobs.charge(effort)
@@ -229,7 +229,7 @@ def _accept(
     )
     for envelope, name, weight, priority, throttle_keys in rows:
         key = keys.get(name)
-        lane = key.sole if key else None
+        lane = key.only_lane if key else None
         if key and (lane is None or lane.throttle_keys is not throttle_keys):  # the usual one without the look-up
             lane = key.lanes.get(throttle_keys)
         headers_bytes = from_bytes(envelope[:4], "big")

@@ -57,7 +57,7 @@ class _Quota:
         return Verdict(call, command, count, _rate_limited(call.queue, wait_ms) if wait_ms else None)
 
 
-class Namespaces:
+class EnqueueRates:
     """All namespaces with a rate that this shard takes messages for."""
 
     def __init__(self, limits: Limits) -> None:

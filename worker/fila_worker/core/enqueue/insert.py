@@ -67,7 +67,7 @@ def store(shard: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
     place = _place(shard, record)
     packed = pack_record(record)
     if ttl_ms:
-        shard.schedule.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, shard.batch)
+        shard.due_index.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, shard.batch)
     if message.deliver_ms > now_ms:
         delay(shard, lane, lane.prefix + place, packed, message.deliver_ms)
     else:

@@ -1,6 +1,6 @@
 """How much there may be: the limits of queues and keys, and of the disk.
 
-All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.namespaces`), and so
+All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.enqueue_rates`), and so
 is when there will be room (:mod:`core.returns`).
 """
 
@@ -87,7 +87,7 @@ def check_room(shard: "State", queue: "Queue", key_name: str, size_bytes: int, n
 def _messages_of(shard: "State", key: "FairnessKey", most: int) -> int:
     """A key's messages; acked ones that still lie on disk are put out of the way before they make it look full."""
     count = sum(lane.stored + lane.delayed for lane in key.lanes.values())
-    if count >= most and shard.graveyard.messages:
+    if count >= most and shard.acked.messages:
         acked_messages.purge(shard)
         count = sum(lane.stored + lane.delayed for lane in key.lanes.values())
     return count

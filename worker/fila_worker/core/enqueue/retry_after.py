@@ -158,7 +158,9 @@ def _leaving(queue: "Queue", line: RefusedLine, now_ms: int) -> float:
     """
     left, span_ms = queue.acked + queue.dead_lettered, now_ms - line.looked_ms
     if span_ms >= DRAIN_SPAN_MS:
-        latest = (left - line.left) / span_ms if span_ms <= DRAIN_SPAN_MS_MAX else queue.pace.per_second(now_ms) / 1000
+        latest = (
+            (left - line.left) / span_ms if span_ms <= DRAIN_SPAN_MS_MAX else queue.delivery_rate.per_second(now_ms) / 1000
+        )
         line.rate = max(latest, line.rate * exp(-span_ms / DRAIN_SPAN_MS_MAX)) if latest else 0.0
         line.looked_ms, line.left = now_ms, left
     return line.rate

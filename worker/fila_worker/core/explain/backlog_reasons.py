@@ -65,7 +65,7 @@ def explain_key(shard: "State", queue: "Queue", name: str, now_ms: int) -> Expla
 def _of_pending_key(shard: "State", key: "FairnessKey", more: "list[Reason]", now_ms: int) -> "list[Reason]":
     capped, (short, some) = cap(shard, key, now_ms), _shortages(shard, key, now_ms)
     own = [each for each in (capped, short) if each is not None]
-    ways = queue_reasons.in_the_way(shard, key.queue, key.name, own, now_ms)
+    ways = queue_reasons.queue_reasons(shard, key.queue, key.name, own, now_ms)
     rivals = rivals_of(key, 0)
     turns = [queue_reasons.turns(key, rivals, now_ms)] if rivals.keys and key.deliverable else []
     if ways:
@@ -114,7 +114,7 @@ def explain_queue(shard: "State", queue: "Queue", now_ms: int) -> "Work":
 
 def _of_pending_queue(shard: "State", queue: "Queue", more: "list[Reason]", now_ms: int) -> "list[Reason]":
     groups, free = _groups(shard, queue, now_ms)
-    ways = queue_reasons.in_the_way(shard, queue, None, [] if free else groups, now_ms)
+    ways = queue_reasons.queue_reasons(shard, queue, None, [] if free else groups, now_ms)
     if ways:
         return [*ways, *(groups if free else []), *more]
     return [*more, queue_reasons.busy(queue, queue.pending, now_ms), *groups]
@@ -148,7 +148,7 @@ def _holdup(shard: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] 
     lack = None
     for lane in islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX):
         lacks = tokens(shard, lane, now_ms, lane.need or TOKEN)
-        if lacks is None and not key.stuck:
+        if lacks is None and not key.blocked_head:
             return None
         lack = lacks or lack
     return (lack.code, lack.details["throttle_key"]) if lack else None

@@ -55,13 +55,13 @@ def delivery_ms(
     ``spot`` is where it is in line, ``place`` and ``rivals`` say who is before it.
     """
     key, queue = lane.key, lane.key.queue
-    if not is_served(key, now_ms) or not key.open or (key.stuck and spot > key.stuck):
+    if not is_served(key, now_ms) or not key.open or (key.blocked_head and spot > key.blocked_head):
         return 0
     tokens_ms = tokens_come_ms(shard, lane, place.in_lane, cost_milli, now_ms)
     if tokens_ms is None or tokens_ms > now_ms:
         return tokens_ms or 0
     messages = place.ahead + rivals.messages
-    pace = queue.pace.per_second(now_ms)
+    pace = queue.delivery_rate.per_second(now_ms)
     if not messages and any(demand.credit > 0 for demand in queue.demands):
         return now_ms
     return now_ms + round((messages + 1) * 1000 / pace) if pace else 0
@@ -69,7 +69,7 @@ def delivery_ms(
 
 def tokens_come_ms(shard: "State", lane: "Lane", ahead: int, cost_milli: int, now_ms: int) -> int | None:
     """When a message with so many ``ahead`` of it in its lane has the tokens of all its throttle keys, Unix ms; None: never."""
-    throttling = shard.throttling
+    throttling = shard.token_client
     if lane.throttle is None:
         return now_ms
     latest = max(now_ms, throttling.parked_until(lane.throttle_keys))

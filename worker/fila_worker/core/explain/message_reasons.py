@@ -151,7 +151,7 @@ def _explain_pending(shard: "State", found: Found, record: Record, now_ms: int) 
     lane, key, queue = found.lane, found.lane.key, found.lane.key.queue
     place = place_in_line(shard, lane, found.key)
     own = [each for each in (cap(shard, key, now_ms, found.key[8:]), tokens(shard, lane, now_ms)) if each is not None]
-    ways = queue_reasons.in_the_way(shard, queue, key.name, own, now_ms)
+    ways = queue_reasons.queue_reasons(shard, queue, key.name, own, now_ms)
     rivals = rivals_of(key, place.ahead)
     reasons = [*ways, *_ahead(key, place, rivals, now_ms)] or [queue_reasons.nothing(queue, now_ms)]
     letter = record.extension.reason is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def in_the_way(shard: "State", queue: "Queue", key_name: str | None, own: "list[Reason]", now_ms: int) -> "list[Reason]":
+def queue_reasons(shard: "State", queue: "Queue", key_name: str | None, own: "list[Reason]", now_ms: int) -> "list[Reason]":
     """All that is in the way, in its order; ``own``: what is in the way of this message or key alone."""
     nobody = attendance(shard, queue, now_ms)
     who = [nobody] if nobody else []
@@ -113,7 +113,7 @@ def _no_credit(shard: "State", queue: "Queue", now_ms: int) -> "Reason":
 def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
     """Other keys take turns with this one."""
     total = key.weight + rivals.weights
-    pace = key.queue.pace.per_second(now_ms)
+    pace = key.queue.delivery_rate.per_second(now_ms)
     lately = f", at {pace:.1f}/s over the queue lately" if pace else ""
     text = (
         f"{key.name!r} takes turns with {counted(rivals.keys, 'other fairness key')} of {key.queue.name!r}, and has {key.weight:,} of "
@@ -128,7 +128,7 @@ def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
 
 def busy(queue: "Queue", pending: int, now_ms: int) -> "Reason":
     """Nothing holds it up: messages wait because there are many."""
-    pace = queue.pace.per_second(now_ms)
+    pace = queue.delivery_rate.per_second(now_ms)
     lately = f"lately {pace:.1f}/s over queue {queue.name!r}" if pace else "none were lately"
     text = f"nothing is in the way of {counted(pending, 'message')}: they are delivered as consumers take them, {lately}"
     return reason(ReasonCode.BUSY, text, messages=pending, per_second=round(pace, 3))
@@ -137,4 +137,4 @@ def busy(queue: "Queue", pending: int, now_ms: int) -> "Reason":
 def nothing(queue: "Queue", now_ms: int) -> "Reason":
     """A message is next."""
     text = "nothing is in its way: it goes with the next delivery"
-    return reason(ReasonCode.NEXT, text, per_second=round(queue.pace.per_second(now_ms), 3))
+    return reason(ReasonCode.NEXT, text, per_second=round(queue.delivery_rate.per_second(now_ms), 3))

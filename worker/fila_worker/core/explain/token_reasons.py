@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def tokens(shard: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
     """That the first message of a lane has to wait for its throttle keys. ``need``: what it takes, as far as the caller knows."""
-    throttling = shard.throttling
+    throttling = shard.token_client
     if lane.throttle is None:
         return None
     parked_until_ms = throttling.parked_until(lane.throttle_keys)
@@ -60,8 +60,8 @@ class _Lack(NamedTuple):
 
     @classmethod
     def of(cls, shard: "State", name: str, need: int, now_ms: int) -> "_Lack":
-        limit = shard.throttling.limits[name]
-        level = shard.throttling.tokens_in(name, limit, now_ms)
+        limit = shard.token_client.limits[name]
+        level = shard.token_client.tokens_in(name, limit, now_ms)
         return cls(name, need, level, limit.burst_micro, limit.rate_milli)
 
     @property

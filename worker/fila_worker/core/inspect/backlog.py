@@ -96,7 +96,7 @@ def locate(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[in
 
 def find_browsed(shard: "State", queue: "Queue", high: int, low: int) -> Found | None:
     """A message that was browsed lately and is where it was then; of what is committed."""
-    place = shard.bookmarks.find(queue.id, (high, low))
+    place = shard.browse_cursors.find(queue.id, (high, low))
     key = queue.keys.get(place[0]) if place else None
     if place is None or key is None or (key.several is not None and len(key.several) > LOOK_UP_KEYS):
         return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fila_worker.core.walking import View
 
 
-class Bookmarks:
+class BrowseCursors:
     """The places of the messages that were last shown, by queue and message id."""
 
     def __init__(self, limits: Limits) -> None:
@@ -74,7 +74,9 @@ def browse(shard: "State", call: "Call", command: Browse) -> "Work":
         raise InvalidArgumentError(f"state {command.state!r}: use one of {', '.join(STATES)}")
     start, place = "", FIRST_PLACE
     if command.after is not None:  # pages are remembered by their places: the last message may be gone by now
-        start, place = shard.bookmarks.find(queue.id, command.after) or (yield from _place_of(shard, queue, command.after))
+        start, place = shard.browse_cursors.find(queue.id, command.after) or (
+            yield from _place_of(shard, queue, command.after)
+        )
         place = after(place)
     page = _Page(command.limit)
     names, effort = _Names(shard, queue, command, start), 0
@@ -85,7 +87,7 @@ def browse(shard: "State", call: "Call", command: Browse) -> "Work":
         key = queue.keys.get(name)
         before = len(page.found)
         for found in _messages(shard, key, command.state, place if name == start else FIRST_PLACE) if key else ():
-            shard.bookmarks.note(queue.id, record_id(found.record), (name, found.key[8:]))
+            shard.browse_cursors.note(queue.id, record_id(found.record), (name, found.key[8:]))
             if not page.add(found):
                 break
         effort += KEY_COST + len(page.found) - before

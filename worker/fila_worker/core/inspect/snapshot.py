@@ -49,7 +49,7 @@ class Hold(NamedTuple):
     consumer: str
 
 
-class FrozenLane(NamedTuple):
+class LaneSnapshot(NamedTuple):
     """A lane with messages. None of those in line has a smaller key than ``start``."""
 
     id: int
@@ -61,28 +61,28 @@ class FrozenLane(NamedTuple):
     """Those of its messages that were leased, by their keys, in their order; and some that had been acked."""
 
 
-class FrozenKey(NamedTuple):
+class KeySnapshot(NamedTuple):
     """A fairness key with messages; its lanes in the order of their ids."""
 
     name: str
     weight: int
-    lanes: list[FrozenLane]
+    lanes: list[LaneSnapshot]
 
 
-class FrozenQueue(NamedTuple):
+class QueueSnapshot(NamedTuple):
     """A queue; ``names`` are those of its keys, in order."""
 
     name: str
-    keys: dict[str, FrozenKey]
+    keys: dict[str, KeySnapshot]
     names: list[str]
 
 
 class Stretch(NamedTuple):
     """Messages of one lane that lie one behind the other: ``left`` of them from ``begin`` on."""
 
-    key: FrozenKey
+    key: KeySnapshot
     kind: int
-    lane: FrozenLane
+    lane: LaneSnapshot
     begin: bytes
     left: int
 
@@ -94,7 +94,7 @@ Cursor: TypeAlias = tuple[str, bytes]
 
 
 def read_page(
-    queue: FrozenQueue, command: BrowseView, pin: "Pin", families: "Families", limits: Limits
+    queue: QueueSnapshot, command: BrowseView, pin: "Pin", families: "Families", limits: Limits
 ) -> tuple[ViewBrowsed, int]:
     """The messages that ``command`` asks for, as many as fit on a page, and where the next one begins; and what effort that was."""
     names = _names(queue, command)
@@ -118,7 +118,7 @@ def read_page(
 
 
 def _examined(
-    queue: FrozenQueue, command: BrowseView, names: Iterable[str], pin: "Pin", families: "Families"
+    queue: QueueSnapshot, command: BrowseView, names: Iterable[str], pin: "Pin", families: "Families"
 ) -> Iterator[tuple[Stretch, int, bytes, bytes]]:
     """Messages of some keys in order: the stretch, how many are left of it from this one on, key and value."""
     for stretch in _stretches(queue, command, names):
@@ -126,7 +126,7 @@ def _examined(
             yield stretch, stretch.left - number, message_key, data
 
 
-def _stretches(queue: FrozenQueue, command: BrowseView, names: Iterable[str]) -> Iterator[Stretch]:
+def _stretches(queue: QueueSnapshot, command: BrowseView, names: Iterable[str]) -> Iterator[Stretch]:
     """What is left to read of some keys, in order."""
     cursor = _unpacked(command.start)
     for name in names:
@@ -149,7 +149,7 @@ def _unpacked(start: Cursor | None) -> tuple[int, bytes, int] | None:
     return kind, message_key, left
 
 
-def _names(queue: FrozenQueue, command: BrowseView) -> Iterator[str]:
+def _names(queue: QueueSnapshot, command: BrowseView) -> Iterator[str]:
     """The names of the keys that are left to read."""
     begin = command.from_key if command.start is None else max(command.from_key, command.start[0])
     names = queue.names
@@ -159,7 +159,7 @@ def _names(queue: FrozenQueue, command: BrowseView) -> Iterator[str]:
     return map(names.__getitem__, range(bisect_left(names, begin), end))
 
 
-def _lanes(key: FrozenKey, states: list[str] | None) -> Iterable[tuple[int, FrozenLane]]:
+def _lanes(key: KeySnapshot, states: list[str] | None) -> Iterable[tuple[int, LaneSnapshot]]:
     """A key's stretches that may have what is wanted."""
     if _wants(states, PENDING):
         in_line = [(IN_LINE, lane) for lane in key.lanes if lane.stored]
@@ -173,7 +173,7 @@ def _wants(states: list[str] | None, state: str) -> bool:
     return states is None or state in states
 
 
-def _extent(kind: int, lane: FrozenLane) -> tuple[bytes, int]:
+def _extent(kind: int, lane: LaneSnapshot) -> tuple[bytes, int]:
     return (lane.start, lane.stored) if kind == IN_LINE else (pack_u64(lane.id), lane.delayed)
 
 

@@ -17,8 +17,8 @@ from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewedQue
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
 from fila_worker.core.inspect.browse import STATES
-from fila_worker.core.inspect.freezer import Freezer
-from fila_worker.core.inspect.snapshot import FrozenQueue, read_page
+from fila_worker.core.inspect.snapshot import QueueSnapshot, read_page
+from fila_worker.core.inspect.snapshot_builder import SnapshotBuilder
 from fila_worker.core.jobs import REST
 from fila_worker.core.settings import Limits
 
@@ -42,7 +42,7 @@ class View:
     """
 
     def __init__(
-        self, queues: dict[str, FrozenQueue], viewed: list[ViewedQueue], pin: "Pin", command: OpenView, now_ms: int
+        self, queues: dict[str, QueueSnapshot], viewed: list[ViewedQueue], pin: "Pin", command: OpenView, now_ms: int
     ) -> None:
         self.queues = queues
         self.pin = pin
@@ -128,7 +128,7 @@ def open_view(shard: "State", call: "Call", command: OpenView) -> "Work":
     if not queues:
         views.opening.remove(command.view)
         return ViewOpened([])
-    freezer = Freezer(shard, queues)
+    freezer = SnapshotBuilder(shard, queues)
     frozen, viewed = yield from freezer.freeze(command)
     now_ms = yield 1
     views.opening.remove(command.view)

@@ -51,7 +51,7 @@ def answer_appoint(shard: "State", command: Appoint) -> None:
     shard.effects.append(Post(Appointed(command.from_shard, shard.index, command.ticket, queue is not None)))
 
 
-def go_on(shard: "Shard", command: Appointed, now_ms: int) -> None:
+def resume(shard: "Shard", command: Appointed, now_ms: int) -> None:
     """Another shard's word: carry out the command that waited for it, or refuse it."""
     waiting = shard.waiting_for_appointment.pop(command.ticket, None)
     if waiting is None:
@@ -65,7 +65,7 @@ def go_on(shard: "Shard", command: Appointed, now_ms: int) -> None:
     shard.confirmed_appointments.clear()
 
 
-def give_up(shard: "State", now_ms: int) -> None:
+def time_out(shard: "State", now_ms: int) -> None:
     """Refuse the commands that have waited for too long."""
     wait_ms_max = shard.settings.limits.appointment_wait_ms_max
     for ticket, (call, held, dead_letter) in list(shard.waiting_for_appointment.items()):

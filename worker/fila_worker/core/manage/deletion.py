@@ -40,7 +40,7 @@ def remove(shard: "State", queue: "Queue", *, idle: bool = False) -> None:
         if doomed.hooks is not None:
             doomed.hooks.hooks.close()
             doomed.hooks = None
-        shard.wanted.pop(doomed.id, None)
+        shard.runnable.pop(doomed.id, None)
         shard.unname_queue(doomed)
         shard.jobs.start_own(clear(shard, doomed))
 
@@ -111,10 +111,10 @@ def watch(shard: "State", queue: "Queue", now_ms: int) -> None:
     """Look at a queue when it may have been idle for too long; an earlier entry for it counts no more."""
     if queue.options.idle_expiry_ms is not None:
         queue.look_ms = max(now_ms + 1, queue.used_ms + queue.options.idle_expiry_ms)
-        shard.schedule.add(queue.look_ms, Kind.IDLE, pack_u32(queue.id), shard.batch)
+        shard.due_index.add(queue.look_ms, Kind.IDLE, pack_u32(queue.id), shard.batch)
 
 
-def look_at(shard: "State", queue_id: int, due_ms: int, now_ms: int) -> None:
+def delete_if_idle(shard: "State", queue_id: int, due_ms: int, now_ms: int) -> None:
     """Delete a queue if it has been idle for too long, else look again when it may have been."""
     queue = shard.queues_by_id.get(queue_id)
     if queue is None or queue.gone or queue.options.idle_expiry_ms is None or queue.look_ms not in {0, due_ms}:

@@ -105,7 +105,7 @@ def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> "Done | 
 
 def _start_idling(shard: "State", queue: Queue, now_ms: int) -> None:
     queue.saved_ms = 0
-    shard.use(queue, now_ms)
+    shard.touch(queue, now_ms)
     deletion.watch(shard, queue, now_ms)
 
 
@@ -133,7 +133,7 @@ def reshape(shard: "State", queue: Queue) -> "Work":
         recount_held(shard, dict.fromkeys(view.key for view in views))
         yield KEY_COST * len(views)
     queue.reshaping -= 1
-    shard.offer(queue)
+    shard.mark_runnable(queue)
     return Done()
 
 
@@ -142,9 +142,9 @@ def recount_held(shard: "State", keys: "Iterable[FairnessKey]") -> None:
     acked_messages.purge(shard)  # what is acked is not in flight
     for key in keys:
         key.held = sum(len(lane.leased) + lane.retrying for lane in key.views)
-        key.stuck = b""
+        key.blocked_head = b""
         key.settle_shape()
-        shard.stir(key)
+        shard.refresh_eligibility(key)
 
 
 def pause(shard: "State", call: "Call", command: Pause) -> Done:
@@ -161,9 +161,9 @@ def pause(shard: "State", call: "Call", command: Pause) -> Done:
         key = queue.keys.get(command.fairness_key)
         if key is not None:
             key.paused = command.paused
-            shard.stir(key)
+            shard.refresh_eligibility(key)
     shard.define_queue(queue)
-    shard.offer(queue)
+    shard.mark_runnable(queue)
     kind = QueuePaused if command.paused else QueueResumed
     shard.notes.append(kind(queue.name, shard.index, command.fairness_key))
     return Done()
@@ -204,7 +204,7 @@ def list_queues(shard: "State", call: "Call", command: ListQueues) -> QueueList:
 def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueStats:
     """One queue's counters, and a page of its keys with their token buckets."""
     queue = shard.queue(call.queue)
-    dead = shard.graveyard.count_by_lane()
+    dead = shard.acked.count_by_lane()
     keys, end = keys_from(shard, queue, command.start, shard.settings.limits.stats_keys_max)
     lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
     shard.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
@@ -232,9 +232,9 @@ def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats
 
 def _throttle_stats(shard: "State", lanes: "list[Lane]", now_ms: int) -> list[ThrottleStats]:
     stats = []
-    for name in shard.throttling.used_by(lanes):
+    for name in shard.token_client.used_by(lanes):
         limit = shard.runtime.limits[name]
-        tokens = shard.throttling.tokens_in(name, limit, now_ms)
+        tokens = shard.token_client.tokens_in(name, limit, now_ms)
         stats.append(ThrottleStats(name, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6))
     return stats
 

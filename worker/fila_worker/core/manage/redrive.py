@@ -170,7 +170,7 @@ def _send_back(shard: "State", lane: "Lane", message_key: bytes, record: bytes, 
     letter = unpack_stored(record)
     source = letter.extension.source_queue
     assert source is not None, f"{lane.key.queue.name!r} has a message that is no dead letter, and may go"
-    shard.strike(lane, message_key, len(record))
+    shard.delete_pending(lane, message_key, len(record))
     target = shard.queues.get(source)
     if target is None:
         place = own_place(message_key, letter.priority)

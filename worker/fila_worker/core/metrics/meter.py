@@ -22,7 +22,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.ids import enqueued_ms
 from fila_proto_zmq.record import unpack_fixed
 from fila_worker.core.measures import DWELL_MS, Histogram
-from fila_worker.core.metrics.top_keys import Spotlight
+from fila_worker.core.metrics.top_keys import TopKeys
 
 if TYPE_CHECKING:
     from fila_proto_zmq.errors import FilaError
@@ -42,7 +42,7 @@ THROTTLES_LOOKED_AT_MAX: Final = 1000
 class Meter:
     """What is counted of a queue only for those who watch it."""
 
-    __slots__ = ("dwell_ms", "redriven", "rejected", "settle_ms", "spotlight")
+    __slots__ = ("dwell_ms", "redriven", "rejected", "settle_ms", "top_keys")
 
     def __init__(self) -> None:
         self.redriven = 0
@@ -53,7 +53,7 @@ class Meter:
         """How long messages waited for their first delivery: the first of each delivery batch speaks for the others."""
         self.settle_ms: Histogram | None = None
         """How long messages were leased until they were acked."""
-        self.spotlight = Spotlight()
+        self.top_keys = TopKeys()
 
     def delivered(self, first: bytes, count: int, now_ms: int) -> None:
         """A batch was delivered whose first record is this."""
@@ -101,7 +101,7 @@ def report(shard: "State", now_ms: int) -> ShardMetrics:
     _look_at_keys(shard, shown)
     return ShardMetrics(
         shard.index, [_of_queue(shard, queue, now_ms) for queue in shown], len(queues) - len(shown), _throttles(shard, now_ms),
-        shard.throttling.passes, shard.throttling.hits, dict(shard.refused), shard.buffered_bytes, shard.store.metrics(),
+        shard.token_client.passes, shard.token_client.hits, dict(shard.refused), shard.buffered_bytes, shard.store.metrics(),
     )  # fmt: skip
 
 
@@ -116,12 +116,12 @@ def _look_at_keys(shard: "State", queues: "list[Queue]") -> None:
     for queue in (*queues[start:], *queues[:start]):
         if left <= 0:
             break
-        left -= queue.meter.spotlight.look(shard, queue, left) + 1
+        left -= queue.meter.top_keys.look(shard, queue, left) + 1
         shard.looked_at += 1
 
 
 def _of_queue(shard: "State", queue: "Queue", now_ms: int) -> QueueMetrics:
-    meter, ring, spotlight = queue.meter, queue.ring, queue.meter.spotlight
+    meter, ring, spotlight = queue.meter, queue.ring, queue.meter.top_keys
     oldest_ms = spotlight.oldest_ms if queue.pending else None
     dwell_ms = meter.dwell_ms.wire() if meter.dwell_ms else None
     settle_ms = meter.settle_ms.wire() if meter.settle_ms else None
@@ -144,7 +144,7 @@ def _hooks(queue: "Queue", now_ms: int) -> HookMetrics | None:
 
 def _throttles(shard: "State", now_ms: int) -> list[ThrottleMetrics]:
     """The busiest throttle keys that have a rate."""
-    throttling, limits = shard.throttling, shard.runtime.limits
+    throttling, limits = shard.token_client, shard.runtime.limits
     used = ((key, throttling.traffic.get(key)) for key in islice(limits, THROTTLES_LOOKED_AT_MAX))
     busy = [(each.passes + each.hits, key, each) for key, each in used if each and (each.passes or each.hits)]
     shown = []

@@ -25,7 +25,7 @@ HEADS_READ_MAX: Final = 4
 """Heads of lines that are read from disk in one look."""
 
 
-class Spotlight:
+class TopKeys:
     """What is known of a queue's busiest keys, as of the last look."""
 
     __slots__ = ("_bases", "_cursor", "_past", "_seen", "_weights", "keys", "oldest_ms", "others")

@@ -27,7 +27,7 @@ LANE_COST: Final = 2
 """Effort to remove the dead messages of a lane."""
 
 
-class Dead(NamedTuple):
+class AckedLease(NamedTuple):
     """An acked lease: whose it was, None for a reservation, and its messages."""
 
     client: bytes | None
@@ -39,12 +39,12 @@ _MARK: Final = b"\x00"
 (0: a reservation), and the message keys."""
 
 
-class Graveyard:
+class AckedMessages:
     """The dead messages by lease. Invariant: each is in its lane's ``leased`` and ``stored``, and in no open lease."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.dead: dict[int, Dead] = {}
+        self.dead: dict[int, AckedLease] = {}
         self.lanes: set[Lane] = set()
         """That have dead messages."""
         self.messages = 0
@@ -61,7 +61,7 @@ class Graveyard:
             or len(self.lanes) >= limits.acked_lanes_max
         )
 
-    def add(self, lease_id: int, dead: Dead, size_bytes: int) -> None:
+    def add(self, lease_id: int, dead: AckedLease, size_bytes: int) -> None:
         """Remember the messages of an acked lease."""
         self.dead[lease_id] = dead
         self.lanes.update([lane for _, lane in dead.members])
@@ -72,7 +72,7 @@ class Graveyard:
         """How many are dead in each lane, by lane id."""
         return Counter(lane.id for dead in self.dead.values() for _, lane in dead.members)
 
-    def take(self) -> dict[int, Dead]:
+    def take(self) -> dict[int, AckedLease]:
         """All of it, and start anew."""
         dead, self.dead = self.dead, {}
         self.lanes.clear()
@@ -80,14 +80,14 @@ class Graveyard:
         return dead
 
 
-def bury(shard: "State", lease: Lease) -> None:
+def mark_acked(shard: "State", lease: Lease) -> None:
     """All members of ``lease``, none of which had ended, were acked: mark it so, and let its messages lie."""
     members: Members = lease.members  # type: ignore[assignment]  # all are pairs
     client = lease.client or b""
     mark = b"".join([_MARK, pack_u32(len(client)), client, *[key for key, _ in members]])
     shard.batch.put(pack_u64(lease.id), mark, shard.store.families.leases)
-    shard.graveyard.add(lease.id, Dead(lease.client, members), sum(lease.sizes))
-    if shard.graveyard.full:
+    shard.acked.add(lease.id, AckedLease(lease.client, members), sum(lease.sizes))
+    if shard.acked.full:
         purge(shard)
 
 
@@ -99,24 +99,24 @@ def is_mark(data: bytes) -> bool:
     return data.startswith(_MARK)
 
 
-def exhume(shard: "State", lease_id: int, data: bytes) -> bool:
+def recover_mark(shard: "State", lease_id: int, data: bytes) -> bool:
     """After a crash: take up the mark of an acked lease, for recovery to purge; False if ``data`` is no such mark."""
     if not is_mark(data):
         return False
     keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")
     keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
-    dead = Dead(data[_CLIENT_AT:keys_at] or None, [(key, shard.known_lane(lane_of(key))) for key in keys])
+    dead = AckedLease(data[_CLIENT_AT:keys_at] or None, [(key, shard.known_lane(lane_of(key))) for key in keys])
     for key, lane in dead.members:
         lane.leases().add(key)
         lane.key.queue.pending -= 1
-    shard.graveyard.add(lease_id, dead, 0)
+    shard.acked.add(lease_id, dead, 0)
     return True
 
 
 def purge(shard: "State") -> None:
     """Remove all dead messages from disk."""
     by_lane: dict[Lane, list[bytes]] = {}
-    for lease_id, dead in shard.graveyard.take().items():
+    for lease_id, dead in shard.acked.take().items():
         shard.leases.remember(lease_id, Finished(dead.client, SETTLED), shard.batch)
         for key, lane in dead.members:
             if lane in by_lane:

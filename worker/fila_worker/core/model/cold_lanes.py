@@ -158,7 +158,7 @@ def warm_up(key: "FairnessKey") -> Lane:
     key.cold, key.only = None, lane
     key.queue.warm.enter(lane)
     if key.queue.options.max_in_flight_per_key is None:  # the usual case of what settle_shape() does
-        key.sole = lane
+        key.only_lane = lane
     else:
         key.settle_shape()
     return lane
@@ -171,7 +171,7 @@ def warm_up_next(shard: "State", queue: "Queue", key: "FairnessKey") -> Lane | N
     count = min(shard.settings.limits.warm_ahead_max, room_bytes // size_bytes)
     if count < 1:
         warm_up(key)
-        return key.sole
+        return key.only_lane
     keys = dict.fromkeys([key, *(each for each in queue.ring.upcoming(count) if each.cold is not None)])
     firsts = [_floor(each.cold) for each in keys if each.cold is not None]
     found = shard.store.get_many(firsts, shard.store.families.messages)  # what is cold is committed
@@ -181,7 +181,7 @@ def warm_up_next(shard: "State", queue: "Queue", key: "FairnessKey") -> Lane | N
             lane.line.append((first, record))
             lane.tail = after(first) if lane.stored > 1 else None
             shard.buffered_bytes += len(record) + ENTRY_BYTES
-    return key.sole
+    return key.only_lane
 
 
 # --- cooling down -----------------------------------------------------------------------------------------------------
@@ -227,6 +227,6 @@ def _cool(shard: "State", lane: Lane) -> None:
     if lane.stored:
         floor = min(first for first in (head[0] if head else None, lane.tail) if first is not None)
     shard.buffered_bytes -= held_bytes(lane.clear())
-    key.cold, key.only, key.sole, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
+    key.cold, key.only, key.only_lane, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
     del shard.lanes[lane.id]
     del lane.key  # who still holds the object must not go on with it

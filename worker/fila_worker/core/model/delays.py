@@ -7,7 +7,7 @@ has an entry for it. Where the two disagree (it was cancelled, purged, delayed a
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_proto_zmq.record import MORTAL
+from fila_proto_zmq.record import HAS_TTL
 from fila_worker.core.model.due_index import Kind
 from fila_worker.core.model.lanes import extension_of
 
@@ -55,7 +55,7 @@ def delay(
     shard.ledger.touch(lane)
     flags = _RETRYING * retrying | _DEFERRED * deferred
     shard.batch.put(key, _HEAD.pack(due_ms, flags) + record, shard.store.families.delayed)
-    shard.schedule.add(due_ms, Kind.RELEASE, key, shard.batch)
+    shard.due_index.add(due_ms, Kind.RELEASE, key, shard.batch)
     lane.delayed += 1
     queue.delayed += 1
     queue.grow(len(record))
@@ -79,7 +79,7 @@ def lift(shard: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
 
 def too_old(record: bytes, now_ms: int) -> bool:
     """Whether a message's time to live is over."""
-    if not record[1] & MORTAL:
+    if not record[1] & HAS_TTL:
         return False
     expires_ms = extension_of(record).expires_ms
     return expires_ms is not None and expires_ms <= now_ms

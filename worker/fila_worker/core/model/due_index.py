@@ -55,7 +55,7 @@ class Entry(NamedTuple):
     note: bytes
 
 
-class Schedule:
+class DueIndex:
     """The cursor over the ``schedule`` family.
 
     Invariants: nothing is due before ``next_due_ms``; no entry has a key below ``cursor``, nor below ``checkpoint``, which is

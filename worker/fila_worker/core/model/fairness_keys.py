@@ -1,6 +1,6 @@
 """A fairness key of a queue: its lanes, and which of them is first.
 
-Usually a key has one lane and nothing that could hold it up: its ``sole`` one. Else a heap knows the lanes that may deliver by the
+Usually a key has one lane and nothing that could hold it up: its ``only_lane`` one. Else a heap knows the lanes that may deliver by the
 places of their first messages; it is corrected when a lane comes up, so that nothing has to be kept in order on the way.
 
 A key far from its turn is *cold*: its lane is not an object but a few packed bytes (:mod:`core.cold`). Who only looks at keys uses
@@ -40,6 +40,7 @@ class FairnessKey:
         "before",
         "behind",
         "blocked",
+        "blocked_head",
         "cold",
         "credit",
         "delivered",
@@ -51,13 +52,12 @@ class FairnessKey:
         "line",
         "name",
         "only",
+        "only_lane",
         "paused",
         "queue",
         "ready",
         "several",
-        "sole",
         "spent",
-        "stuck",
         "weight",
     )  # fmt: skip
 
@@ -70,11 +70,11 @@ class FairnessKey:
         """Its lane, if it has one and is warm."""
         self.several: dict[tuple[str, ...], Lane] | None = None
         """Its lanes by throttle keys (sorted, distinct), if there are more: a dictionary takes more than all else of a key."""
-        self.sole: Lane | None = None
+        self.only_lane: Lane | None = None
         """Its only lane, if there is nothing more to think about: no throttle, no cap on what is in flight."""
         self.heads: list[tuple[bytes, int, Lane]] | None = None
         """The lanes that may deliver, by the place of their first message; an entry that is not its lane's
-        ``head_place`` is stale. None, and not kept, while there is a ``sole`` lane."""
+        ``head_place`` is stale. None, and not kept, while there is a ``only_lane`` lane."""
         self.ready = 0
         """Lanes that are active and not blocked."""
         self.blocked = 0
@@ -82,7 +82,7 @@ class FairnessKey:
         self.weight = 1
         self.active = False
         self.paused = False
-        self.stuck = b""
+        self.blocked_head = b""
         """Strictly ordered, and its first message, whose place this is, waits for tokens: so do the others behind it."""
         self.credit = 0
         """What is left of the turn in progress, in thousandths of a unit of cost; below 0 it is owed."""
@@ -127,18 +127,18 @@ class FairnessKey:
         if self.only is None and self.several is None and self.cold is None:  # the usual case, without a dictionary
             self.only = lane
             if lane.throttle is None and self.queue.options.max_in_flight_per_key is None:
-                self.sole = lane
+                self.only_lane = lane
                 return
         lanes = self.lanes | {lane.throttle_keys: lane} if self.several is None else self.several
         lanes[lane.throttle_keys] = lane
         self.only, self.several = (lane, None) if len(lanes) == 1 else (None, lanes)
-        if self.sole is not None or len(lanes) == 1:
+        if self.only_lane is not None or len(lanes) == 1:
             self.settle_shape()
 
     def drop(self, lane: Lane) -> None:
         """A lane of it is no more. The two let go of each other, or only the cyclic collector would find them."""
         if lane is self.only:  # the usual case
-            self.only = self.sole = self.heads = None
+            self.only = self.only_lane = self.heads = None
             del lane.key
             return
         lanes = self.lanes
@@ -150,7 +150,7 @@ class FairnessKey:
     @property
     def deliverable(self) -> bool:
         """Whether one of its messages may be delivered now, if somebody wants it."""
-        return self.ready > 0 and not self.stuck and self.open
+        return self.ready > 0 and not self.blocked_head and self.open
 
     @property
     def open(self) -> bool:
@@ -161,8 +161,8 @@ class FairnessKey:
     @property
     def pending(self) -> int:
         """Messages in line."""
-        if self.sole is not None:
-            return self.sole.pending
+        if self.only_lane is not None:
+            return self.only_lane.pending
         if self.cold is not None:
             return pending_cold(self)
         return sum(lane.pending for lane in self.views)
@@ -173,9 +173,9 @@ class FairnessKey:
             return  # it is seen when the key is warmed up
         lanes = list(self.lanes.values())
         simple = len(lanes) == 1 and lanes[0].throttle is None and self.queue.options.max_in_flight_per_key is None
-        self.sole = lanes[0] if simple else None
+        self.only_lane = lanes[0] if simple else None
         self.heads = None
-        if self.sole is None:
+        if self.only_lane is None:
             for lane in lanes:
                 lane.head_place = b""
                 if lane.active and not lane.blocked:

@@ -33,7 +33,7 @@ class Traffic:
         self.passes = self.hits = 0
 
 
-class Throttle:
+class LaneTokens:
     """The tokens of one set of throttle keys.
 
     Invariants: ``granted = consumed + returned + dealt + pool``, none of them negative; ``dealt`` is the sum of its lanes'
@@ -49,7 +49,7 @@ class Throttle:
     def __init__(self, keys: tuple[str, ...], session: int) -> None:
         self.keys = keys
         self.version = -1
-        """Of what it follows, as :class:`core.throttling.Throttling` counts."""
+        """Of what it follows, as :class:`core.token_client.Throttling` counts."""
         self.session = session
         """Whose totals it has."""
         self.lanes = 0

@@ -31,7 +31,7 @@ from fila_worker.core.store import DamageError
 
 if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey
-    from fila_worker.core.model.lane_tokens import Throttle
+    from fila_worker.core.model.lane_tokens import LaneTokens
     from fila_worker.core.state import State
 
 Entry: TypeAlias = tuple[bytes, bytes | None]
@@ -100,7 +100,7 @@ class Lane:
         self.id = lane_id
         self.key = key
         self.throttle_keys = throttle_keys
-        self.throttle: Throttle | None = None
+        self.throttle: LaneTokens | None = None
         """What its messages must have tokens of; None for a lane without throttle keys, and in dead letter queues."""
         self.active = False
         """Whether it has pending messages. Set by the shard with the key's place in the ring, hence a field."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Families, Store
 
 
-class Parcel(msgspec.Struct, array_like=True):
+class OutboxEntry(msgspec.Struct, array_like=True):
     """A message on its way. Where it came from, in case it is refused: a queue's id, and its place in line there."""
 
     origin: int
@@ -33,7 +33,7 @@ class Parcel(msgspec.Struct, array_like=True):
     transfer: Transfer
 
 
-class Taken(msgspec.Struct, array_like=True):
+class InboxCursor(msgspec.Struct, array_like=True):
     """What the receiver remembers of a sender: the last number it took, and what it refused of the last batch."""
 
     last: int
@@ -54,8 +54,8 @@ def stream_of(epoch: int, entropy: int) -> bytes:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Parcel).decode
-_decode_taken = msgspec.msgpack.Decoder(Taken).decode
+_decode = msgspec.msgpack.Decoder(OutboxEntry).decode
+_decode_taken = msgspec.msgpack.Decoder(InboxCursor).decode
 
 
 class Stretch:
@@ -69,7 +69,7 @@ class Stretch:
         self.last = last
 
 
-class Way:
+class PeerChannel:
     """The way to one shard: what is unconfirmed, the oldest stream first."""
 
     __slots__ = ("last", "origins", "sent_ms", "since", "stretches")
@@ -94,8 +94,8 @@ class Outbox:
         self._stream = stream
         self._limits = limits
         self._families = families
-        self.ways: dict[int, Way] = {}
-        self.taken: dict[int, dict[bytes, Taken]] = {}
+        self.ways: dict[int, PeerChannel] = {}
+        self.taken: dict[int, dict[bytes, InboxCursor]] = {}
         """What came in, by the shard that sent it and its stream."""
 
     def recover(self, store: "Store", batch: "Batch") -> None:
@@ -112,13 +112,13 @@ class Outbox:
             if first is None:
                 batch.delete(key, state)
                 continue
-            way = self.ways.setdefault(to_shard, Way(stream))  # in the order of their epochs: the first is the oldest
+            way = self.ways.setdefault(to_shard, PeerChannel(stream))  # in the order of their epochs: the first is the oldest
             way.stretches.append(Stretch(stream, u64(first[0], _NUMBER_AT), last))
             way.origins = None
 
-    def add(self, to_shard: int, parcel: Parcel, batch: "Batch") -> None:
+    def add(self, to_shard: int, parcel: OutboxEntry, batch: "Batch") -> None:
         """Put a message on its way."""
-        way = self.ways.setdefault(to_shard, Way(self._stream))
+        way = self.ways.setdefault(to_shard, PeerChannel(self._stream))
         way.last += 1
         if not way.stretches or way.stretches[-1].stream != self._stream:
             way.stretches.append(Stretch(self._stream, way.last, way.last))
@@ -136,7 +136,7 @@ class Outbox:
         """When to look again, Unix ms: 0 for at once, None for not before something is added."""
         return min((self._due_ms(way) for way in self.ways.values() if way.stretches), default=None)
 
-    def _due_ms(self, way: Way) -> int:
+    def _due_ms(self, way: PeerChannel) -> int:
         return 0 if way.sent_ms is None else way.sent_ms + self._limits.transfer_repeat_ms
 
     def frame(self, to_shard: int, store: "Store", now_ms: int) -> TransferMessages:
@@ -152,7 +152,7 @@ class Outbox:
                 break
         return TransferMessages(to_shard, self._shard, stretch.first, transfers, stretch.stream, way.since)
 
-    def unconfirmed(self, to_shard: int, store: "Store", last: int) -> Iterator[tuple[int, Parcel]]:
+    def unconfirmed(self, to_shard: int, store: "Store", last: int) -> Iterator[tuple[int, OutboxEntry]]:
         """The messages of a way's oldest stream up to number ``last``, with their numbers."""
         stretch = self.ways[to_shard].stretches[0]
         begin, end = _key(to_shard, stretch.stream, stretch.first), _key(to_shard, stretch.stream, last + 1)
@@ -182,13 +182,13 @@ class Outbox:
         """Whether messages of a queue may be under way, and may come back."""
         return any(way.origins is None or origin in way.origins for way in self.ways.values())
 
-    def last_taken(self, from_shard: int, stream: bytes) -> Taken:
+    def last_taken(self, from_shard: int, stream: bytes) -> InboxCursor:
         """What came in of a shard's stream so far."""
-        return self.taken.get(from_shard, {}).get(stream) or Taken(0, [])
+        return self.taken.get(from_shard, {}).get(stream) or InboxCursor(0, [])
 
-    def take(self, command: TransferMessages, last: int, refused: list[int], batch: "Batch") -> Taken:
+    def take(self, command: TransferMessages, last: int, refused: list[int], batch: "Batch") -> InboxCursor:
         """Remember that a batch came in, up to number ``last``."""
-        taken = Taken(last, refused)
+        taken = InboxCursor(last, refused)
         self.taken.setdefault(command.from_shard, {})[command.stream] = taken
         batch.put(_INBOX + pack_u32(command.from_shard) + command.stream, _encode(taken), self._families.state)
         return taken

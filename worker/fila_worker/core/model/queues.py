@@ -8,7 +8,7 @@ import msgspec
 
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_worker.core.enqueue.retry_after import RefusedLine
-from fila_worker.core.measures import Pace
+from fila_worker.core.measures import DeliveryRate
 from fila_worker.core.metrics.meter import Meter
 from fila_worker.core.model.cold_lanes import WarmLanes
 from fila_worker.core.model.drr import Ring
@@ -63,10 +63,49 @@ class Queue:
     """
 
     __slots__ = (
-        "_priorities_max", "acked", "appointed", "created_ms", "dead_lettered", "dead_letters", "delayed", "delivered", "demands",
-        "enqueued", "expired", "forgotten_keys", "gone", "hooks", "id", "in_flight", "keys", "lanes", "look_ms", "meter", "nacked", "name", "options", "pace",
-        "paused", "paused_keys", "pending", "priorities", "refused", "reshaping", "resting", "ring", "saved_ms", "searched_ms", "served", "served_ms", "size_bytes", "source",
-        "strangers", "subscribers", "unanswered", "used_ms", "warm",
+        "_priorities_max",
+        "acked",
+        "appointed",
+        "created_ms",
+        "dead_lettered",
+        "dead_letters",
+        "delayed",
+        "delivered",
+        "delivery_rate",
+        "demands",
+        "enqueued",
+        "expired",
+        "forgotten_keys",
+        "gone",
+        "hooks",
+        "id",
+        "in_flight",
+        "keys",
+        "lanes",
+        "look_ms",
+        "meter",
+        "nacked",
+        "name",
+        "options",
+        "paused",
+        "paused_keys",
+        "pending",
+        "priorities",
+        "refused",
+        "reshaping",
+        "resting",
+        "ring",
+        "saved_ms",
+        "searched_ms",
+        "served",
+        "served_ms",
+        "size_bytes",
+        "source",
+        "strangers",
+        "subscribers",
+        "unanswered",
+        "used_ms",
+        "warm",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +136,7 @@ class Queue:
         self.served = self.served_ms = 0
         """How many messages its consumers took the last time, and when they last asked."""
         self.meter = Meter()
-        self.pace = Pace()
+        self.delivery_rate = DeliveryRate()
         """How fast it delivers."""
         self.unanswered = 0
         """Throttles for which the bank was asked for its sake, and has said nothing yet."""

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from fila_worker.core.settings import Limits
 
 
-class KeptRecords:
+class ReservedCache:
     """The records of some leases, by lease id. ``size_bytes`` is that of all of them together."""
 
     def __init__(self, limits: Limits) -> None:

@@ -209,7 +209,7 @@ def put_config(shard: "State", put: PutConfig, now_ms: int) -> None:
     changes = _differing(runtime.values, put.changes) if put.whole else put.changes
     runtime.change(put.version, changes, shard.batch)
     shard.to_be_synced = True
-    shard.wake(shard.throttling.limit(runtime_config.buckets_of(changes), runtime.limits, now_ms), now_ms)
+    shard.wake(shard.token_client.limit(runtime_config.buckets_of(changes), runtime.limits, now_ms), now_ms)
 
 
 def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
@@ -226,7 +226,7 @@ def _take_page(shard: "State", put: PutConfig, now_ms: int) -> None:
     runtime = shard.runtime
     if put.page == 0 and put.version >= runtime.version:
         runtime.begin(put.version, shard.batch, now_ms)
-        shard.throttling.hold(held=True)
+        shard.token_client.hold(held=True)
     draft = runtime.draft
     if draft is None or (draft.version, draft.pages) != (put.version, put.page):
         drop_draft(shard)
@@ -238,14 +238,14 @@ def _take_page(shard: "State", put: PutConfig, now_ms: int) -> None:
         if draft.version > runtime.version or draft.values != runtime.values:
             runtime.hold(shard.batch)
             shard.to_be_synced = True
-            shard.throttling.replace(runtime.limits)
+            shard.token_client.replace(runtime.limits)
         drop_draft(shard)
 
 
 def drop_draft(shard: "State") -> None:
     """Go on with the config that holds."""
     shard.runtime.draft = None
-    shard.throttling.hold(held=False)
+    shard.token_client.hold(held=False)
 
 
 def is_stuck(shard: "State", now_ms: int) -> bool:

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Grants, TokenWant
-from fila_worker.core.model.lane_tokens import DISMISSED_MAX, Throttle, Traffic
+from fila_worker.core.model.lane_tokens import DISMISSED_MAX, LaneTokens, Traffic
 
 if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit
@@ -73,13 +73,13 @@ IDLE_THROTTLES_MAX: Final = 1000
 """Throttles that no lane uses any more, kept because tokens may be on their way to them."""
 
 
-class Throttling:
+class TokenClient:
     """All throttles of a shard, the runtime limits they follow, and the keys that are parked."""
 
     def __init__(self, session: int, shards: int) -> None:
         self.session = session
-        self.throttles: dict[tuple[str, ...], Throttle] = {}
-        self.by_key: dict[str, set[Throttle]] = {}
+        self.throttles: dict[tuple[str, ...], LaneTokens] = {}
+        self.by_key: dict[str, set[LaneTokens]] = {}
         self.limits: Mapping[str, Limit] = {}
         """Of the throttle keys that have a rate. Whoever changes it calls :meth:`limit`."""
         self.held = False
@@ -89,22 +89,22 @@ class Throttling:
         self.levels: dict[str, tuple[int, int, int, int]] = {}
         """What the bank last said of a bucket, or what follows from the config: when, level, rate a ms, burst; in millionths."""
         self._shards = shards
-        self._idle: dict[Throttle, None] = {}
+        self._idle: dict[LaneTokens, None] = {}
         """Throttles without lanes, the one that was left first in front."""
         self._parked: list[tuple[int, str]] = []
         """Parked keys by when that ends; an entry that ``parks`` does not confirm is stale."""
         self._holds: list[tuple[int, int, Lane]] = []
         """When to look at what lanes hold: one entry for each that does, or did a moment ago; it may be too early."""
-        self._repeats: list[tuple[int, int, Throttle]] = []
+        self._repeats: list[tuple[int, int, LaneTokens]] = []
         """When to repeat what was told; an entry whose time is not its throttle's ``news_due_ms`` is stale."""
-        self._changed: dict[Throttle, None] = {}
+        self._changed: dict[LaneTokens, None] = {}
         """Throttles to settle at the end of a turn; where there are too many, or one has too much to do, of a later one."""
-        self._settling: list[Throttle] = []
+        self._settling: list[LaneTokens] = []
         self._version = 0
         """Counts up with the limits, parks and sessions: a throttle of another version follows them before it is used."""
         self._behind: OrderedDict[str | None, None] = OrderedDict()
         """Keys for which something changed, and whose throttles are yet to be visited; None: all throttles."""
-        self._visiting: list[Throttle] = []
+        self._visiting: list[LaneTokens] = []
         """What is left of those of the key before."""
         self._entries = 0
         self.traffic: dict[str, Traffic] = {}
@@ -119,7 +119,7 @@ class Throttling:
         keys = lane.throttle_keys
         throttle = self.throttles.get(keys)
         if throttle is None:
-            throttle = self.throttles[keys] = Throttle(keys, self.session)
+            throttle = self.throttles[keys] = LaneTokens(keys, self.session)
             throttle.traffic = [self.traffic.setdefault(key, Traffic()) for key in keys]
             for key in keys:
                 self.by_key.setdefault(key, set()).add(throttle)
@@ -152,7 +152,7 @@ class Throttling:
             elif len(self._idle) > IDLE_THROTTLES_MAX:
                 self._forget(next(iter(self._idle)))
 
-    def _forget(self, throttle: Throttle) -> None:
+    def _forget(self, throttle: LaneTokens) -> None:
         _heard(throttle)
         del self._idle[throttle]
         del self.throttles[throttle.keys]
@@ -166,7 +166,7 @@ class Throttling:
 
     # --- spending -----------------------------------------------------------------------------------------------------
 
-    def take(self, throttle: Throttle, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
+    def take(self, throttle: LaneTokens, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
         """Spend the tokens for one message; False, and the lane waits, if it has not got them."""
         if throttle.version != self._version:
             self._keep_up(throttle)
@@ -187,7 +187,7 @@ class Throttling:
         self._changed[throttle] = None
         return False
 
-    def wake(self, throttle: Throttle, now_ms: int) -> "list[Lane]":
+    def wake(self, throttle: LaneTokens, now_ms: int) -> "list[Lane]":
         """The lanes that may try again: those that get tokens; all of them if there is no limit."""
         self._keep_up(throttle)
         if not throttle.waiting or throttle.parked_until_ms > now_ms:
@@ -232,11 +232,11 @@ class Throttling:
 
     # --- the bank -----------------------------------------------------------------------------------------------------
 
-    def granted(self, grants: Grants, now_ms: int) -> list[Throttle]:
+    def granted(self, grants: Grants, now_ms: int) -> list[LaneTokens]:
         """Take in what the bank granted; returns the throttles that have more now."""
         for key, level, rate, burst in grants.levels:
             self.levels[key] = (now_ms, level, rate, burst)
-        more: list[Throttle] = []
+        more: list[LaneTokens] = []
         if grants.session != self.session:
             return more
         for grant in grants.grants:
@@ -288,7 +288,7 @@ class Throttling:
         self._settling = []
         return news
 
-    def _want(self, throttle: Throttle, now_ms: int) -> TokenWant:
+    def _want(self, throttle: LaneTokens, now_ms: int) -> TokenWant:
         least = most = 0
         queues: list[Queue] = []
         if throttle.waiting and throttle.limited and throttle.parked_until_ms <= now_ms and throttle.has_room:
@@ -298,7 +298,7 @@ class Throttling:
             _asked(throttle, queues)
         return TokenWant(list(throttle.keys), least, most, throttle.consumed, throttle.returned)
 
-    def _repeat_at(self, throttle: Throttle, due_ms: int) -> None:
+    def _repeat_at(self, throttle: LaneTokens, due_ms: int) -> None:
         self._entries += 1
         throttle.news_due_ms = due_ms
         heappush(self._repeats, (due_ms, self._entries, throttle))
@@ -334,9 +334,9 @@ class Throttling:
         """Whether throttles are yet to be visited after a change."""
         return bool(self._behind or self._visiting)
 
-    def _visit(self, count: int, now_ms: int) -> list[Throttle]:
+    def _visit(self, count: int, now_ms: int) -> list[LaneTokens]:
         """Let some keys and throttles follow for which something changed, and settle those in this turn; returns the throttles."""
-        visited: list[Throttle] = []
+        visited: list[LaneTokens] = []
         while count > 0 and self.catching_up:
             count -= 1
             if not self._visiting:
@@ -349,11 +349,11 @@ class Throttling:
                 visited.append(throttle)
         return visited
 
-    def _visit_at_once(self, now_ms: int) -> list[Throttle]:
+    def _visit_at_once(self, now_ms: int) -> list[LaneTokens]:
         """The same for the first ones, which may be all: as many as can be settled at the end of the turn."""
         return self._visit(SETTLED_MAX - len(self._changed), now_ms)
 
-    def _with_key(self, key: str | None, now_ms: int) -> list[Throttle]:
+    def _with_key(self, key: str | None, now_ms: int) -> list[LaneTokens]:
         """Let what is known of a key follow its limit; the throttles that have it. None: all."""
         if key is None:
             return list(self.throttles.values())
@@ -361,13 +361,13 @@ class Throttling:
         self._forget_traffic(key)
         return list(self.by_key.get(key, ()))
 
-    def _keep_up(self, throttle: Throttle) -> None:
+    def _keep_up(self, throttle: LaneTokens) -> None:
         """Let a throttle follow what changed; it is to be settled if it did."""
         if throttle.version != self._version:
             self._follow(throttle)
             self._changed[throttle] = None
 
-    def _follow(self, throttle: Throttle) -> None:
+    def _follow(self, throttle: LaneTokens) -> None:
         if throttle.session != self.session:
             throttle.begin_session(self.session)
             _heard(throttle)
@@ -389,7 +389,7 @@ class Throttling:
             self.levels.update((key, (now_ms, 0, limit.rate_milli, limit.burst_micro)) for key, limit in some)
             yield
 
-    def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[Throttle]:
+    def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[LaneTokens]:
         """Follow a config in which the limits of some keys changed; returns throttles whose lanes should try again.
 
         Those are the first ones of many. The limits hold for the others at once, and their lanes try again in later turns.
@@ -440,7 +440,7 @@ class Throttling:
         """Until when a set of throttle keys delivers nothing, Unix ms."""
         return max((self.parks.get(key, 0) for key in keys), default=0)
 
-    def unpark(self, now_ms: int) -> tuple[list[str], list[Throttle]]:
+    def unpark(self, now_ms: int) -> tuple[list[str], list[LaneTokens]]:
         """The keys whose time is up, and throttles that may have been waiting for it: the first ones of many."""
         ended: list[str] = []
         while self._parked and self._parked[0][0] <= now_ms:
@@ -482,13 +482,13 @@ def _is_live(lane: "Lane", now_ms: int) -> bool:
     return lane.active and read and lane.key.open and not queue.paused
 
 
-def _asked(throttle: Throttle, queues: "list[Queue]") -> None:
+def _asked(throttle: LaneTokens, queues: "list[Queue]") -> None:
     throttle.asking = queues
     for queue in queues:
         queue.unanswered += 1
 
 
-def _heard(throttle: Throttle) -> None:
+def _heard(throttle: LaneTokens) -> None:
     for queue in throttle.asking:
         queue.unanswered -= 1
     throttle.asking = []

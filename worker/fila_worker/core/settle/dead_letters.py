@@ -33,15 +33,15 @@ the ``.dlq`` of the queue where it is. The queues may be on different shards, so
 
 def expire(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
     """A message that was popped from its line is too old to be delivered. The caller looks after its lane's activity."""
-    shard.strike(lane, message_key, len(record))
-    bury(shard, lane, message_key, record, EXPIRED, now_ms)
+    shard.delete_pending(lane, message_key, len(record))
+    dead_letter(shard, lane, message_key, record, EXPIRED, now_ms)
 
 
-def bury(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason: str, now_ms: int) -> None:
+def dead_letter(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason: str, now_ms: int) -> None:
     """A message that has left its lane goes where the dead letters of its queue go."""
     source = lane.key.queue
     source.dead_lettered += 1
-    shard.use(source, now_ms)
+    shard.touch(source, now_ms)
     policy = source.options.dead_letter or OWN
     if policy == DISCARD or source.gone:
         return

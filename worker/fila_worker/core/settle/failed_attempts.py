@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.limits import PRIORITY_MIN
-from fila_proto_zmq.record import MORTAL, Record, headers_length, pack_record
+from fila_proto_zmq.record import HAS_TTL, Record, headers_length, pack_record
 from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.core.keys import first_of_all, place_of
 from fila_worker.core.model.delays import delay, too_old
@@ -63,7 +63,7 @@ def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool,
     """
     if lease.at_most_once:
         _drop(shard, lease, indexes, ended)
-        shard.use(lease.queue, attempt.now_ms)
+        shard.touch(lease.queue, attempt.now_ms)
         return len(indexes)
     hooked = attempt.hooked and lease.queue.hooks is not None and lease.queue.hooks.hooks.has_on_failure
     failed = [_count(*each, attempt) for each in _records_of(shard, lease, indexes[:HOOKED_MAX] if hooked else indexes)]
@@ -142,7 +142,7 @@ def _dead_letter_reason(queue: "Queue", message: _Returned, attempt: Attempt, de
 
 def _bury(shard: "State", message: _Returned, reason: str, now_ms: int) -> None:
     shard.take_out(message.lane, message.key, len(message.stored))
-    dead_letters.bury(shard, message.lane, message.key, pack_record(message.record), reason, now_ms)
+    dead_letters.dead_letter(shard, message.lane, message.key, pack_record(message.record), reason, now_ms)
     shard.release_slot(message.lane.key)
 
 
@@ -180,15 +180,15 @@ def _key_in_front(shard: "State", lane: "Lane", key: bytes, record: bytes) -> by
     front = first_of_all(key)
     if lane.key.queue.note_priorities({PRIORITY_MIN}):
         shard.save_queue(lane.key.queue)
-    expires_ms = extension_of(record).expires_ms if record[1] & MORTAL else None
+    expires_ms = extension_of(record).expires_ms if record[1] & HAS_TTL else None
     if expires_ms is not None:
-        shard.schedule.add(on_the_grid(expires_ms), Kind.EXPIRE, front, shard.batch)
+        shard.due_index.add(on_the_grid(expires_ms), Kind.EXPIRE, front, shard.batch)
     return front
 
 
 def _move_up(shard: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes) -> None:
     """A message, pending and in no line, comes to the front of its lane."""
-    shard.strike(lane, key, len(stored))
+    shard.delete_pending(lane, key, len(stored))
     shard.put_in_line(lane, place_of(_key_in_front(shard, lane, key, record)), record)
 
 
@@ -301,4 +301,4 @@ def invite(shard: "State", lease: Lease) -> None:
     subscription = lease.subscription
     if subscription is not None:
         lease.queue.want(subscription)
-    shard.offer(lease.queue)
+    shard.mark_runnable(lease.queue)

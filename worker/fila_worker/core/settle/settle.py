@@ -22,7 +22,7 @@ from fila_proto_zmq.limits import (
     METADATA_BYTES_MAX,
 )
 from fila_worker.core.effects import Call
-from fila_worker.core.model.acked_messages import bury
+from fila_worker.core.model.acked_messages import mark_acked
 from fila_worker.core.model.leases import SETTLED, TAKEN, Lease
 from fila_worker.core.settle.failed_attempts import ATTEMPT_COST, Attempt, defer, expire, fail_attempts, give_back, invite
 
@@ -196,7 +196,7 @@ def _judge_finished(
 
 def _finished(shard: "State", client: bytes, lease_id: int) -> "list[Member] | bool":
     """How a client's lease that is over ended; an unknown one was taken from its holder."""
-    dead = shard.graveyard.dead.get(lease_id)
+    dead = shard.acked.dead.get(lease_id)
     if dead is not None:
         return SETTLED if dead.client == client else TAKEN
     finished = shard.leases.finished.get(lease_id)
@@ -228,7 +228,7 @@ def ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms
     if queue.options.max_in_flight_per_key is not None:
         _free_slots(shard, lease, indexes)
     if len(indexes) == len(lease.members):
-        bury(shard, lease)
+        mark_acked(shard, lease)
         shard.leases.close_acked(lease)
     else:
         _remove(shard, lease, indexes)

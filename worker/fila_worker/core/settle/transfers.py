@@ -14,7 +14,7 @@ from fila_proto_zmq.record import Record, unpack_record
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
 from fila_worker.core.model.lanes import unpack_stored
-from fila_worker.core.model.outbox import STREAM_BYTES, Parcel
+from fila_worker.core.model.outbox import STREAM_BYTES, OutboxEntry
 
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def send(shard: "State", lane: "Lane", place: bytes, transfer: Transfer) -> None:
     """A message that has left its lane, where it had this place, goes to a queue of another shard."""
-    parcel = Parcel(lane.key.queue.id, place, transfer)
+    parcel = OutboxEntry(lane.key.queue.id, place, transfer)
     shard.outbox.add(shard_of(transfer.queue, shard.shards), parcel, shard.batch)
 
 
@@ -102,7 +102,7 @@ def _bring_back(shard: "State", command: MessagesTransferred) -> None:
             _lay_back(shard, origin, parcel)
 
 
-def _lay_back(shard: "State", origin: "Queue", parcel: Parcel) -> None:
+def _lay_back(shard: "State", origin: "Queue", parcel: OutboxEntry) -> None:
     transfer = parcel.transfer
     queue = origin if transfer.redriven else insert.own_dead_letters(shard, origin)
     lane = shard.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import OpenView, ViewedQueue
-from fila_worker.core.inspect.snapshot import NO_HOLDS, FrozenKey, FrozenLane, FrozenQueue, Hold
+from fila_worker.core.inspect.snapshot import NO_HOLDS, Hold, KeySnapshot, LaneSnapshot, QueueSnapshot
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, lane_of, pack_u64
 from fila_worker.core.model import acked_messages
 from fila_worker.core.model.leases import decode_lease, member_ended
@@ -48,14 +48,14 @@ class _Copy:
 
     def __init__(self, queue: "Queue") -> None:
         self.queue = queue
-        self.keys: dict[str, FrozenKey] = {}
+        self.keys: dict[str, KeySnapshot] = {}
         """Keys with messages, their lanes in any order."""
         self.seen: set[int] = set()
         """The ids of all lanes that were shown, or come to."""
         self.messages = 0
 
 
-class Freezer:
+class SnapshotBuilder:
     """Copies some queues as of the moment when it is made; a turn may be under way."""
 
     def __init__(self, shard: "State", queues: "list[Queue]") -> None:
@@ -71,7 +71,7 @@ class Freezer:
         self._leases = list(shard.leases.leases.values())
         shard.ledger.watches.append(self._copy)
 
-    def freeze(self, command: OpenView) -> "Generator[int, int, tuple[dict[str, FrozenQueue], list[ViewedQueue]]]":
+    def freeze(self, command: OpenView) -> "Generator[int, int, tuple[dict[str, QueueSnapshot], list[ViewedQueue]]]":
         """Copy what there is, in steps; returns the queues by name, and what to say of them."""
         for copy in self._copies.values():
             yield from self._walk(copy.queue)
@@ -96,11 +96,11 @@ class Freezer:
         if not (lane.stored or lane.delayed):
             return
         throttle_keys = list(lane.throttle_keys) if lane.throttle_keys else NO_THROTTLE_KEYS
-        frozen = FrozenLane(lane.id, throttle_keys, _start(lane, leaving), lane.stored, lane.delayed, NO_HOLDS)
+        frozen = LaneSnapshot(lane.id, throttle_keys, _start(lane, leaving), lane.stored, lane.delayed, NO_HOLDS)
         copy.messages += lane.stored + lane.delayed
         key = copy.keys.get(lane.key.name)
         if key is None:
-            copy.keys[lane.key.name] = FrozenKey(lane.key.name, lane.key.weight, [frozen])
+            copy.keys[lane.key.name] = KeySnapshot(lane.key.name, lane.key.weight, [frozen])
         else:
             key.lanes.append(frozen)
 
@@ -146,11 +146,11 @@ class Freezer:
 
     def _put_together(
         self, copy: _Copy, holds: Holds, command: OpenView
-    ) -> "Generator[int, int, tuple[FrozenQueue, list[str]]]":
+    ) -> "Generator[int, int, tuple[QueueSnapshot, list[str]]]":
         """A queue's keys in the order of their names, and where to divide them into ranges."""
         limits = self._shard.settings.limits
         target = max(command.range_messages, -(-copy.messages // limits.view_ranges_max))
-        queue, bounds, gathered = FrozenQueue(copy.queue.name, copy.keys, []), [], 0
+        queue, bounds, gathered = QueueSnapshot(copy.queue.name, copy.keys, []), [], 0
         step = max(1, limits.step_effort // KEY_COST)
         names = yield from _sorted_runs(copy.keys, limits.view_names_at_once)
         while piece := list(islice(names, step)):
@@ -178,7 +178,7 @@ def _start(lane: "View", leaving: bytes | None) -> bytes:
     return start
 
 
-def _with_holds(lane: FrozenLane, holds: Mapping[int, dict[bytes, Hold]]) -> FrozenLane:
+def _with_holds(lane: LaneSnapshot, holds: Mapping[int, dict[bytes, Hold]]) -> LaneSnapshot:
     held = holds.get(lane.id)
     if held is None:
         return lane

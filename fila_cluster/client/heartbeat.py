@@ -6,17 +6,17 @@ import weakref
 from typing import Protocol
 
 
-class Keepable(Protocol):
+class HasHeartbeat(Protocol):
     """What a keeper keeps alive."""
 
     def keep(self) -> float | None:
         """Do what is due; return the seconds until the next time, or None to end the keeper."""
 
 
-class Keeper:
+class HeartbeatThread:
     """Starts its thread when there is first something to do. Does not keep its pump alive."""
 
-    def __init__(self, pump: Keepable) -> None:
+    def __init__(self, pump: HasHeartbeat) -> None:
         self.wakes_at = math.inf
         self._pump = weakref.ref(pump)
         self.alarm = threading.Event()
@@ -39,7 +39,7 @@ class Keeper:
             self._thread.join()
 
 
-def _keep(reference: "weakref.ref[Keepable]", alarm: threading.Event) -> None:
+def _keep(reference: "weakref.ref[HasHeartbeat]", alarm: threading.Event) -> None:
     while True:
         pump = reference()
         sleep_s = None if pump is None else pump.keep()
