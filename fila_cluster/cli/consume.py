@@ -9,8 +9,8 @@ from types import FrameType
 import click
 
 from fila_cluster import Client, Delivery
-from fila_cluster.cli.durations import DURATION
 from fila_cluster.cli.jsonl import write_delivery
+from fila_cluster.cli.parameters import DURATION
 from fila_cluster.cli.session import Session
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
 

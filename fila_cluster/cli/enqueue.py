@@ -7,8 +7,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fila_cluster.cli.durations import DURATION
 from fila_cluster.cli.enqueue_file import enqueue_file
+from fila_cluster.cli.parameters import DURATION
 from fila_cluster.cli.session import Session
 
 

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from fila_cluster.cli.durations import DURATION
+from fila_cluster.cli.parameters import DURATION
 from fila_cluster.cli.session import Session, print_json
 
 INTERVAL_S_MIN = 0.1

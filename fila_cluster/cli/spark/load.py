@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fila_cluster.cli.durations import DURATION
+from fila_cluster.cli.parameters import DURATION
 from fila_cluster.cli.session import Session
 from fila_cluster.cli.spark.running import bar, plainly, spark, spark_flags
 from fila_cluster.errors import QueueExistsError, QueueNotFoundError

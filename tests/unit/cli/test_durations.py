@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from fila_cluster.cli.durations import DURATION
+from fila_cluster.cli.parameters import DURATION
 
 
 @pytest.mark.parametrize(

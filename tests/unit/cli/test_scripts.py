@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from fila_cluster.cli.scripts import SCRIPT
+from fila_cluster.cli.parameters import SCRIPT
 
 
 def test_a_file_s_text_is_the_script(tmp_path: Path):

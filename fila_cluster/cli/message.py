@@ -1,15 +1,20 @@
-"""``fila-cluster message cancel``."""
+"""``fila-cluster message …``."""
 
 import click
 
 from fila_cluster.cli.session import Session
 
 
-@click.command()
+@click.group()
+def command() -> None:
+    """Do something about single messages."""
+
+
+@command.command("cancel", short_help="Remove a message that waits in a queue.")
 @click.argument("queue")
 @click.argument("message_id", metavar="ID")
 @click.pass_obj
-def command(session: Session, queue: str, message_id: str) -> None:
+def cancel(session: Session, queue: str, message_id: str) -> None:
     """Remove the message ID from QUEUE. One that is leased stays: that is a failure."""
     with session.connect() as client:
         cancelled = client.cancel(queue, message_id)

@@ -1,10 +1,10 @@
-"""``fila-cluster hook test``: a script on one message, with the engine that the broker has, and without a broker."""
+"""``fila-cluster hook …``."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.scripts import SCRIPT
+from fila_cluster.cli.parameters import SCRIPT
 from fila_cluster.cli.session import Session
 from fila_cluster.cli.tables import table
 
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
     from fila_worker.core.hooks import EnqueueDecision, FailureDecision
     from fila_worker.lua.trial import Outcome
+
+
+@click.group()
+def command() -> None:
+    """Work on Lua hooks. No broker is needed."""
+
 
 LEFT_OUT = {
     "fairness_key": "as enqueued; “default” if that says nothing",
@@ -31,7 +37,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return dict(value.split("=", 1) for value in values)
 
 
-@click.command()
+@command.command("test", short_help="Show what a script decides, and what it costs.")
 @click.argument("script", type=SCRIPT)
 @click.option(
     "--header",
@@ -56,7 +62,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 )
 @click.option("--key", default="default", metavar="K", help="For on_failure: the message's fairness key. Default: default.")
 @click.pass_obj
-def command(
+def test(
     session: Session,
     script: str,
     headers: dict[str, str],

@@ -1,0 +1,206 @@
+"""``fila-cluster queue …``."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fila_cluster.cli.jsonl import view_fields
+from fila_cluster.cli.parameters import FLAGS, given, queue_options
+from fila_cluster.cli.session import Session
+from fila_cluster.cli.tables import flagged, table
+from fila_cluster.figures import aged, counted
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fila_cluster import MessageView
+    from fila_cluster.client.views import QueueStats
+
+
+@click.group()
+def command() -> None:
+    """Create, change, delete, list and inspect queues."""
+
+
+@command.command("create", short_help="Create a queue and its dead letter queue.")
+@click.argument("name")
+@queue_options
+@click.pass_obj
+def create(session: Session, /, name: str, **options: Any) -> None:
+    """Create the queue NAME and its dead letter queue, NAME.dlq."""
+    with session.connect() as client:
+        client.create_queue(name, **given(options))
+    session.show({"name": name}, f"created {name}")
+
+
+@command.command("update", short_help="Change a queue's options.")
+@click.argument("name")
+@queue_options
+@click.option(
+    "--reset",
+    multiple=True,
+    type=click.Choice(list(FLAGS)),
+    metavar="OPTION",
+    help="Set an option back to its default: --reset max-attempts. May be repeated.",
+)
+@click.pass_obj
+def update(session: Session, /, name: str, reset: tuple[str, ...], **options: Any) -> None:
+    """Change options of the queue NAME, for what happens next; those left out stay as they are."""
+    changes = given(options)
+    defaults = [option.replace("-", "_") for option in reset]
+    if both := [option for option in defaults if option in changes]:
+        flag = both[0].replace("_", "-")
+        raise click.UsageError(f"either --{flag} or --reset {flag}")
+    if not changes and not defaults:
+        raise click.UsageError("nothing to change: give at least one option")
+    with session.connect() as client:
+        client.update_queue(name, **changes, **dict.fromkeys(defaults))
+    session.show({"name": name}, f"updated {name}")
+
+
+@command.command("delete", short_help="Delete a queue with all its messages.")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Even if its dead letter queue holds messages.")
+@click.pass_obj
+def delete(session: Session, name: str, force: bool) -> None:
+    """Delete the queue NAME, its dead letter queue and all their messages."""
+    with session.connect() as client:
+        client.delete_queue(name, force=force)
+    session.show({"name": name}, f"deleted {name}")
+
+
+@command.command("list", short_help="List queues.")
+@click.option("--prefix", default="", metavar="P", help="Only queues whose names start so.")
+@click.option("--active", is_flag=True, help="Only queues with messages.")
+@click.pass_obj
+def list_(session: Session, prefix: str, active: bool) -> None:
+    """List queues, dead letter queues included."""
+    with session.connect() as client:
+        queues = client.active_queues(prefix) if active else client.list_queues(prefix)
+    rows = table("queue", "#pending", "#in flight", "#delayed", "#consumers", "#shard", "")
+    for queue in queues:
+        counts = (queue.pending, queue.in_flight, queue.delayed, queue.consumers)
+        paused = flagged("paused", good=False) if queue.paused else ""
+        rows.add_row(queue.name, *map(counted, counts), str(queue.shard), paused)
+    session.show(queues, rows if queues else "no queues")
+
+
+KEYS_SHOWN = 30
+
+
+@command.command("inspect", short_help="Show one queue and its fairness keys.")
+@click.argument("name")
+@click.pass_obj
+def inspect(session: Session, name: str) -> None:
+    """Show the queue NAME, its fairness keys and the token buckets that its messages draw on."""
+    with session.connect() as client:
+        stats = client.queue_stats(name)
+    title = flagged(f"{stats.name} is paused", good=False) if stats.paused else stats.name
+    throttles = ("", _throttles(stats)) if stats.throttles else ()
+    keys = ("", _keys(stats)) if stats.keys else ()
+    hidden = len(stats.keys) - KEYS_SHOWN
+    more = [f"… and {hidden:,} more keys; --json shows all"] if hidden > 0 else []
+    session.show(stats, title, _summary(stats), *throttles, *keys, *more)
+
+
+def _summary(stats: "QueueStats") -> "Table":
+    rows = table("", "#now", "", "#since its shard started")
+    now = {
+        "pending": counted(stats.pending),
+        "in flight": counted(stats.in_flight),
+        "delayed": counted(stats.delayed),
+        "consumers": counted(stats.consumers),
+        "oldest pending": aged(stats.oldest_pending_age) if stats.pending else "–",
+        "shard": str(stats.shard),
+    }
+    since = {
+        "enqueued": stats.enqueued,
+        "delivered": stats.delivered,
+        "acked": stats.acked,
+        "nacked": stats.nacked,
+        "leases expired": stats.expired,
+        "dead-lettered": stats.dead_lettered,
+    }
+    for (name, text), (counter, number) in zip(now.items(), since.items(), strict=True):
+        rows.add_row(name, text, counter, counted(number))
+    return rows
+
+
+def _keys(stats: "QueueStats") -> "Table":
+    rows = table("fairness key", "#weight", "#pending", "#in flight", "#delayed", "#delivered", "#deficit", "")
+    longest_first = sorted(stats.keys, key=lambda key: (-key.pending - key.in_flight - key.delayed, key.fairness_key))
+    for key in longest_first[:KEYS_SHOWN]:
+        counts = (key.weight, key.pending, key.in_flight, key.delayed, key.delivered)
+        paused = flagged("paused", good=False) if key.paused else ""
+        rows.add_row(key.fairness_key, *map(counted, counts), f"{key.deficit:g}", paused)
+    return rows
+
+
+def _throttles(stats: "QueueStats") -> "Table":
+    rows = table("throttle key", "#tokens/s", "#burst", "#tokens now")
+    for throttle in stats.throttles:
+        rows.add_row(throttle.key, f"{throttle.rate:g}", f"{throttle.burst:g}", f"{throttle.tokens:g}")
+    return rows
+
+
+@command.command("browse", short_help="Look at a queue's messages without taking them.")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(min=1), default=100, metavar="N", help="At most N messages. Default: 100.")
+@click.option("--after", metavar="ID", help="Only messages behind this one.")
+@click.option("--key", metavar="K", help="Only messages of this fairness key.")
+@click.option("--state", type=click.Choice(["pending", "delayed", "leased"]), help="Only messages in this state.")
+@click.pass_obj
+def browse(session: Session, name: str, limit: int, after: str | None, key: str | None, state: str | None) -> None:
+    """Look at the messages of the queue NAME, key by key and in line order; nothing is leased. --json shows payloads."""
+    with session.connect() as client:
+        messages = client.browse(name, limit=limit, after=after, fairness_key=key, state=state)  # type: ignore[arg-type] # a Choice
+    session.show([view_fields(message) for message in messages], _rows(messages) if messages else "no messages")
+
+
+def _rows(messages: "list[MessageView]") -> "Table":
+    rows = table("id", "fairness key", "state", "#attempts")
+    rows.columns[0].no_wrap = True
+    now = datetime.now(UTC)
+    for message in messages:
+        rows.add_row(message.id, message.fairness_key, _state(message, now), counted(message.attempts))
+    return rows
+
+
+def _state(message: "MessageView", now: datetime) -> str:
+    """The state and, where it ends by itself, for how long it lasts."""
+    ends_at = message.due_at or message.lease_expires_at
+    return message.state if ends_at is None else f"{message.state} {aged(max(0.0, (ends_at - now).total_seconds()))}"
+
+
+@command.command("pause", short_help="Stop deliveries of a queue or a fairness key.")
+@click.argument("name")
+@click.option("--key", metavar="K", help="Only this fairness key.")
+@click.pass_obj
+def pause(session: Session, name: str, key: str | None) -> None:
+    """Stop deliveries of the queue NAME, or of one of its fairness keys. Enqueues go on."""
+    with session.connect() as client:
+        client.pause(name, fairness_key=key)
+    session.show({"name": name, "fairness_key": key}, f"paused {name}" if key is None else f"paused {key} of {name}")
+
+
+@command.command("resume", short_help="Let deliveries go on.")
+@click.argument("name")
+@click.option("--key", metavar="K", help="Only this fairness key.")
+@click.pass_obj
+def resume(session: Session, name: str, key: str | None) -> None:
+    """Let the deliveries of the queue NAME, or of one of its fairness keys, go on."""
+    with session.connect() as client:
+        client.resume(name, fairness_key=key)
+    session.show({"name": name, "fairness_key": key}, f"resumed {name}" if key is None else f"resumed {key} of {name}")
+
+
+@command.command("purge", short_help="Remove the messages that wait in a queue.")
+@click.argument("name")
+@click.option("--key", metavar="K", help="Only messages of this fairness key.")
+@click.pass_obj
+def purge(session: Session, name: str, key: str | None) -> None:
+    """Remove the pending and delayed messages of the queue NAME; those that are leased stay."""
+    with session.connect() as client:
+        purged = client.purge_queue(name, fairness_key=key)
+    session.show({"purged": purged}, f"purged: {purged:,}")
