@@ -1,7 +1,3 @@
-# make up     creates .venv, installs, runs a cluster in the foreground (ARGS="--workers 2" passes flags on)
-# make test   installs what the tests need, runs them (ARGS="-k fairness" passes options on)
-# make lint   ruff, mypy --strict, import-linter
-# make bench  runs the benchmarks
 # Needs Python 3.11 or later and a network for the first installation; nothing outside this directory is touched. Some tests need
 # Java 17 or later (Spark), Chromium (the dashboard), tmux or Prometheus: where one is missing, they are skipped, and make says how to get it.
 
@@ -10,10 +6,24 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: up test lint bench clean
+.PHONY: help up unit check test lint format bench clean
+
+help:
+	@echo "make up      install and run a cluster in the foreground (ARGS=\"--workers 2\" passes flags on)"
+	@echo "make unit    test the core, the router, the protocol and the client: no extras, about a minute"
+	@echo "make check   format, lint, types, and the tests of make unit: before each commit"
+	@echo "make test    test everything (ARGS=\"-k fairness\" passes options on)"
+	@echo "make format  write the format that make check asks for"
+	@echo "make bench   run the benchmarks"
 
 up: .venv/.installed
 	@$(BIN)/fila-cluster up $(ARGS)
+
+unit: .venv/.unit
+	$(BIN)/pytest --numprocesses auto --maxprocesses 6 tests/unit/worker tests/unit/storage tests/unit/router tests/unit/protocol \
+		tests/unit/process tests/unit/client $(ARGS)
+
+check: lint unit
 
 test: .venv/.tested
 	@$(BIN)/python -m tests.support.machine
@@ -25,6 +35,10 @@ lint: .venv/.tested
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+format: .venv/.unit
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
 bench: .venv/.tested
 	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit; done
 
@@ -34,6 +48,10 @@ bench: .venv/.tested
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable ".[dashboard]"
+	@touch $@
+
+.venv/.unit: .venv/.installed
+	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@
 
 .venv/.tested: .venv/.installed
