@@ -31,7 +31,7 @@ from rich.table import Table
 from rocksdict import Options, Rdict, WriteBatch
 
 from fila_cluster import AsyncClient, Client, Message
-from fila_cluster.client.loop import run
+from fila_cluster.client.io.reactor import run
 
 PAYLOAD = os.urandom(1024)
 HEADERS = {"tenant": "acme", "kind": "order.created"}

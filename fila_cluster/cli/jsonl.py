@@ -9,9 +9,8 @@ import json
 from datetime import datetime
 from typing import Any
 
-from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.message import Message
-from fila_cluster.client.message_view import MessageView
+from fila_cluster.client.message import Message, MessageView
+from fila_cluster.client.protocol.delivery import Delivery
 
 _OPTIONS = sorted(set(Message.__dataclass_fields__) - {"payload"})
 

@@ -1,18 +1,16 @@
-"""The client library: one session without I/O (:mod:`session`), two thin shells (:mod:`blocking`, :mod:`asynchronous`).
+"""The client library: one session without I/O, and two thin shells around it.
 
-Reading order: :mod:`message`, :mod:`delivery`, :mod:`message_view`, :mod:`explanation` (what users hold) · :mod:`requests`,
-:mod:`steps`, :mod:`explaining` (questions) · :mod:`call`, :mod:`connection`, :mod:`producing`, :mod:`settling`, :mod:`receiving`,
-:mod:`consuming`, :mod:`session` (the protocol, sans-I/O) · :mod:`link` (the socket) · :mod:`pump`, :mod:`reactor` (threads, event
-loop) · :mod:`blocking`, :mod:`asynchronous` (the API) · :mod:`tracer` (where tracing hooks in).
+Reading order: :mod:`message`, :mod:`views`, :mod:`explanation` and :class:`Delivery` (what users hold) · :mod:`calls` (arguments to
+commands, answers to results) · :mod:`protocol` (sans-I/O: start with :mod:`protocol.session`) · :mod:`io` (the socket, threads, the
+event loop) · :mod:`blocking`, :mod:`asynchronous` (the API) · :mod:`tracer` (where tracing hooks in).
 """
 
 from fila_cluster.client.asynchronous import AsyncClient
 from fila_cluster.client.blocking import Client
 from fila_cluster.client.consumers import AsyncConsumer, Consumer
-from fila_cluster.client.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.explanation import Explanation, Reason
-from fila_cluster.client.message import Message
-from fila_cluster.client.message_view import MessageView
+from fila_cluster.client.message import Message, MessageView
+from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.views import ClusterStatus, KeyStats, QueueInfo, QueueStats, ShardOutage, ThrottleStats, WorkerStatus
 
 __all__ = [

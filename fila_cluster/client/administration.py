@@ -6,13 +6,14 @@ How a question reaches the broker is :meth:`_ask`, which the clients have; what 
 
 from typing import Any, Literal, TypeVar, Unpack
 
-from fila_cluster.client import requests, views
-from fila_cluster.client.explaining import Explaining
+from fila_cluster.client import views
+from fila_cluster.client.calls import requests
+from fila_cluster.client.calls.explain import Explaining
+from fila_cluster.client.calls.queues import QueueOptions
+from fila_cluster.client.calls.requests import Request
+from fila_cluster.client.calls.steps import Browsing, Counting, Listing, Purging, Redriving, Steps
 from fila_cluster.client.explanation import Explanation
-from fila_cluster.client.message_view import MessageView, State
-from fila_cluster.client.queue_options import QueueOptions
-from fila_cluster.client.requests import Request
-from fila_cluster.client.steps import Browsing, Counting, Listing, Purging, Redriving, Steps
+from fila_cluster.client.message import MessageView, State
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import FilaError
 

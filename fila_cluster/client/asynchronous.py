@@ -11,20 +11,21 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, cast
 
-from fila_cluster.client import checks, requests, tracer
+from fila_cluster.client import checks, tracer
 from fila_cluster.client.administration import AsyncAdministration
-from fila_cluster.client.call import Call
+from fila_cluster.client.calls import requests
 from fila_cluster.client.consumers import AsyncConsumer
-from fila_cluster.client.delivery import AsyncDelivery, Delivery
-from fila_cluster.client.encoding import seal_row
-from fila_cluster.client.lease import Lease
+from fila_cluster.client.io.reactor import Reactor
 from fila_cluster.client.message import BytesLike, Message
 from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, refuse_keys, timeout_seconds
-from fila_cluster.client.producing import FRAMES_IN_FLIGHT, Bulk
-from fila_cluster.client.reactor import Reactor
-from fila_cluster.client.session import Session
-from fila_cluster.client.settling import ACK, Settlement, settlement
-from fila_cluster.client.subscription import Subscription
+from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.protocol.encoding import seal_row
+from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT, Bulk
+from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.settling import ACK, Settlement, settlement
+from fila_cluster.client.protocol.subscription import Subscription
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from fila_cluster.client import tracer
-from fila_cluster.client.delivery import AsyncDelivery, Delivery
-from fila_cluster.client.subscription import Subscription
+from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.protocol.subscription import Subscription
 
 if TYPE_CHECKING:
     from fila_cluster.client.asynchronous import AsyncClient

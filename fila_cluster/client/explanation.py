@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fila_cluster.client.stored import utc
+from fila_cluster.client.message import utc
 from fila_proto_zmq import commands
 
 

@@ -1,8 +1,14 @@
-"""What a producer hands over: a payload, its headers and how to schedule it."""
+"""A message: what a producer hands over, what the broker stores, and what ``browse`` shows of it."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from fila_proto_zmq import commands
+from fila_proto_zmq.ids import enqueued_ms, format_id
+from fila_proto_zmq.record import Extension, extension_of, headers_of, payload_of, unpack_fixed
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -37,3 +43,154 @@ class Message:
     """This message's own visibility timeout; None: the queue's."""
     dedup_id: str | None = None
     """A second message with the same one, within the dedup window, stores nothing and has the first one's id."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NONE: tuple[str, ...] = ()
+
+
+def utc(unix_ms: int) -> datetime:
+    """An instant of the wire as a datetime."""
+    return _EPOCH + timedelta(milliseconds=unix_ms)
+
+
+class StoredMessage:
+    """What a record says. A subclass has the record in ``_packed``, and room for the parts that were asked for.
+
+    A record that a foreign producer filled with garbage raises :class:`InvalidFrameError` where the garbage is asked for.
+    """
+
+    __slots__ = _NONE
+
+    _packed: bytes
+    _payload: bytes | None
+    _headers: dict[str, str] | None
+    _extension: Extension | None
+
+    @property
+    def id(self) -> str:
+        """The message id, a UUIDv7."""
+        _, _, _, high, low = unpack_fixed(self._packed)
+        return format_id(high, low)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The producer's headers."""
+        if self._headers is None:
+            self._headers = headers_of(self._packed)
+        return self._headers
+
+    @property
+    def payload(self) -> bytes:
+        """The producer's bytes."""
+        if self._payload is None:
+            self._payload = payload_of(self._packed)
+        return self._payload
+
+    def text(self) -> str:
+        """The payload as UTF-8 text."""
+        return self.payload.decode()
+
+    def json(self) -> Any:
+        """The payload as JSON."""
+        return json.loads(self.payload)
+
+    @property
+    def priority(self) -> int:
+        """Its place within the fairness key, lower first."""
+        return int(unpack_fixed(self._packed)[2])
+
+    @property
+    def cost(self) -> float:
+        """What one delivery takes from its key's share and its token buckets."""
+        return self._extended().cost_milli / 1000
+
+    @property
+    def attempts(self) -> int:
+        """How many deliveries have failed so far: 0 on the first."""
+        return int(unpack_fixed(self._packed)[1])
+
+    @property
+    def error(self) -> str:
+        """What the last failed attempt reported."""
+        return self._extended().error
+
+    @property
+    def metadata(self) -> bytes:
+        """What an earlier attempt left for the next one."""
+        return self._extended().metadata
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When the broker accepted it."""
+        return utc(enqueued_ms(unpack_fixed(self._packed)[3]))
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was dead-lettered: ``failed``, ``max_attempts``, ``hook`` or ``expired``. None if it was not."""
+        return self._extended().reason
+
+    @property
+    def source_queue(self) -> str | None:
+        """The queue that a dead letter came from."""
+        return self._extended().source_queue
+
+    @property
+    def dead_lettered_at(self) -> datetime | None:
+        """When it was dead-lettered."""
+        moment_ms = self._extended().dead_lettered_ms
+        return None if moment_ms is None else utc(moment_ms)
+
+    def _extended(self) -> Extension:
+        if self._extension is None:
+            self._extension = extension_of(self._packed)
+        return self._extension
+
+
+State = Literal["pending", "delayed", "leased"]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class MessageView(StoredMessage):
+    """A message in its queue, as it was at that moment. It is not leased: there is nothing to settle.
+
+    Times that do not apply to its state are None: ``due_at`` is for delayed ones, the others are for leased ones.
+    ``consumer`` identifies the client that holds it.
+    """
+
+    queue: str
+    state: State
+    fairness_key: str
+    weight: int
+    throttle_keys: list[str]
+    due_at: datetime | None
+    leased_at: datetime | None
+    lease_expires_at: datetime | None
+    consumer: str | None
+    _packed: bytes
+    _payload: bytes | None = None
+    _headers: dict[str, str] | None = None
+    _extension: Extension | None = None
+
+    def __repr__(self) -> str:
+        return f"<MessageView {self.id} of queue {self.queue!r}, {self.state}>"
+
+
+def message_view(queue: str, view: commands.MessageView) -> MessageView:
+    """A message as the broker describes it."""
+    return MessageView(
+        queue,
+        view.state,  # type: ignore[arg-type] # the broker's word
+        view.fairness_key,
+        view.weight,
+        view.throttle_keys,
+        _moment(view.due_ms),
+        _moment(view.leased_ms),
+        _moment(view.lease_expires_ms),
+        view.consumer or None,
+        view.record,
+    )
+
+
+def _moment(unix_ms: int) -> datetime | None:
+    return utc(unix_ms) if unix_ms else None

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from fila_cluster.client import checks
-from fila_cluster.client.link import ENDPOINT_DEFAULT
+from fila_cluster.client.io.link import ENDPOINT_DEFAULT
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.version import VERSION
 

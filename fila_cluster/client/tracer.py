@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from fila_cluster.client.delivery import Delivery
-    from fila_cluster.client.lease import Owner
-    from fila_cluster.client.settling import Settlement, Settling
+    from fila_cluster.client.protocol.delivery import Delivery
+    from fila_cluster.client.protocol.lease import Owner
+    from fila_cluster.client.protocol.settling import Settlement, Settling
 
 
 class EnqueueTrace(Protocol):

@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from fila_cluster.client.loop import run
+from fila_cluster.client.io.reactor import run
 from fila_cluster.observer.serving import CannotListenError, listen_to_libraries, serve
 from fila_cluster.observer.settings import ObserverSettings
 from fila_process.journal import Journal

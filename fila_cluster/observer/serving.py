@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from fila_cluster import AsyncClient
 from fila_cluster.analysis.history import History
-from fila_cluster.client.measuring import ask_metrics
+from fila_cluster.client.calls.cluster import ask_metrics
 from fila_cluster.observer.app import NOT_LOADED, Guard, application
 from fila_cluster.observer.history_feed import remember
 from fila_cluster.observer.settings import ObserverSettings, without_password

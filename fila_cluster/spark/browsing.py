@@ -16,7 +16,7 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fila_cluster.client import Client
-from fila_cluster.client.shard_views import ShardViews, Stretch
+from fila_cluster.client.calls.snapshots import ShardViews, Stretch
 from fila_cluster.spark.options import Connection, queue_of
 from fila_cluster.spark.pushdown import Wanted, is_asked_for
 from fila_cluster.spark.selection import Selection, meant

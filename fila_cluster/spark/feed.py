@@ -9,8 +9,8 @@ from random import Random
 from typing import Final, Self
 
 from fila_cluster.client import Client
-from fila_cluster.client.call import Call
-from fila_cluster.client.producing import FRAMES_IN_FLIGHT
+from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT
 from fila_cluster.spark import options as reading
 from fila_cluster.spark.columns import NAMEABLE
 from fila_cluster.spark.frames import Frame, Framing, Values, in_row

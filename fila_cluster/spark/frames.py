@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from fila_cluster.client import checks
-from fila_cluster.client.encoding import convert, convert_keys, seal
-from fila_cluster.client.producing import frame_bounds
+from fila_cluster.client.protocol.encoding import convert, convert_keys, seal
+from fila_cluster.client.protocol.producing import frame_bounds
 from fila_cluster.spark.row_ids import RowIds
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError

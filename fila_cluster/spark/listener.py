@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from fila_cluster.client import Client
-from fila_cluster.client.reservations import Reservations
+from fila_cluster.client.calls.reservations import Reservations
 from fila_cluster.spark.planner import Offset
 from fila_proto_zmq.errors import FilaError
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from fila_cluster.client import Client, QueueInfo
-from fila_cluster.client.reservations import Reservations, Wanted
+from fila_cluster.client.calls.reservations import Reservations, Wanted
 from fila_cluster.spark.options import RETRY_FOR_S, Connection
 from fila_cluster.spark.selection import Selection, meant
 from fila_proto_zmq.errors import FilaError

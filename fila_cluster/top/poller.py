@@ -12,7 +12,7 @@ from fila_cluster.analysis.memory import Memory
 from fila_cluster.analysis.rates import all_queues, rates
 from fila_cluster.analysis.rows import KeyRow, QueueRow, WorkerRow, key_rows, queue_rows, worker_rows
 from fila_cluster.client import AsyncClient
-from fila_cluster.client.measuring import ask_metrics
+from fila_cluster.client.calls.cluster import ask_metrics
 from fila_cluster.client.views import QueueInfo, QueueStats, ThrottleStats
 from fila_cluster.top.summary import Summary, summary
 from fila_proto_zmq.commands import Metrics

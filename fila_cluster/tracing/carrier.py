@@ -11,7 +11,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from fila_cluster.client.delivery import Delivery
+from fila_cluster.client.protocol.delivery import Delivery
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import HEADERS_BYTES_MAX
 from fila_proto_zmq.record import FIXED_BYTES

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
-from fila_cluster.client.delivery import Delivery
 from fila_cluster.client.message import Message
-from fila_cluster.client.settling import Settlement, Settling
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.settling import Settlement, Settling
 from fila_cluster.tracing.carrier import fields_of, with_fields
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import AlreadySettledError, BatchError, FilaError, InvalidArgumentError, LeaseExpiredError

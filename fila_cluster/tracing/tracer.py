@@ -11,10 +11,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, TracerProvider, get_tracer, use_span
 
 from fila_cluster.client import tracer
-from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.lease import Owner
 from fila_cluster.client.options import CLIENT_VERSION
-from fila_cluster.client.settling import Settlement
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.lease import Owner
+from fila_cluster.client.protocol.settling import Settlement
 from fila_cluster.tracing import spans
 from fila_cluster.tracing.carrier import carriers, context_of, is_sampled
 from fila_cluster.tracing.spans import ABANDONED, DeliverySpan, EnqueueSpan, Lost, Open, SettleSpans, deliver, settle

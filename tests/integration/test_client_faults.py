@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fila_cluster import AsyncClient, Client, Message
-from fila_cluster.client import loop
+from fila_cluster.client.io import reactor
 from fila_cluster.errors import FilaError, ShardUnavailableError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running, settling_may_fail
 
@@ -147,7 +147,7 @@ def test_asyncio_consumers_resume_too(cluster: Cluster, kill):
                         break
                 await (await anext(consumer)).ack()
 
-    loop.run(main())
+    reactor.run(main())
 
 
 def test_a_consumer_that_vanishes_is_noticed(tmp_path: Path):

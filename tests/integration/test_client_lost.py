@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fila_cluster import AsyncClient, Client, Delivery, Message
-from fila_cluster.client import loop
+from fila_cluster.client.io import reactor
 from fila_cluster.errors import AlreadySettledError, FilaError, LeaseExpiredError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running, settling_may_fail
 
@@ -232,7 +232,7 @@ def test_a_cancelled_receive_takes_nothing_with_it(cluster: Cluster) -> None:
                     got.add(delivery.payload)
                     await delivery.ack()
 
-    loop.run(main())
+    reactor.run(main())
 
 
 def test_a_cancelled_anext_leaves_the_delivery_for_the_next_one(cluster: Cluster) -> None:
@@ -255,7 +255,7 @@ def test_a_cancelled_anext_leaves_the_delivery_for_the_next_one(cluster: Cluster
                     await delivery.ack()
                 assert got == [b"%d" % number for number in range(30)]
 
-    loop.run(main())
+    reactor.run(main())
 
 
 def test_a_cancelled_ack_can_be_repeated(cluster: Cluster) -> None:
@@ -276,7 +276,7 @@ def test_a_cancelled_ack_can_be_repeated(cluster: Cluster) -> None:
                         await delivery.ack()
             assert (await client.queue_stats("q")).depth == 0
 
-    loop.run(main())
+    reactor.run(main())
 
 
 def test_a_cancelled_enqueue_leaves_the_client_in_order(cluster: Cluster) -> None:
@@ -294,7 +294,7 @@ def test_a_cancelled_enqueue_leaves_the_client_in_order(cluster: Cluster) -> Non
             assert 1 <= (await client.queue_stats("q")).depth <= 51
             assert client._session.kept_bytes < 10_000
 
-    loop.run(main())
+    reactor.run(main())
 
 
 def interrupt(number: int, frame: object) -> None:

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from fila_cluster import Client, Message
-from fila_cluster.client.reservations import Reservations, Wanted
+from fila_cluster.client.calls.reservations import Reservations, Wanted
 from fila_cluster.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError, RequestTimeoutError
 from fila_cluster.spark.listener import acknowledge
 from fila_cluster.spark.options import Connection

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fila_cluster import Client, Message
-from fila_cluster.client.shard_views import ShardViews, Stretch
+from fila_cluster.client.calls.snapshots import ShardViews, Stretch
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.record import payload_of
 from tests.support.cluster import Cluster

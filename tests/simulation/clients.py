@@ -9,7 +9,7 @@ import zmq
 
 from fila_cluster import AsyncClient
 from fila_cluster.client import asynchronous
-from fila_cluster.client.session import Session
+from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq.clients import client_of
 from tests.simulation.event_loop import VirtualLoop
 from tests.simulation.processes import FRONT

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import fila_cluster.client.asynchronous
-import fila_cluster.client.link
-import fila_cluster.client.reactor
+import fila_cluster.client.io.link
+import fila_cluster.client.io.reactor
 import fila_process.clock
 import fila_router.__main__
 import fila_router.loop
@@ -252,8 +252,8 @@ def in_place_of_the_kernel(
         },
         fila_worker.link: {"zmq": zmq, "psutil": _Psutil, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},
         fila_worker.slots: {"secrets": SimpleNamespace(randbits=entropy.getrandbits)},
-        fila_cluster.client.link: {"zmq": zmq},
-        fila_cluster.client.reactor: {"time": time},
+        fila_cluster.client.io.link: {"zmq": zmq},
+        fila_cluster.client.io.reactor: {"time": time},
         fila_cluster.client.asynchronous: {"Random": lambda: world.random("clients"), "time": time},
     }  # fmt: skip
     if not clocks_are_set:

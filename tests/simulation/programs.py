@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from fila_cluster import Message
-from fila_cluster.client.requests import Request
+from fila_cluster.client.calls.requests import Request
 from fila_proto_zmq.commands import EndReservation, FetchReserved, RenewReservation, Reserve, Verb
 from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
 from fila_proto_zmq.record import unpack_record

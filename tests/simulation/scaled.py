@@ -126,7 +126,7 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "fila_router.core.token_bank.SERVED_MAX": (1, 500),
     "fila_router.core.in_flight.CALL_MS_MAX": (7_000,),
     "fila_router.core.router.SWEEP_MS": (2000,),
-    "fila_cluster.client.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
+    "fila_cluster.client.io.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
     CORE + "throttling.SETTLED_MAX": (1, 3, 1000),
     CORE + "throttling.FOLLOWING_MIN": (1, 250),
     CORE + "config.LISTED_AT_ONCE": (1, 400),

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, In
 
 from fila_cluster import Client, Message
-from fila_cluster.client.shard_views import ShardViews, Stretch
+from fila_cluster.client.calls.snapshots import ShardViews, Stretch
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_cluster.spark import browsing
 from fila_cluster.spark.browsing import BrowseReader, FilteringReader, ViewPart

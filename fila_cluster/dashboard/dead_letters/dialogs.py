@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from nicegui import ui
 
 from fila_cluster import AsyncClient
-from fila_cluster.client.message_view import MessageView
-from fila_cluster.client.redriving import redrive_selected
+from fila_cluster.client.calls.redrive import redrive_selected
+from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.actions import attempt, complain, confirm, tell
 from fila_cluster.dashboard.messages.dialog import Action, MessageDialog
 from fila_cluster.dashboard.messages.find import find_message

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from fila_cluster.client.message_view import MessageView
+from fila_cluster.client.message import MessageView
 
 PATTERN_CHARS_MAX: Final = 300
 """Errors that differ later than this are one kind: that is a stack trace. A quarter of a microsecond for each character."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from fila_cluster import AsyncClient
-from fila_cluster.client.redriving import redrive_selected
+from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.errors import FilaError, MessageNotFoundError
 
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from fila_cluster import AsyncClient
-from fila_cluster.client.message_view import MessageView
-from fila_cluster.client.paging import browse_page
+from fila_cluster.client.calls.backlog import browse_page
+from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.dead_letters.groups import DeadLetter, letter_of
 from fila_cluster.errors import InvalidFrameError
 

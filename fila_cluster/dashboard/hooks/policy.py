@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from fila_cluster.client.queue_options import QueueOptions
+from fila_cluster.client.calls.queues import QueueOptions
 from fila_proto_zmq import commands
 
 HOOKS: Final = ("on_enqueue", "on_failure")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from fila_cluster.client import queue_options
+from fila_cluster.client.calls import queues
 from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.hooks.policy import HookPolicy, changes
 from fila_cluster.dashboard.hooks.trials.messages import TRIED_MAX, first_messages, newest_messages
@@ -109,7 +109,7 @@ class HookTrial:
 
     async def _plan(self) -> Plan:
         wanted = self._wanted()
-        queue_options.encode(changes(HookPolicy(), wanted))  # what can't be applied can't be tried
+        queues.encode(changes(HookPolicy(), wanted))  # what can't be applied can't be tried
         if wanted.script("on_enqueue") is None and wanted.script("on_failure") is None:
             raise ValueError("there is no script to try: write one")
         return Plan(

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from nicegui import ui
 
-from fila_cluster.client.message_view import MessageView
+from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.links import link, queue_page
 from fila_cluster.dashboard.timestamps import distance, moment
 from fila_cluster.dashboard.widgets.payload_view import payload_view

@@ -7,8 +7,8 @@ that is said, with what to do.
 from typing import Final, NamedTuple
 
 from fila_cluster import AsyncClient
-from fila_cluster.client.message_view import MessageView
-from fila_cluster.client.paging import browse_page
+from fila_cluster.client.calls.backlog import browse_page
+from fila_cluster.client.message import MessageView
 from fila_cluster.errors import MessageNotFoundError
 
 READ_MAX: Final = 10_000

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 from fastapi import Query
 from nicegui import ui
 
-from fila_cluster.client.message_view import MessageView
-from fila_cluster.client.paging import Page, browse_page
+from fila_cluster.client.calls.backlog import Page, browse_page
+from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.actions import attempt, complain, confirm, tell
 from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame

@@ -7,7 +7,7 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster.client.message_view import MessageView
+from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.links import link
 from fila_cluster.dashboard.messages.dialog import STATE_SLOT
 from fila_cluster.dashboard.timestamps import distance

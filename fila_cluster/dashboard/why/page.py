@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import Query
 from nicegui import ui
 
-from fila_cluster.client.explaining import UNKNOWN
+from fila_cluster.client.calls.explain import UNKNOWN
 from fila_cluster.client.explanation import Explanation
 from fila_cluster.dashboard.actions import succeeds
 from fila_cluster.dashboard.context import Context

@@ -6,7 +6,7 @@ import pytest
 
 from fila_cluster import Message
 from fila_cluster.cli.jsonl import read_message, view_fields
-from fila_cluster.client.message_view import message_view
+from fila_cluster.client.message import message_view
 from fila_proto_zmq.commands import MessageView
 from tests.unit.client.peer import BORN_MS, record
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import zmq
 
-from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.encoding import Row, seal_message
-from fila_cluster.client.lease import Lease
 from fila_cluster.client.message import Message
-from fila_cluster.client.session import Session
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.encoding import Row, seal_message
+from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
     Command,

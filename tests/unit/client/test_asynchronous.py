@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from fila_cluster import AsyncClient, AsyncDelivery, Delivery, Message
-from fila_cluster.client import loop
+from fila_cluster.client.io import reactor
 from fila_cluster.errors import (
     AlreadySettledError,
     BatchError,
@@ -360,4 +360,4 @@ def test_our_own_programs_run_on_uvloop():
     async def main():
         return type(asyncio.get_running_loop()).__module__
 
-    assert loop.run(main()).startswith("uvloop")
+    assert reactor.run(main()).startswith("uvloop")

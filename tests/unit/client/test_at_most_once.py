@@ -7,8 +7,8 @@ import warnings
 import pytest
 
 from fila_cluster import AsyncClient, Client
-from fila_cluster.client import settling
-from fila_cluster.client.settling import ACK, settlement
+from fila_cluster.client.protocol import settling
+from fila_cluster.client.protocol.settling import ACK, settlement
 from fila_cluster.errors import AlreadySettledError, BatchError, FilaError, LeaseExpiredError, ShardUnavailableError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Done, Goodbye, Settle, Settled, Subscribe, Unsubscribe, Verb

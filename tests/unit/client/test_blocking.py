@@ -14,7 +14,7 @@ import warnings
 import pytest
 
 from fila_cluster import AsyncClient, Client, Consumer, Message
-from fila_cluster.client.producing import FRAMES_IN_FLIGHT
+from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT
 from fila_cluster.errors import (
     AlreadySettledError,
     BatchError,

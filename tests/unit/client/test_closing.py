@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from fila_cluster import AsyncClient, Client
-from fila_cluster.client import consuming
+from fila_cluster.client.protocol import consuming
 from fila_proto_zmq.commands import Goodbye, Subscribe
 from tests.support.cluster import eventually
 from tests.unit.client.peer import Broker, broker, usual_answer

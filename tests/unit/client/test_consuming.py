@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.client.settling import ACK
+from fila_cluster.client.protocol.settling import ACK
 from fila_cluster.errors import (
     FilaError,
     LeaseExpiredError,

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fila_cluster.client.delivery import AsyncDelivery, Delivery
-from fila_cluster.client.lease import Lease
+from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.errors import AlreadySettledError, InvalidArgumentError, InvalidFrameError, LeaseExpiredError
 from fila_proto_zmq.commands import LeaseBatch
 from fila_proto_zmq.ids import format_id, high_half, low_half

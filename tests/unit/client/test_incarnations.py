@@ -2,8 +2,8 @@
 
 import pytest
 
-from fila_cluster.client.consuming import HEARTBEAT_S_MAX
-from fila_cluster.client.settling import ACK
+from fila_cluster.client.protocol.consuming import HEARTBEAT_S_MAX
+from fila_cluster.client.protocol.settling import ACK
 from fila_cluster.errors import LeaseExpiredError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Settle, Settled, Subscribe, Subscribed, Unsubscribe

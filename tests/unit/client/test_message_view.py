@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from fila_cluster.client.message_view import message_view
+from fila_cluster.client.message import message_view
 from fila_proto_zmq.commands import MessageView
 from fila_proto_zmq.ids import format_id, high_half, low_half
 from tests.unit.client.peer import BORN_MS, record

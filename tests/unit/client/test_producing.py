@@ -3,7 +3,7 @@
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.client.producing import MESSAGES_PER_FRAME, Bulk
+from fila_cluster.client.protocol.producing import MESSAGES_PER_FRAME, Bulk
 from fila_cluster.errors import (
     BatchError,
     InvalidArgumentError,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.client.queue_options import QueueOptions, encode
+from fila_cluster.client.calls.queues import QueueOptions, encode
 from fila_cluster.errors import InvalidArgumentError
 from fila_proto_zmq import commands
 from fila_proto_zmq.limits import SCRIPT_BYTES_MAX

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.client.receiving import HURRY_S
+from fila_cluster.client.protocol.receiving import HURRY_S
 from fila_cluster.errors import FilaError, QueueNotFoundError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.commands import CancelReceive, Delivered, Done, Receive, Settle, Verb
 from tests.unit.client.peer import WELCOME, Peer, batch, give_up

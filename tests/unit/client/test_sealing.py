@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.client.encoding import seal, seal_batch, seal_message, seal_rows
+from fila_cluster.client.protocol.encoding import seal, seal_batch, seal_message, seal_rows
 from fila_cluster.errors import InvalidArgumentError
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.limits import HEADERS_BYTES_MAX

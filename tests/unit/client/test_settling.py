@@ -2,8 +2,8 @@
 
 import pytest
 
-from fila_cluster.client.requests import failure_of
-from fila_cluster.client.settling import ACK, settlement
+from fila_cluster.client.calls.requests import failure_of
+from fila_cluster.client.protocol.settling import ACK, settlement
 from fila_cluster.errors import (
     AlreadySettledError,
     FilaError,

@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 import pytest
 
-from fila_cluster.client.redriving import IDS_MAX
+from fila_cluster.client.calls.redrive import IDS_MAX
 from fila_proto_zmq import commands, limits
 from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.commands import (

@@ -8,9 +8,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
-from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.encoding import seal
-from fila_cluster.client.lease import Lease
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.encoding import seal
+from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.tracing.carrier import FIELDS_BYTES_MAX, carriers, fields_of, with_fields
 from fila_proto_zmq.commands import LeaseBatch
 from fila_proto_zmq.record import Extension, Record, pack_record, seal_envelope

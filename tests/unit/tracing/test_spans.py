@@ -9,9 +9,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 from fila_cluster.client import tracer
-from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.lease import Lease
-from fila_cluster.client.settling import ACK, Settlement, Settling
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.settling import ACK, Settlement, Settling
 from fila_cluster.errors import (
     AlreadySettledError,
     BatchError,

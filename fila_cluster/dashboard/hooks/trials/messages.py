@@ -9,8 +9,8 @@ from typing import Final, cast
 
 from fila_cluster import AsyncClient
 from fila_cluster.client import checks
-from fila_cluster.client.message_view import MessageView, message_view
-from fila_cluster.client.requests import Request
+from fila_cluster.client.calls.requests import Request
+from fila_cluster.client.message import MessageView, message_view
 from fila_cluster.dashboard.hooks.trials.plan import TrialMessage
 from fila_proto_zmq.commands import Browse, Browsed
 from fila_proto_zmq.errors import InvalidFrameError

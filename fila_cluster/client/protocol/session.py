@@ -18,22 +18,22 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from fila_cluster.client.call import Call, Pending
-from fila_cluster.client.connection import KEPT_BYTES_MAX, PIPE_BYTES_MAX, Connection
-from fila_cluster.client.consuming import Consumption, Make
-from fila_cluster.client.encoding import Row
-from fila_cluster.client.lease import Owner
-from fila_cluster.client.producing import Producer
-from fila_cluster.client.receiving import Receiving
-from fila_cluster.client.settling import Settlement, Settler, Settling
-from fila_cluster.client.subscription import Subscription
+from fila_cluster.client.protocol.call import Call, Pending
+from fila_cluster.client.protocol.connection import KEPT_BYTES_MAX, PIPE_BYTES_MAX, Connection
+from fila_cluster.client.protocol.consuming import Consumption, Make
+from fila_cluster.client.protocol.encoding import Row
+from fila_cluster.client.protocol.lease import Owner
+from fila_cluster.client.protocol.producing import Producer
+from fila_cluster.client.protocol.receiving import Receiving
+from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
+from fila_cluster.client.protocol.subscription import Subscription
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import DELIVERY, MARK, CancelReceive, Command, Delivered, Extend, Receive, Verb, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 
 if TYPE_CHECKING:
-    from fila_cluster.client.delivery import Delivery
+    from fila_cluster.client.protocol.delivery import Delivery
 
 GREETING_LOOK_S = 0.05
 """How often to look for the answer to a greeting when nobody else waits for an answer."""

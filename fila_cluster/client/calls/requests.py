@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fila_cluster.client import checks, queue_options
-from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.settling import Settling
+from fila_cluster.client import checks
+from fila_cluster.client.calls import queues
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.settling import Settling
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidArgumentError
 from fila_proto_zmq.ids import parse_id
@@ -27,12 +28,12 @@ class Request(NamedTuple):
 
 def create_queue(name: Any, options: Mapping[str, Any]) -> Request:
     """Create a queue."""
-    return Request(check_new_queue_name(name), commands.CreateQueue(queue_options.encode(options)[0]))
+    return Request(check_new_queue_name(name), commands.CreateQueue(queues.encode(options)[0]))
 
 
 def update_queue(name: Any, options: Mapping[str, Any]) -> Request:
     """Change some of a queue's options."""
-    return Request(checks.queue_name(name), commands.UpdateQueue(*queue_options.encode(options)))
+    return Request(checks.queue_name(name), commands.UpdateQueue(*queues.encode(options)))
 
 
 def delete_queue(name: Any, force: Any) -> Request:

@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fila_cluster.client import checks
-from fila_cluster.client.call import Call, Pending
-from fila_cluster.client.lease import Lease, Owner
+from fila_cluster.client.protocol.call import Call, Pending
+from fila_cluster.client.protocol.lease import Lease, Owner
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Fault, Fences, Settle, Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, InvalidArgumentError
 from fila_proto_zmq.limits import FENCES_MAX
 
 if TYPE_CHECKING:
-    from fila_cluster.client.delivery import Delivery
+    from fila_cluster.client.protocol.delivery import Delivery
 
 Indexes: TypeAlias = dict[Lease, list[int]]
 

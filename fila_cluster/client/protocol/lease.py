@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fila_proto_zmq.commands import IntColumn, KeysColumn, LeaseBatch, TextColumn
 
 if TYPE_CHECKING:
-    from fila_cluster.client.delivery import Delivery
-    from fila_cluster.client.settling import Settlement
+    from fila_cluster.client.protocol.delivery import Delivery
+    from fila_cluster.client.protocol.settling import Settlement
 
 NO_LEASE = 0
 """The lease id of messages that were gone when they were delivered: there is nothing to settle."""

@@ -6,7 +6,7 @@ answer has come passes the lead on. Sending needs no lead: the socket is touched
 the leader sleeps outside of it (on the descriptor, not in ZeroMQ). So a lone call costs no switch of threads, and what many
 threads ask for coalesces while they wait for the lock.
 
-While nobody waits, nobody leads; then the :mod:`keeper`, a thread that starts with the first lease, sends the heartbeats.
+While nobody waits, nobody leads; then :mod:`heartbeat`, a thread that starts with the first lease, sends the heartbeats.
 """
 
 import math
@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fila_cluster.client.call import Pending
-from fila_cluster.client.forks import leave_to_the_parent
-from fila_cluster.client.heartbeat import HeartbeatThread
-from fila_cluster.client.link import Link
-from fila_cluster.client.session import Session
+from fila_cluster.client.io.heartbeat import HeartbeatThread
+from fila_cluster.client.io.link import Link, leave_to_the_parent
+from fila_cluster.client.protocol.call import Pending
+from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")

@@ -17,11 +17,11 @@ from functools import partial
 from itertools import repeat
 from typing import Protocol, TypeAlias
 
-from fila_cluster.client.call import Call
-from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.lease import NO_LEASE, Lease, Owner, duration_s
-from fila_cluster.client.settling import Indexes, fences_of, in_frames, pieces_of
-from fila_cluster.client.subscription import Subscription
+from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.lease import NO_LEASE, Lease, Owner, duration_s
+from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
+from fila_cluster.client.protocol.subscription import Subscription
 from fila_proto_zmq.commands import (
     CancelReceive,
     Command,

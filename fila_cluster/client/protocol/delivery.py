@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from fila_cluster.client import checks
-from fila_cluster.client.lease import Lease
-from fila_cluster.client.settling import ACK, Settlement, settlement
-from fila_cluster.client.stored import StoredMessage, utc
+from fila_cluster.client.message import StoredMessage, utc
+from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.settling import ACK, Settlement, settlement
 from fila_cluster.client.tracer import DeliveryTrace
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, LeaseExpiredError

@@ -7,8 +7,8 @@ alike.
 from typing import Any, Protocol, TypeVar
 
 from fila_cluster.client import checks
-from fila_cluster.client.message_view import MessageView, message_view
-from fila_cluster.client.requests import COUNT_MAX, Request
+from fila_cluster.client.calls.requests import COUNT_MAX, Request
+from fila_cluster.client.message import MessageView, message_view
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.ids import parse_id

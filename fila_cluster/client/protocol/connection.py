@@ -26,7 +26,7 @@ from collections.abc import Callable
 from copy import copy
 from random import Random
 
-from fila_cluster.client.call import Call
+from fila_cluster.client.protocol.call import Call
 from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import (

@@ -14,15 +14,15 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from fila_cluster.client.call import Call, Pending
-from fila_cluster.client.lease import NO_LEASE
+from fila_cluster.client.protocol.call import Call, Pending
+from fila_cluster.client.protocol.lease import NO_LEASE
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fila_cluster.client.delivery import Delivery
+    from fila_cluster.client.protocol.delivery import Delivery
 
 HURRY_S = 1.0
 """How long those who have messages wait for those who have not answered yet."""

@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Collection
 from copy import copy
 
-from fila_cluster.client.call import Pending
-from fila_cluster.client.delivery import Delivery
-from fila_cluster.client.lease import Lease
-from fila_cluster.client.settling import Indexes
+from fila_cluster.client.protocol.call import Pending
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.settling import Indexes
 from fila_proto_zmq.errors import FilaError
 
 

@@ -7,8 +7,8 @@ of the broker, so that a thousand messages of 16 MiB never travel because somebo
 from typing import NamedTuple
 
 from fila_cluster.client.asynchronous import AsyncClient
-from fila_cluster.client.message_view import MessageView
-from fila_cluster.client.steps import Browsing
+from fila_cluster.client.calls.steps import Browsing
+from fila_cluster.client.message import MessageView
 from fila_proto_zmq.commands import Browsed
 
 

@@ -13,8 +13,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, cast
 
-from fila_cluster.client.call import Call, Pending
-from fila_cluster.client.encoding import Row, seal_batch, seal_rows
+from fila_cluster.client.protocol.call import Call, Pending
+from fila_cluster.client.protocol.encoding import Row, seal_batch, seal_rows
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidFrameError, PayloadTooLargeError

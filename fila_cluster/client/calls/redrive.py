@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from fila_cluster.client import checks
 from fila_cluster.client.asynchronous import AsyncClient
-from fila_cluster.client.requests import Request
+from fila_cluster.client.calls.requests import Request
 from fila_proto_zmq.commands import Redrive, Redriven
 from fila_proto_zmq.ids import parse_id
 
