@@ -114,10 +114,10 @@ CLIENT: dict[str, tuple[Any, ...]] = {"kept_bytes_max": (8000, 1 << 28, 1 << 28)
 """Bounds of a client's session, as its parameters."""
 
 CONSTANTS: dict[str, tuple[Any, ...]] = {
-    CORE + "lanes.FEW": (1, 4),
-    CORE + "backlog.LOOK_UP_KEYS": (2, 10),
-    CORE + "throttling.WANT_MESSAGES_MAX": (2, 10),
-    CORE + "throttling.IDLE_THROTTLES_MAX": (0, 2),
+    CORE + "model.lanes.FEW": (1, 4),
+    CORE + "inspect.backlog.LOOK_UP_KEYS": (2, 10),
+    CORE + "model.token_client.WANT_MESSAGES_MAX": (2, 10),
+    CORE + "model.token_client.IDLE_THROTTLES_MAX": (0, 2),
     "fila_worker.link.DRAIN_FRAMES_MAX": (1, 3, 128),
     "fila_worker.host.SHARD_CACHE_MAX": (1, 10),
     "fila_router.loop.BURST_FRAMES": (1, 5, 500),
@@ -127,9 +127,9 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "fila_router.core.in_flight.CALL_MS_MAX": (7_000,),
     "fila_router.core.router.SWEEP_MS": (2000,),
     "fila_cluster.client.io.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
-    CORE + "throttling.SETTLED_MAX": (1, 3, 1000),
-    CORE + "throttling.FOLLOWING_MIN": (1, 250),
-    CORE + "config.LISTED_AT_ONCE": (1, 400),
+    CORE + "model.token_client.SETTLED_MAX": (1, 3, 1000),
+    CORE + "model.token_client.FOLLOWING_MIN": (1, 250),
+    CORE + "model.runtime_config.LISTED_AT_ONCE": (1, 400),
     "fila_proto_zmq.runtime_config.PAGE_KEYS_MAX": (1, 2, 500),
 }
 """Constants of modules."""
