@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help up unit check test lint format bench clean
+.PHONY: help up unit check test lint format blocking bench clean
 
 help:
 	@echo "make up      install and run a cluster in the foreground (ARGS=\"--workers 2\" passes flags on)"
@@ -14,6 +14,7 @@ help:
 	@echo "make check   format, lint, types, and the tests of make unit: before each commit"
 	@echo "make test    test everything (ARGS=\"-k fairness\" passes options on)"
 	@echo "make format  write the format that make check asks for"
+	@echo "make blocking  make the blocking client of the asyncio one, after changes of that"
 	@echo "make bench   run the benchmarks"
 
 up: .venv/.installed
@@ -32,12 +33,16 @@ test: .venv/.tested
 lint: .venv/.tested
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python tools/make_blocking.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: .venv/.unit
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+blocking: .venv/.unit
+	$(BIN)/python tools/make_blocking.py
 
 bench: .venv/.tested
 	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit; done

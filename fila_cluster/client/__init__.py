@@ -2,12 +2,12 @@
 
 Reading order: :mod:`message`, :mod:`views`, :mod:`explanation` and :class:`Delivery` (what users hold) · :mod:`calls` (arguments to
 commands, answers to results) · :mod:`protocol` (sans-I/O: start with :mod:`protocol.session`) · :mod:`io` (the socket, threads, the
-event loop) · :mod:`blocking`, :mod:`asynchronous` (the API) · :mod:`tracer` (where tracing hooks in).
+event loop) · :mod:`asynchronous` (the API; :mod:`blocking` is made of it) · :mod:`tracer` (where tracing hooks in).
 """
 
-from fila_cluster.client.asynchronous import AsyncClient
-from fila_cluster.client.blocking import Client
-from fila_cluster.client.consumers import AsyncConsumer, Consumer
+from fila_cluster.client.asynchronous import AsyncClient, AsyncConsumer
+from fila_cluster.client.blocking import Client, Consumer
+from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason
 from fila_cluster.client.message import Message, MessageView
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
@@ -28,6 +28,7 @@ __all__ = [
     "QueueInfo",
     "QueueStats",
     "Reason",
+    "Request",
     "ShardOutage",
     "ThrottleStats",
     "WorkerStatus",

@@ -8,7 +8,7 @@ from math import ceil
 from random import Random
 from typing import Final, Self
 
-from fila_cluster.client import Client
+from fila_cluster.client import Client, Request
 from fila_cluster.client.protocol.call import Call
 from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT
 from fila_cluster.spark import options as reading
@@ -55,7 +55,7 @@ class Feed:
         for frame in frames:
             if len(self._in_flight) == FRAMES_IN_FLIGHT:
                 self._settle_oldest()
-            self._in_flight.append((frame, self._client._start(frame.queue, frame.command)))
+            self._in_flight.append((frame, self._client.start(Request(frame.queue, frame.command))))
         while self._in_flight:
             self._settle_oldest()
 
@@ -67,12 +67,12 @@ class Feed:
                 return
             frame = refused
             self._pause(error)
-            call = self._client._start(frame.queue, frame.command)
+            call = self._client.start(Request(frame.queue, frame.command))
 
     def _judge(self, frame: Frame, call: Call) -> tuple[Frame, FilaError | None]:
         """What of a frame has to be sent again, and why; no error if nothing has to."""
         try:
-            enqueued: Enqueued = self._client._outcome(call)
+            enqueued: Enqueued = self._client.outcome(call)
         except FilaError as error:
             if error.retryable:
                 return frame, error

@@ -158,7 +158,7 @@ def test_a_consumer_that_vanishes_is_noticed(tmp_path: Path):
         other.enqueue("q", b"x")
         gone = Client(cluster.endpoint)
         (delivery,) = gone.receive("q")
-        gone._pump._shut(FilaError("vanished"))
+        gone._io._shut(FilaError("vanished"))
         eventually(lambda: other.queue_stats("q").pending == 1, "its end is noticed")
         (again,) = other.receive("q")
         assert (again.attempts, again.error) == (1, "consumer lost")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from fila_cluster import AsyncClient, Client, Message
-from fila_cluster.client.calls.cluster import describe_queue
+from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.errors import QueueNotFoundError
 from fila_proto_zmq.commands import QueueOptions

@@ -8,7 +8,7 @@ from typing import Any
 import zmq
 
 from fila_cluster import AsyncClient
-from fila_cluster.client import asynchronous
+from fila_cluster.client.asynchronous import client as asynchronous
 from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq.clients import client_of
 from tests.simulation.event_loop import VirtualLoop

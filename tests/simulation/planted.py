@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from fila_cluster.client.call import Call
+from fila_cluster.client.protocol.call import Call
 from fila_router.core.bucket import Bucket
 from fila_worker.core.deliver import subscriptions
 from fila_worker.core.enqueue.dedup import Dedup

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import fila_cluster.client.asynchronous
+import fila_cluster.client.asynchronous.client
 import fila_cluster.client.io.link
 import fila_cluster.client.io.reactor
 import fila_process.clock
@@ -254,7 +254,7 @@ def in_place_of_the_kernel(
         fila_worker.slots: {"secrets": SimpleNamespace(randbits=entropy.getrandbits)},
         fila_cluster.client.io.link: {"zmq": zmq},
         fila_cluster.client.io.reactor: {"time": time},
-        fila_cluster.client.asynchronous: {"Random": lambda: world.random("clients"), "time": time},
+        fila_cluster.client.asynchronous.client: {"Random": lambda: world.random("clients")},
     }  # fmt: skip
     if not clocks_are_set:
         fakes[fila_router.loop] |= {"Clock": PlainClock, "SteadyClock": PlainClock}

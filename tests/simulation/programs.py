@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from fila_cluster import Message
-from fila_cluster.client.calls.requests import Request
+from fila_cluster.client.calls.request import Request
 from fila_proto_zmq.commands import EndReservation, FetchReserved, RenewReservation, Reserve, Verb
 from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
 from fila_proto_zmq.record import unpack_record
@@ -380,7 +380,7 @@ class Programs:
 
     async def _command(self, kind: str, queue: str, command: Any, *, wait_s: float = 0.0, **said: Any) -> Done:
         record: Done = await self.call(
-            kind, queue, lambda: self.client._ask(Request(queue, command)), wait_s=wait_s, command=str(command), **said
+            kind, queue, lambda: self.client.request(Request(queue, command)), wait_s=wait_s, command=str(command), **said
         )
         return record
 

@@ -1,15 +1,76 @@
-"""Browsing one page at a time, however large messages are. Not part of the client's everyday surface: it serves dashboards.
+"""Calls about the messages that lie in a queue: browse, cancel, purge."""
 
-``browse`` gives as many messages as were asked for, in as many steps as that takes. A page here is one step: what fits into one answer
-of the broker, so that a thousand messages of 16 MiB never travel because somebody looked at their ids.
-"""
+from typing import Any, NamedTuple
 
-from typing import NamedTuple
+from fila_cluster.client import checks
+from fila_cluster.client.calls.request import AsksLater, Request
+from fila_cluster.client.message import MessageView, message_view
+from fila_proto_zmq import commands
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.ids import parse_id
+from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
+from fila_proto_zmq.record import record_id
 
-from fila_cluster.client.asynchronous import AsyncClient
-from fila_cluster.client.calls.steps import Browsing
-from fila_cluster.client.message import MessageView
-from fila_proto_zmq.commands import Browsed
+_LIMIT_MAX = 2**63 - 1
+_STATES = ("pending", "delayed", "leased")
+
+
+def cancel(queue: Any, message_id: Any) -> Request:
+    """Remove one message."""
+    return Request(checks.queue_name(queue), commands.Cancel(*parse_id(message_id)))
+
+
+class Purging:
+    """One ``purge_queue``; its result is how many messages were removed.
+
+    It ends when it has removed as many as there were at the first step: who enqueues meanwhile does not keep it going.
+    """
+
+    def __init__(self, queue: Any, fairness_key: Any) -> None:
+        self.result = 0
+        self._request = Request(checks.queue_name(queue), commands.PurgeQueue(checks.only_fairness_key(fairness_key)))
+        self._total: int | None = None
+        self._over = False
+
+    def next_request(self) -> Request | None:
+        """What to ask next; None when it is done."""
+        return None if self._over else self._request
+
+    def answered(self, purged: commands.Purged) -> None:
+        """Count a step."""
+        if self._total is None:
+            self._total = purged.count + purged.remaining
+        self.result += purged.count
+        self._over = purged.count == 0 or purged.remaining == 0 or self.result >= self._total
+
+
+class Browsing:
+    """One ``browse``; its result are the messages."""
+
+    def __init__(self, queue: Any, limit: Any, after: Any, fairness_key: Any, state: Any) -> None:
+        self.result: list[MessageView] = []
+        self._queue = checks.queue_name(queue)
+        self._limit = checks.whole_number("limit", limit, 1, _LIMIT_MAX)
+        self._after = None if after is None else parse_id(after)
+        self._fairness_key = checks.only_fairness_key(fairness_key)
+        if state is not None and state not in _STATES:
+            raise InvalidArgumentError(f"state={state!r}: use one of {', '.join(_STATES)}")
+        self._state = state
+        self._over = False
+
+    def next_request(self) -> Request | None:
+        """What to ask next; None when it is done."""
+        if self._over:
+            return None
+        count = min(self._limit - len(self.result), BROWSE_MESSAGES_MAX)
+        return Request(self._queue, commands.Browse(count, self._after, self._fairness_key, self._state))
+
+    def answered(self, page: commands.Browsed) -> None:
+        """Take in a page."""
+        self.result += [message_view(self._queue, view) for view in page.messages]
+        self._over = not page.more or not page.messages or len(self.result) >= self._limit
+        if page.messages:
+            self._after = record_id(page.messages[-1].record)
 
 
 class Page(NamedTuple):
@@ -20,7 +81,7 @@ class Page(NamedTuple):
 
 
 async def browse_page(
-    client: AsyncClient,
+    client: AsksLater,
     queue: str,
     limit: int,
     *,
@@ -28,10 +89,15 @@ async def browse_page(
     fairness_key: str | None = None,
     state: str | None = None,
 ) -> Page:
-    """Look at up to ``limit`` messages, at most 1,000 or about 1 MiB of them. Raises as ``browse`` does."""
+    """Look at up to ``limit`` messages, at most 1,000 or about 1 MiB of them. Raises as ``browse`` does.
+
+    Not part of the client's everyday surface: it serves dashboards. ``browse`` gives as many messages as were asked for, in as many steps as
+    that takes. A page is one step: what fits into one answer of the broker, so that a thousand messages of 16 MiB never travel because
+    somebody looked at their ids.
+    """
     browsing = Browsing(queue, limit, after, fairness_key, state)
     request = browsing.next_request()
     assert request is not None
-    answer: Browsed = await client._ask(request)
+    answer: commands.Browsed = await client.request(request)
     browsing.answered(answer)
     return Page(browsing.result, answer.more)

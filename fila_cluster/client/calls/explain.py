@@ -7,7 +7,7 @@ answer, not an error: whoever asks why something waits wants to hear it, and at 
 from typing import Any
 
 from fila_cluster.client import checks
-from fila_cluster.client.calls.requests import Request
+from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason, explanation
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import ClusterStatus, Explain, GetClusterStatus

@@ -1,9 +1,10 @@
-"""What a queue can be told about itself: the options of ``create_queue`` and ``update_queue``, checked."""
+"""Calls about queues: create, change, delete, list, count, pause, describe."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from fila_cluster.client import checks
+from fila_cluster.client.calls.request import COUNT_MAX, AsksLater, Request
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import (
@@ -15,8 +16,8 @@ from fila_proto_zmq.limits import (
     SCRIPT_BYTES_MAX,
     TTL_MS_MAX,
 )
+from fila_proto_zmq.names import check_new_queue_name
 
-_COUNT_MAX = 2**31 - 1
 _KINDS = ("at_least_once", "at_most_once")
 _POLICIES = ("dlq", "discard")
 
@@ -77,10 +78,10 @@ _ENCODINGS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "on_enqueue": ("on_enqueue", _script),
     "on_failure": ("on_failure", _script),
     "visibility_timeout": ("visibility_timeout_ms", _duration(LEASE_MS_MAX)),
-    "max_attempts": ("max_attempts", _number(1, _COUNT_MAX)),
+    "max_attempts": ("max_attempts", _number(1, COUNT_MAX)),
     "dead_letter": ("dead_letter", _dead_letter),
     "delivery": ("delivery", _delivery),
-    "max_in_flight_per_key": ("max_in_flight_per_key", _number(1, _COUNT_MAX)),
+    "max_in_flight_per_key": ("max_in_flight_per_key", _number(1, COUNT_MAX)),
     "default_ttl": ("default_ttl_ms", _duration(TTL_MS_MAX)),
     "idle_expiry": ("idle_expiry_ms", _duration(DELAY_MS_MAX)),
     "lua_timeout": ("lua_timeout_ms", _duration(LUA_TIMEOUT_MS_MAX)),
@@ -101,3 +102,79 @@ def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
         if value is not None:
             setattr(options, field, convert(name, value))
     return options, fields
+
+
+def create_queue(name: Any, options: Mapping[str, Any]) -> Request:
+    """Create a queue."""
+    return Request(check_new_queue_name(name), commands.CreateQueue(encode(options)[0]))
+
+
+def update_queue(name: Any, options: Mapping[str, Any]) -> Request:
+    """Change some of a queue's options."""
+    return Request(checks.queue_name(name), commands.UpdateQueue(*encode(options)))
+
+
+def delete_queue(name: Any, force: Any) -> Request:
+    """Delete a queue."""
+    return Request(checks.queue_name(name), commands.DeleteQueue(bool(force)))
+
+
+def pause(name: Any, fairness_key: Any, *, paused: bool) -> Request:
+    """Pause or resume a queue, or one of its fairness keys."""
+    return Request(checks.queue_name(name), commands.Pause(paused, checks.only_fairness_key(fairness_key)))
+
+
+class Listing:
+    """One ``list_queues``; its result are the queues."""
+
+    def __init__(self, prefix: Any, *, active: bool = False) -> None:
+        self.result: list[commands.QueueInfo] = []
+        self._prefix = checks.plain_text("prefix", prefix, "the first characters of the names to list")
+        self._active = active
+        self._over = False
+
+    def next_request(self) -> Request | None:
+        """What to ask next; None when it is done."""
+        after = self.result[-1].name if self.result else ""
+        return None if self._over else Request("", commands.ListQueues(self._prefix, self._active, after))
+
+    def answered(self, page: commands.QueueList) -> None:
+        """Take in a page."""
+        self.result += page.queues
+        self._over = not page.more or not page.queues
+
+
+class Counting:
+    """One ``queue_stats``; its result is the first page with the keys of all. A key that comes twice is as it was the second time."""
+
+    result: commands.QueueStats
+
+    def __init__(self, name: Any) -> None:
+        self._queue = checks.queue_name(name)
+        self._start: int | None = 0
+        self._keys: dict[str, commands.KeyStats] = {}
+        self._throttles: dict[str, commands.ThrottleStats] = {}
+
+    def next_request(self) -> Request | None:
+        """What to ask next; None when it is done."""
+        return None if self._start is None else Request(self._queue, commands.GetQueueStats(self._start))
+
+    def answered(self, page: commands.QueueStats) -> None:
+        """Take in a page."""
+        if self._start == 0:
+            self.result = page
+        self.result.oldest_pending_ms = max(self.result.oldest_pending_ms, page.oldest_pending_ms)
+        self._keys.update((key.fairness_key, key) for key in page.keys)
+        self._throttles.update((throttle.key, throttle) for throttle in page.throttles)
+        self._start = page.next or None
+        if self._start is None:
+            self.result.keys = list(self._keys.values())
+            self.result.throttles = [self._throttles[key] for key in sorted(self._throttles)]
+
+
+async def describe_queue(client: AsksLater, name: str) -> commands.QueueDescription:
+    """A queue as its shard sees it now, times in Unix ms. Raises :class:`QueueNotFoundError`.
+
+    Not part of the client's everyday surface: it serves dashboards.
+    """
+    return cast(commands.QueueDescription, await client.request(Request(checks.queue_name(name), commands.DescribeQueue())))

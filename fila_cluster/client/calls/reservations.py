@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fila_cluster.client.blocking import Client
+from fila_cluster.client.calls.request import AsksAhead, Request
 from fila_cluster.client.protocol.call import Call
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command, Verb
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 class Reservations:
     """What may be done with reservations, over a client's connection. Durations are seconds."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AsksAhead) -> None:
         self._client = client
 
     def reserve(self, name: str, wanted: Sequence[Wanted], timeout_s: float, *, wait_s: float = 0.0) -> list[int]:
@@ -57,11 +57,11 @@ class Reservations:
         """
         under_way: deque[Call] = deque()
         for part in parts:
-            under_way.append(self._client._start(queue, commands.FetchReserved(name, part)))
+            under_way.append(self._client.start(Request(queue, commands.FetchReserved(name, part))))
             if len(under_way) > PARTS_AHEAD:
-                yield from self._client._outcome(under_way.popleft()).batches
+                yield from self._client.outcome(under_way.popleft()).batches
         while under_way:
-            yield from self._client._outcome(under_way.popleft()).batches
+            yield from self._client.outcome(under_way.popleft()).batches
 
     def renew(self, name: str, queues: Iterable[str], timeout_s: float) -> Mapping[str, list[tuple[int, int]]]:
         """Let a reservation's leases start over; ``(part, messages)`` of what it still holds, by queue."""
@@ -88,13 +88,13 @@ class Reservations:
         """The answers in order; None where the queue is gone, and with it what was reserved of it."""
         answers: list[Any] = []
         for start in range(0, len(calls), CALLS_MAX):
-            started = [self._client._start(queue, command) for queue, command in calls[start : start + CALLS_MAX]]
+            started = [self._client.start(Request(queue, command)) for queue, command in calls[start : start + CALLS_MAX]]
             answers += [self._answer_unless_gone(call) for call in started]
         return answers
 
     def _answer_unless_gone(self, call: Call) -> Any:
         try:
-            return self._client._outcome(call)
+            return self._client.outcome(call)
         except QueueNotFoundError:
             return None
 

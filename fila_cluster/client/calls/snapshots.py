@@ -8,7 +8,7 @@ its timeout lasts.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fila_cluster.client.blocking import Client
+from fila_cluster.client.calls.request import AsksAhead, Request
 from fila_cluster.client.protocol.call import Call
 from fila_proto_zmq.commands import BrowseView, MessageView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
@@ -25,13 +25,13 @@ class Stretch(NamedTuple):
 class ShardViews:
     """What may be done with views, over a client's connection."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AsksAhead) -> None:
         self._client = client
 
     def open(self, view: str, queues: Sequence[str], range_messages: int, idle_s: float) -> list[ViewedQueue]:
         """Freeze queues that share a shard, under a fresh name; those of them that exist. Nobody has to close it."""
         command = OpenView(view, list(queues), range_messages, round(idle_s * 1000))
-        opened: ViewOpened = self._client._outcome(self._client._start(queues[0], command))
+        opened: ViewOpened = self._client.outcome(self._client.start(Request(queues[0], command)))
         return opened.queues
 
     def pages(
@@ -52,12 +52,12 @@ class ShardViews:
             None if fairness_keys is None else list(fairness_keys),
             None if states is None else list(states),
         )
-        under_way: Call | None = self._client._start(stretch.queue, command)
+        under_way: Call | None = self._client.start(Request(stretch.queue, command))
         while under_way is not None:
-            page: ViewBrowsed = self._client._outcome(under_way)
+            page: ViewBrowsed = self._client.outcome(under_way)
             under_way = None
             if page.next is not None:
                 command.start = page.next
-                under_way = self._client._start(stretch.queue, command)
+                under_way = self._client.start(Request(stretch.queue, command))
             if page.messages:
                 yield page.messages

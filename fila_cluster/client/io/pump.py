@@ -15,7 +15,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.link import Link, leave_to_the_parent
@@ -33,6 +33,9 @@ class Pump:
     """Moves a session's frames for as many threads as want to. Thread-safe, except that it must not be used in a signal
     handler that interrupts one of its own calls (closing is possible there while that call sleeps).
     """
+
+    INTERRUPTION: Final = BaseException
+    """What ends a caller's waiting before there is an answer: an interrupt, or what a signal handler raises."""
 
     def __init__(self, session: Session, endpoint: str) -> None:
         self._session = session
@@ -56,6 +59,9 @@ class Pump:
         """Whether it can be used no more."""
         return self._refusal is not None
 
+    def prepare(self) -> None:
+        """Be ready to have something collected: a pump always is."""
+
     def ask(self, start: Callable[[float], T]) -> T:
         """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer."""
         self._check_open()
@@ -65,6 +71,9 @@ class Pump:
             asked = start(now)
             self._exchange(now)
         return asked
+
+    note = ask
+    """Have ``start(now)`` note something in the session that sends nothing by itself."""
 
     def complete(self, pending: Pending[Any]) -> None:
         """Send what the session has collected, ``pending`` among it, and wait for that."""
@@ -86,7 +95,7 @@ class Pump:
             place = self._take_place(pending, time.monotonic())
         self._sleep(pending, place)
 
-    def try_push(self) -> None:
+    def push(self) -> None:
         """Send what the session has collected, unless somebody has the lock, maybe this very thread: for finalizers."""
         if not self.closed and not self._link.closed and self._lock.acquire(blocking=False):
             try:

@@ -9,19 +9,24 @@ in the loop's thread; nothing here blocks.
 import asyncio
 import math
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fila_cluster.client.io.link import Link, check_endpoint, leave_to_the_parent
 from fila_cluster.client.protocol.call import Pending
 from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq.errors import FilaError
 
+T = TypeVar("T")
+
 
 class Reactor:
     """Moves a session's frames in an event loop: the one that is running when it is first used."""
+
+    INTERRUPTION: Final = asyncio.CancelledError
+    """What ends a caller's waiting before there is an answer."""
 
     def __init__(self, session: Session, endpoint: str) -> None:
         check_endpoint(endpoint)
@@ -40,19 +45,33 @@ class Reactor:
         """Whether it can be used no more."""
         return self._refusal is not None
 
-    def now(self) -> float:
-        """The time, for somebody who is about to ask the session for something. Makes sure that it will be sent."""
+    def prepare(self) -> None:
+        """Belong to the loop that runs, and have it send at the end of this tick what the session is asked for now."""
         if self._refusal is not None:
-            raise type(self._refusal)(self._refusal.message)
+            return
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._attach(loop)
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._scheduled_exchange)
-        return time.monotonic()
 
-    def done(self, pending: Pending[Any]) -> "asyncio.Future[None]":
+    def ask(self, start: Callable[[float], T]) -> T:
+        """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer."""
+        self._check_open()
+        self.prepare()
+        return start(time.monotonic())
+
+    def note(self, start: Callable[[float], T]) -> T:
+        """Have ``start(now)`` note something in the session that sends nothing by itself."""
+        return start(time.monotonic())
+
+    def complete(self, pending: Pending[Any]) -> "asyncio.Future[None]":
+        """What to await until ``pending`` is done, which the session has collected after :meth:`prepare`."""
+        self._check_open()
+        return self.wait(pending)
+
+    def wait(self, pending: Pending[Any]) -> "asyncio.Future[None]":
         """What to await until ``pending`` is done. A future and no coroutine: one layer less to go through, twice."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if pending.done:
@@ -65,14 +84,14 @@ class Reactor:
         """Take leave of the broker (a second at most), then end every call with ``error`` and close the socket."""
         if self.closed:
             return
-        goodbyes = [] if self._loop is None else self._session.goodbye(self.now(), error)
+        goodbyes = [] if self._loop is None else self.ask(lambda now: self._session.goodbye(now, error))
         try:
             for call in goodbyes:
-                await self.done(call)
+                await self.wait(call)
         finally:  # a cancellation may end the waiting, not the closing
             self._shut(error)
 
-    def push_soon(self) -> None:
+    def push(self) -> None:
         """Send what a finalizer left in the session, from whatever thread it ran in."""
         if self._loop is not None and not self.closed:
             with suppress(RuntimeError):  # that loop is closed
@@ -86,6 +105,10 @@ class Reactor:
         self._session.disown(error)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            raise type(self._refusal)(self._refusal.message)
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None:
@@ -158,8 +181,6 @@ except ImportError:
     _LOOP_FACTORY = None
 else:
     _LOOP_FACTORY = new_event_loop
-
-T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:

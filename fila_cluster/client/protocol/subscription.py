@@ -4,9 +4,9 @@ import math
 from collections import deque
 from collections.abc import Collection
 from copy import copy
+from typing import Any
 
 from fila_cluster.client.protocol.call import Pending
-from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.client.protocol.settling import Indexes
 from fila_proto_zmq.errors import FilaError
@@ -48,7 +48,7 @@ class Subscription:
         self.prefetch = prefetch
         self.confirm_by = confirm_by
         self.auto_extend = auto_extend
-        self.ready: deque[Delivery] = deque()
+        self.ready: deque[Any] = deque()  # deliveries, of the kind that the shell makes
         self.waiting: list[Pending[None]] = []
         self.leases: dict[int, Lease] = {}
         self.lapsing: dict[int, float] = {}

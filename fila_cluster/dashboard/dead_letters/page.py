@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Query
 from nicegui import ui
 
-from fila_cluster.client.calls.cluster import describe_queue
+from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.dashboard.actions import attempt, tell
 from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.dead_letters.dialogs import LetterDialog, confirm_by_name

@@ -5,7 +5,7 @@ from typing import Any
 from nicegui import ui
 
 from fila_cluster.analysis.rates import all_queues, quantile
-from fila_cluster.client.calls.cluster import describe_queue
+from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.hooks.editor import HookEditor

@@ -6,7 +6,7 @@ from nicegui import ui
 
 from fila_cluster import QueueStats
 from fila_cluster.analysis.rows import plain_state
-from fila_cluster.client.calls.cluster import describe_queue
+from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.dashboard.actions import attempt, confirm, succeeds, tell
 from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.frame import frame

@@ -1,12 +1,10 @@
 """The plain questions, of both clients: what is asked, and what is made of the answers."""
 
 import asyncio
-import inspect
 
 import pytest
 
 from fila_cluster import AsyncClient, Client, QueueInfo, ThrottleStats
-from fila_cluster.client.administration import Administration, AsyncAdministration
 from fila_cluster.errors import InvalidArgumentError, InvalidConfigError, MessageNotFoundError, ShardUnavailableError
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import (
@@ -78,15 +76,6 @@ def ask(request):
             return result, [(sent.key, sent.command) for sent in peer.seen[1:]]
 
     return ask
-
-
-def test_both_clients_have_the_same_questions():
-    for name, question in vars(Administration).items():
-        if callable(question):
-            counterpart = vars(AsyncAdministration)[name]
-            assert inspect.iscoroutinefunction(counterpart)
-            assert inspect.signature(question) == inspect.signature(counterpart)
-    assert vars(Administration).keys() == vars(AsyncAdministration).keys()
 
 
 def test_creating(ask):

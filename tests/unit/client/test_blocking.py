@@ -431,7 +431,7 @@ def test_enqueues_of_threads_that_wait_coalesce():
     """While one thread holds the socket, the others' messages gather."""
     with broker() as peer, Client(peer.endpoint) as client:
         client.enqueue("q", b"warm")
-        with client._pump._lock:
+        with client._io._lock:
             threads = [threading.Thread(target=client.enqueue, args=("q", b"x")) for _ in range(5)]
             for thread in threads:
                 thread.start()
@@ -488,7 +488,7 @@ def test_after_an_idle_time_the_first_call_does_not_pay_for_an_earlier_loss():
         port = int(peer.endpoint.rsplit(":", 1)[1])
         peer.close()
         with broker(port=port) as second:
-            eventually(lambda: client._pump._link._monitor.poll(0), "the loss is known")
+            eventually(lambda: client._io._link._monitor.poll(0), "the loss is known")
             time.sleep(0.03)  # an idle time is what this is about
             client.enqueue("q", b"x")
             assert second.seen_of(Enqueue)

@@ -38,7 +38,8 @@ class Broker:
         self.waiting = deque()
         self.in_flight_most = 0
 
-    def _start(self, queue, command):
+    def start(self, request):
+        queue, command = request
         payloads = [open_envelope(envelope)[1] for envelope in command.envelopes]
         self.sent.append(payloads)
         call = Call(queue, command, self.now, 30.0)
@@ -46,7 +47,7 @@ class Broker:
         self.in_flight_most = max(self.in_flight_most, len(self.waiting))
         return call
 
-    def _outcome(self, wanted):
+    def outcome(self, wanted):
         while not wanted.done:
             self._answer(*self.waiting.popleft())
         return wanted.outcome()

@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from fila_cluster import AsyncClient
 from fila_cluster.client import checks
-from fila_cluster.client.calls.requests import Request
+from fila_cluster.client.calls.request import Request
 from fila_cluster.client.message import MessageView, message_view
 from fila_cluster.dashboard.hooks.trials.plan import TrialMessage
 from fila_proto_zmq.commands import Browse, Browsed
@@ -38,7 +38,7 @@ async def _messages(client: AsyncClient, queue: str, count: int) -> AsyncIterato
     """Up to ``count`` of them, page by page: a page is bounded, their sum need not be."""
     name, looked_bytes, after = checks.queue_name(queue), 0, None
     while count > 0 and looked_bytes < LOOKED_BYTES_MAX:
-        page = cast(Browsed, await client._ask(Request(name, Browse(min(count, PAGE), after))))
+        page = cast(Browsed, await client.request(Request(name, Browse(min(count, PAGE), after))))
         for view in page.messages:
             looked_bytes += len(view.record)
             yield trial_message(message_view(name, view))

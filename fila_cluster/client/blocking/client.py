@@ -1,4 +1,6 @@
-"""The blocking client."""
+# Made by tools/make_blocking.py of fila_cluster/client/asynchronous/client.py: edit that, then run `make blocking`.
+
+"""A client: produce, consume, live and die, and what its deliveries and consumers need of it."""
 
 import warnings
 from collections import deque
@@ -10,9 +12,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from fila_cluster.client import checks, tracer
-from fila_cluster.client.administration import Administration
-from fila_cluster.client.calls import requests
-from fila_cluster.client.consumers import Consumer
+from fila_cluster.client.blocking.administration import Administration
+from fila_cluster.client.blocking.consumer import Consumer
+from fila_cluster.client.calls import messages
+from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.io.pump import Pump
 from fila_cluster.client.message import BytesLike, Message
 from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, refuse_keys, timeout_seconds
@@ -58,7 +61,7 @@ class Client(Administration):
             client_version=CLIENT_VERSION,
             random=Random(),
         )
-        self._pump = Pump(self._session, self.endpoint)
+        self._io = Pump(self._session, self.endpoint)
 
     # --- producing ----------------------------------------------------------------------------------------------------
 
@@ -87,10 +90,11 @@ class Client(Administration):
         options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
         name = checks.queue_name(queue)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
-        try:
+        try:  # no coroutine around another one: it would cost 3 % of an enqueue
             row = seal_row(payload, headers if trace is None else trace.carried(headers), *options)
+            self._io.prepare()
             pending = self._session.enqueue(name, row)
-            self._pump.complete(pending)
+            self._io.complete(pending)
             message_id = pending.outcome()
         except BaseException as error:
             if trace is not None:
@@ -122,16 +126,17 @@ class Client(Administration):
     def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[Delivery]:
         """Up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
 
-        Each is leased to this client for the queue's visibility timeout, or until the client is closed or gone.
+        Each is leased to this client for the queue's visibility timeout, or until the client is closed or gone. What a receive that is
+        interrupted would have got goes back.
         """
-        return self._receive(requests.one_queue(queue, max_messages), checks.wait_ms(wait))
+        return self._receive(messages.one_queue(queue, max_messages), checks.wait_ms(wait))
 
     def receive_any(self, queues: Mapping[str, int], *, wait: float = 0.0) -> list[Delivery]:
         """What is ready now in any of these queues; if nothing is, what is ready first within ``wait`` seconds.
 
         ``queues`` says how many messages are wanted of which queue; the result has them in its order.
         """
-        return self._receive(requests.several_queues(queues), checks.wait_ms(wait))
+        return self._receive(messages.several_queues(queues), checks.wait_ms(wait))
 
     def consume(self, queue: str, *, prefetch: int = 100, auto_extend: bool = True) -> Consumer:
         """Deliveries as they come: an iterator, to be used in a ``with`` or closed, or left when its loop ends.
@@ -140,28 +145,29 @@ class Client(Administration):
         caller holds included, as long as this client lives. From a queue that delivers at most once each is settled when it is
         handed over.
         """
-        name, count = checks.queue_name(queue), requests.prefetch_count(prefetch)
+        name, count = checks.queue_name(queue), messages.prefetch_count(prefetch)
         subscribe = self._session.subscribe
-        return Consumer(self, self._pump.ask(lambda now: subscribe(name, count, now, auto_extend=bool(auto_extend))))
+        return Consumer(self, self._io.ask(lambda now: subscribe(name, count, now, auto_extend=bool(auto_extend))))
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledge many at once. :class:`BatchError` if some failed; the others are done."""
-        self._settle_many(deliveries, ACK)
+        self._settle(messages.as_deliveries(deliveries), ACK, messages.failure_of)
 
     def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
         """Fail many at once. :class:`BatchError` if some could not be; the others are done."""
-        self._settle_many(deliveries, settlement(Verb.NACK, error))
+        batch = messages.as_deliveries(deliveries)
+        self._settle(batch, settlement(Verb.NACK, error), messages.failure_of)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self._pump.closed or self._session.has_left
+        return self._io.closed or self._session.has_left
 
     def close(self) -> None:
         """Give back everything unsettled, end all calls and iterators, and disconnect. Takes a second at most."""
-        self._pump.close(FilaError("this client is closed: open another one"))
+        self._io.close(FilaError("this client is closed: open another one"))
         if (installed := tracer.installed) is not None:
             installed.closed(self)
 
@@ -174,80 +180,85 @@ class Client(Administration):
         self.close()
 
     def __del__(self) -> None:
-        pump = getattr(self, "_pump", None)  # None if the endpoint would not do
-        if pump is not None and not pump.closed:
+        io = getattr(self, "_io", None)  # None if the endpoint would not do
+        if io is not None and not io.closed:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         return f"<Client of {self.endpoint}{', closed' if self.closed else ''}>"
 
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def request(self, command: Command | Request) -> Any:
+        """Send a command of the protocol, and return its reply: for programs that need more than the other methods.
+
+        ``command`` is one of ``fila_proto_zmq.commands`` for the cluster, or ``Request(queue, command)`` for a queue.
+        ``docs/protocol.md`` says what each does.
+        """
+        return self.outcome(self.start(command))
+
+    def start(self, command: Command | Request) -> Call:
+        """Send a command as :meth:`request` does, and let its reply be waited for by :meth:`outcome`."""
+        return self._start(*as_request(command))
+
+    def outcome(self, call: Call) -> Any:
+        """The reply to a command that :meth:`start` sent; the error that it met is raised."""
+        self._io.wait(call)
+        return call.outcome()
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
-        return self._pump.ask(lambda now: self._session.call(key, command, now, then))
+        return self._io.ask(lambda now: self._session.call(key, command, now, then))
 
-    def _outcome(self, call: Call) -> Any:
-        """Wait for the answer to a call; it, or the error that it was, raised."""
-        self._pump.wait(call)
-        return call.outcome()
-
-    def _ask(self, request: requests.Request) -> Any:
-        return self._outcome(self._start(request.key, request.command))
-
-    def _enqueue_many(self, name: str, messages: Iterable[Message]) -> list[str]:
+    def _enqueue_many(self, name: str, batch: Iterable[Message]) -> list[str]:
         in_flight = deque[Call]()
-        bulk = Bulk(name, messages)
+        bulk = Bulk(name, batch)
         for command, then in bulk.frames():
             in_flight.append(self._start(name, command, then))
             if len(in_flight) == FRAMES_IN_FLIGHT:
-                self._pump.wait(in_flight.popleft())
+                self._io.wait(in_flight.popleft())
         for call in in_flight:
-            self._pump.wait(call)
+            self._io.wait(call)
         return bulk.ids()
 
     def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[Delivery]:
-        receiving = self._pump.ask(lambda now: self._session.receive(queues, wait_ms, now))
+        receiving = self._io.ask(lambda now: self._session.receive(queues, wait_ms, now))
         try:
-            self._pump.wait(receiving)
-        except BaseException:
+            self._io.wait(receiving)
+        except self._io.INTERRUPTION:
             with suppress(FilaError):  # closed meanwhile
-                self._pump.ask(lambda now: self._session.give_up(receiving, now))
+                self._io.ask(lambda now: self._session.give_up(receiving, now))
             raise
-        deliveries = receiving.outcome()
+        deliveries: list[Any] = receiving.outcome()  # of the kind that the session was given
         if (installed := tracer.installed) is not None:
             installed.handed_over(deliveries)
         return deliveries
 
-    def _settle_many(self, deliveries: Iterable[Delivery], how: Settlement) -> None:
-        settling = self._settle(requests.as_deliveries(deliveries), how)
-        failure = requests.failure_of(settling)
-        if failure is not None:
-            raise failure
-
-    def settle_one(self, delivery: Delivery, how: Settlement) -> None:
-        """What a delivery's verbs do."""
-        settling = self._settle((delivery,), how)
-        if settling.errors:
-            raise settling.errors.pop(0)
-
-    def _settle(self, deliveries: Sequence[Delivery], how: Settlement) -> Settling:
+    def _settle(self, deliveries: Sequence[Delivery], how: Settlement, failure: Callable[[Settling], FilaError]) -> None:
+        self._io.prepare()
         trace = None if (installed := tracer.installed) is None else installed.settling(deliveries, how)
         settling = self._session.settle(deliveries, how)
         try:
             if not settling.done:
-                self._pump.complete(settling)
-        except KeyboardInterrupt:
+                self._io.complete(settling)
+        except self._io.INTERRUPTION:
             with suppress(FilaError):  # closed meanwhile
-                self._pump.ask(lambda now: self._session.abandon(settling, now))
+                self._io.ask(lambda now: self._session.abandon(settling, now))
             raise
         finally:
             if trace is not None:
                 trace.ended(settling)
-        return settling
+        if settling.errors:
+            raise failure(settling)
+
+    def settle_one(self, delivery: Delivery, how: Settlement) -> None:
+        """What a delivery's verbs do."""
+        return self._settle((delivery,), how, messages.failure_of_one)
 
     def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
         """What ``delivery.extend`` does."""
-        self._outcome(self._pump.ask(lambda now: self._session.extend(delivery, duration_ms, now)))
+        self.outcome(self._io.ask(lambda now: self._session.extend(delivery, duration_ms, now)))
 
     def forgotten(self, lease: Lease) -> None:
         """A delivery was garbage-collected unsettled."""
@@ -255,29 +266,29 @@ class Client(Administration):
 
     def _wait_for_delivery(self, subscription: Subscription) -> None:
         try:
-            pending = self._pump.ask(lambda _: subscription.want())
+            pending = self._io.note(lambda _: subscription.want())
         except FilaError:
             if subscription.ended:  # closed meanwhile, which is its end and no failure
                 return
             raise
         try:
-            self._pump.wait(pending)
+            self._io.wait(pending)
         except BaseException:
             with suppress(FilaError):  # closed meanwhile
-                self._pump.ask(lambda _: subscription.unwant(pending))
+                self._io.note(lambda _: subscription.unwant(pending))
             raise
 
     def _hand_over(self, delivery: Delivery) -> None:
-        self._pump.ask(lambda _: self._session.hand_over(delivery))
+        self._io.ask(lambda _: self._session.hand_over(delivery))
 
     def _unsubscribe(self, subscription: Subscription) -> None:
         if subscription.ended or self.closed:
             return
         with suppress(FilaError):  # closed meanwhile
-            call = self._pump.ask(lambda now: self._session.unsubscribe(subscription, now))
+            call = self._io.ask(lambda now: self._session.unsubscribe(subscription, now))
             if call is not None:
-                self._pump.wait(call)
+                self._io.wait(call)
 
     def _abandon(self, subscription: Subscription) -> None:
         self._session.abandoned.append(subscription)
-        self._pump.try_push()
+        self._io.push()

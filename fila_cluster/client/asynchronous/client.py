@@ -1,20 +1,19 @@
-"""The asyncio client: the same methods as the blocking one, awaited."""
+"""A client: produce, consume, live and die, and what its deliveries and consumers need of it."""
 
-import asyncio
-import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from random import Random
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from fila_cluster.client import checks, tracer
-from fila_cluster.client.administration import AsyncAdministration
-from fila_cluster.client.calls import requests
-from fila_cluster.client.consumers import AsyncConsumer
+from fila_cluster.client.asynchronous.administration import AsyncAdministration
+from fila_cluster.client.asynchronous.consumer import AsyncConsumer
+from fila_cluster.client.calls import messages
+from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.io.reactor import Reactor
 from fila_cluster.client.message import BytesLike, Message
 from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, refuse_keys, timeout_seconds
@@ -24,7 +23,7 @@ from fila_cluster.client.protocol.encoding import seal_row
 from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT, Bulk
 from fila_cluster.client.protocol.session import Session
-from fila_cluster.client.protocol.settling import ACK, Settlement, settlement
+from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
@@ -34,8 +33,11 @@ class AsyncClient(AsyncAdministration):
     """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
 
     Calls are awaited and may run concurrently: what is asked for in one tick of the loop travels together, so
-    ``gather`` over many ``enqueue`` or ``ack`` costs a few frames. Everything else is as :class:`~fila_cluster.Client`
-    says.
+    ``gather`` over many ``enqueue`` or ``ack`` costs a few frames.
+
+    It connects, and reconnects, by itself; every call answers or raises within ``timeout`` seconds (plus ``wait``, where
+    there is one). Calls that the broker refused before any work are retried until then. Use it as a context manager or
+    close it: that gives back at once what was received and not settled. All durations are seconds.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class AsyncClient(AsyncAdministration):
             client_version=CLIENT_VERSION,
             random=Random(),
         )
-        self._reactor = Reactor(self._session, self.endpoint)
+        self._io = Reactor(self._session, self.endpoint)
 
     # --- producing ----------------------------------------------------------------------------------------------------
 
@@ -81,15 +83,19 @@ class AsyncClient(AsyncAdministration):
         lease: float | None = None,
         dedup_id: str | None = None,
     ) -> str:
-        """Enqueue a message and return its id once it is durable. See :meth:`Client.enqueue`."""
+        """Enqueue a message and return its id once it is durable. See :class:`Message` for the options.
+
+        After a retryable error it may or may not be in the queue, unless ``details["refused"]`` says that it is not. With a
+        ``dedup_id`` it may be enqueued again without harm, and the client does so itself while the timeout lasts.
+        """
         options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
         name = checks.queue_name(queue)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:  # no coroutine around another one: it would cost 3 % of an enqueue
             row = seal_row(payload, headers if trace is None else trace.carried(headers), *options)
-            self._reactor.now()
+            self._io.prepare()
             pending = self._session.enqueue(name, row)
-            await self._reactor.done(pending)
+            await self._io.complete(pending)
             message_id = pending.outcome()
         except BaseException as error:
             if trace is not None:
@@ -100,7 +106,10 @@ class AsyncClient(AsyncAdministration):
         return message_id
 
     async def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
-        """Enqueue messages, of any number; their ids in order. See :meth:`Client.enqueue_many`."""
+        """Enqueue messages, of any number, in frames of up to a thousand; their ids in order, once all are durable.
+
+        :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
+        """
         name, batch = checks.queue_name(queue), checks.several("messages", messages)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:
@@ -118,38 +127,48 @@ class AsyncClient(AsyncAdministration):
     async def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[AsyncDelivery]:
         """Up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
 
-        See :meth:`Client.receive`. What a cancelled receive would have got goes back.
+        Each is leased to this client for the queue's visibility timeout, or until the client is closed or gone. What a receive that is
+        interrupted or cancelled would have got goes back.
         """
-        return await self._receive(requests.one_queue(queue, max_messages), checks.wait_ms(wait))
+        return await self._receive(messages.one_queue(queue, max_messages), checks.wait_ms(wait))
 
     async def receive_any(self, queues: Mapping[str, int], *, wait: float = 0.0) -> list[AsyncDelivery]:
-        """What is ready now in any of these queues; if nothing is, what is ready first. See :meth:`Client.receive_any`."""
-        return await self._receive(requests.several_queues(queues), checks.wait_ms(wait))
+        """What is ready now in any of these queues; if nothing is, what is ready first within ``wait`` seconds.
+
+        ``queues`` says how many messages are wanted of which queue; the result has them in its order.
+        """
+        return await self._receive(messages.several_queues(queues), checks.wait_ms(wait))
 
     def consume(self, queue: str, *, prefetch: int = 100, auto_extend: bool = True) -> AsyncConsumer:
-        """Deliveries as they come: an async iterator, to be used in an ``async with`` or closed. See :meth:`Client.consume`."""
-        name, count = checks.queue_name(queue), requests.prefetch_count(prefetch)
-        now = self._reactor.now()
-        return AsyncConsumer(self, self._session.subscribe(name, count, now, auto_extend=bool(auto_extend)))
+        """Deliveries as they come: an async iterator, to be used in an ``async with`` or closed, or left when its loop ends.
+
+        At most ``prefetch`` are leased to it and unsettled at a time. ``auto_extend`` renews their leases, those that the
+        caller holds included, as long as this client lives. From a queue that delivers at most once each is settled when it is
+        handed over.
+        """
+        name, count = checks.queue_name(queue), messages.prefetch_count(prefetch)
+        subscribe = self._session.subscribe
+        return AsyncConsumer(self, self._io.ask(lambda now: subscribe(name, count, now, auto_extend=bool(auto_extend))))
 
     async def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledge many at once. :class:`BatchError` if some failed; the others are done."""
-        await self._settle_many(deliveries, ACK)
+        await self._settle(messages.as_deliveries(deliveries), ACK, messages.failure_of)
 
     async def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
         """Fail many at once. :class:`BatchError` if some could not be; the others are done."""
-        await self._settle_many(deliveries, settlement(Verb.NACK, error))
+        batch = messages.as_deliveries(deliveries)
+        await self._settle(batch, settlement(Verb.NACK, error), messages.failure_of)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self._reactor.closed or self._session.has_left
+        return self._io.closed or self._session.has_left
 
     async def close(self) -> None:
         """Give back everything unsettled, end all calls and iterators, and disconnect. Takes a second at most."""
-        await self._reactor.close(FilaError("this client is closed: open another one"))
+        await self._io.close(FilaError("this client is closed: open another one"))
         if (installed := tracer.installed) is not None:
             installed.closed(self)
 
@@ -162,108 +181,117 @@ class AsyncClient(AsyncAdministration):
         await self.close()
 
     def __del__(self) -> None:
-        reactor = getattr(self, "_reactor", None)  # None if the endpoint would not do
-        if reactor is not None and not reactor.closed:
+        io = getattr(self, "_io", None)  # None if the endpoint would not do
+        if io is not None and not io.closed:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         return f"<AsyncClient of {self.endpoint}{', closed' if self.closed else ''}>"
 
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    async def request(self, command: Command | Request) -> Any:
+        """Send a command of the protocol, and return its reply: for programs that need more than the other methods.
+
+        ``command`` is one of ``fila_proto_zmq.commands`` for the cluster, or ``Request(queue, command)`` for a queue.
+        ``docs/protocol.md`` says what each does.
+        """
+        return await self.outcome(self.start(command))
+
+    def start(self, command: Command | Request) -> Call:
+        """Send a command as :meth:`request` does, and let its reply be waited for by :meth:`outcome`."""
+        return self._start(*as_request(command))
+
+    async def outcome(self, call: Call) -> Any:
+        """The reply to a command that :meth:`start` sent; the error that it met is raised."""
+        await self._io.wait(call)
+        return call.outcome()
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
-        return self._session.call(key, command, self._reactor.now(), then)
+        return self._io.ask(lambda now: self._session.call(key, command, now, then))
 
-    async def _ask(self, request: requests.Request) -> Any:
-        call = self._start(request.key, request.command)
-        await self._reactor.done(call)
-        return call.outcome()
-
-    async def _enqueue_many(self, name: str, messages: Iterable[Message]) -> list[str]:
+    async def _enqueue_many(self, name: str, batch: Iterable[Message]) -> list[str]:
         in_flight = deque[Call]()
-        bulk = Bulk(name, messages)
+        bulk = Bulk(name, batch)
         for command, then in bulk.frames():
             in_flight.append(self._start(name, command, then))
             if len(in_flight) == FRAMES_IN_FLIGHT:
-                await self._reactor.done(in_flight.popleft())
+                await self._io.wait(in_flight.popleft())
         for call in in_flight:
-            await self._reactor.done(call)
+            await self._io.wait(call)
         return bulk.ids()
 
     async def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[AsyncDelivery]:
-        receiving = self._session.receive(queues, wait_ms, self._reactor.now())
+        receiving = self._io.ask(lambda now: self._session.receive(queues, wait_ms, now))
         try:
-            await self._reactor.done(receiving)
-        except asyncio.CancelledError:
+            await self._io.wait(receiving)
+        except self._io.INTERRUPTION:
             with suppress(FilaError):  # closed meanwhile
-                self._session.give_up(receiving, self._reactor.now())
+                self._io.ask(lambda now: self._session.give_up(receiving, now))
             raise
-        deliveries = receiving.outcome()
+        deliveries: list[Any] = receiving.outcome()  # of the kind that the session was given
         if (installed := tracer.installed) is not None:
             installed.handed_over(deliveries)
-        return cast(list[AsyncDelivery], deliveries)
+        return deliveries
 
-    async def _settle_many(self, deliveries: Iterable[Delivery], how: Settlement) -> None:
-        batch = requests.as_deliveries(deliveries)
-        self._reactor.now()
-        trace = None if (installed := tracer.installed) is None else installed.settling(batch, how)
-        settling = self._session.settle(batch, how)
+    async def _settle(
+        self, deliveries: Sequence[Delivery], how: Settlement, failure: Callable[[Settling], FilaError]
+    ) -> None:
+        self._io.prepare()
+        trace = None if (installed := tracer.installed) is None else installed.settling(deliveries, how)
+        settling = self._session.settle(deliveries, how)
         try:
-            await self._reactor.done(settling)
-        except asyncio.CancelledError:
-            self._session.abandon(settling, time.monotonic())
-            raise
-        finally:
-            if trace is not None:
-                trace.ended(settling)
-        failure = requests.failure_of(settling)
-        if failure is not None:
-            raise failure
-
-    async def settle_one(self, delivery: Delivery, how: Settlement) -> None:
-        """What a delivery's verbs do."""
-        self._reactor.now()
-        trace = None if (installed := tracer.installed) is None else installed.settling((delivery,), how)
-        settling = self._session.settle((delivery,), how)
-        try:
-            await self._reactor.done(settling)
-        except asyncio.CancelledError:
-            self._session.abandon(settling, time.monotonic())
+            if not settling.done:
+                await self._io.complete(settling)
+        except self._io.INTERRUPTION:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.ask(lambda now: self._session.abandon(settling, now))
             raise
         finally:
             if trace is not None:
                 trace.ended(settling)
         if settling.errors:
-            raise settling.errors.pop(0)
+            raise failure(settling)
+
+    def settle_one(self, delivery: Delivery, how: Settlement) -> Coroutine[Any, Any, None]:
+        """What a delivery's verbs do."""
+        return self._settle((delivery,), how, messages.failure_of_one)
 
     async def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
         """What ``delivery.extend`` does."""
-        call = self._session.extend(delivery, duration_ms, self._reactor.now())
-        await self._reactor.done(call)
-        call.outcome()
+        await self.outcome(self._io.ask(lambda now: self._session.extend(delivery, duration_ms, now)))
 
     def forgotten(self, lease: Lease) -> None:
         """A delivery was garbage-collected unsettled."""
         self._session.forgotten.append(lease)
 
     async def _wait_for_delivery(self, subscription: Subscription) -> None:
-        pending = subscription.want()
         try:
-            await self._reactor.done(pending)
-        finally:
-            subscription.unwant(pending)
+            pending = self._io.note(lambda _: subscription.want())
+        except FilaError:
+            if subscription.ended:  # closed meanwhile, which is its end and no failure
+                return
+            raise
+        try:
+            await self._io.wait(pending)
+        except BaseException:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.note(lambda _: subscription.unwant(pending))
+            raise
 
     def _hand_over(self, delivery: Delivery) -> None:
-        self._reactor.now()
-        self._session.hand_over(delivery)
+        self._io.ask(lambda _: self._session.hand_over(delivery))
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         if subscription.ended or self.closed:
             return
-        call = self._session.unsubscribe(subscription, self._reactor.now())
-        if call is not None:
-            await self._reactor.done(call)
+        with suppress(FilaError):  # closed meanwhile
+            call = self._io.ask(lambda now: self._session.unsubscribe(subscription, now))
+            if call is not None:
+                await self._io.wait(call)
 
     def _abandon(self, subscription: Subscription) -> None:
         self._session.abandoned.append(subscription)
-        self._reactor.push_soon()
+        self._io.push()

@@ -1,0 +1,196 @@
+# Made by tools/make_blocking.py of fila_cluster/client/asynchronous/administration.py: edit that, then run `make blocking`.
+
+"""The calls about queues, their backlogs and the cluster: plain questions.
+
+What a question is and what its answer means is said in :mod:`fila_cluster.client.calls` and :mod:`fila_cluster.client.views`.
+"""
+
+from typing import Any, Literal, TypeVar, Unpack
+
+from fila_cluster.client import views
+from fila_cluster.client.calls import backlog, cluster, config, queues, redrive
+from fila_cluster.client.calls.explain import Explaining
+from fila_cluster.client.calls.request import Request, Steps
+from fila_cluster.client.explanation import Explanation
+from fila_cluster.client.message import MessageView, State
+from fila_proto_zmq import commands
+from fila_proto_zmq.commands import Command
+from fila_proto_zmq.errors import FilaError
+
+T = TypeVar("T")
+
+
+class Administration:
+    """The calls of an :class:`Client` about queues, backlogs and the cluster."""
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    def create_queue(
+        self,
+        name: str,
+        *,
+        on_enqueue: str | None = None,
+        on_failure: str | None = None,
+        visibility_timeout: float | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = "dlq",
+        delivery: Literal["at_least_once", "at_most_once"] | None = "at_least_once",
+        max_in_flight_per_key: int | None = None,
+        default_ttl: float | None = None,
+        idle_expiry: float | None = None,
+        lua_timeout: float | None = None,
+        lua_memory_limit: int | None = None,
+    ) -> None:
+        """Create a queue, and its dead letter queue ``<name>.dlq``. Raises :class:`QueueExistsError`.
+
+        ``on_enqueue`` and ``on_failure`` are Lua scripts that define a function of that name: how each message is to be
+        scheduled, and what a nack means; :class:`LuaCompilationError` if one does not compile. ``lua_timeout`` and
+        ``lua_memory_limit`` (bytes) bound one run of them.
+        ``visibility_timeout`` is how long a delivery is leased. After ``max_attempts`` deliveries (None: never) a message is
+        dead-lettered: into ``<name>.dlq``, or the queue that ``dead_letter`` names, or nowhere with ``"discard"``.
+        ``delivery="at_most_once"`` removes messages when they are delivered: there is nothing to settle, and no retry.
+        ``max_in_flight_per_key`` bounds how many of a fairness key's messages are leased or waiting for a retry at a time; 1
+        keeps each key in strict order. ``default_ttl`` is how long a message may wait for its delivery; ``idle_expiry`` after
+        how long without messages, consumers and calls the queue is deleted.
+        """
+        options = queues.QueueOptions(
+            on_enqueue=on_enqueue,
+            on_failure=on_failure,
+            visibility_timeout=visibility_timeout,
+            max_attempts=max_attempts,
+            dead_letter=dead_letter,
+            delivery=delivery,
+            max_in_flight_per_key=max_in_flight_per_key,
+            default_ttl=default_ttl,
+            idle_expiry=idle_expiry,
+            lua_timeout=lua_timeout,
+            lua_memory_limit=lua_memory_limit,
+        )
+        self.request(queues.create_queue(name, options))
+
+    def update_queue(self, name: str, **options: Unpack[queues.QueueOptions]) -> None:
+        """Change some of the options of :meth:`create_queue`, for what happens next; None: back to the default.
+
+        The others stay. An option that does not exist is a :class:`TypeError`.
+        """
+        self.request(queues.update_queue(name, options))
+
+    def delete_queue(self, name: str, *, force: bool = False) -> None:
+        """Delete a queue with its messages. :class:`DeadLetterQueueNotEmptyError` while it has dead letters, unless ``force``."""
+        self.request(queues.delete_queue(name, force))
+
+    def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
+        """All queues whose names start with ``prefix``, dead letter queues included, by name."""
+        return views.queue_infos(self._walk(queues.Listing(prefix)))
+
+    def active_queues(self, prefix: str = "") -> list[views.QueueInfo]:
+        """Those of :meth:`list_queues` that have messages."""
+        return views.queue_infos(self._walk(queues.Listing(prefix, active=True)))
+
+    def queue_stats(self, name: str) -> views.QueueStats:
+        """A queue's counters, its fairness keys and the token buckets that its messages draw on.
+
+        The timeout counts for each few thousand keys.
+        """
+        return views.queue_stats(self._walk(queues.Counting(name)))
+
+    def pause(self, name: str, *, fairness_key: str | None = None) -> None:
+        """Stop new deliveries of a queue, or of one of its fairness keys. Enqueues go on; it survives a restart."""
+        self.request(queues.pause(name, fairness_key, paused=True))
+
+    def resume(self, name: str, *, fairness_key: str | None = None) -> None:
+        """End a pause of a queue, or of one of its fairness keys."""
+        self.request(queues.pause(name, fairness_key, paused=False))
+
+    # --- a backlog ----------------------------------------------------------------------------------------------------
+
+    def browse(
+        self,
+        queue: str,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        fairness_key: str | None = None,
+        state: State | None = None,
+    ) -> list[MessageView]:
+        """Look at up to ``limit`` messages without leasing them, key by key and in line order.
+
+        ``after`` is the id of the last one seen; ``state`` is ``"pending"``, ``"delayed"`` or ``"leased"`` (None: all). The
+        timeout counts for each thousand.
+        """
+        return self._walk(backlog.Browsing(queue, limit, after, fairness_key, state))
+
+    def cancel(self, queue: str, message_id: str) -> bool:
+        """Remove a pending or delayed message: True; False if it is leased. :class:`MessageNotFoundError` if it is gone."""
+        cancelled: commands.Cancelled = self.request(backlog.cancel(queue, message_id))
+        return cancelled.removed
+
+    def purge_queue(self, name: str, *, fairness_key: str | None = None) -> int:
+        """Remove the pending and delayed messages of a queue, or of one fairness key; how many. Leased ones stay.
+
+        The timeout counts for each of its steps.
+        """
+        return self._walk(backlog.Purging(name, fairness_key))
+
+    def redrive(self, dlq: str, count: int = 0, *, fairness_key: str | None = None) -> int:
+        """Send up to ``count`` pending dead letters (0: all) back to where they came from; how many went.
+
+        The timeout counts for each thousand.
+        """
+        return self._walk(redrive.Redriving(dlq, count, fairness_key))
+
+    def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
+        """Why a message, a fairness key or, if neither is named, the queue still waits: first what has to change first.
+
+        That the queue's shard is down is an explanation, too, and comes at once. A message that is neither in the queue nor among its dead
+        letters is a :class:`MessageNotFoundError`. The timeout counts for each of at most three questions.
+        """
+        explaining = Explaining(queue, message_id, fairness_key)
+        while (request := explaining.next_request()) is not None:
+            try:
+                reply = self.request(request)
+            except FilaError as error:
+                explaining.refused(error)
+            else:
+                explaining.answered(reply)
+        return explaining.result
+
+    # --- the cluster --------------------------------------------------------------------------------------------------
+
+    def cluster_status(self) -> views.ClusterStatus:
+        """The cluster's workers as the router sees them."""
+        return views.cluster_status(self.request(cluster.cluster_status()))
+
+    def set_config(self, key: str, value: str) -> None:
+        """Set a key for the whole cluster, durably: every later enqueue, anywhere, sees it.
+
+        ``throttle:<key>:rate`` and ``throttle:<key>:burst`` are those of a token bucket, in tokens a second and in tokens. A
+        value that will not do is an :class:`InvalidConfigError`, and the old one stays.
+        """
+        self.request(config.set_config(key, value))
+
+    def get_config(self, key: str) -> str | None:
+        """A key's value; None if it has none."""
+        found: commands.ConfigValues = self.request(config.get_config(key))
+        return next(iter(found.values.values()), None)
+
+    def list_config(self, prefix: str = "") -> dict[str, str]:
+        """The keys that start with ``prefix``, with their values, in the order of the keys."""
+        found: commands.ConfigValues = self.request(config.list_config(prefix))
+        return dict(sorted(found.values.items()))
+
+    def delete_config(self, key: str) -> bool:
+        """Delete a key; whether it had a value."""
+        change: commands.ConfigChange = self.request(config.delete_config(key))
+        return change.existed
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def request(self, command: Command | Request) -> Any:
+        """Send a command of the protocol, and return its reply."""
+        raise NotImplementedError
+
+    def _walk(self, steps: Steps[T]) -> T:
+        while (request := steps.next_request()) is not None:
+            steps.answered(self.request(request))
+        return steps.result

@@ -1,0 +1,66 @@
+# Made by tools/make_blocking.py of fila_cluster/client/asynchronous/consumer.py: edit that, then run `make blocking`.
+
+"""What ``consume()`` returns: an iterator of deliveries that is a context manager.
+
+Taking a delivery that is there is one ``popleft``; only an empty buffer costs a lock or a future, and so does a delivery that
+will not be made again: it is acked when it is handed over. Leaving, however it happens, gives back what nobody took; what the
+caller holds stays leased.
+"""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from fila_cluster.client import tracer
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.subscription import Subscription
+
+if TYPE_CHECKING:
+    from fila_cluster.client.blocking.client import Client
+
+
+class Consumer:
+    """Deliveries of one queue as they come, until it is closed. Several threads may take from the same one."""
+
+    def __init__(self, client: "Client", subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._ready = subscription.ready
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        while True:
+            try:
+                delivery: Delivery = self._ready.popleft()
+            except IndexError:
+                if self._subscription.ended:
+                    self._stop()
+                self._client._wait_for_delivery(self._subscription)
+                continue
+            if delivery._lease.at_most_once:
+                self._client._hand_over(delivery)
+            if (installed := tracer.installed) is not None:
+                installed.handed_over((delivery,))
+            return delivery
+
+    def _stop(self) -> None:
+        if self._subscription.error is not None:
+            raise self._subscription.failure()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Give back at once what was prefetched and not taken; confirmed by the broker, if it answers."""
+        self._client._unsubscribe(self._subscription)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._subscription.ended:
+            self._client._abandon(self._subscription)

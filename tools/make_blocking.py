@@ -1,0 +1,91 @@
+"""Make the blocking client of the asyncio one: ``make blocking`` writes it, ``--check`` says whether it is up to date.
+
+Methods, their docstrings and types stand once, in ``fila_cluster/client/asynchronous``. The modules of ``fila_cluster/client/blocking`` are
+the same text without ``async`` and ``await``, with other names, and with other words where the two clients differ for their users.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CLIENT = Path(__file__).parents[1] / "fila_cluster/client"
+SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "blocking"
+NOTE = "# Made by tools/make_blocking.py of fila_cluster/client/asynchronous/{name}: edit that, then run `make blocking`.\n\n"
+
+SYNTAX = (
+    (r"\basync (def|with|for) ", r"\1 "),
+    (r"\bawait ", ""),
+    (r"Coroutine\[Any, Any, (\w+)\]", r"\1"),
+    (r"\bCoroutine, ", ""),
+    (r"__a(enter|exit|iter|next)__", r"__\1__"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\bAsync(Administration|Client|Consumer|Delivery)\b", r"\1"),
+    (r"\bclient\.asynchronous\b", "client.blocking"),
+    (r"\bio\.reactor import Reactor\b", "io.pump import Pump"),
+    (r"\bReactor\b", "Pump"),
+    (r"    aclose = close\n\n", ""),
+    (r"\bimport Delivery, Delivery\b", "import Delivery"),
+)
+
+WORDS = {
+    "__init__.py": {
+        "The asyncio client, and the source that the blocking one is made from.": "The blocking client, made of the asyncio one.",
+    },
+    "administration.py": {},
+    "consumer.py": {"Several tasks may take": "Several threads may take"},
+    "client.py": {
+        """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
+
+    Calls are awaited and may run concurrently: what is asked for in one tick of the loop travels together, so
+    ``gather`` over many ``enqueue`` or ``ack`` costs a few frames.
+""": """A connection to a broker for programs that block. Thread-safe: share one among threads.
+""",
+        "interrupted or cancelled": "interrupted",
+        "an async iterator, to be used in an ``async with``": "an iterator, to be used in a ``with``",
+    },
+}  # fmt: skip
+"""What the documentation of the blocking client says instead; each must occur once."""
+
+
+def blocking(name: str, source: str) -> str:
+    """The text of a module of the blocking client, formatted."""
+    text = source
+    for there, here in WORDS[name].items():
+        if text.count(there) != 1:
+            raise SystemExit(f"{SOURCE / name} does not say once: {there!r}; correct WORDS in tools/make_blocking.py")
+        text = text.replace(there, here)
+    for pattern, replacement in SYNTAX:
+        text = re.sub(pattern, replacement, text)
+    text = NOTE.format(name=name) + text
+    for command in (["check", "--quiet", "--fix", "--select", "I"], ["format", "--quiet"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET / name), "-"]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+    return text
+
+
+def made() -> dict[Path, str]:
+    """The modules of the blocking client as they should be."""
+    return {TARGET / file.name: blocking(file.name, file.read_text()) for file in sorted(SOURCE.glob("*.py"))}
+
+
+def main(arguments: list[str]) -> int:
+    """Write them, or with ``--check`` name those that differ."""
+    modules = made()
+    differing = [file for file, text in modules.items() if not file.is_file() or file.read_text() != text]
+    differing += [file for file in TARGET.glob("*.py") if file not in modules]
+    if "--check" in arguments:
+        for file in differing:
+            print(f"{file} is not what tools/make_blocking.py makes: run `make blocking`", file=sys.stderr)
+        return int(bool(differing))
+    TARGET.mkdir(exist_ok=True)
+    for file in differing:
+        if file in modules:
+            file.write_text(modules[file])
+        else:
+            file.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
