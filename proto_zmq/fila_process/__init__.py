@@ -1,5 +1,4 @@
-"""What every process of a cluster is made of, whatever it does: how it is told what to be (:mod:`told`) and when to end (:mod:`stop`),
-how it knows the time (:mod:`clock`) and says what happened (:mod:`journal`).
+"""What each process of a cluster is made of.
 
-Beside the protocol, because router and worker share nothing else; no core imports it.
+:mod:`parent` is what ties it to the process that started it: settings, a sign of life, when to stop. :mod:`clock` is its time, :mod:`journal` its log.
 """

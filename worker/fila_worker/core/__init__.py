@@ -1,6 +1,6 @@
-"""The shard: queues, lanes, fairness, leases, dead letters, as a state machine without sockets, clock or disk.
+"""A shard as a state machine: no sockets, no clock, no disk.
 
-:class:`fila_worker.core.shard.Shard` is the entry. Reading order: ``store`` and ``keys`` (what is kept, and under which
-key), ``lanes`` and ``fairness`` (who is next), ``leases`` and ``consumers`` (who has what), ``ledger`` (how counts survive),
-then ``state`` and the verbs: ``enqueueing``, ``delivery``, ``settlement``, ``attempts``, ``graveyard``, ``dead_letters``, ``delays``, ``recovery``.
+:class:`fila_worker.core.shard.Shard` is the entry. Reading order: ``store`` and ``keys`` (what is kept, and under which key), ``model`` (``lanes`` and
+``drr``: who is next; ``leases`` and ``consumers``: who has what; ``ledger``: how counts survive), ``state``, then the folders of what is asked:
+``enqueue``, ``deliver``, ``settle``, ``inspect``, ``explain``, ``manage``, ``metrics``. ``recovery`` makes a shard from its store.
 """

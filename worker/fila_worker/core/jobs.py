@@ -1,6 +1,6 @@
 """Work that may be long, done in steps over many turns.
 
-A turn must be short whatever is asked (:class:`~core.limits.Limits`), because all queues of a shard wait for it. So what may
+A turn must be short whatever is asked (:class:`~core.settings.Limits`), because all queues of a shard wait for it. So what may
 be long is written as a generator, :data:`Work`: it yields now and then, between two moments at which the state of the shard is
 whole, and says how much *effort* it took since it yielded before. The core has no clock, so effort is counted in things that
 are read, moved or compared, about 2 µs each; what scripts take is measured by their engine and counted in the same unit.

@@ -1,7 +1,7 @@
 """What a shard knows, and the few moves that all its verbs are made of.
 
-The verbs live in the modules beside this one, a file each, and take the state as their first argument. A message is always
-in one place: in line (``put_in_line``, ``line_up``), leased, delayed (:mod:`core.delays`) or gone (``take_out``).
+The verbs live in the folders beside this module, and take the state as their first argument. A message is always
+in one place: in line (``put_in_line``, ``line_up``), leased, delayed (:mod:`core.model.delays`) or gone (``take_out``).
 
 A lane with pending messages is *active*; unless it is *blocked* by its throttle it makes its fairness key *deliverable*, and a
 deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`` and ``stir`` keep that so.

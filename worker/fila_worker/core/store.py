@@ -39,20 +39,20 @@ class Families(NamedTuple):
     delayed: Family
     """Message key → ``due u64 · flags u8`` · record. The key is the message's place once it is due."""
     schedule: Family
-    """``due u64 · kind u8 · subject`` → a note, mostly empty. What comes due; see :mod:`core.schedule`."""
+    """``due u64 · kind u8 · subject`` → a note, mostly empty. What comes due; see :mod:`core.model.due_index`."""
     leases: Family
-    """``lease u64`` → :class:`core.leases.LeaseRecord`, one a delivery batch; or, once all of it was acked, the mark of
-    :mod:`core.graveyard`; or, when its messages are gone, whose it was, remembered for repeated settlements."""
+    """``lease u64`` → :class:`core.model.leases.LeaseRecord`, one a delivery batch; or, once all of it was acked, the mark of
+    :mod:`core.model.acked_messages`; or, when its messages are gone, whose it was, remembered for repeated settlements."""
     lanes: Family
-    """``lane u64`` → :class:`core.ledger.LaneRecord`: identity and folded counts of a lane."""
+    """``lane u64`` → :class:`core.model.ledger.LaneRecord`: identity and folded counts of a lane."""
     ledger: Family
-    """``entry u64`` → counts of the lanes that changed since the last fold; see :mod:`core.ledger`."""
+    """``entry u64`` → counts of the lanes that changed since the last fold; see :mod:`core.model.ledger`."""
     queues: Family
-    """``queue u32`` → :class:`core.queues.QueueRecord`."""
+    """``queue u32`` → :class:`core.model.queues.QueueRecord`."""
     dedup: Family
     """``queue u32 · dedup id`` → ``expiry u64 · id high u64 · id low u64``."""
     outbox: Family
-    """``shard u32 · number u64`` → a message on its way to another shard; see :mod:`core.transfers`."""
+    """``shard u32 · number u64`` → a message on its way to another shard; see :mod:`core.settle.transfers`."""
     config: Family
     """Key → value of the runtime config, as text."""
     state: Family

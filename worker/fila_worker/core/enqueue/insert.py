@@ -1,6 +1,6 @@
 """One message on its way into a queue, whichever way it comes: enqueued, redriven, or from another shard.
 
-The hot loop of :mod:`core.enqueueing` takes the short cut past this for messages that are due now and have nothing out of the
+The hot loop of :mod:`core.enqueue.enqueue` takes the short cut past this for messages that are due now and have nothing out of the
 ordinary about them.
 """
 

@@ -1,6 +1,6 @@
 """Accepting messages one by one: batches with anything out of the ordinary, and what can be wrong with a message.
 
-Each message costs three times what one of a usual batch does (:mod:`core.enqueueing`), and gets its own verdict.
+Each message costs three times what one of a usual batch does (:mod:`core.enqueue.enqueue`), and gets its own verdict.
 """
 
 from collections.abc import Iterable

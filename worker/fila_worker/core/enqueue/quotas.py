@@ -1,7 +1,7 @@
 """How much there may be: the limits of queues and keys, and of the disk.
 
-All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.enqueue_rates`), and so
-is when there will be room (:mod:`core.returns`).
+All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.enqueue.enqueue_rates`), and so
+is when there will be room (:mod:`core.enqueue.retry_after`).
 """
 
 from typing import TYPE_CHECKING, Final

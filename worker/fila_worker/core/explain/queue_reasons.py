@@ -1,6 +1,6 @@
 """What keeps messages from being delivered beside what is in the way of each alone: pauses, who reads, who else has turns.
 
-What the scheduler asks of each message or key when it is its turn (:mod:`core.delivery`) is asked here one thing after the other, so that
+What the scheduler asks of each message or key when it is its turn (:mod:`core.deliver.delivery`) is asked here one thing after the other, so that
 all that is in the way is known, not only what comes first.
 """
 

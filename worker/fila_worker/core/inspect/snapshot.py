@@ -1,12 +1,12 @@
 """Queues as they were at one moment: what a view remembers of them, and how it is read page by page.
 
 Messages are read from families that were pinned at that moment (:class:`core.store.Pin`); what the disk does not say was copied
-(:mod:`core.freezing`): which lanes there were, how many messages each had, who had leased which. Nothing here points at living lanes or
+(:mod:`core.inspect.snapshot_builder`): which lanes there were, how many messages each had, who had leased which. Nothing here points at living lanes or
 queues, which go on, or away.
 
 A page is a walk over *stretches*: key by key in the order of their names, and of each key one lane after the other, first what
 is stored in line, then what is delayed. So a page costs a seek for each lane that it comes to, however many lanes a key has; a
-merge of all of a key's lanes, as :mod:`core.browsing` does it for people, would cost that for each lane of the key, each time.
+merge of all of a key's lanes, as :mod:`core.inspect.browse` does it for people, would cost that for each lane of the key, each time.
 A stretch is left after as many messages as it had, because behind its last one may lie nothing but tombstones.
 """
 

@@ -1,7 +1,7 @@
 """Freezing: copying what a view needs of some queues over many turns, all of it as it was at one moment.
 
 At that moment the disk is pinned. What only memory knows, the lanes with their counts, is copied in steps afterwards. Whoever is
-going to change a lane shows it first (:meth:`core.ledger.Ledger.show`), and one that was not copied yet is copied then. So each copy is
+going to change a lane shows it first (:meth:`core.model.ledger.Ledger.show`), and one that was not copied yet is copied then. So each copy is
 of the moment, though the queues go on. Who had leased which message is read from the pinned records of the leases.
 
 Cost: some 10 µs a key over all steps; for those who change lanes meanwhile, the copy of each lane that is shown.

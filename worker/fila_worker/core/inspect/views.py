@@ -1,7 +1,7 @@
 """Views: frozen looks at queues, open over many turns, for those who read a queue as a whole.
 
 To open one takes many turns, too: first until little memory would be pinned with the disk, then to copy what there is at that moment
-(:mod:`core.freezing`). Who asks for the same view meanwhile waits for it.
+(:mod:`core.inspect.snapshot_builder`). Who asks for the same view meanwhile waits for it.
 
 What a view pins of the disk can't be reclaimed while it is open, and its copies of lanes and leases take memory. So there are few
 at a time, and one that nobody reads is closed: after the idle time that it was opened with, or sooner if there is no room for

@@ -1,6 +1,6 @@
 """Redrive: dead letters go back to the queues they came from, all of them, those of a fairness key, or those that somebody picked.
 
-Picked ones are found like any message by its id (:mod:`core.backlog`), or at once where they were browsed lately, as they were if
+Picked ones are found like any message by its id (:mod:`core.inspect.backlog`), or at once where they were browsed lately, as they were if
 a person picks them. To find a message may take a look at many places, so a command looks for so many, and says how far it got.
 """
 

@@ -1,7 +1,7 @@
 """What a shard counts, gathered for those who watch it. Nothing here is called for a message, and nothing for each of many queues
 or keys: a look has bounds, and goes on where the last one ended.
 
-The counters themselves are where things happen: in :class:`~core.queues.Queue`, its ring, its hooks, its throttles, the store. A
+The counters themselves are where things happen: in :class:`~core.model.queues.Queue`, its ring, its hooks, its throttles, the store. A
 queue's :class:`Meter` has those that nobody else needs.
 """
 

@@ -3,7 +3,7 @@
 Usually a key has one lane and nothing that could hold it up: its ``only_lane`` one. Else a heap knows the lanes that may deliver by the
 places of their first messages; it is corrected when a lane comes up, so that nothing has to be kept in order on the way.
 
-A key far from its turn is *cold*: its lane is not an object but a few packed bytes (:mod:`core.cold`). Who only looks at keys uses
+A key far from its turn is *cold*: its lane is not an object but a few packed bytes (:mod:`core.model.cold_lanes`). Who only looks at keys uses
 ``views``; who is going to change a lane uses ``lanes``, and the key is warm again.
 """
 
@@ -65,7 +65,7 @@ class FairnessKey:
         self.name = name
         self.queue = queue
         self.cold: bytes | None = None
-        """Its only lane in packed form, while it is far from its turn (:mod:`core.cold`); None: its lanes are objects."""
+        """Its only lane in packed form, while it is far from its turn (:mod:`core.model.cold_lanes`); None: its lanes are objects."""
         self.only: Lane | None = None
         """Its lane, if it has one and is warm."""
         self.several: dict[tuple[str, ...], Lane] | None = None

@@ -159,7 +159,7 @@ class Lane:
         return self.leased
 
     def warm(self) -> "Lane":
-        """The lane itself: it is an object. A cold one (:class:`core.cold.ColdLane`) becomes one by this."""
+        """The lane itself: it is an object. A cold one (:class:`core.model.cold_lanes.ColdLane`) becomes one by this."""
         return self
 
     def add(self, key: bytes, record: bytes | None) -> bool:

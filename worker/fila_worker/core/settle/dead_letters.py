@@ -1,7 +1,7 @@
-"""Dead letters: messages that leave their queue for another that collects them. How they come back: :mod:`core.redriving`.
+"""Dead letters: messages that leave their queue for another that collects them. How they come back: :mod:`core.manage.redrive`.
 
 Usually that is the queue's own ``.dlq``, on the same shard, so both moves are one write batch. A queue may also name another
-queue for its dead letters, perhaps on another shard (:mod:`core.transfers`), or have none and drop them. A message keeps its
+queue for its dead letters, perhaps on another shard (:mod:`core.settle.transfers`), or have none and drop them. A message keeps its
 id through all of it, and on its own shard its place in line (priority and enqueue order).
 """
 
