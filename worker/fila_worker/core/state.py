@@ -4,7 +4,7 @@ The verbs live in the folders beside this module, and take the state as their fi
 in one place: in line (``put_in_line``, ``line_up``), leased, delayed (:mod:`core.model.delays`) or gone (``take_out``).
 
 A lane with pending messages is *active*; unless it is *blocked* by its throttle it makes its fairness key *deliverable*, and a
-deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`` and ``stir`` keep that so.
+deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`` and ``refresh_eligibility`` keep that so.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
