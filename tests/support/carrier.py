@@ -80,7 +80,7 @@ class Carrier:
         if to_shard not in self.stations or to_shard in self.stopped:
             return
         station = self.stations[to_shard]
-        station.shard.told(command, station.now_ms)
+        station.shard.on_peer_message(command, station.now_ms)
         station.turn()
 
     def pass_time(self, milliseconds: int) -> None:
