@@ -94,7 +94,9 @@ def test_while_its_shard_is_down_a_queue_says_so_and_comes_back(page: Page, tmp_
         page.goto(f"{address_of(cluster)}/why?queue=orders")
         expect(page.get_by_test_id("why-state")).to_have_text("pending")
         [worker] = client.cluster_status().workers
-        os.kill(worker.pid, signal.SIGSTOP)
+        paused = (cluster.supervisor.pid, worker.pid)  # the supervisor, too: it would restart the worker within the client's patience
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
         try:
             config = page.context.new_page()
             config.goto(f"{address_of(cluster)}/config")
@@ -103,7 +105,8 @@ def test_while_its_shard_is_down_a_queue_says_so_and_comes_back(page: Page, tmp_
             expect(config.get_by_test_id("trouble")).to_contain_text("no live worker")
             expect(config.get_by_test_id("config")).to_be_hidden()
         finally:
-            os.kill(worker.pid, signal.SIGCONT)
+            for pid in paused:
+                os.kill(pid, signal.SIGCONT)
         expect(page.get_by_test_id("why-state")).to_have_text("pending")
         config.reload()
         expect(config.get_by_test_id("config")).to_contain_text("weight:gold")

@@ -45,7 +45,7 @@ class Message:
 class Key:
     name: str
     weight: int = 1
-    stuck: tuple[int, int] | None = None
+    blocked_head: tuple[int, int] | None = None
     """The place of the message that all behind it wait for, in a strictly ordered queue."""
     credit: int = 0
     last_turn: int = -1
