@@ -94,7 +94,7 @@ def test_while_its_shard_is_down_a_queue_says_so_and_comes_back(page: Page, tmp_
         page.goto(f"{address_of(cluster)}/why?queue=orders")
         expect(page.get_by_test_id("why-state")).to_have_text("pending")
         [worker] = client.cluster_status().workers
-        paused = (cluster.supervisor.pid, worker.pid)  # the supervisor, too: it would restart the worker within the client's patience
+        paused = (cluster.supervisor.pid, worker.pid)  # or the supervisor restarts the worker within the client's patience
         for pid in paused:
             os.kill(pid, signal.SIGSTOP)
         try:
