@@ -12,8 +12,8 @@ from fila_cluster.observer import history_feed
 from fila_cluster.observer.half_hour import half_hour
 from fila_cluster.observer.watch import Watch
 from fila_proto_zmq.commands import KeyMetrics, Metrics
+from tests.unit.analysis.looks import of_queues, queue
 from tests.unit.observer.test_app import GONE, Answer, get, watching
-from tests.unit.observing.looks import of_queues, queue
 
 START_S = 1_700_000_000.0
 

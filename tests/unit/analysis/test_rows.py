@@ -8,7 +8,7 @@ from fila_cluster.analysis.rows import QueueRow, key_rows, queue_rows, worker_ro
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
 from fila_cluster.top.summary import summary
 from fila_proto_zmq.commands import Metrics, QueueMetrics, RouterMetrics
-from tests.unit.observing.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
+from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 
 
 def rows_of(now: Metrics, before: Metrics | None = None, memory: Memory | None = None) -> dict[str, QueueRow]:

@@ -6,7 +6,7 @@ import pytest
 
 from fila_cluster.analysis.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History
 from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics, Metrics, QueueMetrics
-from tests.unit.observing import looks
+from tests.unit.analysis import looks
 
 
 def queue(name: str = "orders", *, pending: int = 0, delivered: int = 0, oldest_ms: int = 0, **more: object) -> QueueMetrics:

@@ -1,6 +1,6 @@
 from fila_cluster.analysis.rates import Pace, Rates, per_second, rates
 from fila_proto_zmq.commands import Histogram
-from tests.unit.observing.looks import STARTED_MS, look, of_queues, queue, shard, worker
+from tests.unit.analysis.looks import STARTED_MS, look, of_queues, queue, shard, worker
 
 
 def test_without_a_look_before_nothing_is_known():

@@ -2,7 +2,7 @@ import pytest
 
 from fila_cluster.analysis.attention import UNSERVED_MS, Concern, attention
 from fila_proto_zmq.commands import Metrics, QueueMetrics
-from tests.unit.observing.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
+from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 
 
 def codes(now: Metrics, before: Metrics | None = None) -> list[str]:
