@@ -25,7 +25,6 @@ from fila_proto_zmq.codec import encode_body, encode_command
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import CONFIG_KEYS_MAX
 from fila_proto_zmq.record import seal_envelope
-from fila_proto_zmq.runtime_config import pages
 from fila_router.core.router import Router
 from fila_worker.core.effects import Answer, Call, Effect, Push
 from fila_worker.core.recovery import recover
@@ -348,7 +347,7 @@ def configs(bench: Bench) -> None:
         others = {f"throttle:key-{number:06d}:rate": "0.5" for number in range(1, count)}
         host = Host([drive.shard], 1, drive.now_ms)
         for what, *commands in (
-            ("the whole comes", *whole_config(1, entries)),
+            ("the whole comes", *c.put_whole(1, entries)),
             ("set one", c.SetConfig("throttle:other:rate", "5")),
             ("put one", c.PutConfig(3, {"throttle:another:rate": "5"}, False)),
             ("delete one", c.SetConfig("throttle:other:rate", None)),
@@ -356,7 +355,7 @@ def configs(bench: Bench) -> None:
             ("list none", c.ListConfig("x")),
             ("list dotted", c.ListConfig("throttle.")),
             ("64 times list dotted", *[c.ListConfig("throttle.")] * 64),
-            ("a whole comes that differs", *whole_config(5, others)),
+            ("a whole comes that differs", *c.put_whole(5, others)),
         ):
             bench.time_host(host, scene, what, *commands)
         several = Host([drive.shard, empty.shard], 2, drive.now_ms)
@@ -383,12 +382,6 @@ def router_configs(bench: Bench) -> None:
             router.outbox.take()
 
         bench.clock(f"{count:,} entries of the config, a router", what, register)
-
-
-def whole_config(version: int, entries: dict[str, str]) -> list[c.Command]:
-    """What the router says to a worker that lacks it."""
-    several = pages(entries)
-    return [c.PutConfig(version, {**page}, True, number, number + 1 < len(several)) for number, page in enumerate(several)]
 
 
 def many_leases(bench: Bench) -> None:

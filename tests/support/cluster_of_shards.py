@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
-from fila_proto_zmq.commands import Enqueue, Grants, Park, Subscribe, Tokens, Verb
+from fila_proto_zmq.commands import Enqueue, Grants, Park, PutConfig, Subscribe, Tokens, Verb
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import all_limits, bucket_limit, buckets_of, changes_for
 from fila_router.core.token_bank import TokenBank
@@ -92,7 +92,7 @@ class ClusterOfShards:
         for bucket in buckets_of(changes):
             self.bank.limit(bucket, bucket_limit(bucket, self.config), self.now_ms, full=True)
         for harness in self.shards:
-            harness.shard.put_config(self.version, changes, False, self.now_ms)
+            harness.shard.put_config(PutConfig(self.version, changes), self.now_ms)
             self._turn(harness)
 
     def create(self, shard: int, queue: str = "q", **options: object) -> None:

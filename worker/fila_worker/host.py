@@ -36,6 +36,7 @@ from fila_proto_zmq.commands import (
     TransferMessages,
     WorkerMetrics,
     joined,
+    put_whole,
 )
 from fila_proto_zmq.errors import (
     FilaError,
@@ -345,9 +346,7 @@ class Host:
             self._effects.append(answer(call, put, Done()))
 
     def _put(self, slot: Slot, put: PutConfig, now_ms: int) -> None:
-        self._guarded(
-            slot, now_ms, lambda shard: shard.put_config(put.version, put.changes, put.whole, now_ms, put.page, put.more)
-        )
+        self._guarded(slot, now_ms, lambda shard: shard.put_config(put, now_ms))
 
     def _set_config(self, command: SetConfig, now_ms: int) -> Reply:
         owner = self.slots.get(CONFIG_OWNER)
@@ -410,11 +409,10 @@ class Host:
         ]  # fmt: skip
         if not behind:
             return
-        pages = runtime_config.pages(config)
-        for number, page in enumerate(pages, start=1):
-            put = PutConfig(version, {**page}, True, number - 1, number < len(pages))
+        whole = put_whole(version, config)
+        for put in whole:
             self._pages += ((slot, put) for slot in behind)
-        if len(pages) == 1:
+        if len(whole) == 1:
             self._level_some(now_ms)
 
     def _level_some(self, now_ms: int) -> None:
@@ -431,12 +429,10 @@ class Host:
     def registered(self, reply: Registered, now_ms: int, offer: int | None = None) -> None:
         """Catch up with what the router knows. ``offer``: what was registered, as ``offers`` counted it; by default all of it."""
 
-        def catch_up(shard: Shard) -> None:
-            if reply.config is not None:
-                shard.put_config(reply.config_version, reply.config, True, now_ms)
-            shard.park(reply.parks, now_ms)
-
-        self._each(now_ms, catch_up)
+        if reply.config is not None:
+            put = PutConfig(reply.config_version, {**reply.config}, whole=True)
+            self._each(now_ms, lambda shard: shard.put_config(put, now_ms))
+        self._each(now_ms, lambda shard: shard.park(reply.parks, now_ms))
         for slot in self.slots.values():
             if slot.fence is not None and slot.fence <= (self.offers if offer is None else offer):
                 slot.fence = None  # links keep their order: what comes now was sent after the router knew of the failure

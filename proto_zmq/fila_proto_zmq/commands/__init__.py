@@ -110,6 +110,7 @@ from fila_proto_zmq.commands.workers import (
     TokenWant,
     Transfer,
     TransferMessages,
+    put_whole,
 )
 
 COMMANDS: tuple[type[Command], ...] = (
@@ -230,4 +231,5 @@ __all__ = [
     "WorkerMetrics",
     "WorkerStatus",
     "joined",
+    "put_whole",
 ]

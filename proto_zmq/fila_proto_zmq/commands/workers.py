@@ -1,9 +1,11 @@
 """What the router and its workers say to each other."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from fila_proto_zmq.commands.cluster import ShardOutage
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
+from fila_proto_zmq.runtime_config import pages
 
 
 class Registered(Reply):
@@ -64,6 +66,12 @@ class PutConfig(Command):
     """Counts from 0."""
     more: bool = False
     """Another page follows."""
+
+
+def put_whole(version: int, config: Mapping[str, str]) -> list[PutConfig]:
+    """A whole config as frames that are no long work for anybody; at least one."""
+    several = pages(config)
+    return [PutConfig(version, {**page}, True, number, number + 1 < len(several)) for number, page in enumerate(several)]
 
 
 class TokenWant(Struct):

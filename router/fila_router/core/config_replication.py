@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from fila_proto_zmq.codec import decode_body, encode_error
-from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig
+from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig, put_whole
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
-from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of, pages
+from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of
 from fila_router.core.answers import Outgoing, error_in, interrupted, too_busy
 from fila_router.core.in_flight import has_share
 from fila_router.core.routing import RoutingTable
@@ -130,8 +130,9 @@ class ConfigReplication:
         worker.config_told = worker.config_has = self.version  # it reads this before anything that comes after it
         if not differs:
             return None
-        if len(whole := pages(self.values)) == 1:
-            return whole[0]
+        whole = put_whole(self.version, self.values)
+        if len(whole) == 1:
+            return dict(self.values)
         self._tell_whole([worker], whole)
         return None
 
@@ -188,13 +189,11 @@ class ConfigReplication:
         if up_to_date and changes is not None:
             self._outbox.tell([worker.identity for worker in up_to_date], PutConfig(self.version, changes), self.version)
         if behind:
-            self._tell_whole(behind, pages(self.values))
+            self._tell_whole(behind, put_whole(self.version, self.values))
         for worker in workers:
             worker.config_told = self.version
 
-    def _tell_whole(self, workers: list[Worker], whole: list[dict[str, str]]) -> None:
+    def _tell_whole(self, workers: list[Worker], whole: list[PutConfig]) -> None:
         identities = [worker.identity for worker in workers]
-        for number, page in enumerate(whole, start=1):
-            more = number < len(whole)
-            put = PutConfig(self.version, {**page}, True, number - 1, more)
-            self._outbox.tell(identities, put, 0 if more else self.version)
+        for put in whole:
+            self._outbox.tell(identities, put, 0 if put.more else self.version)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_proto_zmq.commands import ConfigValues, ListConfig, SetConfig
+from fila_proto_zmq.commands import ConfigValues, ListConfig, PutConfig, SetConfig, put_whole
 from fila_proto_zmq.runtime_config import Limit, pages, select
 from fila_worker.core.model import runtime_config
 from fila_worker.core.recovery import recover_in_steps
@@ -30,10 +30,8 @@ def shard() -> ShardHarness:
 
 def put(shard: ShardHarness, version: int, whole: dict[str, str], first: int = 0, last: int | None = None) -> None:
     """Take over pages of a config, each in a turn of its own."""
-    several = pages(whole)
-    for number in range(len(several))[first:last]:
-        changes: dict[str, str | None] = {**several[number]}
-        shard.shard.put_config(version, changes, True, shard.now_ms, number, number + 1 < len(several))
+    for page in put_whole(version, whole)[first:last]:
+        shard.shard.put_config(page, shard.now_ms)
         shard.turn()
 
 
@@ -124,7 +122,7 @@ def test_a_whole_writes_no_more_than_what_changes(shard: ShardHarness, monkeypat
     monkeypatch.setattr(
         shard.store, "commit", lambda batch, *, sync=False: (written.append(len(batch)), commit(batch, sync=sync))[1]
     )
-    shard.shard.put_config(4, {**OLD, "old-01": "changed"}, True, shard.now_ms)
+    shard.shard.put_config(PutConfig(4, {**OLD, "old-01": "changed"}, whole=True), shard.now_ms)
     shard.turn()
     assert sum(written) == 2
 

@@ -222,9 +222,9 @@ def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: Hos
 
 def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks() -> None:
     ahead, behind = (recovered(index) for index in (0, 2))
-    ahead.put_config(4, {"a": "1"}, False, 0)
+    ahead.put_config(PutConfig(4, {"a": "1"}), 0)
     ahead.park({"api": 5_000}, 0)
-    behind.put_config(2, {"a": "0", "old": "x"}, False, 0)
+    behind.put_config(PutConfig(2, {"a": "0", "old": "x"}), 0)
     behind.park({"api": 9_000, "sms": 7_000}, 0)
     host = Host([ahead, behind], SHARDS_TOTAL, 0)
     assert (host.config_version, host.config) == (4, {"a": "1"})
@@ -262,7 +262,7 @@ def test_a_shard_that_lacks_a_large_config_of_the_others_gets_it_a_page_a_turn(m
     monkeypatch.setattr(runtime_config, "PAGE_KEYS_MAX", 2)
     ahead, behind = (recovered(index) for index in (0, 2))
     entries: dict[str, str | None] = {f"key-{number}": "1" for number in range(9)}
-    ahead.put_config(4, entries, False, 0)
+    ahead.put_config(PutConfig(4, entries), 0)
     host = Host([ahead, behind], SHARDS_TOTAL, 0)
     for _ in range(5):
         assert host.full, "no frame is read that may rely on it"

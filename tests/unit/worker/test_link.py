@@ -7,7 +7,18 @@ import pytest
 import zmq
 
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
-from fila_proto_zmq.commands import Command, Done, GetQueueStats, Leave, ListQueues, Park, Pulse, Register, Registered
+from fila_proto_zmq.commands import (
+    Command,
+    Done,
+    GetQueueStats,
+    Leave,
+    ListQueues,
+    Park,
+    Pulse,
+    PutConfig,
+    Register,
+    Registered,
+)
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.frames import pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
@@ -76,7 +87,7 @@ def test_a_worker_offers_its_shards_with_their_epochs() -> None:
 def test_a_worker_brings_what_it_knows_of_the_cluster() -> None:
     side = RouterSide()
     shard = side.link._host.shards[2]
-    shard.put_config(7, {"color": "blue"}, False, 0)
+    shard.put_config(PutConfig(7, {"color": "blue"}), 0)
     shard.park({"api": 60_000}, 0)
     side.link.register(0)
     (offer,) = side.said()

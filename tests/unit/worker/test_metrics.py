@@ -14,6 +14,7 @@ from fila_proto_zmq.commands import (
     Grants,
     HookMetrics,
     Metrics,
+    PutConfig,
     QueueMetrics,
     Redrive,
     Reserve,
@@ -208,7 +209,7 @@ def test_requests_for_unknown_queues_are_the_shard_s(shard: ShardHarness):
 def test_what_a_namespace_may_not_take_in_is_rejected_message_by_message():
     shard = ShardHarness()
     shard.create("ns/q")
-    shard.shard.put_config(1, {"namespace:ns:max_enqueues_per_minute": "600"}, False, shard.now_ms)
+    shard.shard.put_config(PutConfig(1, {"namespace:ns:max_enqueues_per_minute": "600"}), shard.now_ms)
     shard.send(Enqueue([seal_envelope(b"")] * 5), "ns/q")
     grant = Grant(["\0ns"], 2_000_000, wait_ms=700)
     shard.shard.granted(Grants(shard.index, shard.shard.token_client.session, [grant]), shard.now_ms)

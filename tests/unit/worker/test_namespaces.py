@@ -1,6 +1,6 @@
 """The rates of namespaces: enqueues draw on a bucket of the whole cluster, and wait for its word."""
 
-from fila_proto_zmq.commands import DeleteQueue, Enqueue, Enqueued, Grant, Grants, Tokens
+from fila_proto_zmq.commands import DeleteQueue, Enqueue, Enqueued, Grant, Grants, PutConfig, Tokens
 from fila_proto_zmq.errors import FilaError, QueueNotFoundError, RateLimitedError, ShardUnavailableError
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import bucket_limit
@@ -25,7 +25,7 @@ class Namespace:
 
     def set(self, per_minute: str | None) -> None:
         self.version += 1
-        self.harness.shard.put_config(self.version, {LIMIT: per_minute}, False, self.harness.now_ms)
+        self.harness.shard.put_config(PutConfig(self.version, {LIMIT: per_minute}), self.harness.now_ms)
         self.harness.turn()
 
     def offer(self, *payloads: bytes, **columns: object) -> int:

@@ -11,6 +11,7 @@ from fila_proto_zmq.commands import (
     Heartbeat,
     Pause,
     PurgeQueue,
+    PutConfig,
     QueueOptions,
     Redrive,
     SetConfig,
@@ -180,7 +181,7 @@ def test_the_config_s_keys_are_noted_and_their_values_are_not(quiet: ShardHarnes
 
 
 def test_a_change_that_another_shard_judged_is_not_noted_again(quiet: ShardHarness) -> None:
-    quiet.shard.put_config(7, {"a": "1"}, False, quiet.now_ms)
+    quiet.shard.put_config(PutConfig(7, {"a": "1"}), quiet.now_ms)
     assert notes(quiet) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_proto_zmq.commands import ConfigChange, SetConfig
+from fila_proto_zmq.commands import ConfigChange, PutConfig, SetConfig
 from fila_proto_zmq.errors import InvalidConfigError
 from fila_proto_zmq.runtime_config import Limit, select
 from tests.support.shard import ShardHarness
@@ -17,7 +17,7 @@ def put(shard: ShardHarness, key: str, value: str | None) -> ConfigChange:
 
 def follow(shard: ShardHarness, version: int, changes: dict[str, str | None], *, whole: bool = False) -> None:
     """Take over what the owner judged."""
-    shard.shard.put_config(version, changes, whole, shard.now_ms)
+    shard.shard.put_config(PutConfig(version, changes, whole), shard.now_ms)
     shard.turn()
 
 

@@ -15,7 +15,7 @@ Reads see only what is committed. A verb that has to read therefore calls :meth:
 what the turn has written so far, at a point where what was written is whole.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import Any, Final, TypeAlias
 
@@ -168,11 +168,9 @@ class Shard(State):
         self._go_on(self.enqueue_rates.follow(self.runtime.limits))
         return change
 
-    def put_config(
-        self, version: int, changes: Mapping[str, str | None], whole: bool, now_ms: int, page: int = 0, more: bool = False
-    ) -> None:
+    def put_config(self, put: PutConfig, now_ms: int) -> None:
         """Take over a change of the runtime config, or a page of one."""
-        put_config(self, PutConfig(version, dict(changes), whole, page, more), now_ms)
+        put_config(self, put, now_ms)
         self._go_on(self.enqueue_rates.follow(self.runtime.limits))
 
     def give_config_up(self, now_ms: int) -> bool:
