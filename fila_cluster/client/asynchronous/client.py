@@ -1,4 +1,4 @@
-"""A client: produce, consume, live and die, and what its deliveries and consumers need of it."""
+"""The calls that carry messages, any other command, how a client is opened and closed, and what its deliveries and consumers need of it."""
 
 import warnings
 from collections import deque
@@ -106,7 +106,7 @@ class AsyncClient(AsyncAdministration):
         return message_id
 
     async def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
-        """Enqueue messages, of any number, in frames of up to a thousand; their ids in order, once all are durable.
+        """Enqueue messages, of any number, in frames of up to 500; their ids in order, once all are durable.
 
         :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
         """

@@ -8,7 +8,7 @@ What a question is and what its answer means is said in :mod:`fila_cluster.clien
 from typing import Any, Literal, TypeVar, Unpack
 
 from fila_cluster.client import views
-from fila_cluster.client.calls import backlog, cluster, config, queues, redrive
+from fila_cluster.client.calls import backlog, cluster, queues, redrive
 from fila_cluster.client.calls.explain import Explaining
 from fila_cluster.client.calls.request import Request, Steps
 from fila_cluster.client.explanation import Explanation
@@ -167,21 +167,21 @@ class Administration:
         ``throttle:<key>:rate`` and ``throttle:<key>:burst`` are those of a token bucket, in tokens a second and in tokens. A
         value that will not do is an :class:`InvalidConfigError`, and the old one stays.
         """
-        self.request(config.set_config(key, value))
+        self.request(cluster.set_config(key, value))
 
     def get_config(self, key: str) -> str | None:
         """A key's value; None if it has none."""
-        found: commands.ConfigValues = self.request(config.get_config(key))
+        found: commands.ConfigValues = self.request(cluster.get_config(key))
         return next(iter(found.values.values()), None)
 
     def list_config(self, prefix: str = "") -> dict[str, str]:
         """The keys that start with ``prefix``, with their values, in the order of the keys."""
-        found: commands.ConfigValues = self.request(config.list_config(prefix))
+        found: commands.ConfigValues = self.request(cluster.list_config(prefix))
         return dict(sorted(found.values.items()))
 
     def delete_config(self, key: str) -> bool:
         """Delete a key; whether it had a value."""
-        change: commands.ConfigChange = self.request(config.delete_config(key))
+        change: commands.ConfigChange = self.request(cluster.delete_config(key))
         return change.existed
 
     # --- inside -------------------------------------------------------------------------------------------------------

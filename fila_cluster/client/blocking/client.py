@@ -1,6 +1,6 @@
 # Made by tools/make_blocking.py of fila_cluster/client/asynchronous/client.py: edit that, then run `make blocking`.
 
-"""A client: produce, consume, live and die, and what its deliveries and consumers need of it."""
+"""The calls that carry messages, any other command, how a client is opened and closed, and what its deliveries and consumers need of it."""
 
 import warnings
 from collections import deque
@@ -105,7 +105,7 @@ class Client(Administration):
         return message_id
 
     def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
-        """Enqueue messages, of any number, in frames of up to a thousand; their ids in order, once all are durable.
+        """Enqueue messages, of any number, in frames of up to 500; their ids in order, once all are durable.
 
         :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
         """

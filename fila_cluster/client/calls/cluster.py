@@ -1,7 +1,8 @@
-"""Calls about the cluster as a whole."""
+"""Calls about the cluster as a whole: its status, its counters, its runtime config."""
 
-from typing import cast
+from typing import Any, cast
 
+from fila_cluster.client import checks
 from fila_cluster.client.calls.request import AsksLater, Request
 from fila_proto_zmq import commands
 
@@ -17,3 +18,27 @@ async def ask_metrics(client: AsksLater) -> commands.Metrics:
     Not part of the client's everyday surface: it serves monitors.
     """
     return cast(commands.Metrics, await client.request(Request("", commands.GetMetrics())))
+
+
+def set_config(key: Any, value: Any) -> Request:
+    """Set a key of the runtime config."""
+    return Request("", commands.SetConfig(_config_key(key), checks.plain_text("value", value, "for example str(value)")))
+
+
+def delete_config(key: Any) -> Request:
+    """Delete a key of the runtime config."""
+    return Request("", commands.SetConfig(_config_key(key), None))
+
+
+def get_config(key: Any) -> Request:
+    """Ask for a key of the runtime config."""
+    return Request("", commands.GetConfig(_config_key(key)))
+
+
+def list_config(prefix: Any) -> Request:
+    """Ask for the keys of the runtime config that start so."""
+    return Request("", commands.ListConfig(checks.plain_text("prefix", prefix, "the first characters of the keys to list")))
+
+
+def _config_key(key: Any) -> str:
+    return checks.plain_text("key", key, "for example 'throttle:provider:rate'")

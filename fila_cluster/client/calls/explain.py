@@ -64,12 +64,12 @@ class Explaining:
         shard = self._down.details["shard"]
         owner = next((worker for worker in workers if shard in _held(worker)), None)
         which = f": worker {owner.name!r} (pid {owner.pid}) is {owner.state}" if owner else ""
-        text = f"shard {shard} of queue {self._asked.key!r} had no live worker{which}; it comes back by itself, its messages are on disk"
+        text = f"shard {shard} of queue {self._asked.queue!r} had no live worker{which}; it comes back by itself, its messages are on disk"
         outage = self._down.details.get("state")
         if outage is not None:  # its worker lives, and says why it does not serve
-            text = f"queue {self._asked.key!r} can't be served: {self._down.message}"
+            text = f"queue {self._asked.queue!r} can't be served: {self._down.message}"
         details = {
-            "queue": self._asked.key,
+            "queue": self._asked.queue,
             "shard": shard,
             "worker": owner.name if owner else None,
             "worker_state": owner.state if owner else None,

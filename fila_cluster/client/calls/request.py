@@ -11,9 +11,9 @@ COUNT_MAX = 2**31 - 1
 
 
 class Request(NamedTuple):
-    """A command and the queue that it is for ("" for the whole cluster)."""
+    """A command of the protocol, and the queue that it is for ("" for the whole cluster)."""
 
-    key: str
+    queue: str
     command: commands.Command
 
 
@@ -22,7 +22,7 @@ def as_request(command: Any) -> Request:
     if isinstance(command, commands.Command):
         return Request("", command)
     if isinstance(command, Request) and isinstance(command.command, commands.Command):
-        return Request(command.key and checks.queue_name(command.key), command.command)
+        return command if command.queue == "" else Request(checks.queue_name(command.queue), command.command)
     raise InvalidArgumentError(
         f"command={command!r}: pass a command of fila_proto_zmq.commands, or Request(queue, command) for a queue"
     )

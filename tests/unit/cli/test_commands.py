@@ -32,8 +32,7 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
 )
 from fila_proto_zmq.ids import format_id, high_half, low_half
-from tests.unit.client.peer import BORN_MS, broker, record
-from tests.unit.client.test_blocking import answering
+from tests.unit.client.peer import BORN_MS, answering, broker, record
 
 INFO = commands.QueueInfo("orders", 1, 2, 3, 4, True, False, 0)
 ID = format_id(high_half(BORN_MS, 3), low_half(9))

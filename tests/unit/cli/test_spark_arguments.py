@@ -15,8 +15,7 @@ from fila_cluster.cli.spark.load import FORMATS
 from fila_cluster.spark.pipelines import drain, load
 from fila_proto_zmq.commands import ClusterStatus, QueueInfo, QueueStats
 from fila_proto_zmq.errors import QueueNotFoundError
-from tests.unit.client.peer import broker
-from tests.unit.client.test_blocking import answering, free_port
+from tests.unit.client.peer import answering, broker, free_port
 
 
 @pytest.fixture(autouse=True)

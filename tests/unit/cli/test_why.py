@@ -8,8 +8,7 @@ from fila_cluster.cli.root import root
 from fila_cluster.errors import MessageNotFoundError
 from fila_proto_zmq.commands import Explain, Explained, Reason
 from fila_proto_zmq.ids import format_id, high_half, low_half
-from tests.unit.client.peer import BORN_MS, broker
-from tests.unit.client.test_blocking import answering
+from tests.unit.client.peer import BORN_MS, answering, broker
 
 PARTS = high_half(BORN_MS, 3), low_half(9)
 ID = format_id(*PARTS)

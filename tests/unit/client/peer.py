@@ -1,5 +1,6 @@
 """The other side, in two sizes: a scripted peer for a bare session, and a real ROUTER socket for a whole client."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -239,3 +240,20 @@ def broker(answer: Callable[[Sent], Answer] = usual_answer, port: int | None = N
         yield peer
     finally:
         peer.close()
+
+
+def answering(**answers: Any) -> Callable[[Sent], Answer]:
+    """The usual answers, but for the commands named: a value, or a function of the frame."""
+
+    def answer(sent: Sent) -> Answer:
+        special = answers.get(type(sent.command).__name__, usual_answer)
+        return special(sent) if callable(special) else special
+
+    return answer
+
+
+def free_port() -> int:
+    """A port where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

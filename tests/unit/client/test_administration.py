@@ -1,10 +1,8 @@
 """The plain questions, of both clients: what is asked, and what is made of the answers."""
 
-import asyncio
-
 import pytest
 
-from fila_cluster import AsyncClient, Client, QueueInfo, ThrottleStats
+from fila_cluster import QueueInfo, ThrottleStats
 from fila_cluster.errors import InvalidArgumentError, InvalidConfigError, MessageNotFoundError, ShardUnavailableError
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import (
@@ -26,53 +24,20 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
 )
 from fila_proto_zmq.ids import format_id, high_half, low_half
-from tests.unit.client.peer import BORN_MS, broker, record
-from tests.unit.client.test_blocking import answering
+from tests.unit.client.peer import BORN_MS, answering, broker, record
 
 INFO = commands.QueueInfo("q", 1, 2, 3, 4, True, False, 0)
 ID = format_id(high_half(BORN_MS, 3), low_half(9))
 
 
-class Blocking:
-    """Asks with a blocking client."""
-
-    def __init__(self, endpoint):
-        self._client = Client(endpoint)
-
-    def __getattr__(self, name):
-        return getattr(self._client, name)
-
-
-class Awaiting:
-    """Asks with an asyncio client, one call at a time."""
-
-    def __init__(self, endpoint):
-        self._client = AsyncClient(endpoint)
-        self._runner = asyncio.Runner()
-
-    def __getattr__(self, name):
-        async def awaited(*arguments, **options):
-            return await getattr(self._client, name)(*arguments, **options)
-
-        return lambda *arguments, **options: self._runner.run(awaited(*arguments, **options))
-
-    def end(self):
-        self._runner.close()
-
-
-@pytest.fixture(params=[Blocking, Awaiting])
-def ask(request):
+@pytest.fixture
+def ask(connect):
     """Ask one thing of a broker that gives these answers: what came of it, and the commands it saw."""
 
     def ask(question, **answers):
         with broker(answering(**answers)) as peer:
-            client = request.param(peer.endpoint)
-            try:
+            with connect(peer.endpoint) as client:
                 result = question(client)
-            finally:
-                client.close()
-                if request.param is Awaiting:
-                    client.end()
             return result, [(sent.key, sent.command) for sent in peer.seen[1:]]
 
     return ask

@@ -9,9 +9,7 @@ from fila_cluster.errors import InvalidArgumentError, MessageNotFoundError, Queu
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import ClusterStatus, Explain, Explained, GetClusterStatus, WorkerStatus
 from fila_proto_zmq.ids import format_id, high_half, low_half
-from tests.unit.client.peer import BORN_MS, broker
-from tests.unit.client.test_administration import Awaiting, Blocking
-from tests.unit.client.test_blocking import answering
+from tests.unit.client.peer import BORN_MS, answering, broker
 
 PARTS = high_half(BORN_MS, 3), low_half(9)
 ID = format_id(*PARTS)
@@ -23,23 +21,18 @@ ELSEWHERE = MessageNotFoundError("not in 'q'", details={"queue": "q", "dead_lett
 EMPTY = Explained("empty", [])
 
 
-@pytest.fixture(params=[Blocking, Awaiting])
-def ask(request):
+@pytest.fixture
+def ask(connect):
     """Ask why of a broker that gives these answers: what came of it, and the commands it saw."""
 
     def ask(queue="q", raises=None, wanted=None, **answers):
         with broker(answering(**answers)) as peer:
-            client = request.param(peer.endpoint)
-            try:
+            with connect(peer.endpoint) as client:
                 if raises:
                     with pytest.raises(raises) as result:
                         client.why(queue, **(wanted or {}))
                 else:
                     result = client.why(queue, **(wanted or {}))
-            finally:
-                client.close()
-                if request.param is Awaiting:
-                    client.end()
             return result, [(sent.key, sent.command) for sent in peer.seen[1:]]
 
     return ask

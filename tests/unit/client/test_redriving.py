@@ -9,8 +9,7 @@ from fila_cluster.client.calls.redrive import IDS_MAX, redrive_selected
 from fila_cluster.errors import InvalidArgumentError, NotADeadLetterQueueError
 from fila_proto_zmq.commands import Redrive, Redriven
 from fila_proto_zmq.ids import format_id, high_half, low_half, parse_id
-from tests.unit.client.peer import BORN_MS, broker
-from tests.unit.client.test_blocking import answering
+from tests.unit.client.peer import BORN_MS, answering, broker
 
 
 def ids(count: int) -> list[str]:

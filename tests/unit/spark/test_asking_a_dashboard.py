@@ -17,8 +17,7 @@ from fila_cluster.observer.half_hour import HalfHour, KeyShare
 from fila_cluster.spark.report import lately
 from fila_cluster.spark.report.lately import NoHistoryError, WrongDashboardError, ask_half_hour
 from fila_proto_zmq.commands import ClusterStatus, WorkerStatus
-from tests.unit.client.peer import broker
-from tests.unit.client.test_blocking import answering
+from tests.unit.client.peer import answering, broker
 
 WORKERS = {"worker-0": 41, "worker-1": 42}
 SHARE = {"fairness_key": "a", "weight": 1, "pending": 2, "entitled": 0.5, "actual": 0.25, "delivered_per_s": 3.0}

@@ -1,16 +1,19 @@
-"""The blocking client against a real cluster."""
+"""Both clients against a real cluster."""
 
 import gc
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 
-from fila_cluster import Client, Consumer, Delivery, Message
+from fila_cluster import Client, Consumer, Delivery, Message, Request
 from fila_cluster.errors import (
     AlreadySettledError,
     BatchError,
@@ -22,28 +25,46 @@ from fila_cluster.errors import (
     QueueExistsError,
     QueueNotFoundError,
 )
+from fila_proto_zmq.commands import DescribeQueue, GetClusterStatus
 from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.shells import SHELLS, shell
+
+Connect = Callable[[], Any]
+
+
+@pytest.fixture(params=SHELLS)
+def connect(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Iterator[Connect]:
+    """Open a client of either kind; the asyncio one blocks, too."""
+    with shell(request.param) as opened:
+        yield partial(opened, shared_cluster.endpoint, timeout=PATIENCE_S)
 
 
 @pytest.fixture
-def other(shared_cluster: Cluster):
-    with shared_cluster.client() as client:
+def client(connect: Connect) -> Iterator[Client]:
+    with connect() as client:
+        yield client
+
+
+@pytest.fixture
+def other(connect: Connect) -> Iterator[Client]:
+    with connect() as client:
         yield client
 
 
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_life_of_a_queue(client: Client):
-    client.create_queue("ns/life", visibility_timeout=7, max_attempts=3)
+def test_the_life_of_a_queue(client: Client, queue: str):
+    name = f"ns/{queue}"
+    client.create_queue(name, visibility_timeout=7, max_attempts=3)
     with pytest.raises(QueueExistsError):
-        client.create_queue("ns/life")
-    rows = client.list_queues("ns/life")
-    assert [(row.name, row.depth, row.is_dead_letter) for row in rows] == [("ns/life", 0, False), ("ns/life.dlq", 0, True)]
-    client.delete_queue("ns/life")
-    assert client.list_queues("ns/life") == []
+        client.create_queue(name)
+    rows = client.list_queues(name)
+    assert [(row.name, row.depth, row.is_dead_letter) for row in rows] == [(name, 0, False), (f"{name}.dlq", 0, True)]
+    client.delete_queue(name)
+    assert client.list_queues(name) == []
     with pytest.raises(QueueNotFoundError):
-        client.queue_stats("ns/life")
+        client.queue_stats(name)
 
 
 def test_a_queue_with_dead_letters_is_deleted_by_force_only(client: Client, queue: str):
@@ -116,7 +137,7 @@ def test_redriving_more_than_one_step(client: Client, queue: str):
         for _ in range(5):
             batch = [next(consumer) for _ in range(500)]
             with ThreadPoolExecutor(50) as pool:
-                list(pool.map(Delivery.fail, batch))
+                list(pool.map(lambda delivery: delivery.fail(), batch))
     assert client.redrive(f"{queue}.dlq", 1200) == 1200
     assert client.redrive(f"{queue}.dlq") == 1300
     assert client.queue_stats(queue).pending == 2500
@@ -188,6 +209,36 @@ def test_unknown_queues(client: Client):
         next(client.consume("nowhere"))
 
 
+def test_policy(client: Client, queue: str):
+    client.create_queue(f"{queue}-ordered", max_in_flight_per_key=1, default_ttl=3600)
+    client.update_queue(f"{queue}-ordered", default_ttl=None)
+    first = client.enqueue(queue, b"x", throttle_keys=["t"], cost=2, ttl=60, dedup_id="d")
+    assert client.enqueue(queue, b"x", dedup_id="d") == first
+    (view,) = client.browse(queue)
+    assert (view.id, view.throttle_keys, view.cost) == (first, ["t"], 2)
+    (got,) = client.receive_any({queue: 1, f"{queue}-ordered": 1}, wait=PATIENCE_S)
+    assert not client.cancel(queue, first)
+    got.defer(0.05)
+    (again,) = client.receive_any({f"{queue}-ordered": 1, queue: 1}, wait=PATIENCE_S)
+    assert (again.id, again.attempts) == (first, 0)
+    again.retry(3600)
+    assert [info.name for info in client.active_queues(queue)] == [queue]
+    client.pause(queue)
+    client.resume(queue)
+    assert client.purge_queue(queue) == 1
+    client.set_config(f"app:{queue}", "v")
+    assert client.get_config(f"app:{queue}") == "v"
+    assert client.list_config(f"app:{queue}") == {f"app:{queue}": "v"}
+    assert client.delete_config(f"app:{queue}")
+
+
+def test_any_command_may_be_sent(client: Client, queue: str):
+    assert client.request(Request(queue, DescribeQueue())).info.name == queue
+    assert len(client.request(GetClusterStatus()).workers) == 2
+    with pytest.raises(QueueNotFoundError):
+        client.request(Request("nowhere", DescribeQueue()))
+
+
 # --- leases -----------------------------------------------------------------------------------------------------------
 
 
@@ -196,12 +247,12 @@ def settled(client: Client, deliveries: list[Delivery]) -> list[Delivery]:
     return deliveries
 
 
-def test_a_late_ack_is_refused_and_the_new_holder_is_left_alone(client: Client, other: Client):
-    client.create_queue("late", visibility_timeout=0.2)
-    client.enqueue("late", b"x")
-    (mine,) = client.receive("late")
-    client.update_queue("late", visibility_timeout=600)  # for the next lease
-    (theirs,) = other.receive("late", wait=PATIENCE_S)
+def test_a_late_ack_is_refused_and_the_new_holder_is_left_alone(client: Client, other: Client, queue: str):
+    client.update_queue(queue, visibility_timeout=0.2)
+    client.enqueue(queue, b"x")
+    (mine,) = client.receive(queue)
+    client.update_queue(queue, visibility_timeout=600)  # for the next lease
+    (theirs,) = other.receive(queue, wait=PATIENCE_S)
     assert (theirs.attempts, theirs.error) == (1, "lease expired")
     theirs.extend(30)
     with pytest.raises(LeaseExpiredError):
@@ -213,29 +264,29 @@ def test_a_late_ack_is_refused_and_the_new_holder_is_left_alone(client: Client, 
     theirs.ack()
 
 
-def test_a_late_batch_is_told_apart_from_what_was_in_time(client: Client, other: Client):
-    client.create_queue("late-batch", visibility_timeout=600)
-    client.enqueue_many("late-batch", [Message(b"x")] * 6)
-    deliveries = client.receive("late-batch", 6)
+def test_a_late_batch_is_told_apart_from_what_was_in_time(client: Client, other: Client, queue: str):
+    client.update_queue(queue, visibility_timeout=600)
+    client.enqueue_many(queue, [Message(b"x")] * 6)
+    deliveries = client.receive(queue, 6)
     for delivery in deliveries[3:]:
         delivery.extend(0.1)
-    eventually(lambda: client.queue_stats("late-batch").expired == 3, "three expire")
+    eventually(lambda: client.queue_stats(queue).expired == 3, "three expire")
     with pytest.raises(BatchError) as caught:
         client.ack(deliveries)
     assert [result and type(result) for result in caught.value.results] == [None] * 3 + [LeaseExpiredError] * 3
-    assert len(settled(other, other.receive("late-batch", 10))) == 3
+    assert len(settled(other, other.receive(queue, 10))) == 3
 
 
-def test_extending_moves_the_end_of_a_lease(client: Client):
-    client.create_queue("extended", visibility_timeout=60)
-    client.enqueue_many("extended", [Message(b"kept"), Message(b"left")])
-    kept, left = client.receive("extended", 2)
+def test_extending_moves_the_end_of_a_lease(client: Client, queue: str):
+    client.update_queue(queue, visibility_timeout=60)
+    client.enqueue_many(queue, [Message(b"kept"), Message(b"left")])
+    kept, left = client.receive(queue, 2)
     kept.extend(600)
     left.extend(0.1)
     assert kept.lease_expires_at > datetime.now(UTC) + timedelta(seconds=500)
-    (again,) = client.receive("extended", 2, wait=PATIENCE_S)
+    (again,) = client.receive(queue, 2, wait=PATIENCE_S)
     assert again.text() == "left"
-    ends = {view.id: view.lease_expires_at for view in client.browse("extended", state="leased")}
+    ends = {view.id: view.lease_expires_at for view in client.browse(queue, state="leased")}
     assert ends[kept.id] == kept.lease_expires_at
     kept.ack()
     with pytest.raises(LeaseExpiredError):
@@ -255,17 +306,17 @@ def test_a_message_may_have_a_lease_of_its_own(client: Client, queue: str):
         again.ack()
 
 
-def test_consume_renews_what_it_prefetched_and_what_the_caller_holds(client: Client, other: Client):
-    client.create_queue("renewed", visibility_timeout=4.5)
-    client.enqueue_many("renewed", [Message(b"x")] * 5)
+def test_consume_renews_what_it_prefetched_and_what_the_caller_holds(client: Client, other: Client, queue: str):
+    client.update_queue(queue, visibility_timeout=4.5)
+    client.enqueue_many(queue, [Message(b"x")] * 5)
 
     def ends() -> list[datetime]:
-        return [view.lease_expires_at for view in other.browse("renewed") if view.lease_expires_at is not None]
+        return [view.lease_expires_at for view in other.browse(queue) if view.lease_expires_at is not None]
 
     def renewed_all(before: list[datetime]) -> bool:
         return len(now := ends()) == len(before) and min(now) > max(before)
 
-    with client.consume("renewed") as consumer:
+    with client.consume(queue) as consumer:
         held = next(consumer)
         eventually(lambda: len(ends()) == 5, "all are leased")
         before = ends()
@@ -275,17 +326,17 @@ def test_consume_renews_what_it_prefetched_and_what_the_caller_holds(client: Cli
     before = ends()
     eventually(lambda: renewed_all(before), "those that the caller holds are renewed")
     client.ack(rest)
-    assert client.queue_stats("renewed").expired == 0
+    assert client.queue_stats(queue).expired == 0
 
 
-def test_without_auto_extend_leases_run_out(client: Client, other: Client):
-    client.create_queue("not-renewed", visibility_timeout=0.4)
-    client.enqueue("not-renewed", b"x")
-    with client.consume("not-renewed", auto_extend=False) as consumer:
+def test_without_auto_extend_leases_run_out(client: Client, other: Client, queue: str):
+    client.update_queue(queue, visibility_timeout=0.4)
+    client.enqueue(queue, b"x")
+    with client.consume(queue, auto_extend=False) as consumer:
         held = next(consumer)
         consumer.close()
-        client.update_queue("not-renewed", visibility_timeout=600)  # for the next lease
-        (again,) = other.receive("not-renewed", wait=PATIENCE_S)
+        client.update_queue(queue, visibility_timeout=600)  # for the next lease
+        (again,) = other.receive(queue, wait=PATIENCE_S)
         again.ack()
         with pytest.raises(LeaseExpiredError):
             held.ack()
@@ -314,9 +365,9 @@ def test_a_loop_that_breaks_gives_back(client: Client, other: Client, queue: str
     assert len(settled(other, other.receive(queue, 20))) == 9
 
 
-def test_closing_gives_back_everything(shared_cluster: Cluster, other: Client, queue: str):
+def test_closing_gives_back_everything(connect: Connect, other: Client, queue: str):
     other.enqueue_many(queue, [Message(b"x")] * 10)
-    with shared_cluster.client() as client:
+    with connect() as client:
         received = client.receive(queue, 3)
         taken = next(client.consume(queue))
     deliveries = other.receive(queue, 20)
@@ -442,11 +493,11 @@ def test_one_client_many_threads(client: Client, queue: str):
     assert len(set(seen)) == per_thread * producers
 
 
-def test_it_leaves_no_descriptors_and_no_threads(shared_cluster: Cluster):
+def test_it_leaves_no_descriptors_and_no_threads(connect: Connect):
     gc.collect()
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        with shared_cluster.client() as client:
+        with connect() as client:
             client.list_queues()
             with pytest.raises(QueueNotFoundError):
                 next(client.consume("nowhere"))

@@ -1,0 +1,104 @@
+"""Both clients behind one face, so that one test runs over both.
+
+What the asyncio client is asked is awaited in an event loop in a thread of its own: for a test it blocks, as the other one does, and
+several threads may ask at once. An interrupt of the thread that waits cancels what it waits for.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Self
+
+from fila_cluster import AsyncClient, AsyncConsumer, AsyncDelivery, Client
+
+SHELLS = ("blocking", "asyncio")
+
+
+class Awaited:
+    """A client, consumer or delivery whose methods are awaited in the loop that it belongs to."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thing: Any) -> None:
+        self._loop = loop
+        self._thing = thing
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._thing, name)
+        return partial(self._call, found) if inspect.ismethod(found) else found
+
+    def __enter__(self) -> Self:
+        self._call(self._thing.__aenter__)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._call(self._thing.__aexit__, *error)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._call(self._thing.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def __repr__(self) -> str:
+        return repr(self._thing)
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        given = [_bare(argument) for argument in arguments]
+
+        async def call() -> Any:
+            result = method(*given, **options)
+            return await result if inspect.isawaitable(result) else result
+
+        future = asyncio.run_coroutine_threadsafe(call(), self._loop)
+        try:
+            return self._dressed(future.result())
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _dressed(self, result: Any) -> Any:
+        if isinstance(result, list):
+            return [self._dressed(each) for each in result]
+        return Awaited(self._loop, result) if isinstance(result, (AsyncConsumer, AsyncDelivery)) else result
+
+
+def _bare(argument: Any) -> Any:
+    if type(argument) is list:
+        return [_bare(each) for each in argument]
+    return argument._thing if isinstance(argument, Awaited) else argument
+
+
+@contextmanager
+def shell(kind: str) -> Iterator[Callable[..., Any]]:
+    """What opens clients of a kind (one of :data:`SHELLS`), with the arguments of both."""
+    if kind == "blocking":
+        yield Client
+        return
+    with _loop_in_a_thread() as loop:
+        yield lambda *arguments, **options: Awaited(loop, AsyncClient(*arguments, **options))
+
+
+@contextmanager
+def _loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    started: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
+    over = asyncio.Event()
+
+    def run() -> None:
+        with asyncio.Runner() as runner:
+            started.put(runner.get_loop())
+            runner.run(over.wait())
+
+    thread = threading.Thread(target=run, name="loop")
+    thread.start()
+    loop = started.get()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
