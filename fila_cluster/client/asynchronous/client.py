@@ -196,7 +196,9 @@ class AsyncClient(AsyncAdministration):
         ``command`` is one of ``fila_proto_zmq.commands`` for the cluster, or ``Request(queue, command)`` for a queue.
         ``docs/protocol.md`` says what each does.
         """
-        return await self.outcome(self.start(command))
+        call = self.start(command)
+        await self._io.wait(call)
+        return call.outcome()
 
     def start(self, command: Command | Request) -> Call:
         """Send a command as :meth:`request` does, and let its reply be waited for by :meth:`outcome`."""

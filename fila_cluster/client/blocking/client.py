@@ -195,7 +195,9 @@ class Client(Administration):
         ``command`` is one of ``fila_proto_zmq.commands`` for the cluster, or ``Request(queue, command)`` for a queue.
         ``docs/protocol.md`` says what each does.
         """
-        return self.outcome(self.start(command))
+        call = self.start(command)
+        self._io.wait(call)
+        return call.outcome()
 
     def start(self, command: Command | Request) -> Call:
         """Send a command as :meth:`request` does, and let its reply be waited for by :meth:`outcome`."""
