@@ -2,7 +2,7 @@
 
 The shard runs on a virtual clock with so little memory that lanes live mostly on disk; its invariants are checked after every
 turn. The model knows of each message where it is and how often it failed. It does not model who is next between keys (that is
-``test_fairness``), but within a key every delivery must be the first in line.
+``test_fairness_bounds``), but within a key every delivery must be the first in line.
 """
 
 from collections import defaultdict

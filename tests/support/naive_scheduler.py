@@ -4,6 +4,8 @@ One queue, no lanes, no heaps, no cursors, no disk. It follows the contract, and
 the core say: a key that has something to deliver after it had nothing is served next, before those that had a backlog, but no turn
 yet, when it came; one that waited for a settlement, a pause or
 a park goes on with its next turn of the round; demands take turns, each for its share of what is pending.
+
+It does not limit new keys, and counts the rounds of debts turn by turn.
 """
 
 from dataclasses import dataclass, field
@@ -50,8 +52,10 @@ class Key:
     credit: int = 0
     last_turn: int = -1
     joined_turn: int = 0
-    before: tuple[int, int] | None = None
-    """Its last turn and its credit before the turn in progress, if nothing was delivered in that."""
+    due: int = 0
+    """The round from which on it owes nothing."""
+    before: int | None = None
+    """Its credit before the turn in progress, if nothing was delivered in that."""
 
 
 FIRST = -(2**32)
@@ -81,15 +85,13 @@ class NaiveScheduler:
     demands: list[Demand] = field(default_factory=list)
     fresh: list[Key] = field(default_factory=list)
     again: list[Key] = field(default_factory=list)
-    late: list[Key] = field(default_factory=list)
-    this_round: list[Key] = field(default_factory=list)
-    next_round: list[Key] = field(default_factory=list)
-    owing: list[list] = field(default_factory=list)  # type: ignore[type-arg]
-    """``[rounds to wait, key]``"""
+    busy: list[Key] = field(default_factory=list)
+    owing: list[Key] = field(default_factory=list)
     current: Key | None = None
     turns: int = 0
-    busy_turn: int = 0
-    newest: int = 0
+    old_turn: int = 0
+    rounds: int = 0
+    began: int = 0
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -109,16 +111,11 @@ class NaiveScheduler:
         return self.cap is None or sum(m.held for m in self.messages if m.lane[0] == key.name) < self.cap
 
     def ring(self) -> list[Key]:
-        current = [self.current] if self.current else []
-        return [
-            *current,
-            *self.fresh,
-            *self.again,
-            *self.late,
-            *self.this_round,
-            *self.next_round,
-            *(key for _, key in self.owing),
-        ]
+        current = [self.current] if self.current and self.current not in self.busy else []
+        return [*current, *self.fresh, *self.again, *self.busy, *self.owing]
+
+    def backlogged(self, key: Key) -> bool:
+        return len(self.of(key, "pending")) > key.weight
 
     # --- keys come and go ---------------------------------------------------------------------------------------------
 
@@ -138,42 +135,48 @@ class NaiveScheduler:
             self.refresh_eligibility(self.key(message.lane[0]))
 
     def join(self, key: Key) -> None:
-        others = len(self.ring())
-        rounds = (self.turns - key.last_turn) // others if others else 1 << 60
-        key.credit = min(0, key.credit + rounds * key.weight * MILLI)
+        if self.owes(key):
+            return
         key.joined_turn = self.turns
-        busy = self.late or self.this_round or self.next_round or self.owing
-        if busy and key.last_turn >= self.busy_turn:
-            self.again.append(key)
-        else:
-            self.fresh.append(key)
-            self.newest = self.turns
+        came_again = key.last_turn >= self.old_turn
+        others = self.busy or (self.fresh and self.backlogged(self.fresh[0]))
+        (self.again if came_again and others else self.fresh).append(key)
+
+    def owes(self, key: Key) -> bool:
+        if key.due <= self.rounds or not self.ring():
+            key.due = key.credit = 0
+        elif key.due > self.rounds + 1:
+            self.owing.append(key)
+            return True
+        return False
 
     def refresh_eligibility(self, key: Key) -> None:
         """Something else changed that decides whether a key may deliver."""
         if not self.deliverable(key):
             self.leave(key)
         elif key not in self.ring():
-            if self.turns - key.last_turn > len(self.ring()):
+            if self.turns - key.last_turn >= len(self.ring()):
                 self.join(key)
-            else:
-                self.line_up(key)
+            elif not self.owes(key):
+                self.busy.append(key)
 
     def leave(self, key: Key) -> None:
         if key not in self.ring():
             return
-        for wait, each in self.owing:
-            if each is key:
-                key.credit -= (wait - 1) * key.weight * MILLI
-                key.last_turn = self.turns
-        self.owing = [entry for entry in self.owing if entry[1] is not key]
-        for line in (self.fresh, self.again, self.late, self.this_round, self.next_round):
+        owing = key in self.owing
+        for line in (self.fresh, self.again, self.busy, self.owing):
             if key in line:
                 line.remove(key)
         if self.current is key:
             self.current = None
-            key.last_turn, key.credit = key.before or (key.last_turn, key.credit)
-        key.credit = min(0, key.credit)
+            if key.before is None:
+                key.last_turn = self.turns
+            else:
+                key.credit = key.before
+        if key.credit >= 0:
+            key.credit = 0
+        elif not owing:
+            self.owe(key)
 
     def take_out(self, message: Message, state: str = "gone") -> None:
         """A pending message leaves the line."""
@@ -188,52 +191,74 @@ class NaiveScheduler:
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    def line_up(self, key: Key) -> None:
-        turn = key.weight * MILLI
-        if key.credit > -turn:
-            self.next_round.append(key)
-        else:
-            rounds = -key.credit // turn
-            key.credit += rounds * turn
-            self.owing.append([1 + rounds, key])
+    def owe(self, key: Key) -> None:
+        key.due = self.rounds + 1
+        while key.credit <= -key.weight * MILLI:
+            key.credit += key.weight * MILLI
+            key.due += 1
 
-    def pass_rounds(self, rounds: int) -> None:
-        for entry in self.owing:
-            entry[0] -= rounds
-        self.next_round += [key for wait, key in self.owing if wait <= 0]
-        self.owing = [entry for entry in self.owing if entry[0] > 0]
+    def admit(self) -> bool:
+        """Let one key that has paid be next of the busy ones."""
+        paid = sorted((key for key in self.owing if key.due <= self.rounds), key=lambda key: key.due)
+        for key in paid[:1]:
+            self.owing.remove(key)
+            self.busy.insert(0, key)
+        return bool(paid)
 
     def begin_turn(self) -> Key | None:
-        while True:
+        while self.ring():
             key = self.next_key()
-            if key is None:
-                return None
-            key.before = key.last_turn, key.credit
-            key.last_turn = self.turns
             self.turns += 1
+            key.before = key.credit
             key.credit += key.weight * MILLI
             if key.credit > 0:
                 self.current = key
                 return key
-            self.line_up(key)
+            self.end_turn(key)
+        return None
 
-    def next_key(self) -> Key | None:
-        while self.fresh:
-            key = self.fresh.pop(0)
-            if not (self.fresh and self.newest > key.joined_turn and len(self.of(key, "pending")) > key.weight):
-                return key
-            self.late.append(key)
-        if not self.late and not self.this_round and (self.next_round or self.owing):
-            alone = not (self.next_round or self.again)
-            self.pass_rounds(min(wait for wait, _ in self.owing) if alone else 1)
-            self.this_round, self.next_round = self.next_round, []
-        line = self.late or self.this_round or self.again
-        if not line:
-            return None
-        key = line.pop(0)
-        self.busy_turn = self.turns
-        self.fresh, self.again = self.again, []
+    def next_key(self) -> Key:
+        if self.fresh and not self.busy:
+            self.rounds += 1
+            self.began = self.turns + 1
+            self.admit()
+            if not self.busy and not self.backlogged(self.fresh[0]):
+                self.refresh()
+        if self.fresh:
+            overtaken = self.fresh[-1].joined_turn > self.fresh[0].joined_turn and self.backlogged(self.fresh[0])
+            return self.fresh.pop(-1 if overtaken else 0)
+        self.admit()
+        if not self.busy and self.again:
+            self.refresh()
+            return self.next_key()
+        if not self.busy or self.busy[0].last_turn >= self.began:
+            self.rounds += 1
+            self.began = self.turns + 1
+            while not self.admit() and not self.busy:
+                self.rounds += 1
+        key = self.busy.pop(0)
+        self.busy.append(key)
+        self.old_turn = self.turns + 1
+        self.refresh()
         return key
+
+    def refresh(self) -> None:
+        for key in self.again:
+            key.joined_turn = self.turns
+        self.fresh += self.again
+        self.again = []
+
+    def end_turn(self, key: Key) -> None:
+        self.current = None
+        key.last_turn = self.turns
+        if key not in self.busy:
+            self.old_turn = self.turns
+            self.refresh()
+            self.busy.append(key)
+        if key.credit <= -key.weight * MILLI:
+            self.busy.remove(key)
+            self.owe(key)
+            self.owing.append(key)
 
     def pick(self, count: int, now_ms: int) -> list[Message]:
         """The next messages, at most ``count``."""
@@ -258,8 +283,7 @@ class NaiveScheduler:
             if not self.deliverable(key):
                 self.leave(key)
             elif key.credit <= 0:
-                self.current = None
-                self.line_up(key)
+                self.end_turn(key)
         return picked
 
     def deliver(self, now_ms: int) -> list[tuple[bytes, list[Message]]]:
@@ -349,8 +373,8 @@ class NaiveScheduler:
         old, self.keys = self.keys, {}
         for name, _ in self.lanes:
             self.keys.setdefault(name, Key(name, old[name].weight))
-        self.blocked, self.demands, self.fresh, self.again, self.late, self.owing = [], [], [], [], [], []
-        self.this_round, self.next_round, self.current, self.turns, self.busy_turn, self.newest = [], [], None, 0, 0, 0
+        self.blocked, self.demands, self.fresh, self.again, self.busy, self.owing = [], [], [], [], [], []
+        self.current, self.turns, self.old_turn, self.rounds, self.began = None, 0, 0, 0, 0
         for name, throttles in self.lanes:
             key = self.keys[name]
             pending = any(m.lane == (name, throttles) and m.state == "pending" for m in self.messages)

@@ -1,44 +1,60 @@
 """The ring: whose turn it is."""
 
+from collections import Counter
+from unittest.mock import patch
+
 import pytest
 
 from fila_proto_zmq.commands import Enqueue, QueueOptions
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.model.drr import Ring
+from fila_worker.core.model.drr import Line, Ring
 from fila_worker.core.model.fairness_keys import FairnessKey
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.settings import Limits
 from tests.support.shard import ShardHarness
 
 
+class CountedKey(FairnessKey):
+    """A key that has so many messages, and no lanes."""
+
+    left = 0
+
+    @property
+    def pending(self) -> int:
+        return self.left
+
+
 class Backlog:
     """A ring whose keys have so many messages each, served one at a time as deliveries are."""
 
-    def __init__(self) -> None:
-        self.ring = Ring()
-        self.left: dict[str, int] = {}
-        self.keys: dict[str, FairnessKey] = {}
+    def __init__(self, **limits: int) -> None:
+        self.ring = Ring(Limits(**limits))
+        self.keys: dict[str, CountedKey] = {}
         self._queue = Queue(1, "q", QueueOptions())
 
     def add(self, name: str, count: int, weight: int = 1) -> None:
-        key = self.keys.setdefault(name, FairnessKey(name, self._queue))
+        key = self.keys.setdefault(name, CountedKey(name, self._queue))
         key.weight = weight
-        self.left[name] = self.left.get(name, 0) + count
+        key.left += count
         if not key.active:
             self.ring.join(key)
 
     def drop(self, name: str) -> None:
-        self.left[name] = 0
+        self.keys[name].left = 0
         self.ring.leave(self.keys[name])
+
+    def has(self, name: str) -> bool:
+        return name in self.keys and self.keys[name].left > 0
 
     def serve(self, count: int) -> str:
         served = ""
         while len(served) < count and (key := self.ring.current or self.ring.begin_turn()):
             served += key.name
-            self.left[key.name] -= 1
+            assert isinstance(key, CountedKey)
+            key.left -= 1
             key.credit -= 1000
             key.spent += 1000
-            if not self.left[key.name]:
+            if not key.left:
                 self.ring.leave(key)
             elif key.credit <= 0:
                 self.ring.end_turn(key)
@@ -74,7 +90,7 @@ def test_a_key_that_runs_dry_leaves_and_takes_no_credit_along(backlog: Backlog) 
     assert backlog.serve(3) == "aab"
     assert not backlog.keys["a"].active
     backlog.add("a", 9, weight=5)
-    assert backlog.serve(7) == "baaaaab"
+    assert backlog.serve(7) == "aaaaaba"
 
 
 def test_a_fresh_key_comes_before_the_busy_ones(backlog: Backlog) -> None:
@@ -114,7 +130,7 @@ def test_a_key_that_empties_and_refills_in_step_leaves_the_others_their_turns(ba
     backlog.add("a", 99)
     served = ""
     for _ in range(20):
-        if not backlog.left.get("x"):
+        if not backlog.has("x"):
             backlog.add("x", 1)
         served += backlog.serve(1)
     assert served.count("a") >= 9
@@ -125,7 +141,7 @@ def test_two_keys_that_refill_in_step_leave_a_third_its_turns(backlog: Backlog) 
     served = ""
     for _ in range(30):
         for name in "xy":
-            if not backlog.left.get(name):
+            if not backlog.has(name):
                 backlog.add(name, 1)
         served += backlog.serve(1)
     assert served.count("a") >= 9
@@ -207,6 +223,82 @@ def test_a_deficit_is_what_is_left_of_the_round(backlog: Backlog) -> None:
     assert key.deficit(quantum=10) == 18
     backlog.drop("a")
     assert key.deficit(quantum=10) == 0
+
+
+# --- what the ring has beyond FQ-CoDel's two lists ----------------------------------------------------------------------
+
+
+def test_a_key_that_comes_back_after_its_turn_waits_for_one_busy_turn_and_not_for_a_round(backlog: Backlog) -> None:
+    """The case for ``again``. FQ-CoDel keeps an emptied flow among the old ones: here that would be a wait for 20 turns."""
+    busy = [chr(10_000 + number) for number in range(20)]
+    for name in busy:
+        backlog.add(name, 99)
+    backlog.serve(20)
+    served = ""
+    for _ in range(10):
+        backlog.add("x", 1)
+        served += backlog.serve(2)
+    assert served[::2] == "x" * 10
+    assert served[1::2] == "".join(busy[:10]), "and it is not new again before a busy key had a turn"
+
+
+def test_a_key_that_comes_back_does_not_wait_for_a_busy_one_that_left(backlog: Backlog) -> None:
+    """Also while other new keys come all the time."""
+    backlog.add("a", 9)
+    backlog.serve(1)
+    backlog.add("x", 1)
+    assert backlog.serve(1) == "x"
+    backlog.add("x", 1)
+    backlog.add("0", 1)
+    backlog.drop("a")
+    served = ""
+    for number in range(10):
+        backlog.add(f"{number + 1}"[-1], 1)
+        served += backlog.serve(1)
+    assert "x" in served
+
+
+@pytest.mark.parametrize("first", ["waits", "had its turn"])
+def test_a_new_key_comes_before_a_crowd_that_had_no_turn_without_a_walk_over_it(backlog: Backlog, first: str) -> None:
+    """The case for both ends of ``fresh``: after a restart, or when the first consumer comes, all keys are new."""
+    for number in range(2000):
+        backlog.add(chr(10_000 + number), 9)
+    backlog.serve(1)
+    for name in "xyz":
+        backlog.add(name, 1)
+    if first == "waits":
+        backlog.add(chr(10_000), 9)
+    with patch.object(Line, "remove", autospec=True, side_effect=Line.remove) as moved:
+        assert sorted(backlog.serve(3)) == ["x", "y", "z"]
+    assert moved.call_count <= 3
+    assert backlog.serve(2) == chr(10_001) + chr(10_002)
+
+
+def test_new_keys_that_overtake_each_other_leave_a_busy_one_its_turns() -> None:
+    """Each has a backlog, and is gone after its first turn; there is never a moment without any."""
+    backlog = Backlog(fresh_turns_max=3, busy_wait_turns_max=10)
+    backlog.add("a", 999)
+    served = backlog.serve(1)
+    for number in range(0, 300, 3):
+        for names, count in ((chr(10_000 + number) + chr(10_001 + number), 1), (chr(10_002 + number), 2)):
+            for name in names:
+                backlog.add(name, 2)
+            new = backlog.serve(count)
+            for name in set(new) - {"a"}:
+                backlog.drop(name)
+            served += new
+    assert served.count("a") > 5
+
+
+def test_a_key_that_left_in_the_middle_of_the_busy_ones_leaves_nothing_behind(backlog: Backlog) -> None:
+    for name in "abc":
+        backlog.add(name, 9)
+    backlog.serve(3)
+    for _ in range(1000):
+        backlog.drop("b")
+        backlog.add("b", 9)
+    assert sorted(key.name for key in backlog.ring.active_keys()) == ["a", "b", "c"]
+    assert Counter(backlog.serve(9)) == {"a": 3, "b": 3, "c": 3}
 
 
 # --- in a shard -------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Limits:
     """Turns of new keys in a row before a busy one is let in: its round may well take longer than it may wait, and a new key
     must never wait for all of it."""
     void_entries_max: int = 1000
-    """Entries of keys that left which a ring may hold, or as many as of those that did not."""
+    """Void entries that a ring may hold of keys that owed and left, or as many as of those that owe."""
 
     # delivery
     turn_messages_max: int = 2000

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fila_worker.core.model.cold_lanes import ColdLane
-    from fila_worker.core.model.drr import Line
+    from fila_worker.core.model.drr import Debtors, Line
     from fila_worker.core.model.queues import Queue
 
 MILLI: Final = 1000
@@ -30,12 +30,10 @@ MILLI: Final = 1000
 class FairnessKey:
     """One fairness key of a queue: its lanes, its weight, its place in the ring, its counters.
 
-    Invariant: ``active`` if and only if :attr:`deliverable`; then it is in exactly one of the ring's ``fresh``, ``again``,
-    ``late``, ``busy`` and ``current``, or owes.
+    Invariant: ``active`` if and only if :attr:`deliverable`; then it is in the ring.
     """
 
     __slots__ = (
-        "absent",
         "active",
         "before",
         "behind",
@@ -44,6 +42,7 @@ class FairnessKey:
         "cold",
         "credit",
         "delivered",
+        "due",
         "heads",
         "held",
         "joined_at",
@@ -91,16 +90,16 @@ class FairnessKey:
         self.joined_turn = 0
         """How many turns there had been when it last became active."""
         self.last_turn = -1
-        """The number of its last turn, as the ring counts them."""
-        self.absent = 0
-        """How many entries the ring has of it that are void."""
+        """The number of its last turn, as the ring counts them; one that delivered nothing does not count."""
+        self.due = 0
+        """It owes turns until this round of the ring; not after it."""
         self.delivered = 0
         self.spent = 0
         """Cost of what was delivered, in thousandths."""
         self.joined_at = 0
         """``spent`` when the key last became active."""
-        self.line: Line | None = None
-        """The line of the ring that it is in, and its neighbours there."""
+        self.line: Line | Debtors | None = None
+        """Where it waits in the ring, and its neighbours there."""
         self.before: FairnessKey | None = None
         self.behind: FairnessKey | None = None
 
