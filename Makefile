@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help up unit check test lint format blocking bench clean
+.PHONY: help up unit check test lint format blocking docs bench clean
 
 help:
 	@echo "make up      install and run a cluster in the foreground (ARGS=\"--workers 2\" passes flags on)"
@@ -15,6 +15,7 @@ help:
 	@echo "make test    test everything (ARGS=\"-k fairness\" passes options on)"
 	@echo "make format  write the format that make check asks for"
 	@echo "make blocking  make the blocking client of the asyncio one, after changes of that"
+	@echo "make docs    write the parts of the docs that are made from code"
 	@echo "make bench   run the benchmarks"
 
 up: .venv/.installed
@@ -43,6 +44,9 @@ format: .venv/.unit
 
 blocking: .venv/.unit
 	$(BIN)/python tools/make_blocking.py
+
+docs: .venv/.unit
+	$(BIN)/python tools/make_docs.py
 
 bench: .venv/.tested
 	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit; done

@@ -6,7 +6,7 @@ messages, before and after everything was killed once more; ``rested`` when noth
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers import calls, dead_letters, dedup, fairness, fate, memory, order, rest, throttles
+from tests.simulation.checkers import calls, dead_letters, dedup, fairness, fate, lives, memory, order, rest, throttles
 from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.places import Places
@@ -46,6 +46,7 @@ def audited(run: "Run") -> None:
     fate.check_stored_once(history)
     fate.check_at_most_once(history)
     fate.check_settlements(history)
+    lives.check(history)
     order.check_line(history)
     order.check_strict(history)
     order.check_caps(history)
