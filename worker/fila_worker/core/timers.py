@@ -24,94 +24,94 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def act_on_due(shard: "State", now_ms: int) -> None:
+def act_on_due(state: "State", now_ms: int) -> None:
     """Do what is due, a bounded part of it a turn."""
-    due_ms = shard.due_index.next_due_ms
+    due_ms = state.due_index.next_due_ms
     if due_ms is None or due_ms > now_ms:
         return
-    shard.settle_writes()
+    state.settle_writes()
     by_kind: defaultdict[int, list[Entry]] = defaultdict(list)
-    for entry in shard.due_index.take_due(now_ms, shard.batch):  # from here on the turn must not be committed in parts
+    for entry in state.due_index.take_due(now_ms, state.batch):  # from here on the turn must not be committed in parts
         by_kind[entry.kind].append(entry)
     expired: set[bytes] = set()
-    _in_pieces(shard, by_kind[Kind.EXPIRE], partial(_expire, expired=expired), now_ms)
+    _in_pieces(state, by_kind[Kind.EXPIRE], partial(_expire, expired=expired), now_ms)
     still_delayed = [entry for entry in by_kind[Kind.RELEASE] if entry.subject not in expired]
-    _in_pieces(shard, still_delayed, _release, now_ms)
-    dedup.forget(shard, by_kind[Kind.FORGET_ONE] + by_kind[Kind.FORGET], now_ms)
+    _in_pieces(state, still_delayed, _release, now_ms)
+    dedup.forget(state, by_kind[Kind.FORGET_ONE] + by_kind[Kind.FORGET], now_ms)
     for entry in by_kind[Kind.IDLE]:
-        delete_if_idle(shard, int.from_bytes(entry.subject, "big"), entry.due_ms, now_ms)
+        delete_if_idle(state, int.from_bytes(entry.subject, "big"), entry.due_ms, now_ms)
 
 
-def _in_pieces(shard: "State", due: "list[Entry]", act: "Callable[[State, list[bytes], int], int]", now_ms: int) -> None:
+def _in_pieces(state: "State", due: "list[Entry]", act: "Callable[[State, list[bytes], int], int]", now_ms: int) -> None:
     """Act on the messages of some entries, some at a time, until enough bytes were read; the others are due again."""
-    limits = shard.settings.limits
+    limits = state.settings.limits
     piece = limits.due_read_messages_max
     entries = {entry.subject: entry for entry in due}
     keys = list(entries)
     bytes_read = done = 0
     while done < len(keys) and bytes_read < limits.due_read_bytes_max:
-        bytes_read += act(shard, keys[done : done + piece], now_ms)
+        bytes_read += act(state, keys[done : done + piece], now_ms)
         done += piece
     for key in keys[done:]:
-        shard.due_index.put_back(entries[key], shard.batch)
+        state.due_index.put_back(entries[key], state.batch)
 
 
-def _release(shard: "State", keys: list[bytes], now_ms: int) -> int:
+def _release(state: "State", keys: list[bytes], now_ms: int) -> int:
     """Put the delayed messages that are due in line; returns the bytes read."""
     bytes_read = 0
-    for key, value in zip(keys, shard.store.get_many(keys, shard.store.families.delayed), strict=True):
+    for key, value in zip(keys, state.store.get_many(keys, state.store.families.delayed), strict=True):
         bytes_read += len(value or b"")
-        lane = shard.find_lane(lane_of(key))
+        lane = state.find_lane(lane_of(key))
         delayed = parse_delayed(value) if value is not None else None
         if lane is None or delayed is None or delayed.due_ms > now_ms:
             continue  # its queue was deleted, it was cancelled, or delayed anew
-        lift(shard, lane, key, delayed)
+        lift(state, lane, key, delayed)
         if too_old(delayed.record, now_ms):
-            dead_letters.dead_letter(shard, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
+            dead_letters.dead_letter(state, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
         else:
-            shard.put_in_line(lane, key[8:], delayed.record)
+            state.put_in_line(lane, key[8:], delayed.record)
         if delayed.retrying:
-            shard.release_slot(lane.key)
+            state.release_slot(lane.key)
     return bytes_read
 
 
-def _expire(shard: "State", keys: list[bytes], now_ms: int, expired: set[bytes]) -> int:
+def _expire(state: "State", keys: list[bytes], now_ms: int, expired: set[bytes]) -> int:
     """Dead-letter the messages that are past their time; leased ones are judged when they come back. Returns the bytes read.
 
     ``expired`` gets those that were delayed: on disk they still are, until the turn is committed.
     """
     by_lane: defaultdict[Lane, list[bytes]] = defaultdict(list)
     for key in keys:
-        lane = shard.find_lane(lane_of(key))
+        lane = state.find_lane(lane_of(key))
         if lane is not None and key not in lane.leased:
             by_lane[lane].append(key)
     bytes_read = 0
     for lane, found in by_lane.items():
-        bytes_read += _expire_pending(shard, lane, found, now_ms)
+        bytes_read += _expire_pending(state, lane, found, now_ms)
         if lane.delayed:
-            bytes_read += _expire_delayed(shard, lane, found, now_ms, expired)
+            bytes_read += _expire_delayed(state, lane, found, now_ms, expired)
     return bytes_read
 
 
-def _expire_pending(shard: "State", lane: "Lane", keys: list[bytes], now_ms: int) -> int:
-    found = shard.store.get_many(keys, shard.store.families.messages)
+def _expire_pending(state: "State", lane: "Lane", keys: list[bytes], now_ms: int) -> int:
+    found = state.store.get_many(keys, state.store.families.messages)
     old = {key: record for key, record in zip(keys, found, strict=True) if record and too_old(record, now_ms)}
-    shard.ledger.show(lane)
-    shard.buffered_bytes -= held_bytes(lane.remove(old.keys()))
+    state.ledger.show(lane)
+    state.buffered_bytes -= held_bytes(lane.remove(old.keys()))
     for key, record in old.items():
-        shard.take_out(lane, key, len(record))
-        dead_letters.dead_letter(shard, lane, key, record, dead_letters.EXPIRED, now_ms)
+        state.take_out(lane, key, len(record))
+        dead_letters.dead_letter(state, lane, key, record, dead_letters.EXPIRED, now_ms)
     return sum(len(record or b"") for record in found)
 
 
-def _expire_delayed(shard: "State", lane: "Lane", keys: list[bytes], now_ms: int, expired: set[bytes]) -> int:
-    found = shard.store.get_many(keys, shard.store.families.delayed)
+def _expire_delayed(state: "State", lane: "Lane", keys: list[bytes], now_ms: int, expired: set[bytes]) -> int:
+    found = state.store.get_many(keys, state.store.families.delayed)
     for key, value in zip(keys, found, strict=True):
         delayed = parse_delayed(value) if value is not None else None
         if delayed is not None and too_old(delayed.record, now_ms):
-            lift(shard, lane, key, delayed)
+            lift(state, lane, key, delayed)
             expired.add(key)
-            dead_letters.dead_letter(shard, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
+            dead_letters.dead_letter(state, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
             if delayed.retrying:
-                shard.release_slot(lane.key)
+                state.release_slot(lane.key)
     return sum(len(value or b"") for value in found)

@@ -71,21 +71,21 @@ class PickedBatch:
         return DELIVERY_BYTES_MAX - self.room_bytes
 
 
-def deliver(shard: "State", now_ms: int) -> None:
+def deliver(state: "State", now_ms: int) -> None:
     """Serve the queues that have demands, one after the other, up to a turn's worth of messages in all."""
-    limits = shard.settings.limits
+    limits = state.settings.limits
     left = limits.turn_messages_max
-    queues = list(shard.runnable.values())
+    queues = list(state.runnable.values())
     for index, queue in enumerate(queues):
         if left <= 0:
             return
-        del shard.runnable[queue.id]
+        del state.runnable[queue.id]
         share = max(limits.queue_turn_messages_min, left // (len(queues) - index))
-        left -= _serve(shard, queue, min(left, share), now_ms)
-        shard.mark_runnable(queue)  # behind the others
+        left -= _serve(state, queue, min(left, share), now_ms)
+        state.mark_runnable(queue)  # behind the others
 
 
-def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
+def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
     """Deliver up to ``count_max`` messages of one queue; returns how many."""
     served = left_of_round = share = 0
     delivered = queue.delivered
@@ -97,10 +97,10 @@ def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
         demand = queue.next_demand()
         count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
         if count > 0:
-            parcel = pick(shard, queue, count, now_ms)
+            parcel = pick(state, queue, count, now_ms)
             if parcel.members:
                 queue.pending -= len(parcel)
-                _hand_over(shard, queue, demand, parcel, now_ms)
+                _hand_over(state, queue, demand, parcel, now_ms)
             served += max(len(parcel), parcel.size_bytes // WEIGHT_BYTES)
         queue.want(demand)
     queue.served_ms, queue.served = now_ms, served or queue.served
@@ -112,7 +112,7 @@ def _serve(shard: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
 # --- picking ----------------------------------------------------------------------------------------------------------
 
 
-def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch:
+def pick(state: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch:
     """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one.
 
     The hot loop of a delivery, over locals, for the usual key that has one lane and nothing that could hold it up.
@@ -122,9 +122,9 @@ def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch
     released = 0
     while count > 0 and room_bytes > 0 and (key := ring.current or ring.begin_turn()):
         lane = key.only_lane
-        if lane is None and (key.cold is None or (lane := warm_up_next(shard, queue, key)) is None):
+        if lane is None and (key.cold is None or (lane := warm_up_next(state, queue, key)) is None):
             parcel.room_bytes = room_bytes
-            count -= _pick_among(shard, key, parcel, count, now_ms)
+            count -= _pick_among(state, key, parcel, count, now_ms)
             room_bytes = parcel.room_bytes
             continue
         line, leased, credit = lane.line, lane.leases() if lane.leased is NO_LEASES else lane.leased, key.credit
@@ -136,15 +136,15 @@ def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch
             message_key, record = (
                 (line.pop(0) if short else line.popleft())  # type: ignore[call-arg, union-attr]
                 if line and not lane.returned
-                else next_entry(shard, lane)
+                else next_entry(state, lane)
             )
             left -= 1
             if record is None:
-                record = shard.read((message_key,))[0]
+                record = state.read((message_key,))[0]
             else:
                 released += len(record) + ENTRY_BYTES
             if record[1] > EXTENDED:
-                cost = _cost_unless_too_old(shard, lane, message_key, record, now_ms)
+                cost = _cost_unless_too_old(state, lane, message_key, record, now_ms)
                 if not cost:
                     turn -= 1
                     room_bytes -= LOOK_BYTES
@@ -170,42 +170,42 @@ def pick(shard: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch
         elif credit <= 0:
             ring.end_turn(key)
     parcel.room_bytes = room_bytes
-    shard.buffered_bytes -= released
+    state.buffered_bytes -= released
     return parcel
 
 
-def _cost_unless_too_old(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> int:
+def _cost_unless_too_old(state: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> int:
     """What a message that was popped costs; 0 if it is too old to be delivered, and is a dead letter now."""
     extension = extension_of(record)
     if extension.expires_ms is not None and extension.expires_ms <= now_ms:
-        dead_letters.expire(shard, lane, message_key, record, now_ms)
+        dead_letters.expire(state, lane, message_key, record, now_ms)
         return 0
     return extension.cost_milli
 
 
-def _pick_among(shard: "State", key: "FairnessKey", parcel: PickedBatch, count: int, now_ms: int) -> int:
+def _pick_among(state: "State", key: "FairnessKey", parcel: PickedBatch, count: int, now_ms: int) -> int:
     """A turn of a key with several lanes, tokens to have, or a cap on what is in flight: one message at a time."""
     cap, ring = key.queue.options.max_in_flight_per_key, key.queue.ring
     served, credit = 0, key.credit
     while served < count and key.credit > 0 and parcel.room_bytes > 0 and key.deliverable:
-        lane = key.first_lane(lambda lane: head(shard, lane)[0])
+        lane = key.first_lane(lambda lane: head(state, lane)[0])
         assert lane is not None, f"{key.name!r} counts {key.ready} lanes that may deliver and has none"
-        message_key, kept = head(shard, lane)
-        if cap == 1 and key.blocked and (waiting := _first_blocked(shard, key)) < message_key[8:]:
+        message_key, kept = head(state, lane)
+        if cap == 1 and key.blocked and (waiting := _first_blocked(state, key)) < message_key[8:]:
             key.blocked_head = waiting
             break
-        record = kept or shard.read((message_key,))[0]
+        record = kept or state.read((message_key,))[0]
         if too_old(record, now_ms):
-            _pop_head(shard, lane, kept)
-            dead_letters.expire(shard, lane, message_key, record, now_ms)
+            _pop_head(state, lane, kept)
+            dead_letters.expire(state, lane, message_key, record, now_ms)
             parcel.room_bytes -= LOOK_BYTES
         else:
             cost = extension_of(record).cost_milli
-            if lane.throttle and not shard.token_client.take(lane.throttle, lane, cost, now_ms):
+            if lane.throttle and not state.token_client.take(lane.throttle, lane, cost, now_ms):
                 key.first_is_blocked()
                 parcel.room_bytes -= LOOK_BYTES
                 continue
-            _pop_head(shard, lane, kept)
+            _pop_head(state, lane, kept)
             parcel.add(key, lane, message_key, record)
             key.credit -= cost
             key.held += cap is not None
@@ -222,63 +222,63 @@ def _pick_among(shard: "State", key: "FairnessKey", parcel: PickedBatch, count: 
     return served
 
 
-def _first_blocked(shard: "State", key: "FairnessKey") -> bytes:
+def _first_blocked(state: "State", key: "FairnessKey") -> bytes:
     """The place of the first message of a strictly ordered key that waits for tokens."""
-    return min(head(shard, lane)[0][8:] for lane in key.lanes.values() if lane.blocked)
+    return min(head(state, lane)[0][8:] for lane in key.lanes.values() if lane.blocked)
 
 
-def _pop_head(shard: "State", lane: "Lane", kept: bytes | None) -> None:
+def _pop_head(state: "State", lane: "Lane", kept: bytes | None) -> None:
     if len(lane.line) > SHORT and isinstance(lane.line, list):
         lane.lengthen()
     lane.pop()
     if kept is not None:
-        shard.buffered_bytes -= len(kept) + ENTRY_BYTES
+        state.buffered_bytes -= len(kept) + ENTRY_BYTES
 
 
 # --- handing over -----------------------------------------------------------------------------------------------------
 
 
-def _hand_over(shard: "State", queue: "Queue", demand: Demand, parcel: PickedBatch, now_ms: int) -> None:
+def _hand_over(state: "State", queue: "Queue", demand: Demand, parcel: PickedBatch, now_ms: int) -> None:
     """Lease a parcel to a demand and send it."""
     queue.delivered += len(parcel)
     queue.meter.delivered(parcel.records[0], len(parcel), now_ms)
     if isinstance(demand, Subscription):
         demand.pushes += 1
-        delivered = Delivered(demand.id, _lease(shard, demand, parcel, now_ms), demand.incarnation)
-        shard.effects.append(Push(demand.consumer.client, queue.name, delivered))
+        delivered = Delivered(demand.id, _lease(state, demand, parcel, now_ms), demand.incarnation)
+        state.effects.append(Push(demand.consumer.client, queue.name, delivered))
         return
     if isinstance(demand, Reserving):
-        _reserve(shard, demand, parcel, now_ms)
+        _reserve(state, demand, parcel, now_ms)
         return
-    batches = [_give_away(shard, queue, parcel, now_ms)] if queue.at_most_once else _lease(shard, demand, parcel, now_ms)
+    batches = [_give_away(state, queue, parcel, now_ms)] if queue.at_most_once else _lease(state, demand, parcel, now_ms)
     demand.finish()
-    shard.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
+    state.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
 
 
-def _reserve(shard: "State", demand: Reserving, parcel: PickedBatch, now_ms: int) -> None:
+def _reserve(state: "State", demand: Reserving, parcel: PickedBatch, now_ms: int) -> None:
     """Lease a parcel to a reservation, and say how much it is; whoever wants the messages asks for them by its name."""
     demand.queue.in_flight += len(parcel)
-    holder = shard.leases.reservation(demand.queue.id, demand.reservation)
-    lease = Lease(shard.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
+    holder = state.leases.reservation(demand.queue.id, demand.reservation)
+    lease = Lease(state.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
     lease.sizes = list(map(len, parcel.records))
     lease.mortal = any(record[1] & HAS_TTL for record in parcel.records)
     lease.subscription_id = demand.part
-    shard.leases.add(lease)
-    shard.leases.save(lease, shard.batch)
-    shard.kept.keep(lease.id, parcel.records, sum(lease.sizes))
+    state.leases.add(lease)
+    state.leases.save(lease, state.batch)
+    state.kept.keep(lease.id, parcel.records, sum(lease.sizes))
     demand.finish()
-    shard.effects.append(demand.answer_with(lease))
+    state.effects.append(demand.answer_with(lease))
 
 
-def _lease(shard: "State", demand: Demand, parcel: PickedBatch, now_ms: int) -> list[LeaseBatch]:
+def _lease(state: "State", demand: Demand, parcel: PickedBatch, now_ms: int) -> list[LeaseBatch]:
     demand.queue.in_flight += len(parcel)
-    duration_ms = demand.queue.visibility_timeout_ms(shard.settings)
+    duration_ms = demand.queue.visibility_timeout_ms(state.settings)
     if not any(map(_low_flags, parcel.records)):
-        return [_grant(shard, demand, parcel, slice(None), duration_ms, now_ms)]
+        return [_grant(state, demand, parcel, slice(None), duration_ms, now_ms)]
     batches = []
     for span, own_ms in _durations(duration_ms, parcel.records):
         mortal = any(record[1] & HAS_TTL for record in parcel.records[span])
-        batches.append(_grant(shard, demand, parcel, span, own_ms, now_ms, mortal=mortal))
+        batches.append(_grant(state, demand, parcel, span, own_ms, now_ms, mortal=mortal))
     return batches
 
 
@@ -293,20 +293,20 @@ def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]
 
 
 def _grant(
-    shard: "State", demand: Demand, parcel: PickedBatch, span: slice, duration_ms: int, now_ms: int, *, mortal: bool = False
+    state: "State", demand: Demand, parcel: PickedBatch, span: slice, duration_ms: int, now_ms: int, *, mortal: bool = False
 ) -> LeaseBatch:
     """Enter one lease for a run of a parcel."""
     queue = demand.queue
     members: list[Member] = list(parcel.members[span])
-    lease = Lease(shard.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
+    lease = Lease(state.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
     lease.sizes = list(map(len, parcel.records[span]))
     lease.mortal, lease.at_most_once = mortal, queue.at_most_once
     if isinstance(demand, Subscription):
         lease.belongs_to(demand)
     else:
         lease.request = demand.call.request
-    shard.leases.add(lease)
-    shard.leases.save(lease, shard.batch)
+    state.leases.add(lease)
+    state.leases.save(lease, state.batch)
     batch = _batch(parcel, span)
     batch.lease, batch.leased_ms, batch.expires_ms, batch.at_most_once = (
         lease.id, now_ms, lease.expires_ms, lease.at_most_once,
@@ -314,29 +314,29 @@ def _grant(
     return batch
 
 
-def answer_again(shard: "State", leases: list[Lease], now_ms: int) -> Delivered:
+def answer_again(state: "State", leases: list[Lease], now_ms: int) -> Delivered:
     """The answer to a receive once more: it was lost, so the leases start over."""
     batches = []
     for lease in leases:
         members = [(key, lane) for _, key, lane in lease.open_members()]
         labelled = any(lane.throttle_keys for _, lane in members)
         batch = lease_batch(
-            members, [lane.key for _, lane in members], shard.read([key for key, _ in members]), labelled=labelled
+            members, [lane.key for _, lane in members], state.read([key for key, _ in members]), labelled=labelled
         )
         lease.expires_ms = now_ms + lease.duration_ms
-        shard.leases.save(lease, shard.batch)
+        state.leases.save(lease, state.batch)
         batch.lease, batch.leased_ms, batch.expires_ms = lease.id, lease.leased_ms, lease.expires_ms
         batches.append(batch)
     return Delivered(0, batches)
 
 
-def _give_away(shard: "State", queue: "Queue", parcel: PickedBatch, now_ms: int) -> LeaseBatch:
+def _give_away(state: "State", queue: "Queue", parcel: PickedBatch, now_ms: int) -> LeaseBatch:
     """Deliver at most once: the messages are gone with their delivery, and there is no lease."""
     for (message_key, lane), record in zip(parcel.members, parcel.records, strict=True):
         lane.leased.remove(message_key)
         queue.pending += 1  # as it was before it was picked
-        shard.delete_pending(lane, message_key, len(record))
-        shard.release_slot(lane.key)
+        state.delete_pending(lane, message_key, len(record))
+        state.release_slot(lane.key)
     queue.acked += len(parcel)
     batch = _batch(parcel, slice(None))
     batch.leased_ms = batch.expires_ms = now_ms

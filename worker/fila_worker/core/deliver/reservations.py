@@ -48,23 +48,23 @@ LEASES_AT_ONCE: Final = 200
 """Leases of a reservation that are renewed in one step: each has a record of up to 10 KiB."""
 
 
-def reserve(shard: "State", call: "Call", command: Reserve) -> Reserved | None:
+def reserve(state: "State", call: "Call", command: Reserve) -> Reserved | None:
     """Wait in line for a part of a reservation; the turn's delivery, or a later one, answers."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     _check(command, queue)
-    lease = shard.leases.part(queue.id, command.reservation, command.part)
+    lease = state.leases.part(queue.id, command.reservation, command.part)
     if lease is not None:
         return Reserved([(command.part, lease.open)], lease.next_expiry())
-    consumer = shard.consumers.open(call.client, call.now_ms)
+    consumer = state.consumers.open(call.client, call.now_ms)
     if call.request not in consumer.waiters:  # else a repeated frame: the first one's answer serves both
-        line_up(shard, Reserving(call, consumer, queue, command, shard.leases))
+        line_up(state, Reserving(call, consumer, queue, command, state.leases))
     return None
 
 
-def fetch(shard: "State", call: "Call", command: FetchReserved) -> Delivered:
+def fetch(state: "State", call: "Call", command: FetchReserved) -> Delivered:
     """The messages of a part."""
-    queue = shard.queue(call.queue)
-    lease = shard.leases.part(queue.id, command.reservation, command.part)
+    queue = state.queue(call.queue)
+    lease = state.leases.part(queue.id, command.reservation, command.part)
     if lease is None:
         raise LeaseExpiredError(
             f"reservation {command.reservation!r} of queue {queue.name!r} holds no part {command.part}: it was settled, or "
@@ -72,51 +72,51 @@ def fetch(shard: "State", call: "Call", command: FetchReserved) -> Delivered:
         )
     members = [(key, lane) for _, key, lane in lease.open_members()]
     labelled = any(lane.throttle_keys for _, lane in members)
-    records = shard.kept.take(lease.id) or shard.read([key for key, _ in members])
+    records = state.kept.take(lease.id) or state.read([key for key, _ in members])
     batch = lease_batch(members, [lane.key for _, lane in members], records, labelled=labelled)
     batch.leased_ms, batch.expires_ms = lease.leased_ms, lease.expires_ms  # and no lease: it is ended by name, not by fences
     return Delivered(0, [batch])
 
 
-def renew_reservation(shard: "State", call: "Call", command: RenewReservation) -> "Work":
+def renew_reservation(state: "State", call: "Call", command: RenewReservation) -> "Work":
     """Let a reservation's leases start over."""
     _check_timeout(command.timeout_ms)
-    reservation = shard.leases.reservation(shard.queue(call.queue).id, command.reservation)
+    reservation = state.leases.reservation(state.queue(call.queue).id, command.reservation)
     now_ms = call.now_ms
     for number, lease in enumerate(list(reservation.leases.values())):
         if number and number % LEASES_AT_ONCE == 0:
-            now_ms = yield shard.settings.limits.step_effort
-        if shard.leases.leases.get(lease.id) is lease:
+            now_ms = yield state.settings.limits.step_effort
+        if state.leases.leases.get(lease.id) is lease:
             lease.duration_ms = command.timeout_ms
             lease.expires_ms = now_ms + command.timeout_ms
-            shard.leases.save(lease, shard.batch)
-            shard.leases.reschedule(lease)
-    leases = shard.leases.reservation(shard.queue(call.queue).id, command.reservation).leases.values()
+            state.leases.save(lease, state.batch)
+            state.leases.reschedule(lease)
+    leases = state.leases.reservation(state.queue(call.queue).id, command.reservation).leases.values()
     parts = sorted((lease.part, lease.open) for lease in leases)
     return Reserved(parts, min((lease.next_expiry() for lease in leases), default=0))
 
 
-def end_reservation(shard: "State", call: "Call", command: EndReservation) -> "Work":
+def end_reservation(state: "State", call: "Call", command: EndReservation) -> "Work":
     """Settle all that a reservation holds of a queue."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if command.verb not in {Verb.ACK, Verb.RELEASE}:
         raise InvalidArgumentError(
             f"verb {command.verb}: a reservation ends with {Verb.ACK:d} (ack) or {Verb.RELEASE:d} (release)"
         )
     count, now_ms, effort = 0, call.now_ms, 0
-    for lease in list(shard.leases.reservation(queue.id, command.reservation).leases.values()):
-        if effort >= shard.settings.limits.step_effort:
+    for lease in list(state.leases.reservation(queue.id, command.reservation).leases.values()):
+        if effort >= state.settings.limits.step_effort:
             now_ms = yield effort
             effort = 0
-        if shard.leases.leases.get(lease.id) is not lease:
+        if state.leases.leases.get(lease.id) is not lease:
             continue
         indexes = [index for index, _, _ in lease.open_members()]
         count += len(indexes)
         effort += LEASE_COST + len(indexes)
         if command.verb == Verb.ACK:
-            ack(shard, queue, lease, indexes, now_ms)
+            ack(state, queue, lease, indexes, now_ms)
         else:
-            give_back(shard, lease, indexes, SETTLED, now_ms)
+            give_back(state, lease, indexes, SETTLED, now_ms)
     return ReservationEnded(count)
 
 

@@ -47,92 +47,92 @@ RENEWALS_MAX: Final = 500
 """Leases that a heartbeat renews at once; more are renewed in steps."""
 
 
-def receive(shard: "State", call: "Call", command: Receive) -> Delivered | None:
+def receive(state: "State", call: "Call", command: Receive) -> Delivered | None:
     """Wait in line for up to ``count`` messages; the turn's delivery, or a later one, answers.
 
     A repeated one whose answer was lost gets it again.
     """
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if not 1 <= command.count <= PREFETCH_MAX:
         raise InvalidArgumentError(f"receive of {command.count} messages: ask for 1 to {PREFETCH_MAX}")
     if not 0 <= command.wait_ms <= WAIT_MS_MAX:
         raise InvalidArgumentError(f"wait of {command.wait_ms} ms: use 0 to {WAIT_MS_MAX}")
-    consumer = shard.consumers.open(call.client, call.now_ms)
+    consumer = state.consumers.open(call.client, call.now_ms)
     if call.request in consumer.waiters:
         return None  # a repeated frame: the first one's answer serves both
     granted = [lease for lease in consumer.granted.get(call.request, ()) if lease.open == len(lease.members)]
     if granted:
-        return answer_again(shard, granted, call.now_ms)
-    line_up(shard, Waiter(call, consumer, queue, command.count, command.wait_ms))
+        return answer_again(state, granted, call.now_ms)
+    line_up(state, Waiter(call, consumer, queue, command.count, command.wait_ms))
     return None
 
 
-def line_up(shard: "State", waiter: Waiter) -> None:
+def line_up(state: "State", waiter: Waiter) -> None:
     """Let a new waiter wait in its queue's line."""
     waiter.consumer.waiters[waiter.call.request] = waiter
     waiter.queue.enter(waiter.consumer)
     waiter.queue.want(waiter)
-    shard.consumers.await_messages(waiter)
-    shard.mark_runnable(waiter.queue)
+    state.consumers.await_messages(waiter)
+    state.mark_runnable(waiter.queue)
 
 
-def cancel_receive(shard: "State", call: "Call", command: CancelReceive) -> Done:
+def cancel_receive(state: "State", call: "Call", command: CancelReceive) -> Done:
     """Answer a waiting receive with nothing; what one was answered with already goes back if nobody will take it."""
-    shard.jobs.charge(CANCEL_COST)
-    consumer = shard.consumers.by_client.get(call.client)
+    state.jobs.charge(CANCEL_COST)
+    consumer = state.consumers.by_client.get(call.client)
     waiter = consumer.waiters.get(command.request) if consumer else None
     if waiter is not None:
         waiter.finish()
-        shard.effects.append(waiter.answer_nothing())
+        state.effects.append(waiter.answer_nothing())
     elif consumer is not None and command.release:
         for lease in list(consumer.granted.get(command.request, ())):
-            shard.jobs.charge(LEASE_COST + lease.open * (ATTEMPT_COST if lease.mortal else GIVE_BACK_COST))
-            give_back(shard, lease, [index for index, _, _ in lease.open_members()], SETTLED, call.now_ms)
+            state.jobs.charge(LEASE_COST + lease.open * (ATTEMPT_COST if lease.mortal else GIVE_BACK_COST))
+            give_back(state, lease, [index for index, _, _ in lease.open_members()], SETTLED, call.now_ms)
     return Done()
 
 
-def answer_waiters(shard: "State", now_ms: int) -> None:
+def answer_waiters(state: "State", now_ms: int) -> None:
     """Answer with nothing the receives that have waited long enough, and whose queues have nothing ready."""
-    for waiter in list(shard.consumers.timed_out(now_ms, shard.settings.limits.turn_waits_max)):
-        if _may_get_something(shard, waiter, now_ms):
-            shard.consumers.linger(waiter)
+    for waiter in list(state.consumers.timed_out(now_ms, state.settings.limits.turn_waits_max)):
+        if _may_get_something(state, waiter, now_ms):
+            state.consumers.linger(waiter)
             continue
         waiter.finish()
-        shard.touch(waiter.queue, now_ms)
-        shard.effects.append(waiter.answer_nothing())
+        state.touch(waiter.queue, now_ms)
+        state.effects.append(waiter.answer_nothing())
 
 
-def _may_get_something(shard: "State", waiter: Waiter, now_ms: int) -> bool:
+def _may_get_something(state: "State", waiter: Waiter, now_ms: int) -> bool:
     """Whether its queue's turn is yet to come; or, where messages need tokens, the bank's first word on what is ready now."""
     queue = waiter.queue
-    if queue.id in shard.runnable:
+    if queue.id in state.runnable:
         return True
     return now_ms < waiter.deadline_ms + BANK_MS_MAX and queue.unanswered > 0
 
 
-def subscribe(shard: "State", call: "Call", command: Subscribe) -> "Subscribed | Work":
+def subscribe(state: "State", call: "Call", command: Subscribe) -> "Subscribed | Work":
     """Open a subscription or keep it alive, renew the leases that its client names, and take back what it never got."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if not 1 <= command.prefetch <= PREFETCH_MAX:
         raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 1 to {PREFETCH_MAX}")
     if command.subscription < 1:
         raise InvalidArgumentError(f"subscription {command.subscription}: number them from 1")
     _check_named(len(command.renew) + len(command.holds))
-    consumer = shard.consumers.open(call.client, call.now_ms)
-    subscription = consumer.subscriptions.get(command.subscription) or _open(shard, consumer, queue, command)
+    consumer = state.consumers.open(call.client, call.now_ms)
+    subscription = consumer.subscriptions.get(command.subscription) or _open(state, consumer, queue, command)
     if subscription.queue is not queue:
         raise InvalidArgumentError(f"subscription {command.subscription} is of queue {subscription.queue.name!r}")
     if call.request < subscription.request:  # it was overtaken by a frame of a newer connection
         return Subscribed(subscription.incarnation, subscription.pushes, [])
     subscription.request = call.request
     subscription.prefetch = command.prefetch
-    _reconcile(shard, subscription, command)
+    _reconcile(state, subscription, command)
     queue.want(subscription)
-    shard.mark_runnable(queue)
+    state.mark_runnable(queue)
     ended = [lease for lease in command.holds if lease not in consumer.leases]
     if len(command.renew) > RENEWALS_MAX:
-        return _renew_many(shard, subscription, command.renew, ended, call.now_ms)
-    gone = renew(shard, consumer, command.renew, call.now_ms)
+        return _renew_many(state, subscription, command.renew, ended, call.now_ms)
+    gone = renew(state, consumer, command.renew, call.now_ms)
     return Subscribed(subscription.incarnation, subscription.pushes, gone + ended)
 
 
@@ -141,17 +141,17 @@ def _check_named(leases: int) -> None:
         raise InvalidArgumentError(f"{leases:,} leases in one frame of a subscription: name at most {HELD_MAX:,}")
 
 
-def _renew_many(shard: "State", subscription: Subscription, lease_ids: list[int], ended: list[int], now_ms: int) -> "Work":
+def _renew_many(state: "State", subscription: Subscription, lease_ids: list[int], ended: list[int], now_ms: int) -> "Work":
     gone: list[int] = []
     for start in range(0, len(lease_ids), RENEWALS_MAX):
-        gone += renew(shard, subscription.consumer, lease_ids[start : start + RENEWALS_MAX], now_ms)
-        now_ms = yield shard.settings.limits.step_effort
+        gone += renew(state, subscription.consumer, lease_ids[start : start + RENEWALS_MAX], now_ms)
+        now_ms = yield state.settings.limits.step_effort
     return Subscribed(subscription.incarnation, subscription.pushes, gone + ended)
 
 
-def _open(shard: "State", consumer: Consumer, queue: "Queue", command: Subscribe) -> Subscription:
+def _open(state: "State", consumer: Consumer, queue: "Queue", command: Subscribe) -> Subscription:
     """A new subscription; or, after a restart, the same again: the leases that it was granted count as held by it."""
-    incarnation = shard.leases.new_id()
+    incarnation = state.leases.new_id()
     subscription = Subscription(command.subscription, consumer, queue, command.prefetch, incarnation)
     consumer.subscriptions[subscription.id] = subscription
     queue.enter(consumer)
@@ -161,75 +161,75 @@ def _open(shard: "State", consumer: Consumer, queue: "Queue", command: Subscribe
     return subscription
 
 
-def _reconcile(shard: "State", subscription: Subscription, command: Subscribe) -> None:
+def _reconcile(state: "State", subscription: Subscription, command: Subscribe) -> None:
     """Give back what was leased under an older incarnation and never reached the client.
 
     A client that believes in an older one (this shard was restarted) may still get what was pushed under it: it names what it
     holds again when it has heard of the current one.
     """
     if command.incarnation == 0:
-        subscription.begin(shard.leases.new_id())
+        subscription.begin(state.leases.new_id())
     elif command.incarnation != subscription.incarnation or subscription.reconciled:
         return
     subscription.reconciled = True
-    _take_unseen(shard, subscription.consumer, subscription.id, {*command.renew, *command.holds}, subscription.incarnation)
+    _take_unseen(state, subscription.consumer, subscription.id, {*command.renew, *command.holds}, subscription.incarnation)
 
 
-def _take_unseen(shard: "State", consumer: Consumer, subscription_id: int, held: set[int], below: int) -> None:
+def _take_unseen(state: "State", consumer: Consumer, subscription_id: int, held: set[int], below: int) -> None:
     for lease in consumer.leases.values():
         if lease.subscription_id == subscription_id and lease.id < below and lease.id not in held:
-            shard.consumers.unseen[lease.id] = lease
+            state.consumers.unseen[lease.id] = lease
 
 
-def give_back_unseen(shard: "State", now_ms: int) -> None:
+def give_back_unseen(state: "State", now_ms: int) -> None:
     """Put messages in line again, uncounted, whose push was lost; a bounded number."""
-    unseen, left = shard.consumers.unseen, shard.settings.limits.unseen_messages_max
+    unseen, left = state.consumers.unseen, state.settings.limits.unseen_messages_max
     while unseen and left > 0:
         lease = unseen.pop(next(iter(unseen)))
-        if shard.leases.leases.get(lease.id) is lease:
+        if state.leases.leases.get(lease.id) is lease:
             left -= lease.open
-            end_all(shard, lease, None, now_ms)
+            end_all(state, lease, None, now_ms)
 
 
-def unsubscribe(shard: "State", call: "Call", command: Unsubscribe) -> Done:
+def unsubscribe(state: "State", call: "Call", command: Unsubscribe) -> Done:
     """End a subscription; what its client holds stays leased, what never reached it is given back."""
     _check_named(len(command.holds or ()))
-    consumer = shard.consumers.by_client.get(call.client)
+    consumer = state.consumers.by_client.get(call.client)
     if consumer is None:
         return Done()
     subscription = consumer.subscriptions.get(command.subscription)
     if subscription is not None:
         close_subscription(subscription)
     if command.holds is not None and command.subscription > 0:
-        _take_unseen(shard, consumer, command.subscription, set(command.holds), shard.leases.new_id())
+        _take_unseen(state, consumer, command.subscription, set(command.holds), state.leases.new_id())
     return Done()
 
 
-def heartbeat(shard: "State", call: "Call", command: Heartbeat) -> Done:
+def heartbeat(state: "State", call: "Call", command: Heartbeat) -> Done:
     """Nothing to do: any frame keeps its client alive."""
     return Done()
 
 
-def goodbye(shard: "State", call: "Call", command: Goodbye) -> "Done | Work":
+def goodbye(state: "State", call: "Call", command: Goodbye) -> "Done | Work":
     """Give back, uncounted, all that a client has not settled."""
     check_fences(command.taken)
-    consumer = shard.consumers.by_client.get(call.client)
+    consumer = state.consumers.by_client.get(call.client)
     if consumer is None:
         return Done()
-    ack_taken(shard, consumer, command.taken, call.now_ms)
-    shard.notes.append(ClientLeft(consumer.shown, shard.index, _held(consumer)))
+    ack_taken(state, consumer, command.taken, call.now_ms)
+    state.notes.append(ClientLeft(consumer.shown, state.index, _held(consumer)))
     consumer.leaving = True
-    return _bid_farewell(shard, consumer, None, call.now_ms)
+    return _bid_farewell(state, consumer, None, call.now_ms)
 
 
-def drop_lost(shard: "State", now_ms: int) -> None:
+def drop_lost(state: "State", now_ms: int) -> None:
     """End the leases of the consumers that were silent for too long, as failed attempts."""
-    for consumer in shard.consumers.lost(now_ms):
+    for consumer in state.consumers.lost(now_ms):
         if not consumer.idle:
             silent_ms = now_ms - consumer.seen_ms
-            shard.notes.append(ConsumerLost(consumer.shown, shard.index, _held(consumer), silent_ms))
-        shard.consumers.part_from(consumer)
-        shard.jobs.start_own(_bid_farewell(shard, consumer, CONSUMER_LOST, now_ms))
+            state.notes.append(ConsumerLost(consumer.shown, state.index, _held(consumer), silent_ms))
+        state.consumers.part_from(consumer)
+        state.jobs.start_own(_bid_farewell(state, consumer, CONSUMER_LOST, now_ms))
 
 
 def _held(consumer: Consumer) -> int:
@@ -248,10 +248,10 @@ def close_subscription(subscription: Subscription) -> None:
     queue.exit(consumer)
 
 
-def close_demands(shard: "State", queue: "Queue") -> "Generator[int, int, None]":
+def close_demands(state: "State", queue: "Queue") -> "Generator[int, int, None]":
     """A queue is deleted: end its subscriptions and refuse its waiters."""
     gone = QueueNotFoundError(f"queue {queue.name!r} was deleted")
-    step, effort = shard.settings.limits.step_effort, 0
+    step, effort = state.settings.limits.step_effort, 0
     for consumer in list(queue.subscribers):
         effort += len(consumer.subscriptions) + len(consumer.waiters)
         for subscription in [each for each in consumer.subscriptions.values() if each.queue is queue]:
@@ -263,35 +263,35 @@ def close_demands(shard: "State", queue: "Queue") -> "Generator[int, int, None]"
             effort += DEMAND_COST
             if not waiter.done:
                 waiter.finish()
-                shard.effects.append(waiter.refuse(gone))
+                state.effects.append(waiter.refuse(gone))
 
 
-def _bid_farewell(shard: "State", consumer: Consumer, error: str | None, now_ms: int) -> "Work":
+def _bid_farewell(state: "State", consumer: Consumer, error: str | None, now_ms: int) -> "Work":
     """Take all that it has from a consumer that leaves: uncounted if ``error`` is None, else as failed attempts.
 
     What it has may also end otherwise while others go on, so each step looks for what is left.
     """
-    shard.consumers.part_from(consumer)  # now: what the client settled before is settled by now
+    state.consumers.part_from(consumer)  # now: what the client settled before is settled by now
     while not consumer.idle:
-        now_ms = yield _take_some(shard, consumer, error, now_ms)
-    shard.consumers.leaving.pop(consumer, None)
+        now_ms = yield _take_some(state, consumer, error, now_ms)
+    state.consumers.leaving.pop(consumer, None)
     return Done()
 
 
-def _take_some(shard: "State", consumer: Consumer, error: str | None, now_ms: int) -> int:
+def _take_some(state: "State", consumer: Consumer, error: str | None, now_ms: int) -> int:
     """End some of a consumer's receives, else some leases, else some subscriptions; returns the effort."""
-    step, effort = shard.settings.limits.step_effort, 0
+    step, effort = state.settings.limits.step_effort, 0
     for waiter in list(islice(consumer.waiters.values(), 1 + step // DEMAND_COST)):
         waiter.finish()
-        shard.touch(waiter.queue, now_ms)
-        shard.effects.append(waiter.answer_nothing())
+        state.touch(waiter.queue, now_ms)
+        state.effects.append(waiter.answer_nothing())
         effort += DEMAND_COST
     for lease in [] if effort else list(islice(consumer.leases.values(), 1 + step // DEMAND_COST)):
-        effort += end_all(shard, lease, error, now_ms)
+        effort += end_all(state, lease, error, now_ms)
         if effort >= step:
             break
     for subscription in [] if effort else list(islice(consumer.subscriptions.values(), 1 + step // DEMAND_COST)):
         close_subscription(subscription)
-        shard.touch(subscription.queue, now_ms)
+        state.touch(subscription.queue, now_ms)
         effort += DEMAND_COST
     return effort

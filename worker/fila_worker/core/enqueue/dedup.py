@@ -45,12 +45,12 @@ def check_window(window_ms: int) -> None:
 class Dedup:
     """The dedup ids of one batch: which were seen before. Empty ones are none."""
 
-    __slots__ = ("_expires_ms", "_keys", "_prefix", "_shard", "ids", "seen")
+    __slots__ = ("_expires_ms", "_keys", "_prefix", "_state", "ids", "seen")
 
-    def __init__(self, shard: "State", queue: "Queue", command: "Enqueue", now_ms: int) -> None:
-        self._shard = shard
+    def __init__(self, state: "State", queue: "Queue", command: "Enqueue", now_ms: int) -> None:
+        self._state = state
         self._prefix = prefix = pack_u32(queue.id)
-        self._expires_ms = now_ms + (command.dedup_window_ms or shard.settings.dedup_window_ms)
+        self._expires_ms = now_ms + (command.dedup_window_ms or state.settings.dedup_window_ms)
         self.ids = list(spread(command.dedup_id, len(command.envelopes)))
         """One for each message."""
         self._keys = {name: prefix + name.encode() for name in self.ids if name}
@@ -58,9 +58,9 @@ class Dedup:
         """The ids that are known, with the two halves of the id of the message that was first."""
 
     def _look_up(self, now_ms: int) -> dict[str, tuple[int, int]]:
-        shard = self._shard
-        shard.settle_writes()
-        records = shard.store.get_many(list(self._keys.values()), shard.store.families.dedup)
+        state = self._state
+        state.settle_writes()
+        records = state.store.get_many(list(self._keys.values()), state.store.families.dedup)
         seen = {}
         for name, record in zip(self._keys, records, strict=True):
             if record is not None:
@@ -77,26 +77,26 @@ class Dedup:
 
     def remember(self, ids: Sequence[str], high: int, first: int) -> None:
         """Messages with these dedup ids were stored, with sequence numbers from ``first`` on."""
-        shard, keys, expires_ms = self._shard, self._keys, self._expires_ms
-        put, dedup, pack = shard.batch.put, shard.store.families.dedup, _RECORD.pack
+        state, keys, expires_ms = self._state, self._keys, self._expires_ms
+        put, dedup, pack = state.batch.put, state.store.families.dedup, _RECORD.pack
         for name, low in zip(ids, count(low_half(first)), strict=False):
             if name:
                 put(keys[name], pack(expires_ms, high, low), dedup)
         names = [name for name in ids if name]
-        most = shard.settings.limits.dedup_entry_ids_max
+        most = state.settings.limits.dedup_entry_ids_max
         for start in range(0, len(names), most):
             subject = self._prefix + pack_u64(first + start)
             listed = _encode_ids(names[start : start + most])
-            shard.due_index.add(on_the_grid(expires_ms), Kind.FORGET, subject, shard.batch, listed)
+            state.due_index.add(on_the_grid(expires_ms), Kind.FORGET, subject, state.batch, listed)
 
 
-def forget(shard: "State", due: "Iterable[Entry]", now_ms: int) -> None:
+def forget(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
     """Remove the ids that some entries name; those that were stored anew meanwhile have an entry of their own."""
-    dedup = shard.store.families.dedup
+    dedup = state.store.families.dedup
     keys = [key for entry in due for key in _keys(entry)]
-    for key, record in zip(keys, shard.store.get_many(keys, dedup), strict=True):
+    for key, record in zip(keys, state.store.get_many(keys, dedup), strict=True):
         if record is not None and u64(record) <= now_ms:
-            shard.batch.delete(key, dedup)
+            state.batch.delete(key, dedup)
 
 
 def _keys(entry: "Entry") -> "Iterator[bytes]":

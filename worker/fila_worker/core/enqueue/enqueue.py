@@ -62,9 +62,9 @@ LANE_COST = 6
 """Effort for each message, for one with anything out of the ordinary, and for each lane that is made for one."""
 
 
-def enqueue(shard: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
+def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. A bad one gets a fault and takes no id; the others are in."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
@@ -72,16 +72,16 @@ def enqueue(shard: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
             f"{len(command.envelopes)} messages in one frame: send at most {FRAME_MESSAGES_MAX}, in several frames"
         )
     check_window(command.dedup_window_ms)
-    quotas.refuse_if_disk_is_full(shard)
-    if not shard.enqueue_rates.admit(call, command, shard.runtime.limits):
+    quotas.refuse_if_disk_is_full(state)
+    if not state.enqueue_rates.admit(call, command, state.runtime.limits):
         return None
-    return _take_in(shard, call, queue, command)
+    return _take_in(state, call, queue, command)
 
 
-def enqueue_held(shard: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
+def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
     """Go on with an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    queue = shard.queue(call.queue)  # it may be gone meanwhile
-    outcome = _take_in(shard, call, queue, policy.only(command, 0, count))
+    queue = state.queue(call.queue)  # it may be gone meanwhile
+    outcome = _take_in(state, call, queue, policy.only(command, 0, count))
     if error is None:
         return outcome
     return _with_refused(outcome, [(index, to_fault(error)) for index in range(count, len(command.envelopes))])
@@ -94,52 +94,52 @@ def _with_refused(outcome: "Enqueued | Work", refused: Faults) -> "Work":
     return enqueued
 
 
-def _take_in(shard: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Enqueued | Work":
+def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Enqueued | Work":
     """Store a batch: at once, as most are, or in steps, if it is large, its hook may take long, or others are before it."""
     count = len(command.envelopes)
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
-    if hooked or count > shard.settings.limits.enqueue_step_messages or call.queue in shard.jobs:
-        return _take_in_steps(shard, call, queue, command)
-    lanes, high, first = queue.lanes, _id_high(shard, call.now_ms), shard.counters.sequence + 1
-    faults, known = _store(shard, queue, command, shard.counters, high, call.now_ms)
-    _note_visit(shard, call, queue, faults, count, call.now_ms)
-    shard.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
-    shard.mark_runnable(queue)
-    return Enqueued(high, low_half(first), shard.counters.sequence + 1 - first, faults, known)
+    if hooked or count > state.settings.limits.enqueue_step_messages or call.queue in state.jobs:
+        return _take_in_steps(state, call, queue, command)
+    lanes, high, first = queue.lanes, _id_high(state, call.now_ms), state.counters.sequence + 1
+    faults, known = _store(state, queue, command, state.counters, high, call.now_ms)
+    _note_visit(state, call, queue, faults, count, call.now_ms)
+    state.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
+    state.mark_runnable(queue)
+    return Enqueued(high, low_half(first), state.counters.sequence + 1 - first, faults, known)
 
 
 class _Reserved:
     """Sequence numbers that were set aside for a batch, so that its ids are neighbours whatever is stored between its steps."""
 
-    def __init__(self, shard: "State", count: int) -> None:
-        self.sequence = shard.counters.sequence
-        shard.counters.sequence += count
+    def __init__(self, state: "State", count: int) -> None:
+        self.sequence = state.counters.sequence
+        state.counters.sequence += count
 
 
-def _take_in_steps(shard: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Work":
+def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Work":
     """Store a batch part by part. What is not stored when its client has waited for long enough is refused, not left open."""
-    now_ms, limits, total = (yield 0), shard.settings.limits, len(command.envelopes)
+    now_ms, limits, total = (yield 0), state.settings.limits, len(command.envelopes)
     if now_ms - call.now_ms >= limits.enqueue_ms_max:
         raise _too_late(queue, 0, total, refused=True)
     if queue.gone:
         raise _deleted(queue)
-    high, numbers = _id_high(shard, now_ms), _Reserved(shard, total)
+    high, numbers = _id_high(state, now_ms), _Reserved(state, total)
     first, done = numbers.sequence + 1, 0
     faults: Faults = []
     known: Known = []
     while done < total:
         lanes = queue.lanes
         part = policy.only(command, done, done + limits.enqueue_step_messages)
-        part = policy.decide(shard, queue, part, now_ms)
-        new_faults, new_known = _store(shard, queue, part, numbers, high, now_ms)
-        _note_visit(shard, call, queue, new_faults, len(part.envelopes), now_ms)
+        part = policy.decide(state, queue, part, now_ms)
+        new_faults, new_known = _store(state, queue, part, numbers, high, now_ms)
+        _note_visit(state, call, queue, new_faults, len(part.envelopes), now_ms)
         faults += [(done + index, fault) for index, fault in new_faults]
         known += [(done + index, *ids) for index, *ids in new_known]  # type: ignore[misc]
         done += len(part.envelopes)
-        shard.mark_runnable(queue)
+        state.mark_runnable(queue)
         effort = _cost(part) + LANE_COST * (queue.lanes - lanes)
         if done == total:
-            shard.jobs.charge(effort)
+            state.jobs.charge(effort)
             break
         now_ms = yield effort
         error = _deleted(queue) if queue.gone else None
@@ -151,12 +151,12 @@ def _take_in_steps(shard: "State", call: "Call", queue: "Queue", command: Enqueu
     return Enqueued(high, low_half(first), numbers.sequence + 1 - first, faults, known)
 
 
-def _note_visit(shard: "State", call: "Call", queue: "Queue", faults: Faults, count: int, now_ms: int) -> None:
+def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, count: int, now_ms: int) -> None:
     """Learn from what became of a batch when those who are refused should come again, and tell them."""
-    if shard.returns:
-        shard.returns.came(queue, call.client, now_ms, taken=4 * len(faults) <= count)
+    if state.returns:
+        state.returns.came(queue, call.client, now_ms, taken=4 * len(faults) <= count)
     if faults:
-        shard.returns.say_when(queue, call.client, faults, now_ms)
+        state.returns.say_when(queue, call.client, faults, now_ms)
 
 
 def _cost(command: Enqueue) -> int:
@@ -177,30 +177,30 @@ def _too_late(queue: "Queue", done: int, total: int, *, refused: bool = False) -
     )
 
 
-def _id_high(shard: "State", now_ms: int) -> int:
-    counters = shard.counters
+def _id_high(state: "State", now_ms: int) -> int:
+    counters = state.counters
     counters.clock_ms = max(counters.clock_ms, now_ms)
-    return high_half(counters.clock_ms, shard.index)
+    return high_half(counters.clock_ms, state.index)
 
 
 def _store(
-    shard: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int
+    state: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int
 ) -> tuple[Faults, Known]:
     """Store messages with the next of some sequence numbers; a bad one takes none."""
-    dedup = Dedup(shard, queue, command, now_ms) if command.dedup_id != "" else None
+    dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)
-    if throttle_sets is None or not _is_usual(shard, queue, command) or (dedup and not dedup.usual):
-        return accept_one_by_one(shard, queue, command, dedup, numbers, high, now_ms)
+    if throttle_sets is None or not _is_usual(state, queue, command) or (dedup and not dedup.usual):
+        return accept_one_by_one(state, queue, command, dedup, numbers, high, now_ms)
     if dedup:
-        return _accept_new(shard, queue, command, throttle_sets, dedup, numbers, high, now_ms)
-    return _accept(shard, queue, command, throttle_sets, numbers, high, now_ms), []
+        return _accept_new(state, queue, command, throttle_sets, dedup, numbers, high, now_ms)
+    return _accept(state, queue, command, throttle_sets, numbers, high, now_ms), []
 
 
 # --- the usual case ---------------------------------------------------------------------------------------------------
 
 
 def _accept(
-    shard: "State",
+    state: "State",
     queue: "Queue",
     command: Enqueue,
     throttle_sets: Iterable[ThrottleKeys],
@@ -214,10 +214,10 @@ def _accept(
     opened; so what is left to look at in each message is its envelope.
     """
     faults: Faults = []
-    payload_max, messages, count = shard.settings.max_payload_bytes, shard.store.families.messages, len(command.envelopes)
+    payload_max, messages, count = state.settings.max_payload_bytes, state.store.families.messages, len(command.envelopes)
     unquestioned = min(payload_max, HEADERS_BYTES_MAX)
-    keys, put, changed, watches = queue.keys, shard.batch.put, shard.ledger.changed, shard.ledger.watches
-    sequence, room = numbers.sequence, shard.settings.buffer_bytes - shard.buffered_bytes
+    keys, put, changed, watches = queue.keys, state.batch.put, state.ledger.changed, state.ledger.watches
+    sequence, room = numbers.sequence, state.settings.buffer_bytes - state.buffered_bytes
     first, buffered, size_bytes = sequence, 0, 0
     rows = zip(
         command.envelopes,
@@ -237,19 +237,19 @@ def _accept(
         if lane is None or headers_bytes > size - 4 or size > unquestioned:
             try:
                 check_message(envelope, name, payload_max)
-                lane = lane or quotas.open_lane(shard, queue, name, throttle_keys, now_ms)
+                lane = lane or quotas.open_lane(state, queue, name, throttle_keys, now_ms)
             except FilaError as error:
                 faults.append((sequence - first + len(faults), to_fault(error)))
                 continue
         if weight and weight != lane.key.weight:
-            shard.set_weight(lane.key, weight)
+            state.set_weight(lane.key, weight)
         sequence += 1
         message_key = lane.prefix + pack_place(priority + PRIORITY_BIAS, sequence)
         record = pack_fixed(PLAIN, 0, priority, high, VARIANT | sequence) + envelope
         put(message_key, record, messages)
         if not lane.changed:
             if watches:
-                shard.ledger.show(lane)
+                state.ledger.show(lane)
             lane.changed = True
             changed.append(lane)
         lane.stored += 1
@@ -259,22 +259,22 @@ def _accept(
             line.append((message_key, record))
             buffered += size + RECORD_BYTES
             if not lane.active:
-                shard.rouse(lane, message_key)
+                state.rouse(lane, message_key)
         else:
-            shard.buffered_bytes += buffered
-            shard.line_up(lane, message_key, record)
-            buffered, room = 0, shard.settings.buffer_bytes - shard.buffered_bytes
+            state.buffered_bytes += buffered
+            state.line_up(lane, message_key, record)
+            buffered, room = 0, state.settings.buffer_bytes - state.buffered_bytes
     accepted = sequence - first
-    shard.buffered_bytes += buffered
+    state.buffered_bytes += buffered
     numbers.sequence = sequence
     queue.pending, queue.enqueued = queue.pending + accepted, queue.enqueued + accepted
     queue.grow(size_bytes + accepted * FIXED_BYTES)
-    shard.ledger.touch_queue(queue)
+    state.ledger.touch_queue(queue)
     return faults
 
 
 def _accept_new(
-    shard: "State",
+    state: "State",
     queue: "Queue",
     command: Enqueue,
     throttle_sets: Iterable[ThrottleKeys],
@@ -288,12 +288,12 @@ def _accept_new(
     known: Known = []
     new: Sequence[int] = range(len(dedup.ids))
     if dedup.seen:
-        faults, known = _set_aside(shard, command, dedup)
+        faults, known = _set_aside(state, command, dedup)
         new = [index for index in new if dedup.ids[index] not in dedup.seen]
         command = _chosen(command, new)
         throttle_sets = _throttle_sets(command) or ()
     first = numbers.sequence + 1
-    refused = _accept(shard, queue, command, throttle_sets, numbers, high, now_ms)
+    refused = _accept(state, queue, command, throttle_sets, numbers, high, now_ms)
     stored = dedup.ids
     if dedup.seen or refused:
         faults = sorted(faults + [(new[position], fault) for position, fault in refused], key=itemgetter(0))
@@ -311,7 +311,7 @@ def _chosen(command: Enqueue, indexes: Sequence[int]) -> Enqueue:
     return msgspec.structs.replace(command, **{name: [column[i] for i in indexes] for name, column in whole.items()})
 
 
-def _set_aside(shard: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, Known]:
+def _set_aside(state: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, Known]:
     """What to answer for the messages of a usual batch whose dedup ids are known."""
     faults: Faults = []
     known: Known = []
@@ -321,7 +321,7 @@ def _set_aside(shard: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, 
         if earlier is None:
             continue
         try:
-            check_message(envelope, name, shard.settings.max_payload_bytes)
+            check_message(envelope, name, state.settings.max_payload_bytes)
         except FilaError as error:
             faults.append((index, to_fault(error)))
         else:
@@ -329,7 +329,7 @@ def _set_aside(shard: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, 
     return faults, known
 
 
-def _is_usual(shard: "State", queue: "Queue", command: Enqueue) -> bool:
+def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Whether all messages are due now, have nothing of their own, no limit near, and options within bounds."""
     if (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms) != (0, 0, 0, 0):
         return False
@@ -337,8 +337,8 @@ def _is_usual(shard: "State", queue: "Queue", command: Enqueue) -> bool:
         return False
     if not (_within(command.weight, -WEIGHT_MAX, WEIGHT_MAX) and _within(command.priority, PRIORITY_MIN, PRIORITY_MAX)):
         return False
-    _note_priorities(shard, queue, command.priority)
-    return quotas.has_room_for_all(shard, queue, command)
+    _note_priorities(state, queue, command.priority)
+    return quotas.has_room_for_all(state, queue, command)
 
 
 def _within(column: IntColumn, least: int, most: int) -> bool:
@@ -347,9 +347,9 @@ def _within(column: IntColumn, least: int, most: int) -> bool:
     return least <= column <= most
 
 
-def _note_priorities(shard: "State", queue: "Queue", column: IntColumn) -> None:
+def _note_priorities(state: "State", queue: "Queue", column: IntColumn) -> None:
     if queue.note_priorities(set(column) if isinstance(column, list) else {column}):
-        shard.save_queue(queue)
+        state.save_queue(queue)
 
 
 def _throttle_sets(command: Enqueue) -> Iterable[ThrottleKeys] | None:

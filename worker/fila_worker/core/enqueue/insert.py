@@ -54,49 +54,49 @@ def revived(letter: Record) -> Record:
     return letter
 
 
-def store(shard: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
+def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
     """Put a message where it belongs: in line, or with the delayed ones."""
     record = message.record
     ttl_ms = message.ttl_ms or queue.options.default_ttl_ms
     if ttl_ms:
         record.extension.expires_ms = now_ms + ttl_ms
-    lane = shard.lane(queue, message.key, message.throttle_keys)
+    lane = state.lane(queue, message.key, message.throttle_keys)
     if message.weight:
-        shard.set_weight(lane.key, message.weight)
-    remember(shard, queue, record)
-    place = _place(shard, record)
+        state.set_weight(lane.key, message.weight)
+    remember(state, queue, record)
+    place = _place(state, record)
     packed = pack_record(record)
     if ttl_ms:
-        shard.due_index.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, shard.batch)
+        state.due_index.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, state.batch)
     if message.deliver_ms > now_ms:
-        delay(shard, lane, lane.prefix + place, packed, message.deliver_ms)
+        delay(state, lane, lane.prefix + place, packed, message.deliver_ms)
     else:
-        shard.put_in_line(lane, place, packed)
+        state.put_in_line(lane, place, packed)
     queue.enqueued += 1
 
 
-def remember(shard: "State", queue: Queue, record: Record) -> None:
+def remember(state: "State", queue: Queue, record: Record) -> None:
     """Keep in mind what it takes to find a message of the queue by its id."""
     news = queue.note_priorities({record.priority})
-    if shard_of_id(record.id_high) != shard.index and not queue.strangers:
+    if shard_of_id(record.id_high) != state.index and not queue.strangers:
         queue.strangers = news = True
     if news:
-        shard.save_queue(queue)
+        state.save_queue(queue)
 
 
-def _place(shard: "State", record: Record) -> bytes:
+def _place(state: "State", record: Record) -> bytes:
     """Its place in line: by its own number where that is this shard's, else behind all that is here."""
     number = sequence(record.id_low)
-    if shard_of_id(record.id_high) != shard.index:
-        shard.counters.sequence = number = shard.counters.sequence + 1
+    if shard_of_id(record.id_high) != state.index:
+        state.counters.sequence = number = state.counters.sequence + 1
     return pack_place(record.priority + PRIORITY_BIAS, number)
 
 
-def take_in(shard: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
+def take_in(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
     """A message that was accepted before comes (back) through the normal enqueue path: the queue's hook decides anew."""
     envelope = message.record.envelope
     length = headers_length(envelope)
-    decision = policy.decide_one(shard, queue, envelope[4 : 4 + length], len(envelope) - 4 - length, now_ms)
+    decision = policy.decide_one(state, queue, envelope[4 : 4 + length], len(envelope) - 4 - length, now_ms)
     if decision.fairness_key is not None:
         message.key = decision.fairness_key
     if decision.throttle_keys is not None:
@@ -109,28 +109,28 @@ def take_in(shard: "State", queue: Queue, message: Incoming, now_ms: int) -> Non
         message.record.extension.cost_milli = decision.cost_milli
     if decision.delay_ms:
         message.deliver_ms = now_ms + decision.delay_ms
-    store(shard, queue, message, now_ms)
+    store(state, queue, message, now_ms)
 
 
-def add_queue(shard: "State", name: str, options: QueueOptions, created_ms: int = 0) -> Queue:
+def add_queue(state: "State", name: str, options: QueueOptions, created_ms: int = 0) -> Queue:
     """A new queue, durable with the turn."""
-    shard.last_queue_id += 1
-    shard.batch.put(LAST_QUEUE_ID, pack_u32(shard.last_queue_id), shard.store.families.state)
-    queue = Queue(shard.last_queue_id, name, options, shard.settings.limits, shard.lanes)
+    state.last_queue_id += 1
+    state.batch.put(LAST_QUEUE_ID, pack_u32(state.last_queue_id), state.store.families.state)
+    queue = Queue(state.last_queue_id, name, options, state.settings.limits, state.lanes)
     queue.created_ms = created_ms
-    shard.queues_by_id[queue.id] = queue
-    shard.name_queue(queue)
-    shard.define_queue(queue)
+    state.queues_by_id[queue.id] = queue
+    state.name_queue(queue)
+    state.define_queue(queue)
     return queue
 
 
-def own_dead_letters(shard: "State", queue: Queue) -> Queue:
+def own_dead_letters(state: "State", queue: Queue) -> Queue:
     """The ``.dlq`` of a queue, made now if it has none."""
     if queue.dead_letters is not None:
         return queue.dead_letters
-    dead_letters = add_queue(shard, dead_letter_name(queue.name), QueueOptions())
+    dead_letters = add_queue(state, dead_letter_name(queue.name), QueueOptions())
     bind_dead_letters(queue, dead_letters)
-    shard.define_queue(queue)
+    state.define_queue(queue)
     return dead_letters
 
 

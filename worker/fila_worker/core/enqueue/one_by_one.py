@@ -45,7 +45,7 @@ class Numbers(Protocol):
 
 
 def accept_one_by_one(
-    shard: "State", queue: "Queue", command: Enqueue, dedup: Dedup | None, numbers: "Numbers", high: int, now_ms: int
+    state: "State", queue: "Queue", command: Enqueue, dedup: Dedup | None, numbers: "Numbers", high: int, now_ms: int
 ) -> tuple[Faults, Known]:
     """Take in a batch some of whose messages are out of the ordinary, or bad, or too many."""
     faults: Faults = []
@@ -55,19 +55,19 @@ def accept_one_by_one(
     seen = dedup.seen if dedup else {}
     for index, (envelope, name, *options, throttle_keys, dedup_id) in enumerate(_rows(command)):
         try:
-            check_message(envelope, name, shard.settings.max_payload_bytes)
+            check_message(envelope, name, state.settings.max_payload_bytes)
             _check_options(options, throttle_keys, dedup_id, now_ms)
             earlier = seen.get(dedup_id)
             if earlier is not None:
                 known.append((index, *earlier))
                 continue
-            quotas.check_room(shard, queue, name, len(envelope) + FIXED_BYTES, now_ms)
+            quotas.check_room(state, queue, name, len(envelope) + FIXED_BYTES, now_ms)
         except FilaError as error:
             faults.append((index, to_fault(error)))
         else:
             numbers.sequence += 1
             low = low_half(numbers.sequence)
-            _accept_one(shard, queue, envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
+            _accept_one(state, queue, envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
             stored.append(dedup_id)
             if dedup_id:
                 seen[dedup_id] = (high, low)
@@ -77,7 +77,7 @@ def accept_one_by_one(
 
 
 def _accept_one(
-    shard: "State",
+    state: "State",
     queue: "Queue",
     envelope: bytes,
     name: str,
@@ -95,7 +95,7 @@ def _accept_one(
     message = Incoming(
         record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms
     )  # fmt: skip
-    store(shard, queue, message, now_ms)
+    store(state, queue, message, now_ms)
 
 
 def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:

@@ -25,29 +25,29 @@ _DELAY: Final = EnqueueDecision._fields.index("delay_ms")
 from_bytes = int.from_bytes
 
 
-def compile_hooks(shard: "State", name: str, options: "QueueOptions") -> GuardedHooks | None:
+def compile_hooks(state: "State", name: str, options: "QueueOptions") -> GuardedHooks | None:
     """The hooks of a queue, None if it has none; :class:`LuaCompilationError` says what is wrong with a script."""
     if options.on_enqueue is None and options.on_failure is None:
         return None
-    settings = shard.settings
-    hooks = shard.compile_hooks(
+    settings = state.settings
+    hooks = state.compile_hooks(
         name,
         options.on_enqueue,
         options.on_failure,
         timeout_ms=options.lua_timeout_ms or settings.lua_timeout_ms,
         memory_limit_bytes=options.lua_memory_limit_bytes or settings.lua_memory_limit_bytes,
-        get_config=shard.runtime.get,
+        get_config=state.runtime.get,
     )
 
     def changed(is_open: bool) -> None:
         cooldown_ms = settings.lua_breaker_cooldown_ms
-        opened = BreakerOpened(name, shard.index, hooks.failed, cooldown_ms)
-        shard.notes.append(opened if is_open else BreakerClosed(name, shard.index))
+        opened = BreakerOpened(name, state.index, hooks.failed, cooldown_ms)
+        state.notes.append(opened if is_open else BreakerClosed(name, state.index))
 
     return GuardedHooks(hooks, Breaker(settings.lua_breaker_threshold, settings.lua_breaker_cooldown_ms), changed)
 
 
-def decide(shard: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
+def decide(state: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
     """The enqueue that a queue's hook makes of what was asked for; of its first messages only, if the hook takes long."""
     hooks = queue.hooks
     if hooks is None or not hooks.hooks.has_on_enqueue:
@@ -61,8 +61,8 @@ def decide(shard: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enq
     sizes = [len(envelope) - 4 - length for envelope, length in zip(envelopes, lengths, strict=True)]
     if min(sizes, default=0) < 0:  # a malformed one, which will be refused
         sizes = [max(0, size) for size in sizes]
-    decisions = hooks.on_enqueue(headers, sizes, now_ms, shard.jobs.time_left_ns)
-    shard.jobs.charge_ns(hooks.took_ns)
+    decisions = hooks.on_enqueue(headers, sizes, now_ms, state.jobs.time_left_ns)
+    state.jobs.charge_ns(hooks.took_ns)
     command = only(command, 0, len(decisions))
     return _overlaid(command, [NO_CHANGE if type(each) is HookFailed else each for each in decisions])  # type: ignore[misc]
 
@@ -79,13 +79,13 @@ def only(command: Enqueue, start: int, end: int) -> Enqueue:
     return msgspec.structs.replace(command, **{name: column[start:end] for name, column in whole.items()})
 
 
-def decide_one(shard: "State", queue: "Queue", headers: bytes, payload_bytes: int, now_ms: int) -> EnqueueDecision:
+def decide_one(state: "State", queue: "Queue", headers: bytes, payload_bytes: int, now_ms: int) -> EnqueueDecision:
     """What a queue's hook decides for one message."""
     hooks = queue.hooks
     if hooks is None or not hooks.hooks.has_on_enqueue:
         return NO_CHANGE
     decision = hooks.on_enqueue([headers], [payload_bytes], now_ms)[0]
-    shard.jobs.charge_ns(hooks.took_ns)
+    state.jobs.charge_ns(hooks.took_ns)
     return NO_CHANGE if isinstance(decision, HookFailed) else decision
 
 

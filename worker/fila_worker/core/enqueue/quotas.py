@@ -21,9 +21,9 @@ DISK_RETRY_MS: Final = 1000
 """When to try again on a full disk: nothing says when there will be room."""
 
 
-def refuse_if_disk_is_full(shard: "State") -> None:
+def refuse_if_disk_is_full(state: "State") -> None:
     """Raise :class:`OverloadedError` while the disk has less room than must stay free."""
-    free, least = shard.free_disk_bytes, shard.settings.min_free_disk_bytes
+    free, least = state.free_disk_bytes, state.settings.min_free_disk_bytes
     if free is not None and free < least:
         raise OverloadedError(
             f"the disk has {free >> 20} MiB left and {least >> 20} must stay free ([limits] min_free_disk_bytes): "
@@ -33,9 +33,9 @@ def refuse_if_disk_is_full(shard: "State") -> None:
         )
 
 
-def has_room_for_all(shard: "State", queue: "Queue", command: Enqueue) -> bool:
+def has_room_for_all(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Whether no limit of the queue can be met by this batch, whatever its messages are."""
-    settings, count = shard.settings, len(command.envelopes)
+    settings, count = state.settings, len(command.envelopes)
     if settings.max_queue_messages is not None and queue.depth + count > settings.max_queue_messages:
         return False
     if settings.max_queue_bytes is not None:
@@ -46,17 +46,17 @@ def has_room_for_all(shard: "State", queue: "Queue", command: Enqueue) -> bool:
 
 
 def open_lane(
-    shard: "State", queue: "Queue", key_name: str, throttle_keys: tuple[str, ...], now_ms: int
+    state: "State", queue: "Queue", key_name: str, throttle_keys: tuple[str, ...], now_ms: int
 ) -> "Lane":  # fmt: skip
     """The lane for new messages, as :meth:`State.lane` opens it; :class:`OverloadedError` if that is one key too many."""
-    check_keys(shard, queue, key_name, now_ms)
-    return shard.lane(queue, key_name, throttle_keys)
+    check_keys(state, queue, key_name, now_ms)
+    return state.lane(queue, key_name, throttle_keys)
 
 
-def check_keys(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> None:
+def check_keys(state: "State", queue: "Queue", key_name: str, now_ms: int) -> None:
     """Raise :class:`OverloadedError` if this would be one fairness key more than a queue may have. Those with nothing left make room."""
-    most = shard.settings.max_keys_per_queue
-    if len(queue.keys) < most or key_name in queue.keys or make_room(shard, queue, now_ms):
+    most = state.settings.max_keys_per_queue
+    if len(queue.keys) < most or key_name in queue.keys or make_room(state, queue, now_ms):
         return
     raise _overloaded(
         queue,
@@ -65,9 +65,9 @@ def check_keys(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> No
     )
 
 
-def check_room(shard: "State", queue: "Queue", key_name: str, size_bytes: int, now_ms: int) -> None:
+def check_room(state: "State", queue: "Queue", key_name: str, size_bytes: int, now_ms: int) -> None:
     """Raise :class:`OverloadedError` if one more message would be beyond a limit of its queue or its key."""
-    settings = shard.settings
+    settings = state.settings
     limits = (
         ("max_queue_messages", "messages", settings.max_queue_messages, queue.depth + 1),
         ("max_queue_bytes", "bytes", settings.max_queue_bytes, queue.size_bytes + size_bytes),
@@ -75,20 +75,20 @@ def check_room(shard: "State", queue: "Queue", key_name: str, size_bytes: int, n
     for name, unit, most, wanted in limits:
         if most is not None and wanted > most:
             raise _overloaded(queue, f"queue {queue.name!r} is full: {most} {unit} ([limits] {name})")
-    check_keys(shard, queue, key_name, now_ms)
+    check_keys(state, queue, key_name, now_ms)
     key = queue.keys.get(key_name)
     most = settings.max_key_messages
-    if most is not None and key is not None and _messages_of(shard, key, most) >= most:
+    if most is not None and key is not None and _messages_of(state, key, most) >= most:
         raise _overloaded(
             queue, f"fairness key {key_name!r} of {queue.name!r} is full: {most} messages ([limits] max_key_messages)"
         )
 
 
-def _messages_of(shard: "State", key: "FairnessKey", most: int) -> int:
+def _messages_of(state: "State", key: "FairnessKey", most: int) -> int:
     """A key's messages; acked ones that still lie on disk are put out of the way before they make it look full."""
     count = sum(lane.stored + lane.delayed for lane in key.lanes.values())
-    if count >= most and shard.acked.messages:
-        acked_messages.purge(shard)
+    if count >= most and state.acked.messages:
+        acked_messages.purge(state)
         count = sum(lane.stored + lane.delayed for lane in key.lanes.values())
     return count
 
@@ -97,23 +97,23 @@ def _overloaded(queue: "Queue", what: str) -> OverloadedError:
     return OverloadedError(what, details={"queue": queue.name, "depth": queue.depth})
 
 
-def make_room(shard: "State", queue: "Queue", now_ms: int) -> bool:
+def make_room(state: "State", queue: "Queue", now_ms: int) -> bool:
     """Forget a queue's idle lanes, if it has as many keys as it may; returns whether there is room for another key.
 
     The lanes that changed since the ledger was folded are looked through, once in a millisecond at most, so that a batch whose messages are
     all refused is refused in one go.
     """
-    most = shard.settings.max_keys_per_queue
+    most = state.settings.max_keys_per_queue
     while queue.resting and len(queue.keys) >= most:
         _, lane = queue.resting.popitem()
-        if lane.idle and shard.lanes.get(lane.id) is lane:
-            shard.ledger.forget([lane], shard.batch)
-            shard.forget_lane(lane)
+        if lane.idle and state.lanes.get(lane.id) is lane:
+            state.ledger.forget([lane], state.batch)
+            state.forget_lane(lane)
     if len(queue.keys) >= most and queue.searched_ms != now_ms:
         queue.searched_ms = now_ms
-        acked_messages.purge(shard)  # a lane is idle once its dead are gone
-        idle = [lane for lane in shard.ledger.unfolded() if lane.key.queue is queue and lane.idle]
-        shard.ledger.forget(idle, shard.batch)
+        acked_messages.purge(state)  # a lane is idle once its dead are gone
+        idle = [lane for lane in state.ledger.unfolded() if lane.key.queue is queue and lane.idle]
+        state.ledger.forget(idle, state.batch)
         for lane in idle:
-            shard.forget_lane(lane)
+            state.forget_lane(lane)
     return len(queue.keys) < most

@@ -45,27 +45,27 @@ KEY_COST: Final = 2
 # --- a fairness key ----------------------------------------------------------------------------------------------------
 
 
-def explain_key(shard: "State", queue: "Queue", name: str, now_ms: int) -> Explained:
+def explain_key(state: "State", queue: "Queue", name: str, now_ms: int) -> Explained:
     """Why a fairness key's messages wait. A key that has none may be unknown: keys come and go with their messages."""
     key = queue.keys.get(name)
     lanes = list(key.lanes.values()) if key else []
     about = f"fairness key {name!r}"
-    paused, more = queue_reasons.pauses(queue, name), _for_producers(shard, queue, name, now_ms)
+    paused, more = queue_reasons.pauses(queue, name), _for_producers(state, queue, name, now_ms)
     if key is None or not any(lane.stored or lane.delayed for lane in lanes):
         return Explained(EMPTY, [*paused, *more, _empty(about)])
     if key.pending:
-        reasons = _of_pending_key(shard, key, more, now_ms)
-        return Explained(PENDING, reasons, None, _next_ms(shard, key, now_ms))
+        reasons = _of_pending_key(state, key, more, now_ms)
+        return Explained(PENDING, reasons, None, _next_ms(state, key, now_ms))
     delayed = sum(lane.delayed for lane in lanes)
     if delayed:
-        return Explained(DELAYED, [_delayed(shard, lanes, delayed, about, now_ms), *paused, *more])
-    return Explained(LEASED, [_leased_of_key(shard, key, about, now_ms), *paused, *more])
+        return Explained(DELAYED, [_delayed(state, lanes, delayed, about, now_ms), *paused, *more])
+    return Explained(LEASED, [_leased_of_key(state, key, about, now_ms), *paused, *more])
 
 
-def _of_pending_key(shard: "State", key: "FairnessKey", more: "list[Reason]", now_ms: int) -> "list[Reason]":
-    capped, (short, some) = cap(shard, key, now_ms), _shortages(shard, key, now_ms)
+def _of_pending_key(state: "State", key: "FairnessKey", more: "list[Reason]", now_ms: int) -> "list[Reason]":
+    capped, (short, some) = cap(state, key, now_ms), _shortages(state, key, now_ms)
     own = [each for each in (capped, short) if each is not None]
-    ways = queue_reasons.queue_reasons(shard, key.queue, key.name, own, now_ms)
+    ways = queue_reasons.queue_reasons(state, key.queue, key.name, own, now_ms)
     rivals = rivals_of(key, 0)
     turns = [queue_reasons.turns(key, rivals, now_ms)] if rivals.keys and key.deliverable else []
     if ways:
@@ -73,69 +73,69 @@ def _of_pending_key(shard: "State", key: "FairnessKey", more: "list[Reason]", no
     return [*more, *(turns or [queue_reasons.busy(key.queue, key.pending, now_ms)]), *some]
 
 
-def _shortages(shard: "State", key: "FairnessKey", now_ms: int) -> "tuple[Reason | None, list[Reason]]":
+def _shortages(state: "State", key: "FairnessKey", now_ms: int) -> "tuple[Reason | None, list[Reason]]":
     """What all of a key's lanes lack, the one that will have it first; else what some of them lack."""
     lanes = list(islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX))
     if key.queue.options.max_in_flight_per_key == 1:
-        lanes = [min(lanes, key=lambda lane: head(shard, lane)[0][8:])]
-    lacks = [lack for lane in lanes if (lack := tokens(shard, lane, now_ms)) is not None]
+        lanes = [min(lanes, key=lambda lane: head(state, lane)[0][8:])]
+    lacks = [lack for lane in lanes if (lack := tokens(state, lane, now_ms)) is not None]
     lacks.sort(key=lambda lack: (not lack.until_ms, lack.until_ms))
     if len(lacks) == len(lanes):
         return lacks[0], []
     return None, list({lack.details["throttle_key"]: lack for lack in reversed(lacks)}.values())
 
 
-def _next_ms(shard: "State", key: "FairnessKey", now_ms: int) -> int:
+def _next_ms(state: "State", key: "FairnessKey", now_ms: int) -> int:
     """When the next of a key's messages will be delivered."""
     lanes = islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX)
     place, rivals = Place(0, 0, True), rivals_of(key, 0)
-    times = [delivery_ms(shard, lane, FIRST_PLACE, place, rivals, lane.need // 1000 or 1000, now_ms) for lane in lanes]
+    times = [delivery_ms(state, lane, FIRST_PLACE, place, rivals, lane.need // 1000 or 1000, now_ms) for lane in lanes]
     return min((time for time in times if time), default=0)
 
 
 # --- a queue -----------------------------------------------------------------------------------------------------------
 
 
-def explain_queue(shard: "State", queue: "Queue", now_ms: int) -> "Work":
+def explain_queue(state: "State", queue: "Queue", now_ms: int) -> "Work":
     """Why a queue's messages wait, and why it refuses new ones, if it does."""
     about = f"queue {queue.name!r}"
-    paused, more = queue_reasons.pauses(queue), _for_producers(shard, queue, "", now_ms)
+    paused, more = queue_reasons.pauses(queue), _for_producers(state, queue, "", now_ms)
     if queue.pending:
-        return Explained(PENDING, _of_pending_queue(shard, queue, more, now_ms))
+        return Explained(PENDING, _of_pending_queue(state, queue, more, now_ms))
     if queue.delayed:
-        lanes = yield from _delayed_lanes(shard, queue)
+        lanes = yield from _delayed_lanes(state, queue)
         if lanes:
-            return Explained(DELAYED, [_delayed(shard, lanes, queue.delayed, about, now_ms), *paused, *more])
+            return Explained(DELAYED, [_delayed(state, lanes, queue.delayed, about, now_ms), *paused, *more])
     if queue.in_flight:
-        leased = yield from _leased(shard, queue, about, now_ms)
+        leased = yield from _leased(state, queue, about, now_ms)
         return Explained(LEASED, [leased, *paused, *more])
     return Explained(EMPTY, [*paused, *more, _empty(about)])
 
 
-def _of_pending_queue(shard: "State", queue: "Queue", more: "list[Reason]", now_ms: int) -> "list[Reason]":
-    groups, free = _groups(shard, queue, now_ms)
-    ways = queue_reasons.queue_reasons(shard, queue, None, [] if free else groups, now_ms)
+def _of_pending_queue(state: "State", queue: "Queue", more: "list[Reason]", now_ms: int) -> "list[Reason]":
+    groups, free = _groups(state, queue, now_ms)
+    ways = queue_reasons.queue_reasons(state, queue, None, [] if free else groups, now_ms)
     if ways:
         return [*ways, *(groups if free else []), *more]
     return [*more, queue_reasons.busy(queue, queue.pending, now_ms), *groups]
 
 
-def _groups(shard: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason], bool]":
+def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason], bool]":
     """What holds up keys, the most messages first, and whether any key is held up by nothing."""
     found: dict[tuple[str, str], list[FairnessKey]] = {}
     free = len(queue.keys) > KEYS_MAX
-    shard.jobs.charge(KEY_COST * min(KEYS_MAX, len(queue.keys)))
+    state.jobs.charge(KEY_COST * min(KEYS_MAX, len(queue.keys)))
     for key in queue.keys.portion(0, KEYS_MAX):
         if key.active or key.pending:
-            what = _holdup(shard, key, now_ms)
+            what = _holdup(state, key, now_ms)
             free |= what is None
             if what is not None:
                 found.setdefault(what, []).append(key)
-    reasons = [_group(shard, code, keys, now_ms) for (code, _), keys in found.items()]
+    reasons = [_group(state, code, keys, now_ms) for (code, _), keys in found.items()]
     return sorted(reasons, key=lambda each: -each.details["messages"]), free
 
 
-def _holdup(shard: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] | None:
+def _holdup(state: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] | None:
     """What holds up a key, by code and, for tokens, throttle key; None if nothing does."""
     if key.paused:
         return ReasonCode.KEY_PAUSED.value, ""
@@ -147,22 +147,22 @@ def _holdup(shard: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] 
         return None  # it needs no tokens
     lack = None
     for lane in islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX):
-        lacks = tokens(shard, lane, now_ms, lane.need or TOKEN)
+        lacks = tokens(state, lane, now_ms, lane.need or TOKEN)
         if lacks is None and not key.blocked_head:
             return None
         lack = lacks or lack
     return (lack.code, lack.details["throttle_key"]) if lack else None
 
 
-def _group(shard: "State", code: str, keys: "list[FairnessKey]", now_ms: int) -> "Reason":
+def _group(state: "State", code: str, keys: "list[FairnessKey]", now_ms: int) -> "Reason":
     """So many keys are held up by the same."""
     example, messages = keys[0], sum(key.pending for key in keys)
     if code == ReasonCode.KEY_PAUSED:
         told = queue_reasons.pauses(example.queue, example.name)[-1]
     else:
-        held = cap(shard, example, now_ms) if code in {ReasonCode.ORDERED_BEHIND, ReasonCode.IN_FLIGHT_CAP} else None
+        held = cap(state, example, now_ms) if code in {ReasonCode.ORDERED_BEHIND, ReasonCode.IN_FLIGHT_CAP} else None
         told = (
-            held or _shortages(shard, example, now_ms)[0] or reason(ReasonCode(code), f"fairness key {example.name!r} waits")
+            held or _shortages(state, example, now_ms)[0] or reason(ReasonCode(code), f"fairness key {example.name!r} waits")
         )
     those = f"{counted(len(keys), 'fairness key')} with {counted(messages, 'message')}"
     first = "" if len(keys) == 1 else f"{example.name!r} for one: "
@@ -173,32 +173,32 @@ def _group(shard: "State", code: str, keys: "list[FairnessKey]", now_ms: int) ->
 # --- both --------------------------------------------------------------------------------------------------------------
 
 
-def _for_producers(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
-    return [*queue_reasons.refusals(shard, queue, key_name, now_ms), *queue_reasons.breaker(queue, now_ms)]
+def _for_producers(state: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
+    return [*queue_reasons.refusals(state, queue, key_name, now_ms), *queue_reasons.breaker(queue, now_ms)]
 
 
 def _empty(about: str) -> "Reason":
     return reason(ReasonCode.EMPTY, f"{about} has no messages: nothing waits")
 
 
-def _delayed_lanes(shard: "State", queue: "Queue") -> "Generator[int, int, list[View]]":
+def _delayed_lanes(state: "State", queue: "Queue") -> "Generator[int, int, list[View]]":
     """Lanes of a queue with delayed messages, the first ones of many."""
     found: list[View] = []
-    for views in pieces(shard, queue, shard.settings.limits.step_effort):
+    for views in pieces(state, queue, state.settings.limits.step_effort):
         found += [view for view in views if view.delayed]
         if len(found) >= LANES_MAX:
             break
         yield 1 + len(views) // VIEWS_AT_ONCE
-    return [view for view in (again(shard, each) for each in found[:LANES_MAX]) if view is not None and view.delayed]
+    return [view for view in (again(state, each) for each in found[:LANES_MAX]) if view is not None and view.delayed]
 
 
-def _delayed(shard: "State", lanes: "Iterable[View]", count: int, about: str, now_ms: int) -> "Reason":
+def _delayed(state: "State", lanes: "Iterable[View]", count: int, about: str, now_ms: int) -> "Reason":
     """Nothing is in line; the first of what is looked at comes then."""
-    shard.settle_writes()
+    state.settle_writes()
     due: list[int] = []
     for lane in lanes:
         if lane.delayed and len(due) < DELAYED_MAX:
-            due += [parse_delayed(value).due_ms for _, value in islice(delayed_of(shard, lane), DELAYED_MAX - len(due))]
+            due += [parse_delayed(value).due_ms for _, value in islice(delayed_of(state, lane), DELAYED_MAX - len(due))]
     first_ms = min(due)
     text = (
         f"all that waits in {about} is delayed: {counted(count, 'message')}, the first for another {span(first_ms - now_ms)}"
@@ -206,11 +206,11 @@ def _delayed(shard: "State", lanes: "Iterable[View]", count: int, about: str, no
     return reason(ReasonCode.DELAYED, text, first_ms, messages=count, remaining_ms=max(0, first_ms - now_ms))
 
 
-def _leased(shard: "State", queue: "Queue", about: str, now_ms: int) -> "Generator[int, int, Reason]":
+def _leased(state: "State", queue: "Queue", about: str, now_ms: int) -> "Generator[int, int, Reason]":
     """Who has a queue's messages; leases that end or begin meanwhile may be in it or not."""
     consumers: set[Holder] = set()
     oldest_ms = first_ms = 0
-    for leases, effort in lease_pieces(shard, queue):
+    for leases, effort in lease_pieces(state, queue):
         for lease in leases:
             consumers.add(lease.holder)
             expiry_ms = lease.next_expiry()
@@ -220,8 +220,8 @@ def _leased(shard: "State", queue: "Queue", about: str, now_ms: int) -> "Generat
     return _all_leased(about, len(consumers), queue.in_flight, oldest_ms or now_ms, first_ms or now_ms, now_ms)
 
 
-def _leased_of_key(shard: "State", key: "FairnessKey", about: str, now_ms: int) -> "Reason":
-    held = list(held_of(shard, key))
+def _leased_of_key(state: "State", key: "FairnessKey", about: str, now_ms: int) -> "Reason":
+    held = list(held_of(state, key))
     oldest_ms = min((each.lease.leased_ms for each in held), default=now_ms)
     consumers = len({each.lease.holder for each in held})
     count = sum(len(lane.leased) for lane in key.lanes.values())

@@ -48,7 +48,7 @@ def is_served(key: "FairnessKey", now_ms: int) -> bool:
 
 
 def delivery_ms(
-    shard: "State", lane: "Lane", spot: bytes, place: "Place", rivals: Rivals, cost_milli: int, now_ms: int
+    state: "State", lane: "Lane", spot: bytes, place: "Place", rivals: Rivals, cost_milli: int, now_ms: int
 ) -> int:
     """When a message of a lane will be delivered, Unix ms; 0 if nothing can be said.
 
@@ -57,7 +57,7 @@ def delivery_ms(
     key, queue = lane.key, lane.key.queue
     if not is_served(key, now_ms) or not key.open or (key.blocked_head and spot > key.blocked_head):
         return 0
-    tokens_ms = tokens_come_ms(shard, lane, place.in_lane, cost_milli, now_ms)
+    tokens_ms = tokens_come_ms(state, lane, place.in_lane, cost_milli, now_ms)
     if tokens_ms is None or tokens_ms > now_ms:
         return tokens_ms or 0
     messages = place.ahead + rivals.messages
@@ -67,9 +67,9 @@ def delivery_ms(
     return now_ms + round((messages + 1) * 1000 / pace) if pace else 0
 
 
-def tokens_come_ms(shard: "State", lane: "Lane", ahead: int, cost_milli: int, now_ms: int) -> int | None:
+def tokens_come_ms(state: "State", lane: "Lane", ahead: int, cost_milli: int, now_ms: int) -> int | None:
     """When a message with so many ``ahead`` of it in its lane has the tokens of all its throttle keys, Unix ms; None: never."""
-    throttling = shard.token_client
+    throttling = state.token_client
     if lane.throttle is None:
         return now_ms
     latest = max(now_ms, throttling.parked_until(lane.throttle_keys))

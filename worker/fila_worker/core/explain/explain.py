@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def explain(shard: "State", call: "Call", command: Explain) -> "Work":
+def explain(state: "State", call: "Call", command: Explain) -> "Work":
     """Say why a message, a fairness key or a queue waits."""
-    queue = shard.queue(call.queue)
-    acked_messages.purge(shard)  # what is acked is not in flight any more
-    shard.settle_writes()
+    queue = state.queue(call.queue)
+    acked_messages.purge(state)  # what is acked is not in flight any more
+    state.settle_writes()
     if command.id is not None:
         if command.fairness_key is not None:
             raise InvalidArgumentError("a message or a fairness key: ask for one of them")
-        return (yield from explain_message(shard, queue, *command.id, call.now_ms))
+        return (yield from explain_message(state, queue, *command.id, call.now_ms))
     if command.fairness_key is not None:
-        return explain_key(shard, queue, command.fairness_key, call.now_ms)
-    return (yield from explain_queue(shard, queue, call.now_ms))
+        return explain_key(state, queue, command.fairness_key, call.now_ms)
+    return (yield from explain_queue(state, queue, call.now_ms))

@@ -49,10 +49,10 @@ class Held(NamedTuple):
         return self.lease.expiry_of(self.member)
 
 
-def held_of(shard: "State", key: "FairnessKey") -> Iterator[Held]:
+def held_of(state: "State", key: "FairnessKey") -> Iterator[Held]:
     """The leased messages of a key; the first ones, where the shard's leases are many."""
     looks_left = HELD_LOOKS_MAX
-    for lease in shard.leases.leases.values():
+    for lease in state.leases.leases.values():
         looks_left -= 1
         if lease.queue is key.queue:
             looks_left -= lease.open
@@ -61,16 +61,16 @@ def held_of(shard: "State", key: "FairnessKey") -> Iterator[Held]:
                     yield Held(lease, index, message_key)
         if looks_left <= 0:
             break
-    shard.jobs.charge((HELD_LOOKS_MAX - looks_left) // LOOKS_AT_ONCE)
+    state.jobs.charge((HELD_LOOKS_MAX - looks_left) // LOOKS_AT_ONCE)
 
 
-def holder_of_message(shard: "State", queue: "Queue", message_key: bytes) -> "Generator[int, int, Held | None]":
+def holder_of_message(state: "State", queue: "Queue", message_key: bytes) -> "Generator[int, int, Held | None]":
     """Who has leased a message of a queue; None if its lease ended meanwhile."""
-    for leases, effort in lease_pieces(shard, queue):
+    for leases, effort in lease_pieces(state, queue):
         for lease in leases:
             for index, key, _ in lease.open_members():
                 if key == message_key:
-                    shard.jobs.charge(effort)
+                    state.jobs.charge(effort)
                     return Held(lease, index, key)
         yield effort
     return None
@@ -85,16 +85,16 @@ def lease_words(held: Held, now_ms: int) -> str:
 # --- caps --------------------------------------------------------------------------------------------------------------
 
 
-def cap(shard: "State", key: "FairnessKey", now_ms: int, place: bytes | None = None) -> "Reason | None":
+def cap(state: "State", key: "FairnessKey", now_ms: int, place: bytes | None = None) -> "Reason | None":
     """That a key has as many in flight as it may; or, in strict order, a message that waits for tokens, before ``place``."""
     most = key.queue.options.max_in_flight_per_key
     if most is None:
         return None
     if key.held < most:
-        return _behind_tokens(shard, key, place, now_ms) if most == 1 and place is not None else None
-    held = min(held_of(shard, key), key=lambda each: each.expires_ms, default=None)
+        return _behind_tokens(state, key, place, now_ms) if most == 1 and place is not None else None
+    held = min(held_of(state, key), key=lambda each: each.expires_ms, default=None)
     if most == 1:
-        behind = _behind_lease(shard, key, held, now_ms) if held else _behind_retry(shard, key, now_ms)
+        behind = _behind_lease(state, key, held, now_ms) if held else _behind_retry(state, key, now_ms)
         if behind is not None:
             return behind
     retrying = sum(lane.retrying for lane in key.lanes.values())
@@ -113,15 +113,15 @@ def _behind(key: "FairnessKey", record: bytes, why: str, until_ms: int, **detail
     return reason(ReasonCode.ORDERED_BEHIND, text, until_ms, fairness_key=key.name, message_id=message_id, **details)
 
 
-def _behind_lease(shard: "State", key: "FairnessKey", held: Held, now_ms: int) -> "Reason":
+def _behind_lease(state: "State", key: "FairnessKey", held: Held, now_ms: int) -> "Reason":
     details: dict[str, Any] = {"waits_for": "lease", "leased_ms": held.lease.leased_ms, "expires_ms": held.expires_ms}
-    return _behind(key, shard.read([held.key])[0], lease_words(held, now_ms), held.expires_ms, **details)
+    return _behind(key, state.read([held.key])[0], lease_words(held, now_ms), held.expires_ms, **details)
 
 
-def _behind_retry(shard: "State", key: "FairnessKey", now_ms: int) -> "Reason | None":
+def _behind_retry(state: "State", key: "FairnessKey", now_ms: int) -> "Reason | None":
     retrying = (lane for lane in key.lanes.values() if lane.retrying)
     for lane in islice(retrying, 1):  # with this cap there is one, unless it was higher a moment ago
-        for _, value in sample(delayed_of(shard, lane), DELAYED_MAX)[0]:
+        for _, value in sample(delayed_of(state, lane), DELAYED_MAX)[0]:
             delayed = parse_delayed(value)
             if delayed.retrying:
                 what = "was deferred" if delayed.deferred else "waits for its next attempt"
@@ -131,16 +131,16 @@ def _behind_retry(shard: "State", key: "FairnessKey", now_ms: int) -> "Reason | 
     return None
 
 
-def _behind_tokens(shard: "State", key: "FairnessKey", place: bytes, now_ms: int) -> "Reason | None":
-    heads = [(head(shard, lane), lane) for lane in key.lanes.values() if lane.active]
+def _behind_tokens(state: "State", key: "FairnessKey", place: bytes, now_ms: int) -> "Reason | None":
+    heads = [(head(state, lane), lane) for lane in key.lanes.values() if lane.active]
     (message_key, kept), lane = min(heads, key=lambda entry: entry[0][0][8:])
-    waiting = tokens(shard, lane, now_ms) if message_key[8:] < place else None
+    waiting = tokens(state, lane, now_ms) if message_key[8:] < place else None
     if waiting is None:
         return None
     details = waiting.details | {"waits_for": "tokens"}
-    return _behind(key, kept or shard.read([message_key])[0], waiting.text, waiting.until_ms, **details)
+    return _behind(key, kept or state.read([message_key])[0], waiting.text, waiting.until_ms, **details)
 
 
-def delayed_of(shard: "State", lane: "Lane | ColdLane") -> Iterator[tuple[bytes, bytes]]:
+def delayed_of(state: "State", lane: "Lane | ColdLane") -> Iterator[tuple[bytes, bytes]]:
     """The delayed messages of a lane, by their places in line."""
-    return shard.store.scan(lane.prefix, lane.end, shard.store.families.delayed)
+    return state.store.scan(lane.prefix, lane.end, state.store.families.delayed)

@@ -36,31 +36,31 @@ DEAD_LETTERED: Final = "dead_lettered"
 """The state of a message that is a dead letter."""
 
 
-def explain_message(shard: "State", queue: "Queue", high: int, low: int, now_ms: int) -> "Work":
+def explain_message(state: "State", queue: "Queue", high: int, low: int, now_ms: int) -> "Work":
     """Why a message waits. :class:`MessageNotFoundError` if it is neither in the queue nor among its dead letters here."""
-    found = yield from _find(shard, queue, high, low)
-    shard.settle_writes()
+    found = yield from _find(state, queue, high, low)
+    state.settle_writes()
     record = unpack_stored(found.record)
     if found.lane.key.queue is not queue:
         return Explained(DEAD_LETTERED, [_dead_letter(found, record, now_ms)])
     if found.state == LEASED:
-        leased = yield from _leased(shard, found, record, now_ms)
+        leased = yield from _leased(state, found, record, now_ms)
         return Explained(LEASED, [leased])
     if found.state == DELAYED:
-        return _explain_delayed(shard, found, record, now_ms)
-    return _explain_pending(shard, found, record, now_ms)
+        return _explain_delayed(state, found, record, now_ms)
+    return _explain_pending(state, found, record, now_ms)
 
 
 # --- finding -----------------------------------------------------------------------------------------------------------
 
 
-def _find(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
+def _find(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
     policy = queue.options.dead_letter or OWN
-    for each in (queue, queue.dead_letters, shard.queues.get(policy)):
-        found = (yield from locate(shard, each, high, low)) if each is not None else None
+    for each in (queue, queue.dead_letters, state.queues.get(policy)):
+        found = (yield from locate(state, each, high, low)) if each is not None else None
         if found is not None:
             return found
-    elsewhere = policy not in {OWN, DISCARD} and shard_of(policy, shard.shards) != shard.index
+    elsewhere = policy not in {OWN, DISCARD} and shard_of(policy, state.shards) != state.index
     where = f"; its dead letters go to queue {policy!r}: ask there" if elsewhere else ""
     gone = "; what is dead-lettered in it is discarded" if policy == DISCARD else ""
     raise MessageNotFoundError(
@@ -90,8 +90,8 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
     return reason(ReasonCode.DEAD_LETTERED, f"it was dead-lettered into {dead.name!r} {ago} ago ({why}); {back}", **details)
 
 
-def _leased(shard: "State", found: Found, record: Record, now_ms: int) -> "Generator[int, int, Reason]":
-    held = yield from holder_of_message(shard, found.lane.key.queue, found.key)
+def _leased(state: "State", found: Found, record: Record, now_ms: int) -> "Generator[int, int, Reason]":
+    held = yield from holder_of_message(state, found.lane.key.queue, found.key)
     if held is None:
         return reason(ReasonCode.LEASED, "it was leased, and its lease has just ended", attempts=record.attempts)
     who = held.lease.holder
@@ -102,22 +102,22 @@ def _leased(shard: "State", found: Found, record: Record, now_ms: int) -> "Gener
     return reason(ReasonCode.LEASED, f"{lease_words(held, now_ms)}, unless that is renewed", held.expires_ms, **details)
 
 
-def _explain_delayed(shard: "State", found: Found, record: Record, now_ms: int) -> Explained:
+def _explain_delayed(state: "State", found: Found, record: Record, now_ms: int) -> Explained:
     lane, queue = found.lane, found.lane.key.queue
-    nobody = queue_reasons.attendance(shard, queue, now_ms) if not queue.subscribers else None
+    nobody = queue_reasons.attendance(state, queue, now_ms) if not queue.subscribers else None
     reasons = [
-        *_mortality(record, now_ms, found.due_ms), _delay(shard, found, record, now_ms),
-        *queue_reasons.pauses(queue, lane.key.name), *_shortage(shard, found, record, now_ms), *([nobody] if nobody else []),
+        *_mortality(record, now_ms, found.due_ms), _delay(state, found, record, now_ms),
+        *queue_reasons.pauses(queue, lane.key.name), *_shortage(state, found, record, now_ms), *([nobody] if nobody else []),
     ]  # fmt: skip
     reasons.sort(key=lambda each: each.code == ReasonCode.EXPIRES)
-    tokens_ms = tokens_come_ms(shard, lane, 0, record.extension.cost_milli, now_ms) if is_served(lane.key, now_ms) else None
+    tokens_ms = tokens_come_ms(state, lane, 0, record.extension.cost_milli, now_ms) if is_served(lane.key, now_ms) else None
     estimated_ms = max(found.due_ms, tokens_ms) if tokens_ms else 0
     return Explained(DELAYED, reasons, None, _unless_too_old(record, estimated_ms))
 
 
-def _delay(shard: "State", found: Found, record: Record, now_ms: int) -> "Reason":
+def _delay(state: "State", found: Found, record: Record, now_ms: int) -> "Reason":
     """What a delayed message waits for."""
-    value = shard.store.get(found.key, shard.store.families.delayed) or b""
+    value = state.store.get(found.key, state.store.families.delayed) or b""
     remaining_ms, error = max(0, found.due_ms - now_ms), record.extension.error
     details: dict[str, Any] = {
         "due_ms": found.due_ms,
@@ -135,9 +135,9 @@ def _delay(shard: "State", found: Found, record: Record, now_ms: int) -> "Reason
     return reason(ReasonCode.DELAYED, f"delayed for another {span(remaining_ms)}", found.due_ms, **details)
 
 
-def _shortage(shard: "State", found: Found, record: Record, now_ms: int) -> "list[Reason]":
+def _shortage(state: "State", found: Found, record: Record, now_ms: int) -> "list[Reason]":
     """What a delayed message will still lack of tokens when it is due, if all goes on as it does."""
-    lack = tokens(shard, found.lane, now_ms, record.extension.cost_milli * MICRO_PER_MILLI)
+    lack = tokens(state, found.lane, now_ms, record.extension.cost_milli * MICRO_PER_MILLI)
     if lack is None:
         return []
     never = lack.details.get("wait_ms", 0) is None
@@ -147,17 +147,17 @@ def _shortage(shard: "State", found: Found, record: Record, now_ms: int) -> "lis
 # --- in line -----------------------------------------------------------------------------------------------------------
 
 
-def _explain_pending(shard: "State", found: Found, record: Record, now_ms: int) -> Explained:
+def _explain_pending(state: "State", found: Found, record: Record, now_ms: int) -> Explained:
     lane, key, queue = found.lane, found.lane.key, found.lane.key.queue
-    place = place_in_line(shard, lane, found.key)
-    own = [each for each in (cap(shard, key, now_ms, found.key[8:]), tokens(shard, lane, now_ms)) if each is not None]
-    ways = queue_reasons.queue_reasons(shard, queue, key.name, own, now_ms)
+    place = place_in_line(state, lane, found.key)
+    own = [each for each in (cap(state, key, now_ms, found.key[8:]), tokens(state, lane, now_ms)) if each is not None]
+    ways = queue_reasons.queue_reasons(state, queue, key.name, own, now_ms)
     rivals = rivals_of(key, place.ahead)
     reasons = [*ways, *_ahead(key, place, rivals, now_ms)] or [queue_reasons.nothing(queue, now_ms)]
     letter = record.extension.reason is not None
     if letter:
         reasons.insert(0, _dead_letter(found, record, now_ms))
-    estimated_ms = delivery_ms(shard, lane, found.key[8:], place, rivals, record.extension.cost_milli, now_ms)
+    estimated_ms = delivery_ms(state, lane, found.key[8:], place, rivals, record.extension.cost_milli, now_ms)
     mortality = _mortality(record, now_ms, estimated_ms)
     over = [each for each in mortality if each.code == ReasonCode.EXPIRED]
     reasons = [*over, *reasons] if over else [*reasons, *mortality]

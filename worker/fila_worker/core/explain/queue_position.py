@@ -36,13 +36,13 @@ class Place(NamedTuple):
     exact: bool
 
 
-def place_in_line(shard: "State", lane: "Lane", message_key: bytes) -> Place:
+def place_in_line(state: "State", lane: "Lane", message_key: bytes) -> Place:
     """The place of a pending message. Those that wait for tokens are in nobody's way but their own kind's, unless order is strict."""
     key = lane.key
-    in_lane, exact = _before(shard, lane, message_key, READ_MAX)
+    in_lane, exact = _before(state, lane, message_key, READ_MAX)
     ahead = in_lane
     for other in islice(_in_the_same_line(key, lane), LANES_MAX):
-        count, sure = _before(shard, other, other.prefix + message_key[8:], READ_MAX // min(LANES_MAX, len(key.lanes)))
+        count, sure = _before(state, other, other.prefix + message_key[8:], READ_MAX // min(LANES_MAX, len(key.lanes)))
         ahead, exact = ahead + count, exact and sure
     return Place(ahead, in_lane, exact and len(key.lanes) <= LANES_MAX)
 
@@ -52,13 +52,13 @@ def _in_the_same_line(key: "FairnessKey", lane: "Lane") -> "Iterator[Lane]":
     return (each for each in key.lanes.values() if each is not lane and each.pending and (strict or not each.blocked))
 
 
-def _before(shard: "State", lane: "Lane", message_key: bytes, reads_max: int) -> tuple[int, bool]:
+def _before(state: "State", lane: "Lane", message_key: bytes, reads_max: int) -> tuple[int, bool]:
     """How many pending messages of a lane have a smaller key, and whether that is exact."""
     held = len(lane.line) + len(lane.returned)
     if lane.tail is None or message_key <= lane.tail:
         in_line = bisect_left(lane.line, message_key, key=lambda entry: entry[0])
         return in_line + sum(key < message_key for key, _ in lane.returned), True
-    stored, all_of_them = sample(shard.store.scan(lane.tail, message_key, shard.store.families.messages), reads_max)
+    stored, all_of_them = sample(state.store.scan(lane.tail, message_key, state.store.families.messages), reads_max)
     keys = [key for key, _ in stored]
     count = sum(key not in lane.leased for key in keys)
     if all_of_them:

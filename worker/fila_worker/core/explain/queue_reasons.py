@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def queue_reasons(shard: "State", queue: "Queue", key_name: str | None, own: "list[Reason]", now_ms: int) -> "list[Reason]":
+def queue_reasons(state: "State", queue: "Queue", key_name: str | None, own: "list[Reason]", now_ms: int) -> "list[Reason]":
     """All that is in the way, in its order; ``own``: what is in the way of this message or key alone."""
-    nobody = attendance(shard, queue, now_ms)
+    nobody = attendance(state, queue, now_ms)
     who = [nobody] if nobody else []
     forsaken = not queue.in_flight and not is_read(queue, now_ms)
     return [*pauses(queue, key_name), *(who + own if forsaken else own + who)]
@@ -61,11 +61,11 @@ def breaker(queue: "Queue", now_ms: int) -> "list[Reason]":
     return [reason(ReasonCode.BREAKER_OPEN, text, until_ms, **details)]
 
 
-def refusals(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
+def refusals(state: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
     """Why enqueues are refused, if they are."""
     try:
-        quotas.refuse_if_disk_is_full(shard)
-        quotas.check_room(shard, queue, key_name, FIXED_BYTES, now_ms)
+        quotas.refuse_if_disk_is_full(state)
+        quotas.check_room(state, queue, key_name, FIXED_BYTES, now_ms)
     except OverloadedError as error:
         text = f"enqueues are refused: {error.message}"
         return [reason(ReasonCode.ENQUEUES_REFUSED, text, **error.details)]
@@ -75,7 +75,7 @@ def refusals(shard: "State", queue: "Queue", key_name: str, now_ms: int) -> "lis
 # --- who reads ---------------------------------------------------------------------------------------------------------
 
 
-def attendance(shard: "State", queue: "Queue", now_ms: int) -> "Reason | None":
+def attendance(state: "State", queue: "Queue", now_ms: int) -> "Reason | None":
     """That there is nobody who would take a message; None if there is."""
     if not queue.subscribers:
         ago_ms = now_ms - queue.served_ms if queue.served_ms else None
@@ -84,10 +84,10 @@ def attendance(shard: "State", queue: "Queue", now_ms: int) -> "Reason | None":
         return reason(ReasonCode.NO_CONSUMERS, text, consumers=0, last_asked_ago_ms=ago_ms)
     if any(demand.credit > 0 for demand in queue.demands):
         return None
-    return _no_credit(shard, queue, now_ms)
+    return _no_credit(state, queue, now_ms)
 
 
-def _no_credit(shard: "State", queue: "Queue", now_ms: int) -> "Reason":
+def _no_credit(state: "State", queue: "Queue", now_ms: int) -> "Reason":
     consumers = list(queue.subscribers)
     prefetch = sum(each.prefetch for one in consumers for each in one.subscriptions.values() if each.queue is queue)
     leases = [lease for one in consumers for lease in one.leases.values() if lease.queue is queue]

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def tokens(shard: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
+def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
     """That the first message of a lane has to wait for its throttle keys. ``need``: what it takes, as far as the caller knows."""
-    throttling = shard.token_client
+    throttling = state.token_client
     if lane.throttle is None:
         return None
     parked_until_ms = throttling.parked_until(lane.throttle_keys)
@@ -33,20 +33,20 @@ def tokens(shard: "State", lane: "Lane", now_ms: int, need: int | None = None) -
     if not limited:
         return None
     if need is None:
-        need = _need(shard, lane)
-    lacks = [_Lack.of(shard, name, need, now_ms) for name in limited]
+        need = _need(state, lane)
+    lacks = [_Lack.of(state, name, need, now_ms) for name in limited]
     worst = max(lacks, key=lambda lack: lack.order)
     if not lane.blocked and (lane.tokens >= need or worst.missing <= 0):
         return None
     return worst.reason(now_ms, [*lane.throttle_keys])
 
 
-def _need(shard: "State", lane: "Lane") -> int:
+def _need(state: "State", lane: "Lane") -> int:
     """What the first message of a lane takes, in millionths of a token."""
     if lane.blocked:
         return lane.need
-    message_key, kept = head(shard, lane)
-    return extension_of(kept or shard.read([message_key])[0]).cost_milli * MICRO_PER_MILLI
+    message_key, kept = head(state, lane)
+    return extension_of(kept or state.read([message_key])[0]).cost_milli * MICRO_PER_MILLI
 
 
 class _Lack(NamedTuple):
@@ -59,9 +59,9 @@ class _Lack(NamedTuple):
     rate: int
 
     @classmethod
-    def of(cls, shard: "State", name: str, need: int, now_ms: int) -> "_Lack":
-        limit = shard.token_client.limits[name]
-        level = shard.token_client.tokens_in(name, limit, now_ms)
+    def of(cls, state: "State", name: str, need: int, now_ms: int) -> "_Lack":
+        limit = state.token_client.limits[name]
+        level = state.token_client.tokens_in(name, limit, now_ms)
         return cls(name, need, level, limit.burst_micro, limit.rate_milli)
 
     @property

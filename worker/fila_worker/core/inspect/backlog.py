@@ -62,12 +62,12 @@ class Found(NamedTuple):
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-def find(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
+def find(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
     """The message with this id, in steps; :class:`MessageNotFoundError` if it is not in the queue.
 
     It is where it was found until the caller lets others go on.
     """
-    found = yield from locate(shard, queue, high, low)
+    found = yield from locate(state, queue, high, low)
     if found is not None:
         return found
     raise MessageNotFoundError(
@@ -76,40 +76,40 @@ def find(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int,
     )
 
 
-def locate(shard: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found | None]":
+def locate(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found | None]":
     """Like :func:`find`; None if it is not there. To come to each lane once is enough: a message keeps its lane in its queue."""
     if not 0 <= min(high, low) <= max(high, low) < 2**64:
         return None
-    stranger = shard_of_id(high) != shard.index
+    stranger = shard_of_id(high) != state.index
     if stranger and not queue.strangers:
         return None
-    search = _Search(shard, queue, _ID.pack(high, low), None if stranger else sequence(low))
-    step = shard.settings.limits.step_effort
-    for views in pieces(shard, queue, step):
+    search = _Search(state, queue, _ID.pack(high, low), None if stranger else sequence(low))
+    step = state.settings.limits.step_effort
+    for views in pieces(state, queue, step):
         found = yield from search.look_into(views)
-        if found is not None and not _was_acked(shard, found):
-            shard.jobs.charge(search.spent())
+        if found is not None and not _was_acked(state, found):
+            state.jobs.charge(search.spent())
             return found
         yield 1 + len(views) // NEAR_LANES + search.spent()
     return None
 
 
-def find_browsed(shard: "State", queue: "Queue", high: int, low: int) -> Found | None:
+def find_browsed(state: "State", queue: "Queue", high: int, low: int) -> Found | None:
     """A message that was browsed lately and is where it was then; of what is committed."""
-    place = shard.browse_cursors.find(queue.id, (high, low))
+    place = state.browse_cursors.find(queue.id, (high, low))
     key = queue.keys.get(place[0]) if place else None
     if place is None or key is None or (key.several is not None and len(key.several) > LOOK_UP_KEYS):
         return None
     wanted = _ID.pack(high, low)
     pairs = [(lane, lane.prefix + place[1]) for lane in key.views]
-    return next((found for found in _look_up(shard, pairs) if found.record[ID_AT] == wanted), None)
+    return next((found for found in _look_up(state, pairs) if found.record[ID_AT] == wanted), None)
 
 
-def _was_acked(shard: "State", found: Found) -> bool:
+def _was_acked(state: "State", found: Found) -> bool:
     """Whether a message that looks leased is acked, and only not removed yet."""
     if found.state != LEASED:
         return False
-    purge_dead(shard)
+    purge_dead(state)
     return found.key not in found.lane.leased
 
 
@@ -119,12 +119,12 @@ class _Search:
     ``number`` is its sequence number, which is in its key; None for one that another shard accepted: that may be anywhere.
     """
 
-    __slots__ = ("_effort", "_last", "_number", "_places", "_queue", "_shard", "_step", "_wanted")
+    __slots__ = ("_effort", "_last", "_number", "_places", "_queue", "_state", "_step", "_wanted")
 
-    def __init__(self, shard: "State", queue: "Queue", wanted: bytes, number: int | None) -> None:
-        self._shard, self._queue, self._wanted, self._number = shard, queue, wanted, number
+    def __init__(self, state: "State", queue: "Queue", wanted: bytes, number: int | None) -> None:
+        self._state, self._queue, self._wanted, self._number = state, queue, wanted, number
         self._last = pack_u64(number or 0)
-        self._step = shard.settings.limits.step_effort
+        self._step = state.settings.limits.step_effort
         self._effort = 0
 
     def spent(self) -> int:
@@ -136,7 +136,7 @@ class _Search:
         """Look into some lanes that are there now; between steps they may be cooled down, or forgotten."""
         far: list[View] = []
         for view in views:
-            lane = self._shard.lanes.get(view.id)
+            lane = self._state.lanes.get(view.id)
             if lane is None or self._number is None or lane.tail is not None or lane.stored > FEW or lane.delayed:
                 if not view.idle:
                     far.append(view)
@@ -164,26 +164,26 @@ class _Search:
         return None
 
     def _read(self, lane: "Lane", key: bytes) -> Found | None:
-        self._shard.settle_writes()
-        found = _look_up(self._shard, [(lane, key)])
+        self._state.settle_writes()
+        found = _look_up(self._state, [(lane, key)])
         return next((each for each in found if each.record[ID_AT] == self._wanted), None)
 
     def _look_up_in(self, views: "list[View]", places: list[bytes]) -> "Generator[int, int, Found | None]":
-        shard, count = self._shard, max(1, self._step // len(places))
+        state, count = self._state, max(1, self._step // len(places))
         for start in range(0, len(views), count):
             if start:
                 yield self.spent()
-            shard.settle_writes()
+            state.settle_writes()
             self._effort += LOOK_UP_COST * len(views[start : start + count]) * len(places)
-            living = [view for each in views[start : start + count] if (view := again(shard, each)) is not None]
-            for found in _look_up(shard, [(view, view.prefix + place) for view in living for place in places]):
+            living = [view for each in views[start : start + count] if (view := again(state, each)) is not None]
+            for found in _look_up(state, [(view, view.prefix + place) for view in living for place in places]):
                 if found.record[ID_AT] == self._wanted:
                     return found
         return None
 
     def _read_through(self, views: "list[View]") -> "Generator[int, int, Found | None]":
         """Read all messages for one that could be anywhere: a second for each million."""
-        families = self._shard.store.families
+        families = self._state.store.families
         for view in views:
             found = yield from self._read_family(view, families.messages, ID_AT)
             if found is None:
@@ -193,36 +193,36 @@ class _Search:
         return None
 
     def _read_family(self, view: "View", family: "Family", id_at: slice) -> "Generator[int, int, Found | None]":
-        shard, begin = self._shard, b""
+        state, begin = self._state, b""
         while True:
-            shard.settle_writes()
-            current = again(shard, view)
-            if current is None or not (current.delayed if family is shard.store.families.delayed else current.stored):
+            state.settle_writes()
+            current = again(state, view)
+            if current is None or not (current.delayed if family is state.store.families.delayed else current.stored):
                 return None
-            first = current.floor if family is shard.store.families.messages else current.prefix
-            piece = list(islice(shard.store.scan(max(begin, first), current.end, family), self._step))
+            first = current.floor if family is state.store.families.messages else current.prefix
+            piece = list(islice(state.store.scan(max(begin, first), current.end, family), self._step))
             for key, value in piece:
                 if value[id_at] == self._wanted:
-                    return _as_found(shard, current.warm(), key, value, family)
+                    return _as_found(state, current.warm(), key, value, family)
             if len(piece) < self._step:
                 return None
             begin = after(piece[-1][0])
             yield READ_COST + len(piece)
 
 
-def _look_up(shard: "State", pairs: "Sequence[tuple[View, bytes]]") -> Iterator[Found]:
-    families = shard.store.families
+def _look_up(state: "State", pairs: "Sequence[tuple[View, bytes]]") -> Iterator[Found]:
+    families = state.store.families
     for family in (families.messages, families.delayed):
         if family is families.delayed:
             pairs = [(view, key) for view, key in pairs if view.delayed]
         keys = [key for _, key in pairs]
-        for (view, key), value in zip(pairs, shard.store.get_many(keys, family), strict=True):
+        for (view, key), value in zip(pairs, state.store.get_many(keys, family), strict=True):
             if value is not None:
-                yield _as_found(shard, view.warm(), key, value, family)
+                yield _as_found(state, view.warm(), key, value, family)
 
 
-def _as_found(shard: "State", lane: "Lane", key: bytes, value: bytes, family: "Family") -> Found:
-    if family is shard.store.families.delayed:
+def _as_found(state: "State", lane: "Lane", key: bytes, value: bytes, family: "Family") -> Found:
+    if family is state.store.families.delayed:
         return as_found(lane, key, value)
     return Found(lane, key, LEASED if key in lane.leased else PENDING, value)
 
@@ -236,17 +236,17 @@ def as_found(lane: "Lane", key: bytes, value: bytes) -> Found:
 # --- taking out -------------------------------------------------------------------------------------------------------
 
 
-def cancel(shard: "State", call: "Call", command: Cancel) -> "Work":
+def cancel(state: "State", call: "Call", command: Cancel) -> "Work":
     """Remove a pending or delayed message; a leased one stays."""
-    found = yield from find(shard, shard.queue(call.queue), command.id_high, command.id_low)
+    found = yield from find(state, state.queue(call.queue), command.id_high, command.id_low)
     if found.state == LEASED:
         return Cancelled(False)
     if found.state == DELAYED:
-        delayed = parse_delayed(shard.store.get(found.key, shard.store.families.delayed) or b"")
-        lift(shard, found.lane, found.key, delayed)
+        delayed = parse_delayed(state.store.get(found.key, state.store.families.delayed) or b"")
+        lift(state, found.lane, found.key, delayed)
         if delayed.retrying:
-            shard.release_slot(found.lane.key)
+            state.release_slot(found.lane.key)
     else:
-        shard.buffered_bytes -= held_bytes(found.lane.remove({found.key}))
-        shard.take_out(found.lane, found.key, len(found.record))
+        state.buffered_bytes -= held_bytes(found.lane.remove({found.key}))
+        state.take_out(found.lane, found.key, len(found.record))
     return Cancelled(True)

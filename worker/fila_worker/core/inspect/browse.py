@@ -62,40 +62,40 @@ FEW_STORED: Final = 64
 """Messages of a lane whose keys are all in memory that are shown without a scan."""
 
 
-def browse(shard: "State", call: "Call", command: Browse) -> "Work":
+def browse(state: "State", call: "Call", command: Browse) -> "Work":
     """A page of messages, key by key in the order of their names, in line order within a key.
 
     Between two keys others may go on, so a page is no look at one instant.
     """
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
         raise InvalidArgumentError(f"browse of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
     if command.state is not None and command.state not in STATES:
         raise InvalidArgumentError(f"state {command.state!r}: use one of {', '.join(STATES)}")
     start, place = "", FIRST_PLACE
     if command.after is not None:  # pages are remembered by their places: the last message may be gone by now
-        start, place = shard.browse_cursors.find(queue.id, command.after) or (
-            yield from _place_of(shard, queue, command.after)
+        start, place = state.browse_cursors.find(queue.id, command.after) or (
+            yield from _place_of(state, queue, command.after)
         )
         place = after(place)
     page = _Page(command.limit)
-    names, effort = _Names(shard, queue, command, start), 0
+    names, effort = _Names(state, queue, command, start), 0
     while not page.over and (name := (yield from names.following())) is not None:
         if effort == 0:
-            acked_messages.purge(shard)
-            shard.settle_writes()
+            acked_messages.purge(state)
+            state.settle_writes()
         key = queue.keys.get(name)
         before = len(page.found)
-        for found in _messages(shard, key, command.state, place if name == start else FIRST_PLACE) if key else ():
-            shard.browse_cursors.note(queue.id, record_id(found.record), (name, found.key[8:]))
+        for found in _messages(state, key, command.state, place if name == start else FIRST_PLACE) if key else ():
+            state.browse_cursors.note(queue.id, record_id(found.record), (name, found.key[8:]))
             if not page.add(found):
                 break
         effort += KEY_COST + len(page.found) - before
-        if effort >= shard.settings.limits.step_effort:
+        if effort >= state.settings.limits.step_effort:
             yield effort
             effort = 0
     leased = {message_key: view for message_key, view in page.found if view.state == LEASED}
-    yield from _name_holders(shard, queue, leased)
+    yield from _name_holders(state, queue, leased)
     return Browsed([view for _, view in page.found], page.over)
 
 
@@ -125,8 +125,8 @@ class _Names:
     A queue may have a million keys, so a walk over all of them finds the next :data:`NAMES_MAX`.
     """
 
-    def __init__(self, shard: "State", queue: "Queue", command: Browse, start: str) -> None:
-        self._shard, self._queue, self._state, self._chosen = shard, queue, command.state, command.fairness_key
+    def __init__(self, state: "State", queue: "Queue", command: Browse, start: str) -> None:
+        self._state, self._queue, self._wanted, self._chosen = state, queue, command.state, command.fairness_key
         self._names: list[str] = []
         self._start, self._included, self._all_found = start, True, False
 
@@ -141,88 +141,90 @@ class _Names:
 
     def _find(self) -> "Generator[int, int, None]":
         found: list[str] = []
-        step = self._shard.settings.limits.step_effort
-        for views in pieces(self._shard, self._queue, step, self._chosen):
+        step = self._state.settings.limits.step_effort
+        for views in pieces(self._state, self._queue, step, self._chosen):
             names = {view.key.name for view in views if self._is_wanted(view)}
             if len(found) > NAMES_MAX:
                 names = {name for name in names if name < found[-1]}
             if names:
                 found = nsmallest(NAMES_MAX + 1, names.union(found))
-                self._shard.jobs.charge((len(found) + len(names)) // NAMES_AT_ONCE)
+                self._state.jobs.charge((len(found) + len(names)) // NAMES_AT_ONCE)
             yield 1 + len(views) // VIEWS_AT_ONCE
         self._all_found = len(found) <= NAMES_MAX
         self._names = found[::-1]
 
     def _is_wanted(self, lane: "View") -> bool:
-        name, state = lane.key.name, self._state
+        name, wanted = lane.key.name, self._wanted
         if name < self._start or (name == self._start and not self._included):
             return False
-        if state == PENDING:
+        if wanted == PENDING:
             return lane.pending > 0
-        if state == LEASED:
+        if wanted == LEASED:
             return bool(lane.leased)
-        return lane.delayed > 0 if state == DELAYED else not lane.idle
+        return lane.delayed > 0 if wanted == DELAYED else not lane.idle
 
 
-def _place_of(shard: "State", queue: "Queue", message_id: tuple[int, int]) -> "Generator[int, int, tuple[str, bytes]]":
-    found = yield from find(shard, queue, *message_id)
+def _place_of(state: "State", queue: "Queue", message_id: tuple[int, int]) -> "Generator[int, int, tuple[str, bytes]]":
+    found = yield from find(state, queue, *message_id)
     return found.lane.key.name, found.key[8:]
 
 
-def _messages(shard: "State", key: "FairnessKey", state: str | None, place: bytes) -> Iterator[Found]:
+def _messages(state: "State", key: "FairnessKey", wanted: str | None, place: bytes) -> Iterator[Found]:
     """A key's messages from a place on, over all its lanes."""
-    if key.cold is not None and not any(_has_any(lane, state) for lane in key.views):
+    if key.cold is not None and not any(_has_any(lane, wanted) for lane in key.views):
         return iter(())
     small = [lane for lane in key.lanes.values() if lane.tail is None and lane.stored <= FEW_STORED]
     large = [lane for lane in key.lanes.values() if lane.tail is not None or lane.stored > FEW_STORED]
-    sources = [_in_memory(shard, small, state, place), *(_stored(shard, lane, state, place) for lane in large)]
-    if state in {None, DELAYED}:
-        sources += [_delayed(shard, lane, place) for lane in key.lanes.values() if lane.delayed]
+    sources = [_in_memory(state, small, wanted, place), *(_stored(state, lane, wanted, place) for lane in large)]
+    if wanted in {None, DELAYED}:
+        sources += [_delayed(state, lane, place) for lane in key.lanes.values() if lane.delayed]
     return merge(*sources, key=lambda found: found.key[8:])
 
 
-def _has_any(lane: "Lane | ColdLane", state: str | None) -> bool:
-    return bool({None: lane.stored + lane.delayed, PENDING: lane.pending, DELAYED: lane.delayed}.get(state, len(lane.leased)))
+def _has_any(lane: "Lane | ColdLane", wanted: str | None) -> bool:
+    return bool(
+        {None: lane.stored + lane.delayed, PENDING: lane.pending, DELAYED: lane.delayed}.get(wanted, len(lane.leased))
+    )
 
 
-def _in_memory(shard: "State", lanes: "list[Lane]", state: str | None, place: bytes) -> Iterator[Found]:
+def _in_memory(state: "State", lanes: "list[Lane]", wanted: str | None, place: bytes) -> Iterator[Found]:
     """Stored messages of lanes all of whose keys are in memory."""
     line: list[tuple[bytes, str, bytes | None, Lane]] = []
     for lane in lanes:
         start = lane.prefix + place
-        if state in {None, PENDING}:
+        if wanted in {None, PENDING}:
             line += [(key[8:], PENDING, record, lane) for key, record in (*lane.line, *lane.returned) if key >= start]
-        if state in {None, LEASED}:
+        if wanted in {None, LEASED}:
             line += [(key[8:], LEASED, None, lane) for key in lane.leased if key >= start]
     heapify(line)  # no two messages have the same place
     while line:
-        place, state, record, lane = heappop(line)
+        place, found_in, record, lane = heappop(line)
         key = lane.prefix + place
-        yield Found(lane, key, state, record or shard.read([key])[0])
+        yield Found(lane, key, found_in, record or state.read([key])[0])
 
 
-def _stored(shard: "State", lane: "Lane", state: str | None, place: bytes) -> Iterator[Found]:
+def _stored(state: "State", lane: "Lane", wanted: str | None, place: bytes) -> Iterator[Found]:
     """Stored messages of one lane, read from disk."""
     start = max(lane.prefix + place, lane.floor)
-    if state == LEASED:
+    if wanted == LEASED:
         for key in sorted(key for key in lane.leased if key >= start):
-            yield Found(lane, key, LEASED, shard.read([key])[0])
-    elif state != DELAYED:
-        for key, record in shard.store.scan(start, lane.end, shard.store.families.messages):
+            yield Found(lane, key, LEASED, state.read([key])[0])
+    elif wanted != DELAYED:
+        for key, record in state.store.scan(start, lane.end, state.store.families.messages):
             leased = key in lane.leased
-            if not (leased and state == PENDING):
+            if not (leased and wanted == PENDING):
                 yield Found(lane, key, LEASED if leased else PENDING, record)
 
 
-def _delayed(shard: "State", lane: "Lane", place: bytes) -> Iterator[Found]:
-    for key, value in shard.store.scan(lane.prefix + place, lane.end, shard.store.families.delayed):
+def _delayed(state: "State", lane: "Lane", place: bytes) -> Iterator[Found]:
+    for key, value in state.store.scan(lane.prefix + place, lane.end, state.store.families.delayed):
         yield as_found(lane, key, value)
 
 
-def _name_holders(shard: "State", queue: "Queue", views: dict[bytes, MessageView]) -> "Generator[int, int, None]":
+def _name_holders(state: "State", queue: "Queue", views: dict[bytes, MessageView]) -> "Generator[int, int, None]":
     """Say of some messages, by their keys, who has leased them; of those whose leases ended meanwhile nothing."""
     left = set(views)
-    for leases, effort in lease_pieces(shard, queue) if views else ():
+    for leases, effort in lease_pieces(state, queue) if views else ():
         for lease in leases:
             for index, message_key, _ in lease.open_members():
                 if message_key in left:
@@ -231,7 +233,7 @@ def _name_holders(shard: "State", queue: "Queue", views: dict[bytes, MessageView
                     view.leased_ms, view.lease_expires_ms = lease.leased_ms, lease.expiry_of(index)
                     view.consumer = lease.holder.shown
         if not left:
-            shard.jobs.charge(effort)
+            state.jobs.charge(effort)
             break
         yield effort
 

@@ -58,24 +58,24 @@ class _Copy:
 class SnapshotBuilder:
     """Copies some queues as of the moment when it is made; a turn may be under way."""
 
-    def __init__(self, shard: "State", queues: "list[Queue]") -> None:
-        self._shard = shard
-        acked_messages.purge(shard)
-        shard.settle_writes()
-        families = shard.store.families
-        self.pin = shard.store.pin([families.messages, families.delayed])
+    def __init__(self, state: "State", queues: "list[Queue]") -> None:
+        self._state = state
+        acked_messages.purge(state)
+        state.settle_writes()
+        families = state.store.families
+        self.pin = state.store.pin([families.messages, families.delayed])
         """The messages at that moment."""
-        self._lease_pin = shard.store.pin([families.leases])
+        self._lease_pin = state.store.pin([families.leases])
         self._copies = {queue.id: _Copy(queue) for queue in queues}
-        self._last_lane = shard.counters.lane
-        self._leases = list(shard.leases.leases.values())
-        shard.ledger.watches.append(self._copy)
+        self._last_lane = state.counters.lane
+        self._leases = list(state.leases.leases.values())
+        state.ledger.watches.append(self._copy)
 
     def freeze(self, command: OpenView) -> "Generator[int, int, tuple[dict[str, QueueSnapshot], list[ViewedQueue]]]":
         """Copy what there is, in steps; returns the queues by name, and what to say of them."""
         for copy in self._copies.values():
             yield from self._walk(copy.queue)
-        self._shard.ledger.watches.remove(self._copy)
+        self._state.ledger.watches.remove(self._copy)
         holds = yield from self._read_leases()
         self._lease_pin.close()
         frozen, viewed = {}, []
@@ -105,9 +105,9 @@ class SnapshotBuilder:
             key.lanes.append(frozen)
 
     def _walk(self, queue: "Queue") -> "Generator[int, int, None]":
-        step = max(1, self._shard.settings.limits.step_effort // LANE_COST)
-        for keys in portions(self._shard, queue):
-            views = views_of(self._shard, keys)
+        step = max(1, self._state.settings.limits.step_effort // LANE_COST)
+        for keys in portions(self._state, queue):
+            views = views_of(self._state, keys)
             while piece := list(islice(views, step)):
                 for view in piece:
                     self._copy(view)
@@ -122,16 +122,16 @@ class SnapshotBuilder:
             effort += 1
             if lease.queue.id in self._copies:
                 effort += LEASE_COST + self._read_lease(lease, holds) // HOLDS_AT_ONCE
-            if effort >= self._shard.settings.limits.step_effort:
+            if effort >= self._state.settings.limits.step_effort:
                 yield effort
                 effort = 0
-        self._shard.jobs.charge(effort)
+        self._state.jobs.charge(effort)
         return holds
 
     def _read_lease(self, lease: "Lease", holds: Holds) -> int:
         """Note what a lease held at the moment; returns how many messages its record lists."""
         wanted = pack_u64(lease.id)
-        key, data = next(self._lease_pin.scan(wanted, self._shard.store.families.leases))
+        key, data = next(self._lease_pin.scan(wanted, self._state.store.families.leases))
         assert key == wanted, f"lease {lease.id} was open and has no record"
         record = decode_lease(data)
         common = Hold(record.leased_ms, record.expires_ms, lease.holder.shown)
@@ -148,7 +148,7 @@ class SnapshotBuilder:
         self, copy: _Copy, holds: Holds, command: OpenView
     ) -> "Generator[int, int, tuple[QueueSnapshot, list[str]]]":
         """A queue's keys in the order of their names, and where to divide them into ranges."""
-        limits = self._shard.settings.limits
+        limits = self._state.settings.limits
         target = max(command.range_messages, -(-copy.messages // limits.view_ranges_max))
         queue, bounds, gathered = QueueSnapshot(copy.queue.name, copy.keys, []), [], 0
         step = max(1, limits.step_effort // KEY_COST)

@@ -110,25 +110,25 @@ class Views:
         return min((view.used_ms + view.idle_ms for view in self.by_name.values()), default=None)
 
 
-def open_view(shard: "State", call: "Call", command: OpenView) -> "Work":
+def open_view(state: "State", call: "Call", command: OpenView) -> "Work":
     """Freeze some queues; what is open under that name is answered for as it is."""
     _check_opening(command)
-    views, now_ms = shard.views, call.now_ms
+    views, now_ms = state.views, call.now_ms
     while command.view in views.opening:
         now_ms = yield REST
     view = views.use(command.view, now_ms)
     if view is not None:
         return view.opened
-    if not any(name in shard.queues for name in command.queues):
+    if not any(name in state.queues for name in command.queues):
         return ViewOpened([])
     views.make_room(now_ms)
     views.opening.add(command.view)
-    yield from _until_little_is_pinned(shard, now_ms)
-    queues = [shard.queues[name] for name in dict.fromkeys(command.queues) if name in shard.queues]
+    yield from _until_little_is_pinned(state, now_ms)
+    queues = [state.queues[name] for name in dict.fromkeys(command.queues) if name in state.queues]
     if not queues:
         views.opening.remove(command.view)
         return ViewOpened([])
-    freezer = SnapshotBuilder(shard, queues)
+    freezer = SnapshotBuilder(state, queues)
     frozen, viewed = yield from freezer.freeze(command)
     now_ms = yield 1
     views.opening.remove(command.view)
@@ -136,11 +136,11 @@ def open_view(shard: "State", call: "Call", command: OpenView) -> "Work":
     return view.opened
 
 
-def _until_little_is_pinned(shard: "State", now_ms: int) -> "Generator[int, int, None]":
+def _until_little_is_pinned(state: "State", now_ms: int) -> "Generator[int, int, None]":
     """Rest while write buffers are flushed; a slow disk is not waited for."""
-    families = shard.store.families
-    until_ms = now_ms + shard.settings.limits.view_wait_ms_max
-    while not shard.store.ready_to_pin([families.messages, families.delayed, families.leases]) and now_ms < until_ms:
+    families = state.store.families
+    until_ms = now_ms + state.settings.limits.view_wait_ms_max
+    while not state.store.ready_to_pin([families.messages, families.delayed, families.leases]) and now_ms < until_ms:
         now_ms = yield REST
 
 
@@ -153,14 +153,14 @@ def _check_opening(command: OpenView) -> None:
         raise InvalidArgumentError(f"range_messages={command.range_messages}: use 1 or more")
 
 
-def browse_view(shard: "State", call: "Call", command: BrowseView) -> ViewBrowsed:
+def browse_view(state: "State", call: "Call", command: BrowseView) -> ViewBrowsed:
     """A page of a queue as it was when the view was opened."""
     if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
         raise InvalidArgumentError(f"a page of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
     unknown = sorted(set(command.states or ()) - set(STATES))
     if unknown:
         raise InvalidArgumentError(f"state {unknown[0]!r}: use one of {', '.join(STATES)}")
-    view = shard.views.use(command.view, call.now_ms)
+    view = state.views.use(command.view, call.now_ms)
     if view is None:
         raise InvalidArgumentError(
             f"no view {command.view!r} is open: nobody read it for longer than its idle time, its shard ran out of room, or "
@@ -170,7 +170,7 @@ def browse_view(shard: "State", call: "Call", command: BrowseView) -> ViewBrowse
     queue = view.queues.get(call.queue)
     if queue is None:
         raise QueueNotFoundError(f"queue {call.queue!r} is not in view {command.view!r}: it did not exist, or was not named")
-    page, effort = read_page(queue, command, view.pin, shard.store.families, shard.settings.limits)
-    shard.jobs.charge(effort)
+    page, effort = read_page(queue, command, view.pin, state.store.families, state.settings.limits)
+    state.jobs.charge(effort)
     view.count_page(first=command.start is None, last=page.next is None)
     return page

@@ -34,41 +34,41 @@ IN_MEMORY: Final = 10
 """Removing so many messages that are in memory is as dear as reading one."""
 
 
-def purge(shard: "State", call: "Call", command: PurgeQueue) -> "Work":
+def purge(state: "State", call: "Call", command: PurgeQueue) -> "Work":
     """Remove the pending and delayed messages of a queue, or of one key, a bounded number of them; leased ones stay."""
-    queue = shard.queue(call.queue)
-    acked_messages.purge(shard)
-    if command.fairness_key is None and queue.lanes <= shard.settings.limits.purge_lanes_max:
-        count = sum(_empty(shard, view.warm()) for view in _lanes(queue, None))
-        queue.size_bytes = _leased_bytes(shard, queue)
-        shard.ledger.touch_queue(queue)
-        shard.jobs.charge(count // IN_MEMORY)
+    queue = state.queue(call.queue)
+    acked_messages.purge(state)
+    if command.fairness_key is None and queue.lanes <= state.settings.limits.purge_lanes_max:
+        count = sum(_empty(state, view.warm()) for view in _lanes(queue, None))
+        queue.size_bytes = _leased_bytes(state, queue)
+        state.ledger.touch_queue(queue)
+        state.jobs.charge(count // IN_MEMORY)
     else:
-        count = yield from _purge_in_steps(shard, queue, command.fairness_key)
+        count = yield from _purge_in_steps(state, queue, command.fairness_key)
     remaining = _remaining(queue, command.fairness_key)
-    shard.notes.append(QueuePurged(queue.name, shard.index, command.fairness_key, count, remaining))
+    state.notes.append(QueuePurged(queue.name, state.index, command.fairness_key, count, remaining))
     return Purged(count, remaining)
 
 
-def _purge_in_steps(shard: "State", queue: "Queue", key_name: str | None) -> "Generator[int, int, int]":
-    limits, count, effort = shard.settings.limits, 0, 0
+def _purge_in_steps(state: "State", queue: "Queue", key_name: str | None) -> "Generator[int, int, int]":
+    limits, count, effort = state.settings.limits, 0, 0
     left = limits.purge_messages_max
-    for views in pieces(shard, queue, limits.step_effort, key_name):
-        shard.settle_writes()
+    for views in pieces(state, queue, limits.step_effort, key_name):
+        state.settle_writes()
         for each in views:
-            view = again(shard, each)
+            view = again(state, each)
             while view is not None and (view.pending or view.delayed) and left > 0:
                 step = _Step(limits, min(left, limits.step_effort))
                 lane = view.warm()
-                _empty_some(shard, lane, step)
+                _empty_some(state, lane, step)
                 count += step.removed
                 left -= step.taken
                 effort += LANE_COST + step.taken
                 if effort >= limits.step_effort or lane.pending or lane.delayed:
                     yield effort
                     effort = 0
-                    shard.settle_writes()
-                    view = again(shard, each)
+                    state.settle_writes()
+                    view = again(state, each)
                 else:
                     view = None
         if left <= 0:
@@ -90,8 +90,8 @@ def _remaining(queue: "Queue", key_name: str | None) -> int:
     return sum(view.pending + view.delayed for view in _lanes(queue, key_name))
 
 
-def _leased_bytes(shard: "State", queue: "Queue") -> int:
-    leases = (lease for lease in shard.leases.leases.values() if lease.queue is queue)
+def _leased_bytes(state: "State", queue: "Queue") -> int:
+    leases = (lease for lease in state.leases.leases.values() if lease.queue is queue)
     return sum(lease.sizes[index] for lease in leases for index, _, _ in lease.open_members())
 
 
@@ -127,58 +127,58 @@ class _Step:
 # --- without reading --------------------------------------------------------------------------------------------------
 
 
-def _empty(shard: "State", lane: "Lane") -> int:
+def _empty(state: "State", lane: "Lane") -> int:
     """Remove all of a lane's messages that are not leased, but for their size; returns how many there were."""
-    shard.ledger.show(lane)
+    state.ledger.show(lane)
     pending, delayed, retrying = lane.pending, lane.delayed, lane.retrying
     tail, keys = lane.tail, [key for key, _ in lane.buffered()]
-    shard.buffered_bytes -= held_bytes(lane.clear())
-    _delete(shard, lane, keys)
+    state.buffered_bytes -= held_bytes(lane.clear())
+    _delete(state, lane, keys)
     if tail is not None:
-        messages = shard.store.families.messages
+        messages = state.store.families.messages
         beyond = sorted(key for key in lane.leased if key >= tail)
         for start, end in zip([tail, *map(after, beyond)], [*beyond, lane.end], strict=True):
-            shard.batch.delete_range(start, end, messages)
+            state.batch.delete_range(start, end, messages)
     if delayed:
-        shard.batch.delete_range(lane.prefix, lane.end, shard.store.families.delayed)
-    _count_out(shard, lane, pending, delayed, retrying)
+        state.batch.delete_range(lane.prefix, lane.end, state.store.families.delayed)
+    _count_out(state, lane, pending, delayed, retrying)
     return pending + delayed
 
 
 # --- with reading -----------------------------------------------------------------------------------------------------
 
 
-def _empty_some(shard: "State", lane: "Lane", step: _Step) -> None:
+def _empty_some(state: "State", lane: "Lane", step: _Step) -> None:
     """Remove a lane's messages that are not leased: those in memory, and as many of the others as the step allows."""
-    shard.ledger.show(lane)
+    state.ledger.show(lane)
     entries, tail = lane.buffered(), lane.tail
-    size_bytes = _size_of(shard, entries)
-    shard.buffered_bytes -= held_bytes(lane.clear())
+    size_bytes = _size_of(state, entries)
+    state.buffered_bytes -= held_bytes(lane.clear())
     gone = [key for key, _ in entries]
     step.charge(1 + len(gone) // IN_MEMORY)
     if tail is not None:
-        found, tail_bytes = _read_tail(shard, lane, tail, step)
+        found, tail_bytes = _read_tail(state, lane, tail, step)
         gone += found
         size_bytes += tail_bytes
-    _delete(shard, lane, gone)
-    delayed, retrying, delayed_bytes = _remove_delayed(shard, lane, step) if lane.delayed else (0, 0, 0)
+    _delete(state, lane, gone)
+    delayed, retrying, delayed_bytes = _remove_delayed(state, lane, step) if lane.delayed else (0, 0, 0)
     lane.key.queue.shrink(size_bytes + delayed_bytes)
-    _count_out(shard, lane, len(gone), delayed, retrying)
+    _count_out(state, lane, len(gone), delayed, retrying)
     step.removed += len(gone) + delayed
 
 
-def _size_of(shard: "State", entries: "list[Entry]") -> int:
+def _size_of(state: "State", entries: "list[Entry]") -> int:
     unread = [key for key, record in entries if record is None]
-    unread_bytes = sum(map(len, shard.read(unread))) if unread else 0
+    unread_bytes = sum(map(len, state.read(unread))) if unread else 0
     return unread_bytes + sum(len(record) for _, record in entries if record is not None)
 
 
-def _read_tail(shard: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[list[bytes], int]:
+def _read_tail(state: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[list[bytes], int]:
     """What of a lane's tail is to go now, and its size; the rest becomes the tail. Leased ones are passed over."""
     step.charge_look()
     gone: list[bytes] = []
     size_bytes = 0
-    for key, record in shard.store.scan(tail, lane.end, shard.store.families.messages):
+    for key, record in state.store.scan(tail, lane.end, state.store.families.messages):
         if key in lane.leased:
             continue
         if step.over and gone:
@@ -190,13 +190,13 @@ def _read_tail(shard: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[
     return gone, size_bytes
 
 
-def _remove_delayed(shard: "State", lane: "Lane", step: _Step) -> tuple[int, int, int]:
+def _remove_delayed(state: "State", lane: "Lane", step: _Step) -> tuple[int, int, int]:
     """Remove delayed messages; returns how many, how many of them were to be retried, and their size."""
     step.charge_look()
     count = retrying = size_bytes = 0
     end = lane.end
-    delayed = shard.store.families.delayed
-    for key, value in shard.store.scan(lane.prefix, lane.end, delayed):
+    delayed = state.store.families.delayed
+    for key, value in state.store.scan(lane.prefix, lane.end, delayed):
         if step.over and count:
             end = key
             break
@@ -204,22 +204,22 @@ def _remove_delayed(shard: "State", lane: "Lane", step: _Step) -> tuple[int, int
         count += 1
         retrying += parse_delayed(value).retrying
         size_bytes += len(value) - DELAYED_HEAD_BYTES
-    shard.batch.delete_range(lane.prefix, end, delayed)
+    state.batch.delete_range(lane.prefix, end, delayed)
     return count, retrying, size_bytes
 
 
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def _delete(shard: "State", lane: "Lane", keys: list[bytes]) -> None:
+def _delete(state: "State", lane: "Lane", keys: list[bytes]) -> None:
     """Delete messages, given in order, of a lane that has no other but leased ones between them."""
-    messages = shard.store.families.messages
+    messages = state.store.families.messages
     for run in _runs(keys, lane.leased):
-        if len(run) >= shard.settings.limits.range_messages_min:
-            shard.batch.delete_range(run[0], after(run[-1]), messages)
+        if len(run) >= state.settings.limits.range_messages_min:
+            state.batch.delete_range(run[0], after(run[-1]), messages)
         else:
             for key in run:
-                shard.batch.delete(key, messages)
+                state.batch.delete(key, messages)
 
 
 def _runs(keys: list[bytes], leased: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -228,15 +228,15 @@ def _runs(keys: list[bytes], leased: Iterable[bytes]) -> Iterator[list[bytes]]:
     return (keys[start:end] for start, end in pairwise(cuts))
 
 
-def _count_out(shard: "State", lane: "Lane", pending: int, delayed: int, retrying: int) -> None:
+def _count_out(state: "State", lane: "Lane", pending: int, delayed: int, retrying: int) -> None:
     """So many messages have left a lane."""
     key, queue = lane.key, lane.key.queue
-    shard.ledger.touch(lane)
+    state.ledger.touch(lane)
     lane.stored -= pending
     lane.delayed -= delayed
     lane.retrying -= retrying
     queue.pending -= pending
     queue.delayed -= delayed
-    shard.ledger.touch_queue(queue)
-    shard.thin_out(lane)
-    shard.release_slot(key, retrying)
+    state.ledger.touch_queue(queue)
+    state.thin_out(lane)
+    state.release_slot(key, retrying)

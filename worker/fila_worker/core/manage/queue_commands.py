@@ -51,35 +51,35 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def create_queue(shard: "State", call: "Call", command: CreateQueue) -> Done | None:
+def create_queue(state: "State", call: "Call", command: CreateQueue) -> Done | None:
     """Create a queue and, unless it has another place for them, its dead letter queue."""
     name = check_new_queue_name(call.queue)
     check_options(name, command.options)
-    if name in shard.queues:
+    if name in state.queues:
         raise QueueExistsError(f"queue {name!r} exists already")
-    if not appointed(shard, name, command.options.dead_letter):
-        ask_for_appointment(shard, call, command, command.options.dead_letter)
+    if not appointed(state, name, command.options.dead_letter):
+        ask_for_appointment(state, call, command, command.options.dead_letter)
         return None
-    hooks = _compiled(shard, name, command.options)
-    queue = add_queue(shard, name, command.options, call.now_ms)
+    hooks = _compiled(state, name, command.options)
+    queue = add_queue(state, name, command.options, call.now_ms)
     queue.hooks = hooks
-    settle_dead_letters(shard, queue)
-    _start_idling(shard, queue, call.now_ms)
-    shard.notes.append(QueueCreated(name, shard.index))
+    settle_dead_letters(state, queue)
+    _start_idling(state, queue, call.now_ms)
+    state.notes.append(QueueCreated(name, state.index))
     return Done()
 
 
-def _compiled(shard: "State", name: str, options: QueueOptions) -> "GuardedHooks | None":
+def _compiled(state: "State", name: str, options: QueueOptions) -> "GuardedHooks | None":
     try:
-        return compile_hooks(shard, name, options)
+        return compile_hooks(state, name, options)
     except LuaCompilationError:
-        shard.notes.append(HookRefused(name, shard.index))
+        state.notes.append(HookRefused(name, state.index))
         raise
 
 
-def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> "Done | Work | None":
+def update_queue(state: "State", call: "Call", command: UpdateQueue) -> "Done | Work | None":
     """Change some of a queue's options, for what happens next."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} goes with its queue: update that one")
     unknown = set(command.given) - set(QueueOptions.__struct_fields__)
@@ -88,25 +88,25 @@ def update_queue(shard: "State", call: "Call", command: UpdateQueue) -> "Done | 
     given = {name: getattr(command.options, name) for name in command.given}
     options = msgspec.structs.replace(queue.options, **given)
     check_options(queue.name, options)
-    if "dead_letter" in given and not appointed(shard, queue.name, options.dead_letter):
-        ask_for_appointment(shard, call, command, options.dead_letter)
+    if "dead_letter" in given and not appointed(state, queue.name, options.dead_letter):
+        ask_for_appointment(state, call, command, options.dead_letter)
         return None
-    hooks = _compiled(shard, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
+    hooks = _compiled(state, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
     if queue.hooks is not None and hooks is not queue.hooks:
         queue.hooks.hooks.close()
     queue.options, queue.hooks = options, hooks
-    settle_dead_letters(shard, queue)
-    shard.define_queue(queue)
+    settle_dead_letters(state, queue)
+    state.define_queue(queue)
     if "idle_expiry_ms" in given:
-        _start_idling(shard, queue, call.now_ms)
-    shard.notes.append(QueueUpdated(queue.name, shard.index, sorted(given)))
-    return reshape(shard, queue) if "max_in_flight_per_key" in given else Done()
+        _start_idling(state, queue, call.now_ms)
+    state.notes.append(QueueUpdated(queue.name, state.index, sorted(given)))
+    return reshape(state, queue) if "max_in_flight_per_key" in given else Done()
 
 
-def _start_idling(shard: "State", queue: Queue, now_ms: int) -> None:
+def _start_idling(state: "State", queue: Queue, now_ms: int) -> None:
     queue.saved_ms = 0
-    shard.touch(queue, now_ms)
-    deletion.watch(shard, queue, now_ms)
+    state.touch(queue, now_ms)
+    deletion.watch(state, queue, now_ms)
 
 
 HEADS_READ_MAX: Final = 500
@@ -125,35 +125,35 @@ KEY_COST: Final = 2
 """Effort to count what a key has in flight."""
 
 
-def reshape(shard: "State", queue: Queue) -> "Work":
+def reshape(state: "State", queue: Queue) -> "Work":
     """Count what each key has in flight, for a cap that is new. Until all are counted the queue delivers nothing."""
     queue.reshaping += 1
-    step = max(1, shard.settings.limits.step_effort // KEY_COST)
-    for views in pieces(shard, queue, step):
-        recount_held(shard, dict.fromkeys(view.key for view in views))
+    step = max(1, state.settings.limits.step_effort // KEY_COST)
+    for views in pieces(state, queue, step):
+        recount_held(state, dict.fromkeys(view.key for view in views))
         yield KEY_COST * len(views)
     queue.reshaping -= 1
-    shard.mark_runnable(queue)
+    state.mark_runnable(queue)
     return Done()
 
 
-def recount_held(shard: "State", keys: "Iterable[FairnessKey]") -> None:
+def recount_held(state: "State", keys: "Iterable[FairnessKey]") -> None:
     """Count what some keys have in flight, for a cap that is new or recovered."""
-    acked_messages.purge(shard)  # what is acked is not in flight
+    acked_messages.purge(state)  # what is acked is not in flight
     for key in keys:
         key.held = sum(len(lane.leased) + lane.retrying for lane in key.views)
         key.blocked_head = b""
         key.settle_shape()
-        shard.refresh_eligibility(key)
+        state.refresh_eligibility(key)
 
 
-def pause(shard: "State", call: "Call", command: Pause) -> Done:
+def pause(state: "State", call: "Call", command: Pause) -> Done:
     """Stop or resume the deliveries of a queue, or of one of its keys; known or yet to come."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if command.fairness_key is None:
         queue.paused = command.paused
     else:
-        if command.paused and len(queue.paused_keys) >= shard.settings.limits.paused_keys_max:
+        if command.paused and len(queue.paused_keys) >= state.settings.limits.paused_keys_max:
             raise OverloadedError(
                 f"{len(queue.paused_keys)} fairness keys of {queue.name!r} are paused: resume some, or pause the queue"
             )
@@ -161,17 +161,17 @@ def pause(shard: "State", call: "Call", command: Pause) -> Done:
         key = queue.keys.get(command.fairness_key)
         if key is not None:
             key.paused = command.paused
-            shard.refresh_eligibility(key)
-    shard.define_queue(queue)
-    shard.mark_runnable(queue)
+            state.refresh_eligibility(key)
+    state.define_queue(queue)
+    state.mark_runnable(queue)
     kind = QueuePaused if command.paused else QueueResumed
-    shard.notes.append(kind(queue.name, shard.index, command.fairness_key))
+    state.notes.append(kind(queue.name, state.index, command.fairness_key))
     return Done()
 
 
-def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
+def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
     """Delete a queue with its dead letter queue and all that is in them; its open leases just end."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if queue.source is not None:
         raise InvalidArgumentError(f"{queue.name!r} goes with its queue: delete {queue.source.name!r}")
     dead_letters = queue.dead_letters
@@ -180,39 +180,39 @@ def delete_queue(shard: "State", call: "Call", command: DeleteQueue) -> Done:
             f"{dead_letters.name!r} holds {counted(dead_letters.depth, 'message')}: redrive them, or delete with force",
             details={"messages": dead_letters.depth},
         )
-    remove(shard, queue)
+    remove(state, queue)
     return Done()
 
 
-def list_queues(shard: "State", call: "Call", command: ListQueues) -> QueueList:
+def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
     """The first of the shard's queues behind a name that start with the prefix, by name."""
     prefix, after = command.prefix, command.after
     found: list[Queue] = []
     looks = 0
-    for name in shard.queue_names.irange(max(prefix, after)):
+    for name in state.queue_names.irange(max(prefix, after)):
         if not name.startswith(prefix) or len(found) > LIST_QUEUES_MAX:
             break
         looks += 1
-        queue = shard.queues[name]
+        queue = state.queues[name]
         if name > after and (queue.depth or not command.active):
             found.append(queue)
     shown = found[:LIST_QUEUES_MAX]
-    shard.jobs.charge(looks // NAMES_AT_ONCE + len(shown))
-    return QueueList([queue.info(shard.index) for queue in shown], len(shown) < len(found))
+    state.jobs.charge(looks // NAMES_AT_ONCE + len(shown))
+    return QueueList([queue.info(state.index) for queue in shown], len(shown) < len(found))
 
 
-def queue_stats(shard: "State", call: "Call", command: GetQueueStats) -> QueueStats:
+def queue_stats(state: "State", call: "Call", command: GetQueueStats) -> QueueStats:
     """One queue's counters, and a page of its keys with their token buckets."""
-    queue = shard.queue(call.queue)
-    dead = shard.acked.count_by_lane()
-    keys, end = keys_from(shard, queue, command.start, shard.settings.limits.stats_keys_max)
+    queue = state.queue(call.queue)
+    dead = state.acked.count_by_lane()
+    keys, end = keys_from(state, queue, command.start, state.settings.limits.stats_keys_max)
     lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
-    shard.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
+    state.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
     return QueueStats(
-        queue.info(shard.index), _oldest_pending_ms(shard, keys, call.now_ms), shard.settings.quantum, queue.enqueued,
+        queue.info(state.index), _oldest_pending_ms(state, keys, call.now_ms), state.settings.quantum, queue.enqueued,
         queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
-        [_key_stats(key, shard.settings.quantum, dead) for key in keys], _throttle_stats(shard, lanes, call.now_ms),
-        end if len(keys) == shard.settings.limits.stats_keys_max else 0,
+        [_key_stats(key, state.settings.quantum, dead) for key in keys], _throttle_stats(state, lanes, call.now_ms),
+        end if len(keys) == state.settings.limits.stats_keys_max else 0,
     )  # fmt: skip
 
 
@@ -230,16 +230,16 @@ def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats
     )
 
 
-def _throttle_stats(shard: "State", lanes: "list[Lane]", now_ms: int) -> list[ThrottleStats]:
+def _throttle_stats(state: "State", lanes: "list[Lane]", now_ms: int) -> list[ThrottleStats]:
     stats = []
-    for name in shard.token_client.used_by(lanes):
-        limit = shard.runtime.limits[name]
-        tokens = shard.token_client.tokens_in(name, limit, now_ms)
+    for name in state.token_client.used_by(lanes):
+        limit = state.runtime.limits[name]
+        tokens = state.token_client.tokens_in(name, limit, now_ms)
         stats.append(ThrottleStats(name, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6))
     return stats
 
 
-def _oldest_pending_ms(shard: "State", keys: "list[FairnessKey]", now_ms: int) -> int:
+def _oldest_pending_ms(state: "State", keys: "list[FairnessKey]", now_ms: int) -> int:
     """Age of the oldest pending message; of those that are not in memory, some are read."""
-    since_ms = waiting_since_ms(shard, keys, HEADS_READ_MAX)
+    since_ms = waiting_since_ms(state, keys, HEADS_READ_MAX)
     return 0 if since_ms is None else max(0, now_ms - since_ms)

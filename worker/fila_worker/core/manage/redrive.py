@@ -38,29 +38,29 @@ READ_COST: Final = 3
 """What it takes to begin to read somewhere."""
 
 
-def redrive(shard: "State", call: "Call", command: Redrive) -> "Work":
+def redrive(state: "State", call: "Call", command: Redrive) -> "Work":
     """Move pending dead letters back to the queues they came from, with no attempts counted."""
-    dead = shard.queue(call.queue)
+    dead = state.queue(call.queue)
     if not (dead.is_dead_letter or dead.appointed):
         raise NotADeadLetterQueueError(f"{dead.name!r} is no dead letter queue: redrive {dead.name + '.dlq'!r} instead")
-    redriving = _Redriving(shard, dead, call.now_ms)
+    redriving = _Redriving(state, dead, call.now_ms)
     if command.ids is None:
         yield from redriving.first_ones(command)
     else:
         yield from redriving.picked(command, command.ids)
     dead.meter.redriven += redriving.moved
     if redriving.moved:
-        shard.notes.append(QueueRedriven(dead.name, shard.index, command.fairness_key, redriving.moved, dead.pending))
+        state.notes.append(QueueRedriven(dead.name, state.index, command.fairness_key, redriving.moved, dead.pending))
     return Redriven(redriving.moved, dead.pending, redriving.looked_at)
 
 
 class _Redriving:
     """One command: how many messages have gone so far, and how many of those that it named were sought."""
 
-    def __init__(self, shard: "State", dead: Queue, now_ms: int) -> None:
+    def __init__(self, state: "State", dead: Queue, now_ms: int) -> None:
         self.moved = self.looked_at = 0
-        self._shard, self._dead, self._now_ms = shard, dead, now_ms
-        self._limits = shard.settings.limits
+        self._state, self._dead, self._now_ms = state, dead, now_ms
+        self._limits = state.settings.limits
         self._step = self._limits.step_effort
 
     # --- the first ones -----------------------------------------------------------------------------------------------
@@ -71,21 +71,21 @@ class _Redriving:
             raise InvalidArgumentError(f"redrive of {command.count} messages: use a count above 0, or 0 for all")
         most, effort = self._limits.redrive_messages_max, 0
         count = min(command.count or most, most)
-        for views in pieces(self._shard, self._dead, self._step, command.fairness_key):
+        for views in pieces(self._state, self._dead, self._step, command.fairness_key):
             for each in views:
-                view, cursor, looks_left = again(self._shard, each), b"", self._limits.redrive_look_messages_max
+                view, cursor, looks_left = again(self._state, each), b"", self._limits.redrive_look_messages_max
                 while view is not None and view.active and looks_left > 0 and self.moved < count:
                     lane = view.warm()
                     if effort == 0:
-                        self._shard.settle_writes()  # what moves meanwhile is not read again
+                        self._state.settle_writes()  # what moves meanwhile is not read again
                     before = self.moved
                     following, read = self._empty(lane, cursor, min(count - before, READ_MESSAGES))
                     looks_left -= read - (self.moved - before)
                     effort += READ_COST + read + MOVE_COST * (self.moved - before)
-                    if effort >= self._step or self._shard.jobs.full:
+                    if effort >= self._step or self._state.jobs.full:
                         self._now_ms = yield effort
                         effort = 0
-                        view = again(self._shard, each)
+                        view = again(self._state, each)
                     if following is None:
                         break
                     cursor = following
@@ -96,14 +96,14 @@ class _Redriving:
 
     def _empty(self, lane: "Lane", cursor: bytes, count: int) -> tuple[bytes | None, int]:
         """Send up to ``count`` messages of a lane back; returns where to go on (None: nowhere), and how many were read."""
-        shard = self._shard
+        state = self._state
         begin = max(cursor, _first_pending(lane))
-        found = list(islice(shard.store.scan(begin, lane.end, shard.store.families.messages), count))
+        found = list(islice(state.store.scan(begin, lane.end, state.store.families.messages), count))
         for read, (message_key, record) in enumerate(found):
-            if shard.jobs.full and read:
+            if state.jobs.full and read:
                 break  # the hooks took the time of the others
             cursor = after(message_key)
-            if message_key not in lane.leased and _may_go(shard, unpack_stored(record)):
+            if message_key not in lane.leased and _may_go(state, unpack_stored(record)):
                 self._move(lane, message_key, record)
         else:
             return (cursor if len(found) == count else None), len(found)
@@ -129,10 +129,10 @@ class _Redriving:
                 continue
             seen.add((high, low))
             if effort == 0:
-                self._shard.settle_writes()
-            found = find_browsed(self._shard, self._dead, high, low)
+                self._state.settle_writes()
+            found = find_browsed(self._state, self._dead, high, low)
             if found is None:
-                search = locate(self._shard, self._dead, high, low)
+                search = locate(self._state, self._dead, high, low)
                 while found is None:
                     try:
                         cost = next(search)
@@ -141,18 +141,18 @@ class _Redriving:
                         break
                     left -= cost
                     self._now_ms = yield cost
-            if found is not None and found.state == PENDING and _may_go(self._shard, unpack_stored(found.record)):
+            if found is not None and found.state == PENDING and _may_go(self._state, unpack_stored(found.record)):
                 self._move(found.lane, found.key, found.record)
             effort += 2 * MOVE_COST
-            if effort >= self._step or self._shard.jobs.full:
+            if effort >= self._step or self._state.jobs.full:
                 self._now_ms = yield effort
                 effort = 0
 
     def _move(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
-        shard = self._shard
-        shard.buffered_bytes -= held_bytes(lane.remove({message_key}))
-        _send_back(shard, lane, message_key, record, self._now_ms)
-        shard.thin_out(lane)
+        state = self._state
+        state.buffered_bytes -= held_bytes(lane.remove({message_key}))
+        _send_back(state, lane, message_key, record, self._now_ms)
+        state.thin_out(lane)
         self.moved += 1
 
 
@@ -165,22 +165,22 @@ def _first_pending(lane: "Lane") -> bytes:
 # --- either -----------------------------------------------------------------------------------------------------------
 
 
-def _send_back(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
+def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
     """Move one message that may go."""
     letter = unpack_stored(record)
     source = letter.extension.source_queue
     assert source is not None, f"{lane.key.queue.name!r} has a message that is no dead letter, and may go"
-    shard.delete_pending(lane, message_key, len(record))
-    target = shard.queues.get(source)
+    state.delete_pending(lane, message_key, len(record))
+    target = state.queues.get(source)
     if target is None:
         place = own_place(message_key, letter.priority)
-        transfers.send(shard, lane, place, transfer_of(source, lane, letter, redriven=True))
+        transfers.send(state, lane, place, transfer_of(source, lane, letter, redriven=True))
     else:
         message = insert.Incoming(insert.revived(letter), lane.key.name, throttle_keys=lane.throttle_keys)
-        insert.take_in(shard, target, message, now_ms)
+        insert.take_in(state, target, message, now_ms)
 
 
-def _may_go(shard: "State", letter: Record) -> bool:
+def _may_go(state: "State", letter: Record) -> bool:
     """Whether it is a dead letter, and the queue it came from is there, or may be on another shard."""
     source = letter.extension.source_queue
-    return source is not None and (source in shard.queues or shard_of(source, shard.shards) != shard.index)
+    return source is not None and (source in state.queues or shard_of(source, state.shards) != state.index)

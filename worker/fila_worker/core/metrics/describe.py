@@ -31,16 +31,16 @@ RECEIVE: Final = "receive"
 RESERVATION: Final = "reservation"
 
 
-def describe(shard: "State", call: "Call", command: DescribeQueue) -> "Work":
+def describe(state: "State", call: "Call", command: DescribeQueue) -> "Work":
     """Say what a queue is."""
-    queue = shard.queue(call.queue)
-    held = yield from _held(shard, queue)
-    shard.jobs.charge(len(queue.subscribers) // HOLDERS_AT_ONCE)
+    queue = state.queue(call.queue)
+    held = yield from _held(state, queue)
+    state.jobs.charge(len(queue.subscribers) // HOLDERS_AT_ONCE)
     everybody: dict[Holder, None] = dict.fromkeys((*queue.subscribers, *held))
     chosen = nlargest(CONSUMERS_SHOWN_MAX, everybody, key=lambda holder: held[holder].messages if holder in held else 0)
     return QueueDescription(
-        queue.info(shard.index), queue.options, (queue.source or queue).created_ms, queue.size_bytes,
-        queue.is_dead_letter or queue.appointed, [_view(shard, queue, holder, held.get(holder)) for holder in chosen],
+        queue.info(state.index), queue.options, (queue.source or queue).created_ms, queue.size_bytes,
+        queue.is_dead_letter or queue.appointed, [_view(state, queue, holder, held.get(holder)) for holder in chosen],
         len(everybody) - len(chosen), _hooks(queue, call.now_ms),
     )  # fmt: skip
 
@@ -54,10 +54,10 @@ class _Held:
     first_expiry_ms: int = 0
 
 
-def _held(shard: "State", queue: "Queue") -> "Generator[int, int, dict[Holder, _Held]]":
+def _held(state: "State", queue: "Queue") -> "Generator[int, int, dict[Holder, _Held]]":
     """What each of a queue's holders has; whoever ends or begins meanwhile may be in it or not."""
     held: dict[Holder, _Held] = {}
-    for leases, effort in lease_pieces(shard, queue):
+    for leases, effort in lease_pieces(state, queue):
         for lease in leases:
             one = held.setdefault(lease.holder, _Held())
             expiry_ms = lease.next_expiry()
@@ -68,12 +68,12 @@ def _held(shard: "State", queue: "Queue") -> "Generator[int, int, dict[Holder, _
     return held
 
 
-def _view(shard: "State", queue: "Queue", holder: Holder, held: _Held | None) -> ConsumerView:
+def _view(state: "State", queue: "Queue", holder: Holder, held: _Held | None) -> ConsumerView:
     in_flight, expiry_ms = (held.messages, held.first_expiry_ms) if held else (0, 0)
     if isinstance(holder, Reservation):
         return ConsumerView(holder.shown, RESERVATION, 0, 0, in_flight, held.heard_ms if held else 0, expiry_ms)
     demands = _demands(holder, queue)
-    shard.jobs.charge((len(holder.subscriptions) + len(holder.waiters)) // HOLDERS_AT_ONCE)
+    state.jobs.charge((len(holder.subscriptions) + len(holder.waiters)) // HOLDERS_AT_ONCE)
     kind = PUSH if any(isinstance(each, Subscription) for each in demands) else RECEIVE
     wanted = sum(each.prefetch if isinstance(each, Subscription) else each.count for each in demands)
     credit = sum(max(0, each.credit) for each in demands)

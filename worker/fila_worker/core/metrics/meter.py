@@ -77,9 +77,9 @@ class Meter:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def note_refusal(shard: "State", queue: "Queue | None", command: Command, error: "FilaError") -> None:
+def note_refusal(state: "State", queue: "Queue | None", command: Command, error: "FilaError") -> None:
     """A request was refused."""
-    shard.refused[error.code] = shard.refused.get(error.code, 0) + 1
+    state.refused[error.code] = state.refused.get(error.code, 0) + 1
     if queue is not None and isinstance(command, Enqueue):
         queue.meter.reject(error.code, len(command.envelopes))
 
@@ -94,14 +94,14 @@ def note_faults(queue: "Queue | None", enqueued: Enqueued) -> None:
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
-def report(shard: "State", now_ms: int) -> ShardMetrics:
+def report(state: "State", now_ms: int) -> ShardMetrics:
     """All numbers of a shard, its busiest queues only where they are many."""
-    queues = list(shard.queues.values())
+    queues = list(state.queues.values())
     shown = queues if len(queues) <= QUEUES_SHOWN_MAX else nlargest(QUEUES_SHOWN_MAX, queues, key=_traffic)
-    _look_at_keys(shard, shown)
+    _look_at_keys(state, shown)
     return ShardMetrics(
-        shard.index, [_of_queue(shard, queue, now_ms) for queue in shown], len(queues) - len(shown), _throttles(shard, now_ms),
-        shard.token_client.passes, shard.token_client.hits, dict(shard.refused), shard.buffered_bytes, shard.store.metrics(),
+        state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown), _throttles(state, now_ms),
+        state.token_client.passes, state.token_client.hits, dict(state.refused), state.buffered_bytes, state.store.metrics(),
     )  # fmt: skip
 
 
@@ -109,24 +109,24 @@ def _traffic(queue: "Queue") -> int:
     return queue.depth + queue.enqueued + queue.delivered
 
 
-def _look_at_keys(shard: "State", queues: "list[Queue]") -> None:
+def _look_at_keys(state: "State", queues: "list[Queue]") -> None:
     """Look at the keys of some queues, in turns."""
-    start = shard.looked_at % len(queues) if queues else 0
+    start = state.looked_at % len(queues) if queues else 0
     left = KEYS_LOOKED_AT_MAX
     for queue in (*queues[start:], *queues[:start]):
         if left <= 0:
             break
-        left -= queue.meter.top_keys.look(shard, queue, left) + 1
-        shard.looked_at += 1
+        left -= queue.meter.top_keys.look(state, queue, left) + 1
+        state.looked_at += 1
 
 
-def _of_queue(shard: "State", queue: "Queue", now_ms: int) -> QueueMetrics:
+def _of_queue(state: "State", queue: "Queue", now_ms: int) -> QueueMetrics:
     meter, ring, spotlight = queue.meter, queue.ring, queue.meter.top_keys
     oldest_ms = spotlight.oldest_ms if queue.pending else None
     dwell_ms = meter.dwell_ms.wire() if meter.dwell_ms else None
     settle_ms = meter.settle_ms.wire() if meter.settle_ms else None
     return QueueMetrics(
-        queue.info(shard.index), 0 if oldest_ms is None else max(0, now_ms - oldest_ms), queue.enqueued, queue.delivered,
+        queue.info(state.index), 0 if oldest_ms is None else max(0, now_ms - oldest_ms), queue.enqueued, queue.delivered,
         queue.acked, queue.nacked, queue.expired, queue.dead_lettered, meter.redriven, dict(meter.rejected), len(queue.keys),
         len(ring), ring.turns, ring.rounds, spotlight.keys, spotlight.others, dwell_ms, _hooks(queue, now_ms), settle_ms,
     )  # fmt: skip
@@ -142,9 +142,9 @@ def _hooks(queue: "Queue", now_ms: int) -> HookMetrics | None:
     )  # fmt: skip
 
 
-def _throttles(shard: "State", now_ms: int) -> list[ThrottleMetrics]:
+def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
     """The busiest throttle keys that have a rate."""
-    throttling, limits = shard.token_client, shard.runtime.limits
+    throttling, limits = state.token_client, state.runtime.limits
     used = ((key, throttling.traffic.get(key)) for key in islice(limits, THROTTLES_LOOKED_AT_MAX))
     busy = [(each.passes + each.hits, key, each) for key, each in used if each and (each.passes or each.hits)]
     shown = []

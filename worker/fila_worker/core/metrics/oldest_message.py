@@ -35,9 +35,9 @@ _LAST_PRIORITY: Final = b"\xff" * 4
 _key_of = itemgetter(0)
 
 
-def waiting_since_ms(shard: "State", keys: "Iterable[FairnessKey]", reads_max: int) -> int | None:
+def waiting_since_ms(state: "State", keys: "Iterable[FairnessKey]", reads_max: int) -> int | None:
     """When the oldest pending message of some fairness keys was enqueued, Unix ms; None if there is none."""
-    search = _Search(shard, reads_max)
+    search = _Search(state, reads_max)
     for key in keys:
         for lane in key.views:
             search.look(lane)
@@ -47,11 +47,11 @@ def waiting_since_ms(shard: "State", keys: "Iterable[FairnessKey]", reads_max: i
 class _Search:
     """A search through some lanes. ``found_ms`` is when the oldest message so far was enqueued, Unix ms; None: there is none."""
 
-    __slots__ = ("_looks_left", "_reads_left", "_shard", "found_ms")
+    __slots__ = ("_looks_left", "_reads_left", "_state", "found_ms")
 
-    def __init__(self, shard: "State", reads_max: int) -> None:
+    def __init__(self, state: "State", reads_max: int) -> None:
         self.found_ms: int | None = None
-        self._shard = shard
+        self._state = state
         self._reads_left = reads_max
         self._looks_left = LOOKS_MAX
 
@@ -63,7 +63,7 @@ class _Search:
         if entry is None:
             if not self._may_read():
                 return
-            entry = head(self._shard, view.warm())
+            entry = head(self._state, view.warm())
         lane = view.warm()
         while entry is not None:
             self._note(entry)
@@ -74,7 +74,7 @@ class _Search:
         if record is None:
             if not self._may_read():
                 return
-            record = self._shard.read((message_key,))[0]
+            record = self._state.read((message_key,))[0]
         came_ms = enqueued_ms(record_id(record)[0])
         self.found_ms = came_ms if self.found_ms is None else min(self.found_ms, came_ms)
 
@@ -94,8 +94,8 @@ class _Search:
     def _first_on_disk(self, lane: "Lane", start: bytes) -> "Entry | None":
         if lane.tail is None or not self._may_read():
             return None
-        self._shard.settle_writes()
-        stored = self._shard.store.scan(max(lane.tail, start), lane.end, self._shard.store.families.messages)
+        self._state.settle_writes()
+        stored = self._state.store.scan(max(lane.tail, start), lane.end, self._state.store.families.messages)
         return next((entry for entry in islice(stored, LEASED_MAX) if entry[0] not in lane.leased), None)
 
 

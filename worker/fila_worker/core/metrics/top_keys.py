@@ -47,7 +47,7 @@ class TopKeys:
         self._seen: tuple[int, ...] = ()
         """What the queue counted at the last look, if all of it was looked at."""
 
-    def look(self, shard: "State", queue: "Queue", keys_max: int) -> int:
+    def look(self, state: "State", queue: "Queue", keys_max: int) -> int:
         """Choose anew who is shown, among ``keys_max`` keys and those shown now; returns how many were looked at."""
         now = (queue.enqueued, queue.delivered, queue.pending, queue.delayed, queue.nacked, len(queue.ring), len(queue.keys))
         if now == self._seen:
@@ -58,7 +58,7 @@ class TopKeys:
         candidates = dict.fromkeys((*shown, *seen))
         active = [key.weight for key in seen if key.active]
         self._weights = len(queue.ring) * sum(active) / len(active) if active else 0.0
-        self.oldest_ms = waiting_since_ms(shard, candidates, HEADS_READ_MAX)
+        self.oldest_ms = waiting_since_ms(state, candidates, HEADS_READ_MAX)
         self._show(queue, nlargest(KEYS_SHOWN, (key for key in candidates if key.name != OTHER_KEYS), key=_rank))
         return len(candidates)
 

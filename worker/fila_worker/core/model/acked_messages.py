@@ -80,15 +80,15 @@ class AckedMessages:
         return dead
 
 
-def mark_acked(shard: "State", lease: Lease) -> None:
+def mark_acked(state: "State", lease: Lease) -> None:
     """All members of ``lease``, none of which had ended, were acked: mark it so, and let its messages lie."""
     members: Members = lease.members  # type: ignore[assignment]  # all are pairs
     client = lease.client or b""
     mark = b"".join([_MARK, pack_u32(len(client)), client, *[key for key, _ in members]])
-    shard.batch.put(pack_u64(lease.id), mark, shard.store.families.leases)
-    shard.acked.add(lease.id, AckedLease(lease.client, members), sum(lease.sizes))
-    if shard.acked.full:
-        purge(shard)
+    state.batch.put(pack_u64(lease.id), mark, state.store.families.leases)
+    state.acked.add(lease.id, AckedLease(lease.client, members), sum(lease.sizes))
+    if state.acked.full:
+        purge(state)
 
 
 _CLIENT_AT: Final = len(_MARK) + 4
@@ -99,32 +99,32 @@ def is_mark(data: bytes) -> bool:
     return data.startswith(_MARK)
 
 
-def recover_mark(shard: "State", lease_id: int, data: bytes) -> bool:
+def recover_mark(state: "State", lease_id: int, data: bytes) -> bool:
     """After a crash: take up the mark of an acked lease, for recovery to purge; False if ``data`` is no such mark."""
     if not is_mark(data):
         return False
     keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")
     keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
-    dead = AckedLease(data[_CLIENT_AT:keys_at] or None, [(key, shard.known_lane(lane_of(key))) for key in keys])
+    dead = AckedLease(data[_CLIENT_AT:keys_at] or None, [(key, state.known_lane(lane_of(key))) for key in keys])
     for key, lane in dead.members:
         lane.leases().add(key)
         lane.key.queue.pending -= 1
-    shard.acked.add(lease_id, dead, 0)
+    state.acked.add(lease_id, dead, 0)
     return True
 
 
-def purge(shard: "State") -> None:
+def purge(state: "State") -> None:
     """Remove all dead messages from disk."""
     by_lane: dict[Lane, list[bytes]] = {}
-    for lease_id, dead in shard.acked.take().items():
-        shard.leases.remember(lease_id, Finished(dead.client, SETTLED), shard.batch)
+    for lease_id, dead in state.acked.take().items():
+        state.leases.remember(lease_id, Finished(dead.client, SETTLED), state.batch)
         for key, lane in dead.members:
             if lane in by_lane:
                 by_lane[lane].append(key)
             else:
                 by_lane[lane] = [key]
-    shard.jobs.charge(LANE_COST * len(by_lane))
-    touch, delete, messages = shard.ledger.touch, shard.batch.delete, shard.store.families.messages
+    state.jobs.charge(LANE_COST * len(by_lane))
+    touch, delete, messages = state.ledger.touch, state.batch.delete, state.store.families.messages
     for lane, keys in by_lane.items():
         touch(lane)
         lane.stored -= len(keys)
@@ -133,17 +133,17 @@ def purge(shard: "State") -> None:
             delete(keys[0], messages)
         else:
             lane.leased.difference_update(keys)
-            _remove(shard, lane, keys)
+            _remove(state, lane, keys)
 
 
-def _remove(shard: "State", lane: "Lane", keys: list[bytes]) -> None:
-    messages = shard.store.families.messages
+def _remove(state: "State", lane: "Lane", keys: list[bytes]) -> None:
+    messages = state.store.families.messages
     first, last = min(keys), max(keys)
-    if len(keys) >= shard.settings.limits.range_messages_min and _nothing_lives_up_to(lane, last):
-        shard.batch.delete_range(first, after(last), messages)
+    if len(keys) >= state.settings.limits.range_messages_min and _nothing_lives_up_to(lane, last):
+        state.batch.delete_range(first, after(last), messages)
         return
     for key in keys:
-        shard.batch.delete(key, messages)
+        state.batch.delete(key, messages)
 
 
 def _nothing_lives_up_to(lane: "Lane", key: bytes) -> bool:

@@ -164,51 +164,51 @@ def warm_up(key: "FairnessKey") -> Lane:
     return lane
 
 
-def warm_up_next(shard: "State", queue: "Queue", key: "FairnessKey") -> Lane | None:
+def warm_up_next(state: "State", queue: "Queue", key: "FairnessKey") -> Lane | None:
     """A cold key has its turn: warm it up, and those that come after it, with their first messages. Returns its sole lane."""
     size_bytes = max(1, queue.size_bytes // max(1, queue.depth)) + ENTRY_BYTES
-    room_bytes = min(AHEAD_BYTES, shard.settings.buffer_bytes - shard.buffered_bytes)
-    count = min(shard.settings.limits.warm_ahead_max, room_bytes // size_bytes)
+    room_bytes = min(AHEAD_BYTES, state.settings.buffer_bytes - state.buffered_bytes)
+    count = min(state.settings.limits.warm_ahead_max, room_bytes // size_bytes)
     if count < 1:
         warm_up(key)
         return key.only_lane
     keys = dict.fromkeys([key, *(each for each in queue.ring.upcoming(count) if each.cold is not None)])
     firsts = [_floor(each.cold) for each in keys if each.cold is not None]
-    found = shard.store.get_many(firsts, shard.store.families.messages)  # what is cold is committed
+    found = state.store.get_many(firsts, state.store.families.messages)  # what is cold is committed
     for each, first, record in zip(keys, firsts, found, strict=True):
         lane = warm_up(each)
         if record is not None and lane.stored:
             lane.line.append((first, record))
             lane.tail = after(first) if lane.stored > 1 else None
-            shard.buffered_bytes += len(record) + ENTRY_BYTES
+            state.buffered_bytes += len(record) + ENTRY_BYTES
     return key.only_lane
 
 
 # --- cooling down -----------------------------------------------------------------------------------------------------
 
 
-def cool_down(shard: "State") -> None:
+def cool_down(state: "State") -> None:
     """Turn the clock's hand some steps, if too many lanes are warm. Only when everything is committed.
 
     It goes two steps for each lane that became warm, so that it keeps up with those who make lanes, and a few more.
     """
-    warm, limits = shard.lanes, shard.settings.limits
+    warm, limits = state.lanes, state.settings.limits
     entered, warm.entered = warm.entered, 0
     if len(warm) <= limits.warm_small_lanes_max:
         return
     for lane in list(islice(warm.values(), limits.cool_steps_min + 2 * entered)):
         most = limits.warm_small_lanes_max if lane.stored + lane.delayed == 1 else limits.warm_lanes_max
-        if len(warm) > most and _may_cool(shard, lane):
-            _cool(shard, lane)
+        if len(warm) > most and _may_cool(state, lane):
+            _cool(state, lane)
         else:
             warm.move_to_end(lane.id)
 
 
-def _may_cool(shard: "State", lane: Lane) -> bool:
+def _may_cool(state: "State", lane: Lane) -> bool:
     """Whether nothing is lost with the object."""
     key = lane.key
     return (
-        shard.ledger.is_folded(lane)
+        state.ledger.is_folded(lane)
         and not lane.leased
         and lane.recorded
         and not lane.changed
@@ -221,12 +221,12 @@ def _may_cool(shard: "State", lane: Lane) -> bool:
     )
 
 
-def _cool(shard: "State", lane: Lane) -> None:
+def _cool(state: "State", lane: Lane) -> None:
     key = lane.key
     head, floor = lane.peek(), lane.floor
     if lane.stored:
         floor = min(first for first in (head[0] if head else None, lane.tail) if first is not None)
-    shard.buffered_bytes -= held_bytes(lane.clear())
+    state.buffered_bytes -= held_bytes(lane.clear())
     key.cold, key.only, key.only_lane, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
-    del shard.lanes[lane.id]
+    del state.lanes[lane.id]
     del lane.key  # who still holds the object must not go on with it

@@ -41,7 +41,7 @@ def parse_delayed(value: bytes) -> Delayed:
 
 
 def delay(
-    shard: "State",
+    state: "State",
     lane: "Lane",
     key: bytes,
     record: bytes,
@@ -52,29 +52,29 @@ def delay(
 ) -> None:
     """Let a message of ``lane``, not counted anywhere, come to its place ``key`` at ``due_ms``."""
     queue = lane.key.queue
-    shard.ledger.touch(lane)
+    state.ledger.touch(lane)
     flags = _RETRYING * retrying | _DEFERRED * deferred
-    shard.batch.put(key, _HEAD.pack(due_ms, flags) + record, shard.store.families.delayed)
-    shard.due_index.add(due_ms, Kind.RELEASE, key, shard.batch)
+    state.batch.put(key, _HEAD.pack(due_ms, flags) + record, state.store.families.delayed)
+    state.due_index.add(due_ms, Kind.RELEASE, key, state.batch)
     lane.delayed += 1
     queue.delayed += 1
     queue.grow(len(record))
     if retrying:
         lane.retrying += 1
-    shard.ledger.touch_queue(queue)
+    state.ledger.touch_queue(queue)
 
 
-def lift(shard: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
+def lift(state: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
     """Take a delayed message out of the delayed ones. The caller says where it goes, and releases its slot if it had one."""
     queue = lane.key.queue
-    shard.ledger.touch(lane)
-    shard.batch.delete(key, shard.store.families.delayed)
+    state.ledger.touch(lane)
+    state.batch.delete(key, state.store.families.delayed)
     lane.delayed -= 1
     queue.delayed -= 1
     queue.shrink(len(delayed.record))
     if delayed.retrying:
         lane.retrying -= 1
-    shard.ledger.touch_queue(queue)
+    state.ledger.touch_queue(queue)
 
 
 def too_old(record: bytes, now_ms: int) -> bool:

@@ -258,42 +258,42 @@ class Lane:
         return entries
 
 
-def head(shard: "State", lane: "Lane") -> "Entry":
+def head(state: "State", lane: "Lane") -> "Entry":
     """The next message of a lane that has one, read from disk if need be, and left where it is."""
     entry = lane.peek()
     if entry is None:
-        refill(shard, lane)
+        refill(state, lane)
         entry = lane.peek()
     if entry is None:
         raise DamageError(f"lane {lane.id} counts {lane.pending} pending messages and has none")
     return entry
 
 
-def next_entry(shard: "State", lane: "Lane") -> "Entry":
+def next_entry(state: "State", lane: "Lane") -> "Entry":
     """Pop the next message of a lane that has one, from disk if need be."""
     entry = lane.pop()
     if entry is None:
-        refill(shard, lane)
+        refill(state, lane)
         entry = lane.pop()
     if entry is None:
         raise DamageError(f"lane {lane.id} counts {lane.pending} pending messages and has none")
     return entry
 
 
-def refill(shard: "State", lane: "Lane") -> None:
+def refill(state: "State", lane: "Lane") -> None:
     """Read on from the lane's tail until something is in memory, or nothing is left."""
-    shard.settle_writes()
-    families, limits = shard.store.families, shard.settings.limits
+    state.settle_writes()
+    families, limits = state.store.families, state.settings.limits
     messages_max = limits.refill_messages_max
-    bytes_max = min(limits.refill_bytes_max, shard.settings.buffer_bytes // (len(lane.key.queue.ring) + 1))
+    bytes_max = min(limits.refill_bytes_max, state.settings.buffer_bytes // (len(lane.key.queue.ring) + 1))
     while lane.tail is not None and not lane.line:
         items: list[Entry] = []
         bytes_read = 0
-        for key, record in islice(shard.store.scan(lane.tail, lane.end, families.messages), messages_max):
-            keep = shard.buffered_bytes + len(record) + ENTRY_BYTES <= shard.settings.buffer_bytes
+        for key, record in islice(state.store.scan(lane.tail, lane.end, families.messages), messages_max):
+            keep = state.buffered_bytes + len(record) + ENTRY_BYTES <= state.settings.buffer_bytes
             items.append((key, record if keep else None))
             if keep and key not in lane.leased:
-                shard.buffered_bytes += len(record) + ENTRY_BYTES
+                state.buffered_bytes += len(record) + ENTRY_BYTES
             bytes_read += len(record)
             if bytes_read >= bytes_max:
                 break

@@ -182,34 +182,34 @@ PAGES_WAIT_MS: Final = 5000
 """How long the next page of a config is waited for: pages come one right after the other, or the connection was lost."""
 
 
-def set_config(shard: "State", command: SetConfig, now_ms: int) -> ConfigChange:
+def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
     """Judge a change, make it durable and number it; :class:`InvalidConfigError` leaves everything as it was."""
-    runtime = shard.runtime
-    shard.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
+    runtime = state.runtime
+    state.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
     changes = runtime_config.changes_for(command.key, command.value, runtime.values)
     existed = runtime_config.read(command.key, runtime.values) is not None
     if changes:
-        put_config(shard, PutConfig(runtime.version + 1, changes), now_ms)
-        shard.notes.append((ConfigDeleted if command.value is None else ConfigSet)(command.key, runtime.version))
+        put_config(state, PutConfig(runtime.version + 1, changes), now_ms)
+        state.notes.append((ConfigDeleted if command.value is None else ConfigSet)(command.key, runtime.version))
     return ConfigChange(runtime.version, changes, existed)
 
 
-def put_config(shard: "State", put: PutConfig, now_ms: int) -> None:
+def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
     """Take over a change that was judged; one that is older than what is here changes nothing.
 
     Nor does one of the same version, unless it is the ``whole`` and differs: one of the two is of a restored copy, and the router
     has decided which one holds.
     """
-    runtime = shard.runtime
+    runtime = state.runtime
     if put.page or put.more:
-        _take_page(shard, put, now_ms)
+        _take_page(state, put, now_ms)
         return
     if put.version < runtime.version or (put.version == runtime.version and (not put.whole or put.changes == runtime.values)):
         return
     changes = _differing(runtime.values, put.changes) if put.whole else put.changes
-    runtime.change(put.version, changes, shard.batch)
-    shard.to_be_synced = True
-    shard.wake(shard.token_client.limit(runtime_config.buckets_of(changes), runtime.limits, now_ms), now_ms)
+    runtime.change(put.version, changes, state.batch)
+    state.to_be_synced = True
+    state.wake(state.token_client.limit(runtime_config.buckets_of(changes), runtime.limits, now_ms), now_ms)
 
 
 def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
@@ -221,45 +221,45 @@ def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
 # --- in pages ----------------------------------------------------------------------------------------------------------
 
 
-def _take_page(shard: "State", put: PutConfig, now_ms: int) -> None:
+def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
     """Gather a page of a whole config. It holds with the last one; where one is missing it never does."""
-    runtime = shard.runtime
+    runtime = state.runtime
     if put.page == 0 and put.version >= runtime.version:
-        runtime.begin(put.version, shard.batch, now_ms)
-        shard.token_client.hold(held=True)
+        runtime.begin(put.version, state.batch, now_ms)
+        state.token_client.hold(held=True)
     draft = runtime.draft
     if draft is None or (draft.version, draft.pages) != (put.version, put.page):
-        drop_draft(shard)
+        drop_draft(state)
         return
-    shard.jobs.charge(PAGE_COST * len(put.changes))
-    runtime.add(put.changes, shard.batch)
+    state.jobs.charge(PAGE_COST * len(put.changes))
+    runtime.add(put.changes, state.batch)
     draft.heard_ms = now_ms
     if not put.more:
         if draft.version > runtime.version or draft.values != runtime.values:
-            runtime.hold(shard.batch)
-            shard.to_be_synced = True
-            shard.token_client.replace(runtime.limits)
-        drop_draft(shard)
+            runtime.hold(state.batch)
+            state.to_be_synced = True
+            state.token_client.replace(runtime.limits)
+        drop_draft(state)
 
 
-def drop_draft(shard: "State") -> None:
+def drop_draft(state: "State") -> None:
     """Go on with the config that holds."""
-    shard.runtime.draft = None
-    shard.token_client.hold(held=False)
+    state.runtime.draft = None
+    state.token_client.hold(held=False)
 
 
-def is_stuck(shard: "State", now_ms: int) -> bool:
+def is_stuck(state: "State", now_ms: int) -> bool:
     """Whether pages of a config are waited for that will not come."""
-    draft = shard.runtime.draft
+    draft = state.runtime.draft
     return draft is not None and now_ms - draft.heard_ms >= PAGES_WAIT_MS
 
 
 # --- lists -------------------------------------------------------------------------------------------------------------
 
 
-def list_config(shard: "State", call: "Call", command: ListConfig) -> "Work":
+def list_config(state: "State", call: "Call", command: ListConfig) -> "Work":
     """All keys that start with a prefix, as they are when it begins."""
-    values = shard.runtime.values
+    values = state.runtime.values
     if len(values) > LISTED_AT_ONCE:
         values = dict(values)
         yield len(values) // COPIED_AT_ONCE

@@ -31,17 +31,17 @@ EXPIRIES_MAX: Final = 16
 the ``.dlq`` of the queue where it is. The queues may be on different shards, so none of these sees the circle."""
 
 
-def expire(shard: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
+def expire(state: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
     """A message that was popped from its line is too old to be delivered. The caller looks after its lane's activity."""
-    shard.delete_pending(lane, message_key, len(record))
-    dead_letter(shard, lane, message_key, record, EXPIRED, now_ms)
+    state.delete_pending(lane, message_key, len(record))
+    dead_letter(state, lane, message_key, record, EXPIRED, now_ms)
 
 
-def dead_letter(shard: "State", lane: "Lane", message_key: bytes, record: bytes, reason: str, now_ms: int) -> None:
+def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes, reason: str, now_ms: int) -> None:
     """A message that has left its lane goes where the dead letters of its queue go."""
     source = lane.key.queue
     source.dead_lettered += 1
-    shard.touch(source, now_ms)
+    state.touch(source, now_ms)
     policy = source.options.dead_letter or OWN
     if policy == DISCARD or source.gone:
         return
@@ -52,17 +52,17 @@ def dead_letter(shard: "State", lane: "Lane", message_key: bytes, record: bytes,
     extension.expiries = extension.expiries + 1 if reason == EXPIRED else 0
     extension.reason, extension.source_queue, extension.dead_lettered_ms = reason, source.name, now_ms
     extension.expires_ms = None
-    named = shard.queues.get(policy) if policy != OWN else None
+    named = state.queues.get(policy) if policy != OWN else None
     if named is not None:
-        shard.appoint(named)  # it may be another than the one that was asked for
+        state.appoint(named)  # it may be another than the one that was asked for
         message = insert.Incoming(letter, lane.key.name, weight=lane.key.weight, throttle_keys=lane.throttle_keys)
-        insert.store(shard, named, message, now_ms)
-    elif policy != OWN and shard_of(policy, shard.shards) != shard.index:
+        insert.store(state, named, message, now_ms)
+    elif policy != OWN and shard_of(policy, state.shards) != state.index:
         transfers.send(
-            shard, lane, own_place(message_key, letter.priority), transfer_of(policy, lane, letter, redriven=False)
+            state, lane, own_place(message_key, letter.priority), transfer_of(policy, lane, letter, redriven=False)
         )
     else:
-        _lay_down(shard, insert.own_dead_letters(shard, source), lane, own_place(message_key, letter.priority), letter)
+        _lay_down(state, insert.own_dead_letters(state, source), lane, own_place(message_key, letter.priority), letter)
 
 
 def _would_go_round(letter: Record, policy: str) -> bool:
@@ -72,11 +72,11 @@ def _would_go_round(letter: Record, policy: str) -> bool:
     return policy != OWN and (back or extension.expiries >= EXPIRIES_MAX)
 
 
-def _lay_down(shard: "State", target: Queue, lane: "Lane", place: bytes, letter: Record) -> None:
-    resting = shard.lane(target, lane.key.name, lane.throttle_keys)
-    shard.set_weight(resting.key, lane.key.weight)
-    insert.remember(shard, target, letter)
-    shard.put_in_line(resting, place, pack_record(letter))
+def _lay_down(state: "State", target: Queue, lane: "Lane", place: bytes, letter: Record) -> None:
+    resting = state.lane(target, lane.key.name, lane.throttle_keys)
+    state.set_weight(resting.key, lane.key.weight)
+    insert.remember(state, target, letter)
+    state.put_in_line(resting, place, pack_record(letter))
 
 
 def transfer_of(queue: str, lane: "Lane", letter: Record, *, redriven: bool) -> Transfer:

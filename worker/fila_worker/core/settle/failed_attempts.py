@@ -56,48 +56,48 @@ class _Returned(NamedTuple):
     record: Record
 
 
-def fail_attempts(shard: "State", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> int:
+def fail_attempts(state: "State", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> int:
     """Count a failed attempt of each member, then retry or dead-letter it.
 
     Returns for how many of them: where a hook takes long, that may be less than all. The others' leases go on.
     """
     if lease.at_most_once:
-        _drop(shard, lease, indexes, ended)
-        shard.touch(lease.queue, attempt.now_ms)
+        _drop(state, lease, indexes, ended)
+        state.touch(lease.queue, attempt.now_ms)
         return len(indexes)
     hooked = attempt.hooked and lease.queue.hooks is not None and lease.queue.hooks.hooks.has_on_failure
-    failed = [_count(*each, attempt) for each in _records_of(shard, lease, indexes[:HOOKED_MAX] if hooked else indexes)]
-    decisions = _decisions(shard, lease.queue, failed, attempt.now_ms) if hooked else [RETRY] * len(failed)
+    failed = [_count(*each, attempt) for each in _records_of(state, lease, indexes[:HOOKED_MAX] if hooked else indexes)]
+    decisions = _decisions(state, lease.queue, failed, attempt.now_ms) if hooked else [RETRY] * len(failed)
     indexes = indexes[: len(decisions)]
-    _end(shard, lease, indexes, ended)
+    _end(state, lease, indexes, ended)
     for message, decision in zip(failed, decisions, strict=False):
         reason = _dead_letter_reason(lease.queue, message, attempt, decision)
         if reason:
-            _bury(shard, message, reason, attempt.now_ms)
+            _bury(state, message, reason, attempt.now_ms)
         else:
-            _retry(shard, message, attempt.now_ms, decision.delay_ms or attempt.after_ms)
-    shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
-    invite(shard, lease)
+            _retry(state, message, attempt.now_ms, decision.delay_ms or attempt.after_ms)
+    state.leases.close_members(lease, len(indexes), state.batch, given_back=True)
+    invite(state, lease)
     return len(indexes)
 
 
-def _take_back(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> "list[tuple[bytes, Lane, bytes]]":
+def _take_back(state: "State", lease: Lease, indexes: list[int], ended: bool) -> "list[tuple[bytes, Lane, bytes]]":
     """End the leases of some members: they are pending, but in no line yet."""
-    taken = _records_of(shard, lease, indexes)
-    _end(shard, lease, indexes, ended)
+    taken = _records_of(state, lease, indexes)
+    _end(state, lease, indexes, ended)
     return taken
 
 
-def _records_of(shard: "State", lease: Lease, indexes: list[int]) -> "list[tuple[bytes, Lane, bytes]]":
+def _records_of(state: "State", lease: Lease, indexes: list[int]) -> "list[tuple[bytes, Lane, bytes]]":
     members: list[tuple[bytes, Lane]] = [lease.members[index] for index in indexes]  # type: ignore[misc]  # open ones are pairs
-    records = shard.read([key for key, _ in members])
+    records = state.read([key for key, _ in members])
     return [(key, lane, record) for (key, lane), record in zip(members, records, strict=True)]
 
 
-def _end(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
+def _end(state: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
-        shard.ledger.show(lane)
+        state.ledger.show(lane)
         lease.members[index] = ended
         unlease(lane, message_key)
     lease.taken |= ended is TAKEN
@@ -112,11 +112,11 @@ def _count(key: bytes, lane: "Lane", stored: bytes, attempt: Attempt) -> _Return
     return _Returned(key, lane, stored, record)
 
 
-def _decisions(shard: "State", queue: "Queue", failed: Sequence[_Returned], now_ms: int) -> list[FailureDecision]:
+def _decisions(state: "State", queue: "Queue", failed: Sequence[_Returned], now_ms: int) -> list[FailureDecision]:
     """What the queue's hook chooses for the first messages, as many as the turn has time for, and at least one."""
     assert queue.hooks is not None
-    decisions = queue.hooks.on_failure([_failure(message) for message in failed], now_ms, shard.jobs.time_left_ns)
-    shard.jobs.charge_ns(queue.hooks.took_ns)
+    decisions = queue.hooks.on_failure([_failure(message) for message in failed], now_ms, state.jobs.time_left_ns)
+    state.jobs.charge_ns(queue.hooks.took_ns)
     return [RETRY if isinstance(decision, HookFailed) else decision for decision in decisions]
 
 
@@ -140,27 +140,27 @@ def _dead_letter_reason(queue: "Queue", message: _Returned, attempt: Attempt, de
     return dead_letters.EXPIRED if too_old(message.stored, attempt.now_ms) else None
 
 
-def _bury(shard: "State", message: _Returned, reason: str, now_ms: int) -> None:
-    shard.take_out(message.lane, message.key, len(message.stored))
-    dead_letters.dead_letter(shard, message.lane, message.key, pack_record(message.record), reason, now_ms)
-    shard.release_slot(message.lane.key)
+def _bury(state: "State", message: _Returned, reason: str, now_ms: int) -> None:
+    state.take_out(message.lane, message.key, len(message.stored))
+    dead_letters.dead_letter(state, message.lane, message.key, pack_record(message.record), reason, now_ms)
+    state.release_slot(message.lane.key)
 
 
-def _retry(shard: "State", message: _Returned, now_ms: int, after_ms: int) -> None:
+def _retry(state: "State", message: _Returned, now_ms: int, after_ms: int) -> None:
     key, lane, stored, record = message
     packed = pack_record(record)
     if after_ms:
-        _put_off(shard, lane, key, stored, packed, now_ms + after_ms)
+        _put_off(state, lane, key, stored, packed, now_ms + after_ms)
         return
     if _moves_up(lane, key):
-        _move_up(shard, lane, key, stored, packed)
+        _move_up(state, lane, key, stored, packed)
     else:
-        shard.batch.put(key, packed, shard.store.families.messages)
+        state.batch.put(key, packed, state.store.families.messages)
         lane.key.queue.grow(len(packed))
         lane.key.queue.shrink(len(stored))
-        shard.ledger.touch_queue(lane.key.queue)
-        shard.line_up(lane, key, packed)
-    shard.release_slot(lane.key)
+        state.ledger.touch_queue(lane.key.queue)
+        state.line_up(lane, key, packed)
+    state.release_slot(lane.key)
 
 
 # --- the order of strictly ordered keys ---------------------------------------------------------------------------------
@@ -175,87 +175,87 @@ def _moves_up(lane: "Lane", key: bytes) -> bool:
     return lane.key.queue.options.max_in_flight_per_key == 1 and key != first_of_all(key)
 
 
-def _key_in_front(shard: "State", lane: "Lane", key: bytes, record: bytes) -> bytes:
+def _key_in_front(state: "State", lane: "Lane", key: bytes, record: bytes) -> bytes:
     """The new key of a message that moves up, known to all that look messages up by their keys."""
     front = first_of_all(key)
     if lane.key.queue.note_priorities({PRIORITY_MIN}):
-        shard.save_queue(lane.key.queue)
+        state.save_queue(lane.key.queue)
     expires_ms = extension_of(record).expires_ms if record[1] & HAS_TTL else None
     if expires_ms is not None:
-        shard.due_index.add(on_the_grid(expires_ms), Kind.EXPIRE, front, shard.batch)
+        state.due_index.add(on_the_grid(expires_ms), Kind.EXPIRE, front, state.batch)
     return front
 
 
-def _move_up(shard: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes) -> None:
+def _move_up(state: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes) -> None:
     """A message, pending and in no line, comes to the front of its lane."""
-    shard.delete_pending(lane, key, len(stored))
-    shard.put_in_line(lane, place_of(_key_in_front(shard, lane, key, record)), record)
+    state.delete_pending(lane, key, len(stored))
+    state.put_in_line(lane, place_of(_key_in_front(state, lane, key, record)), record)
 
 
 def _put_off(
-    shard: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes, due_ms: int, *, deferred: bool = False
+    state: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes, due_ms: int, *, deferred: bool = False
 ) -> None:
     """A message, pending and in no line, waits for its next attempt."""
-    front = _key_in_front(shard, lane, key, record) if _moves_up(lane, key) else key
-    shard.take_out(lane, key, len(stored))
-    delay(shard, lane, front, record, due_ms, retrying=True, deferred=deferred)
+    front = _key_in_front(state, lane, key, record) if _moves_up(lane, key) else key
+    state.take_out(lane, key, len(stored))
+    delay(state, lane, front, record, due_ms, retrying=True, deferred=deferred)
 
 
 # --- unharmed ---------------------------------------------------------------------------------------------------------
 
 
-def give_back(shard: "State", lease: Lease, indexes: list[int], ended: bool, now_ms: int) -> None:
+def give_back(state: "State", lease: Lease, indexes: list[int], ended: bool, now_ms: int) -> None:
     """Put members in line again as they are; those that have become too old meanwhile are dead-lettered."""
     if lease.mortal or lease.queue.options.max_in_flight_per_key == 1:
-        for key, lane, stored in _take_back(shard, lease, indexes, ended):
+        for key, lane, stored in _take_back(state, lease, indexes, ended):
             if too_old(stored, now_ms):
-                _bury(shard, _Returned(key, lane, stored, unpack_stored(stored)), dead_letters.EXPIRED, now_ms)
+                _bury(state, _Returned(key, lane, stored, unpack_stored(stored)), dead_letters.EXPIRED, now_ms)
                 continue
             if _moves_up(lane, key):
-                _move_up(shard, lane, key, stored, stored)
+                _move_up(state, lane, key, stored, stored)
             else:
-                shard.line_up(lane, key, stored)
-            shard.release_slot(lane.key)
+                state.line_up(lane, key, stored)
+            state.release_slot(lane.key)
     else:
         for index in indexes:
             message_key, lane = lease.members[index]  # type: ignore[misc]
             lease.members[index] = ended
             unlease(lane, message_key)
-            shard.line_up(lane, message_key, None)
-            shard.release_slot(lane.key)
+            state.line_up(lane, message_key, None)
+            state.release_slot(lane.key)
     lease.taken |= ended is TAKEN
-    shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
-    invite(shard, lease)
+    state.leases.close_members(lease, len(indexes), state.batch, given_back=True)
+    invite(state, lease)
 
 
-def defer(shard: "State", lease: Lease, indexes: list[int], ended: bool, until_ms: int, now_ms: int) -> None:
+def defer(state: "State", lease: Lease, indexes: list[int], ended: bool, until_ms: int, now_ms: int) -> None:
     """Put members off until a time, uncounted; until then their throttle keys deliver nothing, anywhere."""
     if lease.at_most_once:
-        _drop(shard, lease, indexes, ended)
+        _drop(state, lease, indexes, ended)
         return
     parked: dict[str, int] = {}
-    for key, lane, stored in _take_back(shard, lease, indexes, ended):
+    for key, lane, stored in _take_back(state, lease, indexes, ended):
         parked.update(dict.fromkeys(lane.throttle_keys, until_ms))
         if too_old(stored, now_ms):
-            _bury(shard, _Returned(key, lane, stored, unpack_stored(stored)), dead_letters.EXPIRED, now_ms)
+            _bury(state, _Returned(key, lane, stored, unpack_stored(stored)), dead_letters.EXPIRED, now_ms)
             continue
-        _put_off(shard, lane, key, stored, stored, until_ms, deferred=True)
-    shard.park_everywhere(parked, now_ms)
-    shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
-    invite(shard, lease)
+        _put_off(state, lane, key, stored, stored, until_ms, deferred=True)
+    state.park_everywhere(parked, now_ms)
+    state.leases.close_members(lease, len(indexes), state.batch, given_back=True)
+    invite(state, lease)
 
 
-def _drop(shard: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
+def _drop(state: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
     """Delivered at most once: however it ends, it does not come back."""
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
         lease.members[index] = ended
         unlease(lane, message_key)
-        shard.take_out(lane, message_key, lease.sizes[index])
-        shard.release_slot(lane.key)
+        state.take_out(lane, message_key, lease.sizes[index])
+        state.release_slot(lane.key)
     lease.taken |= ended is TAKEN
-    shard.leases.close_members(lease, len(indexes), shard.batch, given_back=True)
-    invite(shard, lease)
+    state.leases.close_members(lease, len(indexes), state.batch, given_back=True)
+    invite(state, lease)
 
 
 def unlease(lane: "Lane", message_key: bytes) -> None:
@@ -266,39 +266,39 @@ def unlease(lane: "Lane", message_key: bytes) -> None:
     queue.pending += 1
 
 
-def expire_leases(shard: "State", now_ms: int) -> None:
+def expire_leases(state: "State", now_ms: int) -> None:
     """End the leases whose time is up, as failed attempts."""
-    left = shard.settings.limits.turn_expiries_max
-    while left > 0 and (lease := shard.leases.pop_expired(now_ms)):
+    left = state.settings.limits.turn_expiries_max
+    while left > 0 and (lease := state.leases.pop_expired(now_ms)):
         left -= lease.open
-        expire(shard, lease, now_ms)
+        expire(state, lease, now_ms)
 
 
-def expire(shard: "State", lease: Lease, now_ms: int) -> None:
+def expire(state: "State", lease: Lease, now_ms: int) -> None:
     """End the members of one lease whose time is up."""
     indexes = [index for index, _, _ in lease.open_members() if lease.expiry_of(index) <= now_ms]
     lease.queue.expired += len(indexes)
     if isinstance(lease.holder, Reservation):  # who reserves has not begun to work on anything
-        give_back(shard, lease, indexes, TAKEN, now_ms)
+        give_back(state, lease, indexes, TAKEN, now_ms)
     else:
-        fail_attempts(shard, lease, indexes, TAKEN, Attempt(LEASE_EXPIRED, now_ms))
+        fail_attempts(state, lease, indexes, TAKEN, Attempt(LEASE_EXPIRED, now_ms))
     if lease.open:
-        shard.leases.reschedule(lease)
+        state.leases.reschedule(lease)
 
 
-def end_all(shard: "State", lease: Lease, error: str | None, now_ms: int) -> int:
+def end_all(state: "State", lease: Lease, error: str | None, now_ms: int) -> int:
     """Take a lease from its consumer: uncounted if ``error`` is None, else as a failed attempt. Returns the effort."""
     indexes = [index for index, _, _ in lease.open_members()]
     if error is None:
-        give_back(shard, lease, indexes, TAKEN, now_ms)
+        give_back(state, lease, indexes, TAKEN, now_ms)
     else:
-        fail_attempts(shard, lease, indexes, TAKEN, Attempt(error, now_ms))
+        fail_attempts(state, lease, indexes, TAKEN, Attempt(error, now_ms))
     return LEASE_COST + len(indexes) * (GIVE_BACK_COST if error is None and not lease.mortal else ATTEMPT_COST)
 
 
-def invite(shard: "State", lease: Lease) -> None:
+def invite(state: "State", lease: Lease) -> None:
     """Members of a lease have ended: let their subscription have new messages."""
     subscription = lease.subscription
     if subscription is not None:
         lease.queue.want(subscription)
-    shard.mark_runnable(lease.queue)
+    state.mark_runnable(lease.queue)

@@ -53,57 +53,57 @@ FENCE_COST: Final = 5
 _message_key = itemgetter(0)
 
 
-def settle(shard: "State", call: "Call", command: Settle) -> "Settled | Work":
+def settle(state: "State", call: "Call", command: Settle) -> "Settled | Work":
     """End the named deliveries as the verb says."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     verb = _checked(command)
-    if verb is not Verb.ACK or len(command.fences) > FENCES_AT_ONCE or _has_many(shard, call.client, command.fences):
-        return _settle_in_steps(shard, call, queue, command, verb)
-    shard.jobs.charge(FENCE_COST * len(command.fences))
+    if verb is not Verb.ACK or len(command.fences) > FENCES_AT_ONCE or _has_many(state, call.client, command.fences):
+        return _settle_in_steps(state, call, queue, command, verb)
+    state.jobs.charge(FENCE_COST * len(command.fences))
     faults: Faults = []
-    for lease, indexes in _fenced(shard, call, queue, command.fences, faults):
-        ack(shard, queue, lease, indexes, call.now_ms)
+    for lease, indexes in _fenced(state, call, queue, command.fences, faults):
+        ack(state, queue, lease, indexes, call.now_ms)
     return Settled(faults)
 
 
-def _has_many(shard: "State", client: bytes, fences: Fences) -> bool:
+def _has_many(state: "State", client: bytes, fences: Fences) -> bool:
     """Whether several leases have many messages together; those of one were delivered in one turn, too."""
-    consumer = shard.consumers.by_client.get(client)
+    consumer = state.consumers.by_client.get(client)
     if len(fences) < 2 or consumer is None:
         return False
     held = consumer.leases
     return sum(len(wanted) or (held[lease].open if lease in held else 0) for lease, wanted in fences) > ACKS_AT_ONCE
 
 
-def _settle_in_steps(shard: "State", call: Call, queue: "Queue", command: Settle, verb: Verb) -> "Work":
+def _settle_in_steps(state: "State", call: Call, queue: "Queue", command: Settle, verb: Verb) -> "Work":
     """Settle fence by fence. What of one is not settled in a step is looked for again in the next: it may have expired."""
     faults: Faults = []
     left, effort = deque(command.fences), 0
     while left:
         effort += FENCE_COST
-        for lease, indexes in _fenced(shard, call, queue, [left.popleft()], faults):
-            some = indexes if verb is Verb.ACK else indexes[: max(1, shard.settings.limits.step_effort // _COSTS[verb])]
-            done = _settle_some(shard, lease, some, command, verb, call.now_ms)
+        for lease, indexes in _fenced(state, call, queue, [left.popleft()], faults):
+            some = indexes if verb is Verb.ACK else indexes[: max(1, state.settings.limits.step_effort // _COSTS[verb])]
+            done = _settle_some(state, lease, some, command, verb, call.now_ms)
             effort += done * _COSTS[verb]
             if done < len(indexes):
                 left.appendleft((lease.id, indexes[done:]))
-        if effort >= shard.settings.limits.step_effort or shard.jobs.full:
+        if effort >= state.settings.limits.step_effort or state.jobs.full:
             call = Call(call.client, call.request, call.queue, (yield effort))
             effort = 0
     return Settled(faults)
 
 
-def _settle_some(shard: "State", lease: Lease, indexes: list[int], command: Settle, verb: Verb, now_ms: int) -> int:
+def _settle_some(state: "State", lease: Lease, indexes: list[int], command: Settle, verb: Verb, now_ms: int) -> int:
     """Settle members of one lease; returns how many of them, in their order."""
     queue, done = lease.queue, len(indexes)
     if verb is Verb.ACK:
-        ack(shard, queue, lease, indexes, now_ms)
+        ack(state, queue, lease, indexes, now_ms)
     elif verb is Verb.RELEASE:
-        give_back(shard, lease, indexes, SETTLED, now_ms)
+        give_back(state, lease, indexes, SETTLED, now_ms)
     elif verb is Verb.DEFER:
-        defer(shard, lease, indexes, SETTLED, now_ms + command.after_ms, now_ms)
+        defer(state, lease, indexes, SETTLED, now_ms + command.after_ms, now_ms)
     else:
-        done = fail_attempts(shard, lease, indexes, SETTLED, _attempt(command, verb, now_ms))
+        done = fail_attempts(state, lease, indexes, SETTLED, _attempt(command, verb, now_ms))
         queue.nacked += done
     return done
 
@@ -141,22 +141,22 @@ def _attempt(command: Settle, verb: Verb, now_ms: int) -> Attempt:
 
 
 def _fenced(
-    shard: "State", call: "Call", queue: "Queue", fences: Fences, faults: Faults, *, repeatable: bool = True
+    state: "State", call: "Call", queue: "Queue", fences: Fences, faults: Faults, *, repeatable: bool = True
 ) -> Iterator[tuple[Lease, list[int]]]:
     """The caller's leases that ``fences`` name with their members that are still open; what is refused joins ``faults``.
 
     Only a client's own leases are looked up: a fence counts for nobody else, whoever learnt it.
     ``repeatable``: what its holder settled is passed over in silence, also if it was named by its index.
     """
-    consumer = shard.consumers.by_client.get(call.client)
+    consumer = state.consumers.by_client.get(call.client)
     held = consumer.leases if consumer else {}
     for lease_id, wanted in fences:
         lease = held.get(lease_id)
         if lease is None or lease.queue is not queue:
-            _judge_finished(shard, call.client, lease_id, wanted, faults, repeatable=repeatable)
+            _judge_finished(state, call.client, lease_id, wanted, faults, repeatable=repeatable)
             continue
-        if lease.next_expiry() <= call.now_ms and not shard.behind:
-            expire(shard, lease, call.now_ms)  # also when the turn that would have noticed is yet to come
+        if lease.next_expiry() <= call.now_ms and not state.behind:
+            expire(state, lease, call.now_ms)  # also when the turn that would have noticed is yet to come
         if not wanted and lease.open == len(lease.members):
             yield lease, list(range(lease.open))  # the usual case: all of a batch, none of it settled before
         elif indexes := _open_ones(lease, wanted, faults, repeatable=repeatable):
@@ -178,10 +178,10 @@ def _open_ones(lease: Lease, wanted: list[int], faults: Faults, *, repeatable: b
 
 
 def _judge_finished(
-    shard: "State", client: bytes, lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool
+    state: "State", client: bytes, lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool
 ) -> None:
     """Answer for a lease that is over, as when it was open; an unknown one, and another client's, is long over."""
-    members = _finished(shard, client, lease_id) if repeatable else TAKEN
+    members = _finished(state, client, lease_id) if repeatable else TAKEN
     if members is SETTLED:
         return
     if not isinstance(members, list):
@@ -194,12 +194,12 @@ def _judge_finished(
             faults.append(_refusal(lease_id, index, _expired()))
 
 
-def _finished(shard: "State", client: bytes, lease_id: int) -> "list[Member] | bool":
+def _finished(state: "State", client: bytes, lease_id: int) -> "list[Member] | bool":
     """How a client's lease that is over ended; an unknown one was taken from its holder."""
-    dead = shard.acked.dead.get(lease_id)
+    dead = state.acked.dead.get(lease_id)
     if dead is not None:
         return SETTLED if dead.client == client else TAKEN
-    finished = shard.leases.finished.get(lease_id)
+    finished = state.leases.finished.get(lease_id)
     return finished.members if finished is not None and finished.client == client else TAKEN
 
 
@@ -218,44 +218,44 @@ def _refusal(lease_id: int, index: int, error: FilaError) -> tuple[int, int, Fau
 # --- acks -------------------------------------------------------------------------------------------------------------
 
 
-def ack(shard: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms: int) -> None:
+def ack(state: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms: int) -> None:
     """Be done with the messages: a whole batch is buried and purged later, single ones are removed at once."""
     queue.in_flight -= len(indexes)
     queue.acked += len(indexes)
     queue.meter.acked(lease.leased_ms, len(indexes), now_ms)
     queue.shrink(sum(lease.sizes) if len(indexes) == len(lease.sizes) else sum(lease.sizes[each] for each in indexes))
-    shard.ledger.touch_queue(queue)
+    state.ledger.touch_queue(queue)
     if queue.options.max_in_flight_per_key is not None:
-        _free_slots(shard, lease, indexes)
+        _free_slots(state, lease, indexes)
     if len(indexes) == len(lease.members):
-        mark_acked(shard, lease)
-        shard.leases.close_acked(lease)
+        mark_acked(state, lease)
+        state.leases.close_acked(lease)
     else:
-        _remove(shard, lease, indexes)
-        shard.leases.close_members(lease, len(indexes), shard.batch, given_back=False)
-    invite(shard, lease)
+        _remove(state, lease, indexes)
+        state.leases.close_members(lease, len(indexes), state.batch, given_back=False)
+    invite(state, lease)
 
 
-def ack_taken(shard: "State", consumer: "Consumer", fences: Fences, now_ms: int) -> None:
+def ack_taken(state: "State", consumer: "Consumer", fences: Fences, now_ms: int) -> None:
     """Be done with what a consumer's application has had, of what is delivered at most once."""
     for lease_id, wanted in fences:
         lease = consumer.leases.get(lease_id)
         if lease is not None and lease.at_most_once and (indexes := _open_ones(lease, wanted, [], repeatable=True)):
-            ack(shard, lease.queue, lease, indexes, now_ms)
+            ack(state, lease.queue, lease, indexes, now_ms)
 
 
-def _free_slots(shard: "State", lease: Lease, indexes: list[int]) -> None:
+def _free_slots(state: "State", lease: Lease, indexes: list[int]) -> None:
     """The next messages of the keys may go."""
     for index in indexes:
         member = lease.members[index]
         assert not isinstance(member, bool)
-        shard.release_slot(member[1].key)
+        state.release_slot(member[1].key)
 
 
-def _remove(shard: "State", lease: Lease, indexes: list[int]) -> None:
-    ledger, members, messages = shard.ledger, lease.members, shard.store.families.messages
+def _remove(state: "State", lease: Lease, indexes: list[int]) -> None:
+    ledger, members, messages = state.ledger, lease.members, state.store.families.messages
     changed, watches = ledger.changed, ledger.watches
-    delete = shard.batch.delete
+    delete = state.batch.delete
     ended: list[tuple[bytes, Lane]] = [members[index] for index in indexes]  # type: ignore[misc]  # open ones are pairs
     for index in indexes:
         members[index] = SETTLED
@@ -274,9 +274,9 @@ def _remove(shard: "State", lease: Lease, indexes: list[int]) -> None:
 # --- extending --------------------------------------------------------------------------------------------------------
 
 
-def extend(shard: "State", call: "Call", command: Extend) -> "Work":
+def extend(state: "State", call: "Call", command: Extend) -> "Work":
     """Let the named deliveries' leases end ``duration_ms`` from now, sooner or later than before."""
-    queue = shard.queue(call.queue)
+    queue = state.queue(call.queue)
     if not LEASE_MS_MIN <= command.duration_ms <= LEASE_MS_MAX:
         raise InvalidArgumentError(f"extension by {command.duration_ms} ms: use {LEASE_MS_MIN} to {LEASE_MS_MAX}")
     check_fences(command.fences)
@@ -285,18 +285,18 @@ def extend(shard: "State", call: "Call", command: Extend) -> "Work":
     effort = 0
     for fence in command.fences:
         effort += FENCE_COST
-        for lease, indexes in _fenced(shard, call, queue, [fence], faults, repeatable=False):
+        for lease, indexes in _fenced(state, call, queue, [fence], faults, repeatable=False):
             lease.extended.update(dict.fromkeys(indexes, expires_ms))
-            shard.leases.save(lease, shard.batch)
-            shard.leases.reschedule(lease)
+            state.leases.save(lease, state.batch)
+            state.leases.reschedule(lease)
             effort += len(indexes)
-        if effort >= shard.settings.limits.step_effort:
+        if effort >= state.settings.limits.step_effort:
             call = Call(call.client, call.request, call.queue, (yield effort))
             effort = 0
     return Extended(expires_ms, faults)
 
 
-def renew(shard: "State", consumer: "Consumer", lease_ids: list[int], now_ms: int) -> list[int]:
+def renew(state: "State", consumer: "Consumer", lease_ids: list[int], now_ms: int) -> list[int]:
     """Let leases of a living consumer start over, once a third of their time is gone; returns those that it does not have."""
     gone = []
     for lease_id in lease_ids:
@@ -308,5 +308,5 @@ def renew(shard: "State", consumer: "Consumer", lease_ids: list[int], now_ms: in
             lease.extended = {
                 index: expires_ms for index, expires_ms in lease.extended.items() if expires_ms > lease.expires_ms
             }
-            shard.leases.save(lease, shard.batch)
+            state.leases.save(lease, state.batch)
     return gone

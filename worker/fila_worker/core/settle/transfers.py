@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from fila_worker.core.state import State
 
 
-def send(shard: "State", lane: "Lane", place: bytes, transfer: Transfer) -> None:
+def send(state: "State", lane: "Lane", place: bytes, transfer: Transfer) -> None:
     """A message that has left its lane, where it had this place, goes to a queue of another shard."""
     parcel = OutboxEntry(lane.key.queue.id, place, transfer)
-    shard.outbox.add(shard_of(transfer.queue, shard.shards), parcel, shard.batch)
+    state.outbox.add(shard_of(transfer.queue, state.shards), parcel, state.batch)
 
 
-def send_due(shard: "State", now_ms: int) -> None:
+def send_due(state: "State", now_ms: int) -> None:
     """Send what has not been confirmed."""
-    due = shard.outbox.due(now_ms)
+    due = state.outbox.due(now_ms)
     if due:
-        shard.settle_writes()
-    shard.effects.extend(Post(shard.outbox.frame(to_shard, shard.store, now_ms)) for to_shard in due)
+        state.settle_writes()
+    state.effects.extend(Post(state.outbox.frame(to_shard, state.store, now_ms)) for to_shard in due)
 
 
-def take(shard: "State", command: TransferMessages, now_ms: int) -> None:
+def take(state: "State", command: TransferMessages, now_ms: int) -> None:
     """Take in messages of another shard, each once, and say so."""
-    outbox = shard.outbox
+    outbox = state.outbox
     if len(command.stream) != STREAM_BYTES:
         raise InvalidFrameError(f"stream of {len(command.stream)} bytes: it has {STREAM_BYTES}")
-    outbox.forget_streams(command.from_shard, command.since, shard.batch)
+    outbox.forget_streams(command.from_shard, command.since, state.batch)
     taken = outbox.last_taken(command.from_shard, command.stream)
     last = command.first + len(command.transfers) - 1
     if last > taken.last:
@@ -49,16 +49,16 @@ def take(shard: "State", command: TransferMessages, now_ms: int) -> None:
         refused = [number for number in taken.refused if number >= command.first]  # the sender may not have heard of it
         for number in fresh:
             index = number - command.first
-            if not _take_one(shard, command.transfers[index], now_ms):
+            if not _take_one(state, command.transfers[index], now_ms):
                 refused.append(number)
-        taken = outbox.take(command, last, refused, shard.batch)
-    posted = MessagesTransferred(command.from_shard, shard.index, taken.last, taken.refused, command.stream)
-    shard.effects.append(Post(posted))
+        taken = outbox.take(command, last, refused, state.batch)
+    posted = MessagesTransferred(command.from_shard, state.index, taken.last, taken.refused, command.stream)
+    state.effects.append(Post(posted))
 
 
-def _take_one(shard: "State", transfer: Transfer, now_ms: int) -> bool:
+def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
     """Take in one message; False if its queue is not here, or its record is of a layout that this version can't read."""
-    queue = shard.queues.get(transfer.queue)
+    queue = state.queues.get(transfer.queue)
     record = _read(transfer)
     if queue is None or record is None:
         return False
@@ -69,10 +69,10 @@ def _take_one(shard: "State", transfer: Transfer, now_ms: int) -> bool:
         throttle_keys=tuple(transfer.throttle_keys),
     )
     if transfer.redriven:
-        insert.take_in(shard, queue, message, now_ms)
+        insert.take_in(state, queue, message, now_ms)
     else:
-        shard.appoint(queue)  # it may be another than the one that was asked for
-        insert.store(shard, queue, message, now_ms)
+        state.appoint(queue)  # it may be another than the one that was asked for
+        insert.store(state, queue, message, now_ms)
     return True
 
 
@@ -83,28 +83,28 @@ def _read(transfer: Transfer) -> Record | None:
         return None
 
 
-def confirm(shard: "State", command: MessagesTransferred) -> None:
+def confirm(state: "State", command: MessagesTransferred) -> None:
     """Forget what has arrived; what was refused comes back."""
-    if not shard.outbox.awaits(command.from_shard, command.stream, command.last):
+    if not state.outbox.awaits(command.from_shard, command.stream, command.last):
         return  # said before
     if command.refused:
-        _bring_back(shard, command)
-    shard.outbox.confirmed(command.from_shard, command.last, shard.batch)
+        _bring_back(state, command)
+    state.outbox.confirmed(command.from_shard, command.last, state.batch)
 
 
-def _bring_back(shard: "State", command: MessagesTransferred) -> None:
-    shard.settle_writes()
+def _bring_back(state: "State", command: MessagesTransferred) -> None:
+    state.settle_writes()
     refused = set(command.refused)
-    unconfirmed = shard.outbox.unconfirmed(command.from_shard, shard.store, command.last)
+    unconfirmed = state.outbox.unconfirmed(command.from_shard, state.store, command.last)
     for number, parcel in list(unconfirmed):
-        origin = shard.queues_by_id.get(parcel.origin)
+        origin = state.queues_by_id.get(parcel.origin)
         if number in refused and origin is not None and not origin.gone:
-            _lay_back(shard, origin, parcel)
+            _lay_back(state, origin, parcel)
 
 
-def _lay_back(shard: "State", origin: "Queue", parcel: OutboxEntry) -> None:
+def _lay_back(state: "State", origin: "Queue", parcel: OutboxEntry) -> None:
     transfer = parcel.transfer
-    queue = origin if transfer.redriven else insert.own_dead_letters(shard, origin)
-    lane = shard.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
-    insert.remember(shard, queue, unpack_stored(transfer.record))
-    shard.put_in_line(lane, parcel.place, transfer.record)
+    queue = origin if transfer.redriven else insert.own_dead_letters(state, origin)
+    lane = state.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
+    insert.remember(state, queue, unpack_stored(transfer.record))
+    state.put_in_line(lane, parcel.place, transfer.record)
