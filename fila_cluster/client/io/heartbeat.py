@@ -1,8 +1,16 @@
-"""A daemon thread for what must be sent in time while no caller waits: heartbeats."""
+"""A daemon thread for what must be sent in time while no caller waits: heartbeats.
+
+An interrupt (Ctrl-C) may hit a caller's thread at any moment, and a finalizer may run in any. So both use only primitives that are one
+call into C: ``threading.Event`` keeps its lock for ever if an interrupt hits it while it takes the lock, and ``Thread.start`` then raises
+RuntimeError ("release unlocked lock") or leaves a thread that never runs.
+"""
 
 import math
 import threading
 import weakref
+from _thread import start_new_thread
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 
@@ -19,32 +27,43 @@ class HeartbeatThread:
     def __init__(self, pump: HasHeartbeat) -> None:
         self.wakes_at = math.inf
         self._pump = weakref.ref(pump)
-        self.alarm = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._alarm: SimpleQueue[None] = SimpleQueue()
+        self._running = threading.Lock()
+        """The thread holds it while it runs. A second thread, which an interrupt may cause, ends at once."""
+        self._ident: int | None = None
 
     def wake_at(self, when: float) -> None:
         """Be awake then, or earlier. Called with the pump's lock held."""
         self.wakes_at = when
-        if self._thread is None:
-            arguments = (self._pump, self.alarm)
-            self._thread = threading.Thread(target=_keep, args=arguments, name="fila-cluster-keeper", daemon=True)
-            self._thread.start()
+        if self._running.locked():
+            self._alarm.put(None)
         else:
-            self.alarm.set()
+            start_new_thread(self._run, ())
+
+    def wake(self) -> None:
+        """Let the thread find out whether it is to end. Safe in a finalizer."""
+        self._alarm.put(None)
 
     def stop(self) -> None:
-        """End the thread, and wait until it has ended."""
-        self.alarm.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        """End the thread of a closed pump, and wait until it has ended."""
+        self._alarm.put(None)
+        if self._ident != threading.get_ident():
+            with self._running:
+                pass
 
-
-def _keep(reference: "weakref.ref[HasHeartbeat]", alarm: threading.Event) -> None:
-    while True:
-        pump = reference()
-        sleep_s = None if pump is None else pump.keep()
-        if sleep_s is None:
+    def _run(self) -> None:
+        if not self._running.acquire(blocking=False):
             return
-        del pump  # so that the pump can be collected during the sleep
-        alarm.wait(sleep_s)
-        alarm.clear()
+        self._ident = threading.get_ident()
+        try:
+            while True:
+                pump = self._pump()
+                sleep_s = None if pump is None else pump.keep()
+                if sleep_s is None:
+                    return
+                del pump  # so that the pump can be collected during the sleep
+                with suppress(Empty):
+                    self._alarm.get(timeout=sleep_s)
+        finally:
+            self._ident = None
+            self._running.release()

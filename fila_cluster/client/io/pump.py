@@ -137,7 +137,7 @@ class Pump:
     def __del__(self) -> None:
         keeper = getattr(self, "_keeper", None)  # None if the endpoint would not do
         if keeper is not None:
-            keeper.alarm.set()
+            keeper.wake()
             self._session.leave_untaken()
             self._release()
 

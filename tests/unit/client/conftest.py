@@ -3,13 +3,16 @@
 import asyncio
 import gc
 import os
-import threading
+import sys
 from collections.abc import Callable, Iterator
+from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
 import pytest
 import uvloop
 
+from fila_cluster.client.io.heartbeat import HeartbeatThread
 from tests.support.cluster import eventually
 from tests.support.shells import SHELLS, shell
 
@@ -32,6 +35,7 @@ def nothing_is_left_behind() -> Iterator[None]:
     eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "descriptors are closed")
 
 
-def stray_threads() -> list[threading.Thread]:
-    """The threads of clients that live."""
-    return [thread for thread in threading.enumerate() if thread.name == "fila-cluster-keeper"]
+def stray_threads() -> list[FrameType]:
+    """The frames of clients' threads that live."""
+    stacks = (walk_stack(frame) for frame in sys._current_frames().values())
+    return [frame for stack in stacks for frame, _ in stack if frame.f_code is HeartbeatThread._run.__code__]
