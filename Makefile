@@ -22,7 +22,7 @@ up: .venv/.installed
 	@$(BIN)/fila-cluster up $(ARGS)
 
 unit: .venv/.unit
-	$(BIN)/pytest --numprocesses auto --maxprocesses 6 tests/unit/worker tests/unit/storage tests/unit/router tests/unit/protocol \
+	$(BIN)/pytest --numprocesses auto --maxprocesses 6 tests/unit/worker tests/unit/router tests/unit/protocol \
 		tests/unit/process tests/unit/client $(ARGS)
 
 check: lint unit

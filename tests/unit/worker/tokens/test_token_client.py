@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.support.cluster_of_shards import ClusterOfShards, Delivery, worst_excess
-from tests.unit.worker.throttled import BURST, RATE, cluster_of
+from tests.unit.worker.tokens.throttled import BURST, RATE, cluster_of
 
 
 def keys_of(deliveries: list[Delivery]) -> Counter[str]:

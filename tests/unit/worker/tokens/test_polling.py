@@ -5,7 +5,7 @@ from collections import Counter
 from fila_proto_zmq.commands import Delivered, Receive
 from tests.support.cluster_of_shards import ClusterOfShards
 from tests.support.shard import opened
-from tests.unit.worker.throttled import BURST, RATE, cluster_of
+from tests.unit.worker.tokens.throttled import BURST, RATE, cluster_of
 
 
 def poll(cluster: ClusterOfShards, count: int = 100, shard: int = 0) -> int:
