@@ -11,7 +11,7 @@ Deficit round robin (Shreedhar & Varghese, "Efficient Fair Queueing using Defici
   before it is the message's turn, and a round never passes without a delivery.
 
 FQ-CoDel has two lists, of new and of old flows: here ``fresh`` and ``busy``. Each thing beyond them has a case that fails without it, in
-``tests/unit/worker/test_fairness.py`` and ``test_costs.py``; what all of them must keep is in ``tests/property/test_fairness_bounds.py``:
+``tests/unit/worker/model/test_drr.py`` and ``test_drr_debts.py``; what all of them must keep is in ``tests/property/test_fairness_bounds.py``:
 
 * ``again``. FQ-CoDel keeps an emptied flow among the old ones for a round, so that it cannot be new at once. Here a key that comes back right after
   its own turn must not wait for a round: it waits for one turn of a key with a backlog.
