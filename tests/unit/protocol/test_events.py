@@ -105,7 +105,7 @@ def raised(error: Exception, depth: int = 0) -> Exception:
 def test_a_failure_says_where_it_came_from():
     failed = ProcessFailed.of(raised(StorageError("disk full"), 3))
     assert (failed.error, failed.reason) == ("STORAGE", "disk full")
-    assert re.fullmatch(r".*test_catalogue\.py:\d+ fall", failed.trace[0])
+    assert re.fullmatch(r".*test_events\.py:\d+ fall", failed.trace[0])
     assert failed.trace[-1].endswith(" raised")
 
 
