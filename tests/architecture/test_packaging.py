@@ -1,0 +1,79 @@
+"""What the project declares, builds and installs."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fila_proto_zmq.version import VERSION
+from tests.architecture.sources import PACKAGES, ROOT, imports_of, roots, sources
+
+SPARK = PACKAGES["fila_cluster"] / "spark"
+DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
+
+
+@pytest.fixture(scope="module")
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_the_wheel_holds_all_packages_under_their_installed_names(project: dict) -> None:
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {Path(folder).name: ROOT / folder for folder in wheel} == PACKAGES
+    assert set(project["tool"]["hatch"]["build"]["dev-mode-dirs"]) == {".", "router", "worker", "proto_zmq"}
+
+
+def test_every_package_is_typed() -> None:
+    assert {name for name, folder in PACKAGES.items() if not (folder / "py.typed").is_file()} == set()
+
+
+def test_the_build_reads_the_version_where_the_parts_do(project: dict) -> None:
+    source = project["tool"]["hatch"]["version"]
+    found = re.search(source["pattern"], (ROOT / source["path"]).read_text())
+    assert "version" in project["project"]["dynamic"]
+    assert found is not None
+    assert found["version"] == VERSION
+
+
+def declared_in(requirements: list[str]) -> set[str]:
+    return {re.split(r"[;<>=\[ ]", line)[0] for line in requirements}
+
+
+def used_by(files: list[Path]) -> set[str]:
+    """What is to be installed for these files, by the names that packages have in an index."""
+    modules = {"zmq": "pyzmq", "pydantic_settings": "pydantic-settings", "pydantic_core": "pydantic"}
+    modules |= {"prometheus_client": "prometheus-client", "opentelemetry": "opentelemetry-sdk"}
+    modules |= {"py4j": "pyspark", "markupsafe": "jinja2"}  # theirs, and brought along by them
+    used = set().union(*(roots(imports_of(file, type_checking=False)) for file in files))
+    return {modules.get(name, name) for name in used - sys.stdlib_module_names - PACKAGES.keys()}
+
+
+def test_everything_that_is_imported_is_declared(project: dict) -> None:
+    declared = declared_in(project["project"]["dependencies"])
+    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD} & {*file.parents}]
+    assert used_by(files) - declared == set()
+
+
+@pytest.mark.parametrize(("extra", "folder"), [("spark", SPARK), ("dashboard", DASHBOARD)])
+def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, folder: Path) -> None:
+    declared = declared_in(project["project"]["dependencies"])
+    assert used_by(sources(folder)) - declared == declared_in(project["project"]["optional-dependencies"][extra])
+
+
+def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--retries", "0", "--timeout", "5", "wheel", "-q", "--no-deps", "-w", str(tmp_path)]
+    built = subprocess.run([*pip, str(ROOT)], capture_output=True, text=True, timeout=60, check=False)
+    if built.returncode:
+        pytest.skip(f"no build backend to be had here: {built.stderr.strip()[-200:]}")
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.partition("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
+    ours = {f"{package}/{file.relative_to(folder)}" for package, folder in PACKAGES.items() for file in sources(folder)}
+    assert {name for name in names if name.endswith(".py")} == ours
+    assert "fila_cluster/spark/report/page.html" in names
+    assert [name for name in names if "__pycache__" in name or "/tests/" in name] == []
