@@ -1,4 +1,4 @@
-"""The router's promise as a property: every request gets exactly one answer, whatever becomes of the workers."""
+"""The promise of the router: every request gets exactly one answer, whatever becomes of the workers."""
 
 from collections import Counter
 

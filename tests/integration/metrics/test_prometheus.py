@@ -12,7 +12,7 @@ from tests.support.cluster import Cluster, eventually, running
 from tests.support.machine import PROMETHEUS, require
 from tests.support.prometheus import Prometheus, complaints_about, promtool, scraping
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 OLD_NAME = "fila_lua_execution_duration_us"
 """The name was given: it is the one that is not as Prometheus would have it."""
