@@ -1,9 +1,19 @@
-"""Dead letters by what went wrong with them."""
+"""Dead letters by what went wrong with them, and what errors have in common."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from fila_cluster.dashboard.dead_letters.groups import DeadLetter, grouped, most_frequent, pattern, shares
+import pytest
+
+from fila_cluster.dashboard.dead_letters.groups import (
+    NO_ERROR,
+    PATTERN_CHARS_MAX,
+    DeadLetter,
+    grouped,
+    most_frequent,
+    pattern,
+    shares,
+)
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -45,3 +55,44 @@ def test_numbers_are_told_with_how_many_are_left_out() -> None:
     assert most_frequent(Counter(a=3)) == "a"
     assert most_frequent(Counter(a=3, b=2)) == "a (3), b (2)"
     assert most_frequent(Counter(a=3000, b=2, c=1, d=1, e=1), 2) == "a (3,000), b (2), 3 more"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("timeout after 30 s", "timeout after <n> s"),
+        ("order 12,345.67 of user_42 at 10:15", "order <n> of user_<n> at <n>"),
+        ("no row 0190a7c2-1111-7abc-8def-0123456789ab", "no row <id>"),
+        ("at 2026-11-20T20:44:33.123Z: late", "at <time>: late"),
+        ("due 2026-11-20", "due <time>"),
+        ("connect to 10.0.3.17:5432 refused", "connect to <address> refused"),
+        ("pointer 0xDEADBEEF", "pointer <hex>"),
+        ("commit 4bf92f3577b34da6 failed", "commit <hex> failed"),
+        ("key 'a b' and \"c\" and `d`", "key <text> and <text> and <text>"),
+        ("can't find user's cart", "can't find user's cart"),
+        ("defaced facade", "defaced facade"),
+        ("HTTP 500 from host 7", "HTTP 500 from host <n>"),
+        ("HTTP/1.1 404 for id 9", "HTTP/1.1 404 for id <n>"),
+        ("status code: 429, retry in 17", "status code: 429, retry in <n>"),
+        ("[Errno 111] refused by 8", "[Errno 111] refused by <n>"),
+        ("550 mailbox 'x@y' unavailable", "550 mailbox <text> unavailable"),
+        ("12 items failed", "<n> items failed"),
+        ("two\n  lines\t3", "two lines <n>"),
+        ("", NO_ERROR),
+        ("  \n", NO_ERROR),
+        ("<img src=x onerror=alert(1)>", "<img src=x onerror=alert(<n>)>"),
+    ],
+)
+def test_what_differs_becomes_a_placeholder(error: str, kind: str) -> None:
+    assert pattern(error) == kind
+
+
+def test_a_stack_trace_is_known_by_its_beginning() -> None:
+    head = "Traceback: " + "frame " * 200
+    assert pattern(head + "one end") == pattern(head + "another end")
+    assert len(pattern(head)) <= PATTERN_CHARS_MAX
+
+
+def test_half_a_number_at_the_end_makes_no_kind_of_its_own() -> None:
+    head = "x" * (PATTERN_CHARS_MAX - 10)
+    assert pattern(f"{head} 0x12345678901234") == pattern(f"{head} 9876543210 again") == head
