@@ -64,9 +64,7 @@ class Driver:
             self.requests += 1
             numbers.append(self.requests)
             self.shard.apply(Call(client, self.requests, queue, self.now_ms), command)
-        self.shard.advance(self.now_ms)
-        self.shard.deliver(self.now_ms)
-        effects: list[Effect] = self.shard.commit()
+        effects: list[Effect] = self.shard.turn(self.now_ms)
         for effect in effects:
             effect.frames()
         self.longest_ms = max(self.longest_ms, 1000 * (time.thread_time() - started))

@@ -31,10 +31,10 @@ def commit_after_reply(stack: ExitStack) -> None:
     """Every other turn is committed with the next one: its replies leave before."""
 
     def make(real: Any) -> Any:
-        def commit(shard: Any) -> Any:
+        def commit(shard: Any, *, ticked: bool = True) -> Any:
             shard.planted_turns = getattr(shard, "planted_turns", 0) + 1
             if shard.planted_turns % 2:
-                return real(shard)
+                return real(shard, ticked=ticked)
             effects, shard.effects = shard.effects, []
             return effects
 
@@ -115,23 +115,23 @@ def late_dedup_entry(stack: ExitStack) -> None:
 
     def remember_later(real: Any) -> Any:
         def remember(dedup: Any, *arguments: Any) -> None:
-            dedup._shard.__dict__.setdefault("planted_dedup", []).append((real, dedup, arguments))
+            dedup._state.__dict__.setdefault("planted_dedup", []).append((real, dedup, arguments))
 
         return remember
 
     def write(real: Any) -> Any:
-        def advance(shard: Any, now_ms: int) -> None:
+        def act(shard: Any, now_ms: int) -> Any:
             late, shard.planted_dedup = getattr(shard, "planted_dedup", []), getattr(shard, "planted_dedup_next", [])
             shard.planted_dedup_next = late
             for remember, dedup, arguments in shard.planted_dedup:
                 remember(dedup, *arguments)
             shard.planted_dedup = []
-            real(shard, now_ms)
+            return real(shard, now_ms)
 
-        return advance
+        return act
 
     _replace(stack, Dedup, "remember", remember_later)
-    _replace(stack, Shard, "advance", write)
+    _replace(stack, Shard, "_act", write)
 
 
 def token_counted_twice(stack: ExitStack) -> None:

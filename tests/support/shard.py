@@ -32,6 +32,7 @@ from fila_proto_zmq.record import Record, open_envelope, seal_envelope, unpack_r
 from fila_worker.core.effects import Answer, Call, Effect, Post, Push
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.invariants import check
+from fila_worker.core.jobs import REST_MS
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.shard import Shard
@@ -167,9 +168,7 @@ class ShardHarness:
 
     def turn(self) -> None:
         """Let the shard do what is due."""
-        self.shard.advance(self.now_ms)
-        self.shard.deliver(self.now_ms)
-        for effect in self.shard.commit():
+        for effect in self.shard.turn(self.now_ms):
             effect.frames()
             self._note_holders(effect)
             if isinstance(effect, Push):
@@ -195,8 +194,14 @@ class ShardHarness:
         self._turn_while(lambda: self.shard.next_due(self.now_ms) == 0)
 
     def finish(self) -> None:
-        """Let turns pass until all jobs are done."""
-        self._turn_while(lambda: self.shard.jobs.open > 0)
+        """Let turns pass until all jobs are done, and a moment where all of them rest."""
+
+        def busy() -> bool:
+            if self.shard.jobs.open and self.shard.next_due(self.now_ms):
+                self.now_ms += REST_MS
+            return self.shard.jobs.open > 0
+
+        self._turn_while(busy)
 
     def _turn_while(self, busy: Callable[[], bool]) -> None:
         for _ in range(TURNS_MAX):

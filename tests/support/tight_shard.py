@@ -17,10 +17,10 @@ class RecordingHarness(ShardHarness):
         super().__post_init__()
 
     def turn(self) -> None:
-        commit = self.shard.commit
+        turn = self.shard.turn
 
-        def commit_and_note() -> list[Effect]:
-            effects = commit()
+        def turn_and_note(now_ms: int) -> list[Effect]:
+            effects = turn(now_ms)
             for effect in effects:
                 if isinstance(effect, Push):
                     self.delivered.append((effect.client, True, opened(effect.delivered)))
@@ -28,7 +28,7 @@ class RecordingHarness(ShardHarness):
                     self.delivered.append((effect.client, False, opened(effect.reply)))
             return effects
 
-        with patch.object(self.shard, "commit", commit_and_note):
+        with patch.object(self.shard, "turn", turn_and_note):
             super().turn()
 
 

@@ -473,17 +473,23 @@ class Host:
         between, self._between = self._between, []
         self._page_read = False
         self._level_some(now_ms)
-        if any(self._each(now_ms, lambda shard: shard.give_config_up(now_ms))):
-            self.offers += 1  # the router then says what is lacking
         for command in between:
             with suppress(FilaError):  # as if it had come over the wire: nobody waits for an answer
                 self._heed(command, now_ms)
         for slot in self.slots.values():
-            if slot.opening:
-                self._step(slot, now_ms)
-            else:
+            if slot.shard is not None:
                 self._turn_of(slot, now_ms, effects)
+            elif slot.opening:
+                self._step(slot, now_ms)
+        if any(shard.to_be_registered for shard in self.shards.values()):
+            self._offer_again()
         return effects
+
+    def _offer_again(self) -> None:
+        """Let the router learn what its shards lack: it sees that when they are registered."""
+        for shard in self.shards.values():
+            shard.to_be_registered = False
+        self.offers += 1
 
     def _turn_of(self, slot: Slot, now_ms: int, effects: list[Effect]) -> None:
         """The rest of a shard's turn, its commands being carried out; what may be sent then joins ``effects``."""
@@ -491,9 +497,7 @@ class Host:
         if shard is None:
             return
         try:
-            shard.advance(now_ms)
-            shard.deliver(now_ms)
-            committed = shard.commit()
+            committed = shard.turn(now_ms)
         except Exception as error:
             self._fail(slot, error, now_ms)
             return
@@ -527,7 +531,7 @@ class Host:
         if self._between or self._pages:
             return 0
         due = [due for shard in self.shards.values() if (due := shard.next_due(now_ms)) is not None]
-        due += [max(0, slot.retry_at_ms - now_ms) for slot in self.slots.values() if slot.opening]
+        due += [max(0, slot.retry_at_ms - now_ms) for slot in self.slots.values() if slot.shard is None and slot.opening]
         return min(due, default=None)
 
     @property

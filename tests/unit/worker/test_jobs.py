@@ -178,7 +178,7 @@ def test_a_queue_is_gone_at_once_and_what_was_in_it_in_steps(shard: ShardHarness
     shard.receive(3)
     waiting = shard.begin(Receive(1, 60_000), "q.dlq", b"waiter")
     assert turns_until_answered(shard, DeleteQueue(force=True))[1] == Done()
-    assert shard.shard.queues_by_id, "there is more to remove"
+    assert shard.shard.queues.by_id, "there is more to remove"
     with pytest.raises(QueueNotFoundError):
         shard.stats()
     shard.begin(CreateQueue(QueueOptions()))
@@ -187,7 +187,7 @@ def test_a_queue_is_gone_at_once_and_what_was_in_it_in_steps(shard: ShardHarness
     assert isinstance(shard.late[waiting], QueueNotFoundError)
     assert shard.counts() == (1, 0, 0)
     assert [got.payload for got in shard.receive(9)] == [b"new"]
-    assert len(shard.shard.queues_by_id) == len(shard.shard.queues) == 2
+    assert len(shard.shard.queues.by_id) == len(shard.shard.queues) == 2
 
 
 def test_a_queue_that_was_being_removed_is_removed_after_a_restart(shard: ShardHarness) -> None:
@@ -200,7 +200,7 @@ def test_a_queue_that_was_being_removed_is_removed_after_a_restart(shard: ShardH
     shard.enqueue(b"new")
     shard.finish()
     assert shard.counts() == (1, 0, 0)
-    assert len(shard.shard.queues_by_id) == 2
+    assert len(shard.shard.queues.by_id) == 2
     shard.restart()
     assert shard.counts() == (1, 0, 0)
 

@@ -185,7 +185,7 @@ def test_a_shard_that_opened_is_registered_until_the_router_answers(
 ) -> None:
     """The connection was lost with the registration of what has changed; the router knows the worker as it was before."""
     host = router.link._host
-    monkeypatch.setattr(host.shards[2], "advance", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
+    monkeypatch.setattr(host.shards[2], "turn", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
     for _ in range(20):
         host.turn(0)
         router.link.register_changes(0)
@@ -260,7 +260,7 @@ def test_a_shard_that_fails_is_registered_without_and_again_when_it_is_open(
     router: RouterSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = router.link._host
-    monkeypatch.setattr(host.shards[2], "advance", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
+    monkeypatch.setattr(host.shards[2], "turn", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
     offers: list[Register] = []
     for _ in range(20):
         host.turn(0)
@@ -275,7 +275,7 @@ def test_frames_for_an_earlier_life_of_a_shard_are_dropped_until_the_router_know
 ) -> None:
     """The registrations after the failure are the second and third thing that the worker says."""
     host = router.link._host
-    monkeypatch.setattr(host.shards[2], "advance", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
+    monkeypatch.setattr(host.shards[2], "turn", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
 
     def answers() -> int:
         for frame in router.link.receive(0):

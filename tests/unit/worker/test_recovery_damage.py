@@ -83,7 +83,7 @@ def test_counted_messages_that_are_not_stored_are_damage() -> None:
     store.families.messages.clear()
     shard.apply(Call(b"c", 1, "q", 1_000_000), Receive(1, 0))
     with pytest.raises(DamageError, match="pending"):
-        shard.deliver(1_000_000)
+        shard.turn(1_000_000)
 
 
 def test_what_the_disk_refuses_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_consumers_have_their_whole_timeout_from_the_time_at_which_their_leases_
     steps = recover_in_steps(shard.store, shard.settings, compile_hooks, index=3, shards=SHARDS, now_ms=shard.now_ms)
     late_ms = shard.now_ms + 10_000
     recovered, _ = finish(steps, late_ms, lambda: True)
-    assert recovered.consumers.next_deadline() == late_ms + shard.settings.consumer_timeout_ms
+    assert recovered.consumers.next_loss() == late_ms + shard.settings.consumer_timeout_ms
 
 
 def test_an_identity_that_cannot_be_read_is_damage() -> None:

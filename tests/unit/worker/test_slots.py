@@ -23,6 +23,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import CommandRefused, ShardFailed, ShardOpened, ShardQuarantined, StorageFailed
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core import components
 from fila_worker.core import shard as shard_module
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
@@ -62,8 +63,8 @@ def host() -> HostHarness:
 
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> Poisoned:
-    verb = Poisoned(shard_module._VERBS[PurgeQueue], HURT)
-    monkeypatch.setitem(shard_module._VERBS, PurgeQueue, verb)
+    verb = Poisoned(components.VERBS[PurgeQueue], HURT)
+    monkeypatch.setitem(components.VERBS, PurgeQueue, verb)
     return verb
 
 
@@ -156,14 +157,14 @@ def test_commands_that_shared_a_failing_turn_are_cleared_one_by_one(
     host: HostHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing tells which of three commands breaks the commit: each gets a turn of its own, and the guilty one is found."""
-    commit = shard_module.Shard.commit
+    turn = shard_module.Shard.turn
 
-    def breaks(shard: shard_module.Shard) -> Any:
+    def breaks(shard: shard_module.Shard, now_ms: int) -> Any:
         if any(len(lane.throttle_keys) for lane in shard.lanes.values()):
             raise RuntimeError("a defect")
-        return commit(shard)
+        return turn(shard, now_ms)
 
-    monkeypatch.setattr(shard_module.Shard, "commit", breaks)
+    monkeypatch.setattr(shard_module.Shard, "turn", breaks)
     good = [[CLIENT, *encode_command(Enqueue([seal_envelope(b"%d" % n)]), 90 + n, HURT)] for n in (1, 2)]
     bad = [CLIENT, *encode_command(Enqueue([seal_envelope(b"bad")], throttle_keys=[["t"]]), 99, HURT)]
     assert host.exchange(good[0], bad, good[1]) == []
@@ -189,7 +190,7 @@ def slowly_poisoned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise RuntimeError("a defect")
         return Purged(0, 0)
 
-    monkeypatch.setitem(shard_module._VERBS, PurgeQueue, verb)
+    monkeypatch.setitem(components.VERBS, PurgeQueue, verb)
     return queues
 
 
@@ -245,14 +246,14 @@ def test_a_shard_is_not_quarantined_for_commands_that_fail_in_steps(host: HostHa
 def test_a_shard_that_fails_again_and_again_by_itself_is_quarantined(
     host: HostHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advance = shard_module.Shard.advance
+    turn = shard_module.Shard.turn
 
-    def breaks(shard: shard_module.Shard, now_ms: int) -> None:
+    def breaks(shard: shard_module.Shard, now_ms: int) -> Any:
         if shard.index == 2:
             raise KeyError("a defect")
-        advance(shard, now_ms)
+        return turn(shard, now_ms)
 
-    monkeypatch.setattr(shard_module.Shard, "advance", breaks)
+    monkeypatch.setattr(shard_module.Shard, "turn", breaks)
     for _ in range(30):
         host.exchange()
     host.host.registered(Registered(), host.now_ms)
@@ -270,7 +271,7 @@ def test_a_shard_that_fails_again_and_again_by_itself_is_quarantined(
 def test_failures_far_apart_do_not_quarantine(host: HostHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(6):
         with monkeypatch.context() as patch:
-            patch.setattr(host.host.shards[2], "advance", broken)
+            patch.setattr(host.host.shards[2], "turn", broken)
             host.exchange()
         settle(host)
         host.now_ms += 30_000
@@ -356,7 +357,7 @@ def test_how_often_a_shard_may_fail_is_a_parameter(monkeypatch: pytest.MonkeyPat
     host = Host([], SHARDS_TOTAL, 1, opening=[opening(0, MemoryStore)], patience=Patience(failures_max=1))
     for _ in range(20):
         host.turn(1)
-    monkeypatch.setattr(host.shards[0], "deliver", broken)
+    monkeypatch.setattr(host.shards[0], "turn", broken)
     host.turn(1)
     assert [outage.state for outage in host.outages] == ["quarantined"]
 

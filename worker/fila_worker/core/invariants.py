@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.leases import Lease
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.shard import Shard
+    from fila_worker.core.state import State
 
 
 class InvariantBroken(AssertionError):  # noqa: N818
@@ -37,21 +38,25 @@ def check(shard: "Shard") -> None:
     """Raise :class:`InvariantBroken` unless all invariants hold. Reads every message key: not for the hot path."""
     if len(shard.batch) or shard.ledger.changed:
         raise InvariantBroken("checked in the middle of a turn: commit first")
-    on_disk = _keys_on_disk(shard)
-    for lane in shard.lanes.values():
+    for component in shard.components:
+        component.check()
+
+
+def check_stored(state: "State") -> None:
+    """Compare what is kept of the messages, leases and tokens with what is on disk."""
+    on_disk = _keys_on_disk(state)
+    for lane in state.lanes.values():
         _check_lane(lane, on_disk.pop(lane.id, []))
-    _check_cold(shard, on_disk)
+    _check_cold(state, on_disk)
     _expect("messages of unknown lanes", {lane: len(keys) for lane, keys in on_disk.items()}, {})
-    if shard.ledger.watches and not shard.views.opening:
-        raise InvariantBroken("lanes are shown, and no view is being opened")
-    _expect("names of queues", list(shard.queue_names), sorted(shard.queues))
-    _check_leases(shard)
-    _check_delayed(shard)
-    _check_throttles(shard)
-    _check_sizes(shard)
-    for queue in shard.queues.values():
-        _check_queue(shard, queue.name)
-    _expect("buffered bytes", shard.buffered_bytes, sum(_buffered_bytes(lane) for lane in shard.lanes.values()))
+    _expect("names of queues", list(state.queues.names), sorted(state.queues))
+    _check_leases(state)
+    _check_delayed(state)
+    _check_throttles(state)
+    _check_sizes(state)
+    for queue in state.queues.values():
+        _check_queue(state, queue.name)
+    _expect("buffered bytes", state.buffered_bytes, sum(_buffered_bytes(lane) for lane in state.lanes.values()))
 
 
 def _expect(what: str, kept: object, derived: object) -> None:
@@ -59,9 +64,9 @@ def _expect(what: str, kept: object, derived: object) -> None:
         raise InvariantBroken(f"{what}: kept {kept!r}, derived {derived!r}")
 
 
-def _keys_on_disk(shard: "Shard") -> dict[int, list[bytes]]:
+def _keys_on_disk(state: "State") -> dict[int, list[bytes]]:
     keys: dict[int, list[bytes]] = {}
-    for key, _ in shard.store.scan(FIRST, LAST, shard.store.families.messages):
+    for key, _ in state.store.scan(FIRST, LAST, state.store.families.messages):
         keys.setdefault(lane_of(key), []).append(key)
     return keys
 
@@ -86,22 +91,22 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
         _expect(f"{name}: first place known", lane.head_place <= head[0][8:], True)
 
 
-def _cold_lanes(shard: "Shard") -> "list[ColdLane]":
-    return [unpacked(key) for queue in shard.queues_by_id.values() for key in queue.keys.values() if key.cold is not None]
+def _cold_lanes(state: "State") -> "list[ColdLane]":
+    return [unpacked(key) for queue in state.queues.by_id.values() for key in queue.keys.values() if key.cold is not None]
 
 
-def _check_cold(shard: "Shard", on_disk: dict[int, list[bytes]]) -> None:
+def _check_cold(state: "State", on_disk: dict[int, list[bytes]]) -> None:
     """What is cold says what its record on disk says, and its messages are there."""
-    for lane in _cold_lanes(shard):
+    for lane in _cold_lanes(state):
         key = lane.key
         name = f"cold lane {lane.id} ({key.queue.name}, {key.name!r})"
         keys = on_disk.pop(lane.id, [])
         _expect(f"{name}: stored", lane.stored, len(keys))
         _expect(f"{name}: first key below its floor", [each for each in keys if each < lane.floor], [])
         _expect(
-            f"{name}: warm, too", (lane.id in shard.lanes, key.only, key.several, key.only_lane), (False, None, None, None)
+            f"{name}: warm, too", (lane.id in state.lanes, key.only, key.several, key.only_lane), (False, None, None, None)
         )
-        data = shard.store.get(lane.prefix, shard.store.families.lanes)
+        data = state.store.get(lane.prefix, state.store.families.lanes)
         record = decode_lane(data) if data is not None else None
         _expect(f"{name}: recorded", record is not None, True)
         if record is not None:
@@ -114,20 +119,20 @@ def _buffered_bytes(lane: "Lane") -> int:
     return held_bytes(lane.buffered())
 
 
-def _check_leases(shard: "Shard") -> None:
-    leased = Counter(key for lease in shard.leases.leases.values() for _, key, _ in lease.open_members())
+def _check_leases(state: "State") -> None:
+    leased = Counter(key for lease in state.leases.leases.values() for _, key, _ in lease.open_members())
     _expect("messages leased twice", [key for key, times in leased.items() if times > 1], [])
-    dead = {key for each in shard.acked.dead.values() for key, _ in each.members}
+    dead = {key for each in state.acked.dead.values() for key, _ in each.members}
     _expect("messages both leased and dead", dead & set(leased), set())
-    _expect("leased keys", {key for lane in shard.lanes.values() for key in lane.leased}, set(leased) | dead)
-    _check_lease_records(shard)
-    due = {lease_id: expiry for expiry, lease_id in sorted(shard.leases.due, reverse=True)}
-    for lease in shard.leases.leases.values():
+    _expect("leased keys", {key for lane in state.lanes.values() for key in lane.leased}, set(leased) | dead)
+    _check_lease_records(state)
+    due = {lease_id: expiry for expiry, lease_id in sorted(state.leases.due, reverse=True)}
+    for lease in state.leases.leases.values():
         _expect(f"lease {lease.id}: open", lease.open, len(list(lease.open_members())))
         if not lease.open or due.get(lease.id, lease.next_expiry() + 1) > lease.next_expiry():
             raise InvariantBroken(f"lease {lease.id}: finished but kept, or nobody will notice its expiry")
-    _check_holders(shard)
-    for consumer in shard.consumers.by_client.values():
+    _check_holders(state)
+    for consumer in state.consumers.by_client.values():
         granted: dict[int, list[Lease]] = {}
         for lease in consumer.leases.values():
             if lease.request:
@@ -138,9 +143,9 @@ def _check_leases(shard: "Shard") -> None:
             _expect(f"subscription {subscription.id}: held", subscription.held, held)
 
 
-def _check_holders(shard: "Shard") -> None:
+def _check_holders(state: "State") -> None:
     """Each lease is known to its holder, and no holder knows another."""
-    book, clients = shard.leases, (*shard.consumers.by_client.values(), *shard.consumers.leaving)
+    book, clients = state.leases, (*state.consumers.by_client.values(), *state.consumers.leaving)
     held = [pair for each in clients for pair in each.leases.items()]
     held += [pair for each in book.reservations.values() for pair in each.leases.items()]
     _expect("leases by holder", dict(held), book.leases)
@@ -153,12 +158,12 @@ def _check_holders(shard: "Shard") -> None:
         _expect(f"reservation {name!r}: parts", parts, {each.part: each.part for each in reservation.leases.values()})
 
 
-def _check_lease_records(shard: "Shard") -> None:
+def _check_lease_records(state: "State") -> None:
     """On disk are open leases, marks of acked ones whose messages are there too, and the finished ones: each once, no more."""
-    book, dead = shard.leases, shard.acked.dead
+    book, dead = state.leases, state.acked.dead
     both = [lease_id for lease_id in dead if lease_id in book.finished or lease_id in book.leases]
     _expect("leases with a mark that are known elsewhere too", both, [])
-    records = {u64(key): data for key, data in shard.store.scan(FIRST, LAST, shard.store.families.leases)}
+    records = {u64(key): data for key, data in state.store.scan(FIRST, LAST, state.store.families.leases)}
     marked = {lease_id for lease_id, data in records.items() if is_mark(data)}
     _expect("marks of acked leases", set(dead), marked)
     settled = {lease_id: ended.client for lease_id, ended in book.finished.items() if ended.members is SETTLED}
@@ -167,49 +172,49 @@ def _check_lease_records(shard: "Shard") -> None:
     _expect("leases on disk", set(book.leases), records.keys() - marked - settled.keys())
 
 
-def _check_delayed(shard: "Shard") -> None:
-    families = shard.store.families
+def _check_delayed(state: "State") -> None:
+    families = state.store.families
     entries: dict[bytes, list[int]] = {}
     first = None
-    for key, _ in shard.store.scan(FIRST, LAST, families.schedule):
+    for key, _ in state.store.scan(FIRST, LAST, families.schedule):
         first = first or key
         if key[8] == Kind.RELEASE:
             entries.setdefault(key[9:], []).append(u64(key))
     delayed: Counter[int] = Counter()
     retrying: Counter[int] = Counter()
-    for key, value in shard.store.scan(FIRST, LAST, families.delayed):
+    for key, value in state.store.scan(FIRST, LAST, families.delayed):
         message = parse_delayed(value)
         delayed[lane_of(key)] += 1
         retrying[lane_of(key)] += message.retrying
         if message.due_ms not in entries.get(key, []):
             raise InvariantBroken(f"a message is delayed until {message.due_ms} and nobody will notice")
-    lanes: list[Lane | ColdLane] = [*shard.lanes.values(), *_cold_lanes(shard)]
+    lanes: list[Lane | ColdLane] = [*state.lanes.values(), *_cold_lanes(state)]
     _expect("delayed messages of unknown lanes", set(delayed) - {lane.id for lane in lanes}, set())
     for lane in lanes:
         _expect(f"lane {lane.id}: delayed, retrying", (lane.delayed, lane.retrying), (delayed[lane.id], retrying[lane.id]))
-    earliest, cursor = shard.due_index.next_due_ms, max(shard.due_index.cursor, shard.due_index.checkpoint)
+    earliest, cursor = state.due_index.next_due_ms, max(state.due_index.cursor, state.due_index.checkpoint)
     if first is not None and (earliest is None or pack_u64(earliest) > first or cursor > first):
         raise InvariantBroken(f"something is due before {earliest}")
 
 
-def _check_throttles(shard: "Shard") -> None:
+def _check_throttles(state: "State") -> None:
     lanes: Counter[tuple[str, ...]] = Counter()
-    for lane in shard.lanes.values():
+    for lane in state.lanes.values():
         if lane.throttle is not None:
             lanes[lane.throttle_keys] += 1
-    used = {keys: each.lanes for keys, each in shard.token_client.throttles.items() if each.lanes}
+    used = {keys: each.lanes for keys, each in state.token_client.throttles.items() if each.lanes}
     _expect("throttles", used, dict(lanes))
     by_throttle: dict[LaneTokens, list[Lane]] = {}
-    for lane in shard.lanes.values():
+    for lane in state.lanes.values():
         if lane.throttle is not None:
             by_throttle.setdefault(lane.throttle, []).append(lane)
-    for throttle in shard.token_client.throttles.values():
-        _check_throttle(shard, throttle, by_throttle.get(throttle, []))
+    for throttle in state.token_client.throttles.values():
+        _check_throttle(state, throttle, by_throttle.get(throttle, []))
 
 
-def _check_throttle(shard: "Shard", throttle: "LaneTokens", lanes: "list[Lane]") -> None:
+def _check_throttle(state: "State", throttle: "LaneTokens", lanes: "list[Lane]") -> None:
     name = f"throttle {throttle.keys}"
-    if throttle not in shard.token_client._changed:
+    if throttle not in state.token_client._changed:
         _expect(f"{name}: tokens that nobody has", throttle.pool, 0)
     _expect(f"{name}: holders", set(throttle.holders), {lane for lane in lanes if lane.tokens})
     _expect(f"{name}: dealt", throttle.dealt, sum(lane.tokens for lane in lanes))
@@ -217,38 +222,38 @@ def _check_throttle(shard: "Shard", throttle: "LaneTokens", lanes: "list[Lane]")
     for lane in lanes:
         if lane.tokens < 0:
             raise InvariantBroken(f"lane {lane.id} spent {-lane.tokens} millionths of a token more than it was dealt")
-    noticed = [lane for due_ms, _, lane in shard.token_client._holds if lane.look_ms == due_ms]
+    noticed = [lane for due_ms, _, lane in state.token_client._holds if lane.look_ms == due_ms]
     _expect(f"{name}: held and never given back", set(throttle.holders) - set(noticed), set())
     _expect(f"{name}: looked at more than once", len(noticed), len(set(noticed)))
-    if throttle.waiting and not _will_be_woken(shard, throttle):
+    if throttle.waiting and not _will_be_woken(state, throttle):
         raise InvariantBroken(f"{name}: {len(throttle.waiting)} lanes wait, and nobody asks for their tokens")
 
 
-def _will_be_woken(shard: "Shard", throttle: "LaneTokens") -> bool:
+def _will_be_woken(state: "State", throttle: "LaneTokens") -> bool:
     """Whether a park will end, the bank was asked (and will be asked again), or another lane will give tokens back."""
-    if shard.token_client.catching_up or shard.token_client.held:
+    if state.token_client.catching_up or state.token_client.held:
         return True
-    parks = [shard.token_client.parks.get(key, 0) for key in throttle.keys]
+    parks = [state.token_client.parks.get(key, 0) for key in throttle.keys]
     asked = throttle.told is not None and throttle.told[0] > 0 and throttle.news_due_ms is not None
     return throttle.parked_until_ms <= max(parks) or (throttle.limited and (asked or throttle.dealt > 0))
 
 
-def _check_queue(shard: "Shard", name: str) -> None:
-    queue = shard.queues[name]
+def _check_queue(state: "State", name: str) -> None:
+    queue = state.queues[name]
     names = list(queue.keys)
     _expect(f"{name}: keys", (len(names), len(set(names))), (len(queue.keys), len(queue.keys)))
     _expect(f"{name}: keys by name", [queue.keys[each].name for each in names], names)
     lanes = [lane for key in queue.keys.values() for lane in key.views]
     _expect(f"{name}: lanes", queue.lanes, len(lanes))
     _expect(f"{name}: pending", queue.pending, sum(lane.pending for lane in lanes))
-    dead = shard.acked.count_by_lane()
+    dead = state.acked.count_by_lane()
     _expect(f"{name}: in flight", queue.in_flight, sum(len(lane.leased) - dead[lane.id] for lane in lanes))
     _expect(f"{name}: delayed", queue.delayed, sum(lane.delayed for lane in lanes))
     for key in queue.keys.values() if not queue.reshaping else ():
         _check_key(key, dead)
     ring = Counter(key.name for key in queue.ring.active_keys())
     _expect(f"{name}: ring", ring, Counter(key.name for key in queue.keys.values() if key.active))
-    _check_demands(shard, queue)
+    _check_demands(state, queue)
 
 
 def _check_key(key: "FairnessKey", dead: Counter[int]) -> None:
@@ -263,33 +268,33 @@ def _check_key(key: "FairnessKey", dead: Counter[int]) -> None:
         _expect(f"{key.name}: held", key.held, held)
 
 
-def _check_demands(shard: "Shard", queue: "Queue") -> None:
+def _check_demands(state: "State", queue: "Queue") -> None:
     name = queue.name
     for demand in queue.demands:
         _expect(f"{name}: queued demand", demand.queued, True)
-    for consumer in shard.consumers.by_client.values():
+    for consumer in state.consumers.by_client.values():
         for subscription in consumer.subscriptions.values():
             if subscription.queue is queue and subscription.credit > 0 and not subscription.queued:
                 raise InvariantBroken(f"{name}: subscription {subscription.id} has credit and is not in line")
     served = [demand for demand in queue.demands if isinstance(demand, Subscription) and demand.credit > 0]
-    if served and len(queue.ring) and queue.open and queue.id not in shard.runnable:
+    if served and len(queue.ring) and queue.open and queue.id not in state.runnable:
         raise InvariantBroken(f"{name}: {len(served)} subscriptions want messages and nobody will serve them")
 
 
-def _check_sizes(shard: "Shard") -> None:
+def _check_sizes(state: "State") -> None:
     sizes: Counter[int] = Counter()
-    lanes: list[Lane | ColdLane] = [*shard.lanes.values(), *_cold_lanes(shard)]
+    lanes: list[Lane | ColdLane] = [*state.lanes.values(), *_cold_lanes(state)]
     queue_of = {lane.id: lane.key.queue.id for lane in lanes}
-    dead = {key for each in shard.acked.dead.values() for key, _ in each.members}
-    for key, record in shard.store.scan(FIRST, LAST, shard.store.families.messages):
+    dead = {key for each in state.acked.dead.values() for key, _ in each.members}
+    for key, record in state.store.scan(FIRST, LAST, state.store.families.messages):
         _check_place(key, record)
         if key not in dead:
             sizes[queue_of[lane_of(key)]] += len(record)
-    for key, value in shard.store.scan(FIRST, LAST, shard.store.families.delayed):
+    for key, value in state.store.scan(FIRST, LAST, state.store.families.delayed):
         record = parse_delayed(value).record
         _check_place(key, record)
         sizes[queue_of[lane_of(key)]] += len(record)
-    for queue in shard.queues.values():
+    for queue in state.queues.values():
         _expect(f"{queue.name}: size", queue.size_bytes, sizes[queue.id])
 
 

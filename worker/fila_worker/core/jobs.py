@@ -27,12 +27,14 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_proto_zmq.errors import FilaError, OverloadedError, StorageError
+from fila_worker.core.component import AT_ONCE, Component, Timer
 from fila_worker.core.measures import DeliveryRate
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
     from fila_worker.core.effects import Call
     from fila_worker.core.settings import Limits
+    from fila_worker.core.state import State
 
 Work: TypeAlias = "Generator[int, int, Reply | None]"
 """Yields the effort since it yielded before, is sent the time (Unix ms), and returns the answer to its command."""
@@ -93,7 +95,8 @@ class Jobs:
         self._pace = DeliveryRate()
         """How fast jobs end."""
         self.left = limits.turn_effort
-        """Effort that this turn may still cause."""
+        """Effort that this turn may still cause; at its end the shard gives it all to the next."""
+        self.timer = Timer()
 
     def __contains__(self, line: Line) -> bool:
         """Whether a line has jobs."""
@@ -103,10 +106,11 @@ class Jobs:
         """Whether a command's job is still open. Looks at all of them."""
         return any(job.call == call for jobs in self._lines.values() for job in jobs)
 
-    @property
-    def wait_ms(self) -> int:
-        """For how long nothing is lost if no job goes on."""
-        return REST_MS if all(jobs[0].resting for jobs in self._lines.values()) else 0
+    def next_step(self, now_ms: int) -> int | None:
+        """When a job can go on, Unix ms."""
+        if not self.open:
+            return None
+        return now_ms + REST_MS if all(jobs[0].resting for jobs in self._lines.values()) else AT_ONCE
 
     @property
     def full(self) -> bool:
@@ -161,10 +165,6 @@ class Jobs:
             if jobs:
                 self._lines[line] = jobs  # behind the others
 
-    def end_turn(self) -> None:
-        """The next turn has all its effort."""
-        self.left = self._limits.turn_effort
-
     def _refuse_if_crowded(self, call: "Call", size_bytes: int) -> None:
         limits, mine = self._limits, self._of_client[call.client]
         has_room = not size_bytes or self.size_bytes + size_bytes <= limits.jobs_bytes_max
@@ -184,6 +184,7 @@ class Jobs:
 
     def _append(self, line: Line, job: Job) -> None:
         self._lines.setdefault(line, deque()).append(job)
+        self.timer.by(AT_ONCE)
         self._count(job, 1)
 
     def _count(self, job: Job, change: int) -> None:
@@ -231,3 +232,17 @@ class Jobs:
     def _answer(self, job: Job, outcome: "Reply | FilaError | None") -> None:
         if job.call is not None and job.command is not None:
             self._conclude(job.call, job.command, outcome)
+
+
+class OpenJobs(Component):
+    """The steps of the open jobs."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.jobs.timer)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Go on with them."""
+        jobs = self.state.jobs
+        if jobs.open:
+            jobs.run(now_ms)
+        return jobs.next_step(now_ms)

@@ -9,20 +9,14 @@ deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from sortedcontainers import SortedList
-
-from fila_proto_zmq.commands import Command, CreateQueue, Park, Reply, UpdateQueue
-from fila_proto_zmq.errors import FilaError, QueueNotFoundError
+from fila_proto_zmq.commands import Command, Park, Reply
+from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
-from fila_proto_zmq.names import is_dead_letter, root_name
+from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.effects import Call, Effect, Post
-from fila_worker.core.enqueue.enqueue_rates import EnqueueRates
-from fila_worker.core.enqueue.retry_after import Returns
 from fila_worker.core.hooks import HookCompiler
-from fila_worker.core.inspect.browse import BrowseCursors
-from fila_worker.core.inspect.views import Views
 from fila_worker.core.jobs import Jobs
 from fila_worker.core.keys import FIRST_PLACE, pack_u32, pack_u64
 from fila_worker.core.model.acked_messages import AckedMessages
@@ -35,12 +29,16 @@ from fila_worker.core.model.lanes import ENTRY_BYTES, Lane, held_bytes
 from fila_worker.core.model.leases import LeaseBook, first_lease
 from fila_worker.core.model.ledger import Counters, Ledger, decode_lane
 from fila_worker.core.model.outbox import Outbox, stream_of
-from fila_worker.core.model.queues import USED_SAVE_MS, Queue
-from fila_worker.core.model.reserved_cache import ReservedCache
+from fila_worker.core.model.queues import USED_SAVE_MS, Queue, QueueTable
 from fila_worker.core.model.runtime_config import RuntimeConfig
 from fila_worker.core.model.token_client import TokenClient
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import DamageError, Store
+
+if TYPE_CHECKING:
+    from fila_worker.core.jobs import Work
+
+_Kept = TypeVar("_Kept")
 
 WOKEN_AT_ONCE: Final = 100
 """Throttles whose lanes may try again at once; the others have changed, too, and come when the turn is settled."""
@@ -77,39 +75,48 @@ class State:
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters, limits)
         self.leases = LeaseBook(store.families.leases, first_lease(epoch, entropy), limits)
-        self.kept = ReservedCache(limits)
         self.acked = AckedMessages(limits)
         self.consumers = Consumers(settings.consumer_timeout_ms)
         self.due_index = DueIndex(store, limits)
         self.token_client = TokenClient(epoch << 20, shards)
-        self.enqueue_rates = EnqueueRates(limits)
         self.runtime = RuntimeConfig(store.families)
         self.outbox = Outbox(index, stream_of(epoch, entropy), store.families, limits)
-        self.browse_cursors = BrowseCursors(limits)
-        self.views = Views(limits)
-        self.jobs, self.returns = Jobs(limits, self.conclude), Returns(limits.returns_max)
-        self.tickets = epoch << 32
-        self.waiting_for_appointment: dict[int, tuple[Call, CreateQueue | UpdateQueue, str]] = {}
-        """Commands that wait for another shard's word on a dead letter queue, by ticket."""
-        self.confirmed_appointments: set[tuple[str, str]] = set()
-        """Queues and those that may take their dead letters, while the command that waited for it is carried out."""
+        self.jobs = Jobs(limits, self.conclude)
         self.free_disk_bytes: int | None = None
         """As measured by the owner of the shard; None: not measured."""
         self.behind = False
         """Whether frames may be unread that came before now, because the owner of the shard was away: no lease ends meanwhile."""
         self.stalled = False
         """Whether the storage was slow when it was last looked at."""
-        self.queues: dict[str, Queue] = {}
-        self.queue_names: SortedList[str] = SortedList()
-        """Those of ``queues``, in order."""
-        self.queues_by_id: dict[int, Queue] = {}
-        self.last_queue_id = 0
+        self.queues = QueueTable()
         self.lanes = WarmLanes()
         """The lanes that are in memory; see :meth:`find_lane`."""
         self.buffered_bytes = 0
         """Record bytes held by lanes."""
         self.runnable: dict[int, Queue] = {}
         """Queues that have both demands and, perhaps, something to deliver."""
+        self.delivery = Timer()
+        """When there may be something to deliver."""
+        self.to_be_registered = False
+        """Whether the router's picture of this shard is out of date: then its host registers it again."""
+        self._kept: dict[type, object] = {}
+
+    def keep(self, kept: _Kept) -> _Kept:
+        """Hold what a component keeps, for :meth:`part`."""
+        self._kept[type(kept)] = kept
+        return kept
+
+    def part(self, kind: type[_Kept]) -> _Kept:
+        """Return what a component keeps, by its type."""
+        return self._kept[kind]  # type: ignore[return-value]  # keep() puts each under its own type
+
+    def apply(self, call: Call, command: Command) -> None:
+        """Carry out a command; see :class:`~fila_worker.core.shard.Shard`."""
+        raise NotImplementedError
+
+    def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
+        """Answer with what came of a command, or begin its work; see :class:`~fila_worker.core.shard.Shard`."""
+        raise NotImplementedError
 
     def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
         """Answer a command; see :class:`~fila_worker.core.shard.Shard`."""
@@ -123,13 +130,6 @@ class State:
             batch, self.batch = self.batch, self.store.new_batch()
             sync, self.to_be_synced = self.to_be_synced, False
             self.store.commit(batch, sync=sync)
-
-    def queue(self, name: str) -> Queue:
-        """The queue called ``name``."""
-        queue = self.queues.get(name)
-        if queue is None:
-            raise QueueNotFoundError(f"no queue {name!r}: {_how_to_get(name)}")
-        return queue
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class State:
             return lane
         data = self.store.get(pack_u64(lane_id), self.store.families.lanes)
         record = decode_lane(data) if data is not None else None
-        queue = self.queues_by_id.get(record.queue) if record else None
+        queue = self.queues.by_id.get(record.queue) if record else None
         key = queue.keys.get(record.fairness_key) if record and queue else None
         if key is None or key.cold is None or unpacked(key).id != lane_id:
             return None
@@ -307,6 +307,7 @@ class State:
         """There may be something to deliver from a queue."""
         if queue.demands and queue.open and len(queue.ring):
             self.runnable[queue.id] = queue
+            self.delivery.due_ms = AT_ONCE
 
     def set_weight(self, key: FairnessKey, weight: int) -> None:
         """The latest weight that was seen for a key holds for all of it."""
@@ -328,16 +329,6 @@ class State:
                 f"shard {self.index}: {len(keys) - len(found)} of {len(keys)} messages that it counts are not stored"
             )
         return found
-
-    def name_queue(self, queue: Queue) -> None:
-        """Let a queue be found by its name."""
-        self.queues[queue.name] = queue
-        self.queue_names.add(queue.name)
-
-    def unname_queue(self, queue: Queue) -> None:
-        """A queue is gone, and its name may be another's."""
-        del self.queues[queue.name]
-        self.queue_names.remove(queue.name)
 
     def define_queue(self, queue: Queue) -> None:
         """Make a queue's definition durable with the turn, over a power cut too."""
@@ -386,21 +377,3 @@ class State:
         """Let the lanes of some throttles try again; those of many, at the end of this turn and of later ones."""
         for throttle in islice(throttles, WOKEN_AT_ONCE):
             self.unblock(self.token_client.wake(throttle, now_ms))
-
-    def fold(self) -> None:
-        """Take a step of a fold of the ledger, and forget the idle lanes that it met of queues that remember too many."""
-        idle = self.ledger.fold(self.batch)
-        forgotten = []
-        for lane in idle:
-            if lane.key.queue.lanes > self.settings.limits.idle_lanes_max:
-                self.forget_lane(lane)
-                forgotten.append(lane)
-            else:
-                lane.key.queue.resting[lane.id] = lane
-        self.ledger.forget(forgotten, self.batch)
-
-
-def _how_to_get(name: str) -> str:
-    if is_dead_letter(name):
-        return f"it comes with {root_name(name)!r}, unless that discards its dead letters or names another queue for them"
-    return f"create it with `queue create {name}` or create_queue()"

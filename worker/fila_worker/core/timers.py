@@ -8,6 +8,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fila_worker.core.component import Component, Steps
 from fila_worker.core.enqueue import dedup
 from fila_worker.core.keys import lane_of
 from fila_worker.core.manage.deletion import delete_if_idle
@@ -115,3 +116,20 @@ def _expire_delayed(state: "State", lane: "Lane", keys: list[bytes], now_ms: int
             if delayed.retrying:
                 state.release_slot(lane.key)
     return sum(len(value or b"") for value in found)
+
+
+class DueEntries(Component):
+    """What waits for the clock, on disk: delayed messages, times to live, dedup windows, idle queues."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.due_index.timer)
+
+    def recover(self, now_ms: int) -> Steps:
+        """Find the earliest due time."""
+        self.state.due_index.recover()
+        yield
+
+    def tick(self, now_ms: int) -> int | None:
+        """Do what is due."""
+        act_on_due(self.state, now_ms)
+        return self.state.due_index.next_due_ms

@@ -23,6 +23,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.model.reserved_cache import ReservedCache
 from tests.support.shard import Got, ShardHarness, opened
 
 TIMEOUT_MS = 60_000
@@ -254,10 +255,10 @@ def test_dead_letters_may_be_reserved(harness: ShardHarness) -> None:
 def test_what_was_reserved_is_kept_in_memory_until_it_is_fetched_and_then_read(harness: ShardHarness) -> None:
     harness.enqueue(b"a", b"b")
     reserve(harness)
-    assert len(harness.shard.kept) == 1
-    assert harness.shard.kept.size_bytes > 0
+    assert len(harness.shard.part(ReservedCache)) == 1
+    assert harness.shard.part(ReservedCache).size_bytes > 0
     first = fetch(harness)
-    assert (len(harness.shard.kept), harness.shard.kept.size_bytes) == (0, 0)
+    assert (len(harness.shard.part(ReservedCache)), harness.shard.part(ReservedCache).size_bytes) == (0, 0)
     assert fetch(harness) == first
 
 
@@ -295,7 +296,7 @@ def test_what_is_kept_is_bounded(harness: ShardHarness) -> None:
     harness.enqueue(*[b"x"] * 6)
     for part in range(6):
         reserve(harness, part=part, count=1)
-    assert 0 < harness.shard.kept.size_bytes <= 100
+    assert 0 < harness.shard.part(ReservedCache).size_bytes <= 100
     assert [got.payload for part in range(6) for got in fetch(harness, part=part)] == [b"x"] * 6
 
 

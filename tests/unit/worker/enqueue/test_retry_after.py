@@ -8,7 +8,7 @@ import pytest
 
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.enqueue.retry_after import RETRY_MS, RETRY_MS_MAX
+from fila_worker.core.enqueue.retry_after import RETRY_MS, RETRY_MS_MAX, Returns
 from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import ShardHarness
 
@@ -110,7 +110,7 @@ def test_what_is_remembered_is_bounded() -> None:
     shard = full(returns_max=10)
     for number in range(100):
         assert refused(shard, b"producer-%d" % number)
-        assert len(shard.shard.returns) <= 10
+        assert len(shard.shard.part(Returns)) <= 10
 
 
 def test_those_who_do_not_come_are_forgotten() -> None:
@@ -119,4 +119,4 @@ def test_those_who_do_not_come_are_forgotten() -> None:
         assert refused(shard, b"producer-%d" % number)
     shard.now_ms += 10 * RETRY_MS_MAX
     assert refused(shard, b"late")
-    assert len(shard.shard.returns) == 1
+    assert len(shard.shard.part(Returns)) == 1

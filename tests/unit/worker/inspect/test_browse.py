@@ -8,6 +8,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, MessageNotFoundError, Qu
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
 from fila_proto_zmq.record import payload_of, record_id, unpack_record
+from fila_worker.core.inspect.backlog import BrowseCursors
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ADMIN, ShardHarness
 
@@ -155,7 +156,7 @@ def test_what_is_remembered_of_pages_is_bounded(shard: ShardHarness) -> None:
     shard.limit(browse_cursors_max=10)
     shard.enqueue(*[b"%d" % number for number in range(50)])
     browse(shard, 50)
-    assert len(shard.shard.browse_cursors) == 10
+    assert len(shard.shard.part(BrowseCursors)) == 10
 
 
 # --- what is not shown ------------------------------------------------------------------------------------------------

@@ -28,9 +28,11 @@ from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedErr
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.deliver.delivery import deliver
 from fila_worker.core.effects import Call
 from fila_worker.core.inspect import snapshot_builder, views
 from fila_worker.core.inspect.browse import browse
+from fila_worker.core.inspect.views import Views
 from fila_worker.core.jobs import REST_MS, Work
 from fila_worker.core.model.fairness_keys import KeyTable
 from fila_worker.core.model.leases import SETTLED
@@ -136,7 +138,7 @@ def test_queues_that_do_not_exist_are_not_in_it(shard: ShardHarness) -> None:
 
 def test_a_view_of_nothing_is_not_kept(shard: ShardHarness) -> None:
     assert open_view(shard, queues=("nowhere",)).queues == []
-    assert shard.shard.views.by_name == {}
+    assert shard.shard.part(Views).by_name == {}
 
 
 def test_an_empty_queue_has_one_empty_page(shard: ShardHarness) -> None:
@@ -252,9 +254,10 @@ def test_a_view_that_nobody_reads_is_closed_when_its_time_is_over(shard: ShardHa
     open_view(shard, idle_ms=10_000)
     shard.pass_time(9_999)
     assert payloads(in_view(shard)) == [b"0"]
-    assert shard.shard.next_due(shard.now_ms) == 10_000
-    shard.pass_time(10_000)
-    assert shard.shard.views.by_name == {}
+    shard.pass_time(9_999)
+    assert list(shard.shard.part(Views).by_name) == ["v"]
+    shard.pass_time(1)
+    assert shard.shard.part(Views).by_name == {}
     with pytest.raises(InvalidArgumentError, match=r"no view 'v' is open.*load the DataFrame anew"):
         page_of(shard)
 
@@ -372,7 +375,7 @@ def go_on(shard: ShardHarness, work: "Work") -> None:
 def deliver_what_is_too_old(shard: ShardHarness, held: list[Got]) -> None:
     shard.now_ms += 2_000
     shard.shard.apply(Call(b"c1", 1_000, "q", shard.now_ms), Receive(9, 0))
-    shard.shard.deliver(shard.now_ms)  # before the due index comes to them
+    deliver(shard.shard, shard.now_ms)  # before the due index comes to them
     shard.turn()
 
 
@@ -435,7 +438,7 @@ def test_a_view_shows_the_moment_at_which_its_opening_began(
     go_on(shard, work)
     shown = in_view(shard)
     assert sorted(map(repr, shown)) == sorted(map(repr, before.messages))  # type: ignore[union-attr]
-    assert [queue.messages for queue in shard.shard.views.by_name["v"].opened.queues] == [len(shown)]
+    assert [queue.messages for queue in shard.shard.part(Views).by_name["v"].opened.queues] == [len(shown)]
 
 
 def test_a_step_of_an_opening_copies_a_bounded_number_of_lanes() -> None:
@@ -462,7 +465,7 @@ def test_who_asks_for_a_view_that_is_being_opened_waits_for_it() -> None:
     second = shard.begin(OpenView("v", ["q"], 1, 60_000), client=b"other")
     while not {first, second} <= shard.late.keys():
         assert len(shard.shard.ledger.watches) <= 1
-        shard.turn()
+        shard.pass_time(REST_MS)
     assert shard.late[first] == shard.late[second]
 
 
@@ -495,7 +498,7 @@ def test_an_opening_rests_until_little_memory_would_be_pinned() -> None:
     shard.begin(Enqueue([seal_envelope(b"meanwhile")]), client=b"producer")
     assert number not in shard.late
     SlowStore.ready = True
-    shard.turn()
+    shard.pass_time(REST_MS)
     SlowStore.ready = False
     assert isinstance(shard.late[number], ViewOpened)
     assert payloads(in_view(shard)) == [b"early", b"meanwhile"]
@@ -505,11 +508,9 @@ def test_an_opening_does_not_wait_for_ever_for_a_slow_disk() -> None:
     shard = ShardHarness(store=SlowStore(), settings=limited(view_wait_ms_max=100))
     shard.create()
     number = shard.begin(OpenView("v", ["q"], 3, 60_000))
-    shard.now_ms += 99
-    shard.turn()
+    shard.pass_time(99)
     assert number not in shard.late
-    shard.now_ms += 1
-    shard.turn()
+    shard.pass_time(REST_MS)
     assert isinstance(shard.late[number], ViewOpened)
 
 
@@ -531,8 +532,8 @@ def test_a_queue_that_is_deleted_while_its_opening_rests_is_not_shown() -> None:
     number = shard.begin(OpenView("v", ["q"], 3, 60_000))
     shard.begin(DeleteQueue(), client=b"other")
     SlowStore.ready = True
-    shard.turn()
+    shard.pass_time(REST_MS)
     SlowStore.ready = False
     assert shard.late[number] == ViewOpened([])
-    assert not shard.shard.views.by_name
-    assert not shard.shard.views.opening
+    assert not shard.shard.part(Views).by_name
+    assert not shard.shard.part(Views).opening

@@ -21,6 +21,7 @@ from fila_proto_zmq.errors import (
     QueueNotFoundError,
     ShardUnavailableError,
 )
+from fila_worker.core.manage.dead_letter_targets import Appointments
 from fila_worker.core.settings import Limits
 from tests.support.carrier import Carrier, name_on
 
@@ -107,7 +108,7 @@ def test_silence_is_an_error_that_says_to_try_again(carrier: Carrier) -> None:
     assert isinstance(refusal, ShardUnavailableError)
     assert (refusal.retryable, TARGET in str(refusal)) == (True, True)
     assert carrier[3].shard.queues == {}
-    assert (carrier[3].shard.next_due(carrier[3].now_ms), carrier[3].shard.waiting_for_appointment) == (None, {})
+    assert (carrier[3].shard.next_due(carrier[3].now_ms), carrier[3].shard.part(Appointments).waiting) == (None, {})
 
 
 def test_an_answer_that_comes_too_late_changes_nothing(carrier: Carrier) -> None:

@@ -165,4 +165,4 @@ def test_what_nobody_heard_while_the_process_was_paused_is_no_silence(shard: Sha
     host = Host([shard.shard], SHARDS)
     shard.now_ms += 60_000
     host.paused(60_000)
-    assert shard.shard.consumers.next_deadline() == shard.now_ms + shard.settings.consumer_timeout_ms
+    assert shard.shard.consumers.next_loss() == shard.now_ms + shard.settings.consumer_timeout_ms

@@ -142,12 +142,11 @@ def test_pages_that_do_not_come_are_not_waited_for(shard: ShardHarness) -> None:
     shard.enqueue(b"throttled", throttle_keys=[["t"]])  # type: ignore[arg-type]
     put(shard, 4, NEW, last=2)
     shard.now_ms += runtime_config.PAGES_WAIT_MS - 1
-    assert not shard.shard.give_config_up(shard.now_ms)
-    assert shard.receive(10) == []
-    shard.now_ms += 1
-    assert shard.shard.give_config_up(shard.now_ms)
-    assert not shard.shard.give_config_up(shard.now_ms)
     shard.turn()
+    assert shard.receive(10) == []
+    assert not shard.shard.to_be_registered
+    shard.pass_time(1)
+    assert shard.shard.to_be_registered
     assert [got.payload for got in shard.receive(10)] == [b"throttled"]
     assert known(shard)[:2] == (OLD, 3)
 

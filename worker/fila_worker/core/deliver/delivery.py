@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, HAS_TTL
+from fila_worker.core.component import AT_ONCE, Component
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.model.cold_lanes import warm_up_next
 from fila_worker.core.model.consumers import Demand, Reserving, Subscription
@@ -18,6 +19,7 @@ from fila_worker.core.model.delays import too_old
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry
 from fila_worker.core.model.leases import Lease
+from fila_worker.core.model.reserved_cache import ReservedCache
 from fila_worker.core.settle import dead_letters
 
 if TYPE_CHECKING:
@@ -265,7 +267,7 @@ def _reserve(state: "State", demand: Reserving, parcel: PickedBatch, now_ms: int
     lease.subscription_id = demand.part
     state.leases.add(lease)
     state.leases.save(lease, state.batch)
-    state.kept.keep(lease.id, parcel.records, sum(lease.sizes))
+    state.part(ReservedCache).keep(lease.id, parcel.records, sum(lease.sizes))
     demand.finish()
     state.effects.append(demand.answer_with(lease))
 
@@ -361,3 +363,15 @@ def lease_batch(
 def _column(values: list[T]) -> T | list[T]:
     """One value if all are the same."""
     return values[0] if values.count(values[0]) == len(values) else values
+
+
+class Delivery(Component):
+    """Messages to those who want them. It comes behind all that may put messages in line in a turn."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.delivery)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Deliver a turn's worth."""
+        deliver(self.state, now_ms)
+        return AT_ONCE if self.state.runnable else None

@@ -10,7 +10,7 @@ before. Nobody watches whether its owner lives: it is over when nobody has renew
 given back, uncounted. No list of reservations is kept on disk: each lease's record names its holder.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import (
     Delivered,
@@ -31,10 +31,12 @@ from fila_proto_zmq.limits import (
     RESERVATION_PARTS_MAX,
     WAIT_MS_MAX,
 )
+from fila_worker.core.component import Component
 from fila_worker.core.deliver.delivery import lease_batch
 from fila_worker.core.deliver.subscriptions import line_up
 from fila_worker.core.model.consumers import Reserving
 from fila_worker.core.model.leases import SETTLED
+from fila_worker.core.model.reserved_cache import ReservedCache
 from fila_worker.core.settle.failed_attempts import LEASE_COST, give_back
 from fila_worker.core.settle.settle import ack
 
@@ -50,7 +52,7 @@ LEASES_AT_ONCE: Final = 200
 
 def reserve(state: "State", call: "Call", command: Reserve) -> Reserved | None:
     """Wait in line for a part of a reservation; the turn's delivery, or a later one, answers."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     _check(command, queue)
     lease = state.leases.part(queue.id, command.reservation, command.part)
     if lease is not None:
@@ -63,7 +65,7 @@ def reserve(state: "State", call: "Call", command: Reserve) -> Reserved | None:
 
 def fetch(state: "State", call: "Call", command: FetchReserved) -> Delivered:
     """The messages of a part."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     lease = state.leases.part(queue.id, command.reservation, command.part)
     if lease is None:
         raise LeaseExpiredError(
@@ -72,7 +74,7 @@ def fetch(state: "State", call: "Call", command: FetchReserved) -> Delivered:
         )
     members = [(key, lane) for _, key, lane in lease.open_members()]
     labelled = any(lane.throttle_keys for _, lane in members)
-    records = state.kept.take(lease.id) or state.read([key for key, _ in members])
+    records = state.part(ReservedCache).take(lease.id) or state.read([key for key, _ in members])
     batch = lease_batch(members, [lane.key for _, lane in members], records, labelled=labelled)
     batch.leased_ms, batch.expires_ms = lease.leased_ms, lease.expires_ms  # and no lease: it is ended by name, not by fences
     return Delivered(0, [batch])
@@ -81,7 +83,7 @@ def fetch(state: "State", call: "Call", command: FetchReserved) -> Delivered:
 def renew_reservation(state: "State", call: "Call", command: RenewReservation) -> "Work":
     """Let a reservation's leases start over."""
     _check_timeout(command.timeout_ms)
-    reservation = state.leases.reservation(state.queue(call.queue).id, command.reservation)
+    reservation = state.leases.reservation(state.queues.find(call.queue).id, command.reservation)
     now_ms = call.now_ms
     for number, lease in enumerate(list(reservation.leases.values())):
         if number and number % LEASES_AT_ONCE == 0:
@@ -91,14 +93,14 @@ def renew_reservation(state: "State", call: "Call", command: RenewReservation) -
             lease.expires_ms = now_ms + command.timeout_ms
             state.leases.save(lease, state.batch)
             state.leases.reschedule(lease)
-    leases = state.leases.reservation(state.queue(call.queue).id, command.reservation).leases.values()
+    leases = state.leases.reservation(state.queues.find(call.queue).id, command.reservation).leases.values()
     parts = sorted((lease.part, lease.open) for lease in leases)
     return Reserved(parts, min((lease.next_expiry() for lease in leases), default=0))
 
 
 def end_reservation(state: "State", call: "Call", command: EndReservation) -> "Work":
     """Settle all that a reservation holds of a queue."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if command.verb not in {Verb.ACK, Verb.RELEASE}:
         raise InvalidArgumentError(
             f"verb {command.verb}: a reservation ends with {Verb.ACK:d} (ack) or {Verb.RELEASE:d} (release)"
@@ -141,3 +143,18 @@ def _check(command: Reserve, queue: "Queue") -> None:
 def _check_timeout(timeout_ms: int) -> None:
     if not RESERVATION_MS_MIN <= timeout_ms <= LEASE_MS_MAX:
         raise InvalidArgumentError(f"reservation timeout of {timeout_ms} ms: use {RESERVATION_MS_MIN} to {LEASE_MS_MAX}")
+
+
+class Reservations(Component):
+    """Messages that are leased to a name."""
+
+    verbs: ClassVar = {
+        Reserve: reserve,
+        FetchReserved: fetch,
+        RenewReservation: renew_reservation,
+        EndReservation: end_reservation,
+    }
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state)
+        state.keep(ReservedCache(state.settings.limits))

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import (
     CancelReceive,
@@ -18,6 +18,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.events import ClientLeft, ConsumerLost
 from fila_proto_zmq.limits import HELD_MAX, PREFETCH_MAX, WAIT_MS_MAX
+from fila_worker.core.component import AT_ONCE, Component
 from fila_worker.core.deliver.delivery import answer_again
 from fila_worker.core.model.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
 from fila_worker.core.model.leases import SETTLED
@@ -32,6 +33,7 @@ from fila_worker.core.settle.failed_attempts import (
 from fila_worker.core.settle.settle import ack_taken, check_fences, renew
 
 if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Grants
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.queues import Queue
@@ -52,7 +54,7 @@ def receive(state: "State", call: "Call", command: Receive) -> Delivered | None:
 
     A repeated one whose answer was lost gets it again.
     """
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if not 1 <= command.count <= PREFETCH_MAX:
         raise InvalidArgumentError(f"receive of {command.count} messages: ask for 1 to {PREFETCH_MAX}")
     if not 0 <= command.wait_ms <= WAIT_MS_MAX:
@@ -112,7 +114,7 @@ def _may_get_something(state: "State", waiter: Waiter, now_ms: int) -> bool:
 
 def subscribe(state: "State", call: "Call", command: Subscribe) -> "Subscribed | Work":
     """Open a subscription or keep it alive, renew the leases that its client names, and take back what it never got."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if not 1 <= command.prefetch <= PREFETCH_MAX:
         raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 1 to {PREFETCH_MAX}")
     if command.subscription < 1:
@@ -178,7 +180,7 @@ def _reconcile(state: "State", subscription: Subscription, command: Subscribe) -
 def _take_unseen(state: "State", consumer: Consumer, subscription_id: int, held: set[int], below: int) -> None:
     for lease in consumer.leases.values():
         if lease.subscription_id == subscription_id and lease.id < below and lease.id not in held:
-            state.consumers.unseen[lease.id] = lease
+            state.consumers.unsee(lease)
 
 
 def give_back_unseen(state: "State", now_ms: int) -> None:
@@ -295,3 +297,59 @@ def _take_some(state: "State", consumer: Consumer, error: str | None, now_ms: in
         state.touch(subscription.queue, now_ms)
         effort += DEMAND_COST
     return effort
+
+
+# --- components -------------------------------------------------------------------------------------------------------
+
+
+class Subscriptions(Component):
+    """What consumers ask for, and what becomes of it when one is silent for too long."""
+
+    verbs: ClassVar = {
+        Receive: receive,
+        CancelReceive: cancel_receive,
+        Subscribe: subscribe,
+        Unsubscribe: unsubscribe,
+        Heartbeat: heartbeat,
+        Goodbye: goodbye,
+    }
+    patient = True
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.consumers.silence)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Part from the consumers that are lost."""
+        drop_lost(self.state, now_ms)
+        return self.state.consumers.next_loss()
+
+
+class UnseenLeases(Component):
+    """Leases whose push was lost."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.consumers.give_back)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Give some of them back."""
+        give_back_unseen(self.state, now_ms)
+        return AT_ONCE if self.state.consumers.unseen else None
+
+
+class WaitingReceives(Component):
+    """Receives whose time is up. It comes after the delivery, which may have something for them."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.consumers.waits)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Answer them with nothing; those that may get something are asked about again as soon as that is known."""
+        state = self.state
+        answer_waiters(state, now_ms)
+        if any(waiter.queue.id in state.runnable for waiter in state.consumers.lingering):
+            return AT_ONCE
+        return state.consumers.next_deadline()
+
+    def on_grants(self, grants: "Grants", now_ms: int) -> None:
+        """The bank's word may be what a receive waits for."""
+        self.timer.by(AT_ONCE)

@@ -9,7 +9,7 @@ sight, values out of bounds) go message by message.
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -32,8 +32,10 @@ from fila_proto_zmq.limits import (
     WEIGHT_MAX,
 )
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
+from fila_worker.core.component import Component
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup, check_window
+from fila_worker.core.enqueue.enqueue_rates import EnqueueRates, Verdict
 from fila_worker.core.enqueue.one_by_one import (
     Faults,
     Known,
@@ -43,10 +45,12 @@ from fila_worker.core.enqueue.one_by_one import (
     check_message,
     wrong_throttle_keys,
 )
+from fila_worker.core.enqueue.retry_after import Returns
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place
 from fila_worker.core.model.lanes import ENTRY_BYTES
 
 if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Grants
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.queues import Queue
@@ -64,7 +68,7 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. A bad one gets a fault and takes no id; the others are in."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
@@ -73,14 +77,14 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
         )
     check_window(command.dedup_window_ms)
     quotas.refuse_if_disk_is_full(state)
-    if not state.enqueue_rates.admit(call, command, state.runtime.limits):
+    if not state.part(EnqueueRates).admit(call, command, state.runtime.limits):
         return None
     return _take_in(state, call, queue, command)
 
 
 def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
     """Go on with an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    queue = state.queue(call.queue)  # it may be gone meanwhile
+    queue = state.queues.find(call.queue)  # it may be gone meanwhile
     outcome = _take_in(state, call, queue, policy.only(command, 0, count))
     if error is None:
         return outcome
@@ -153,10 +157,11 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
 
 def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, count: int, now_ms: int) -> None:
     """Learn from what became of a batch when those who are refused should come again, and tell them."""
-    if state.returns:
-        state.returns.came(queue, call.client, now_ms, taken=4 * len(faults) <= count)
+    returns = state.part(Returns)
+    if returns:
+        returns.came(queue, call.client, now_ms, taken=4 * len(faults) <= count)
     if faults:
-        state.returns.say_when(queue, call.client, faults, now_ms)
+        returns.say_when(queue, call.client, faults, now_ms)
 
 
 def _cost(command: Enqueue) -> int:
@@ -367,3 +372,42 @@ def _throttle_sets(command: Enqueue) -> Iterable[ThrottleKeys] | None:
             found = canonical[given] = policy.canonical(given)
         sets.append(found)
     return sets
+
+
+class Enqueues(Component):
+    """Messages that come in, and the enqueues that wait for their namespace's rate."""
+
+    verbs: ClassVar = {Enqueue: enqueue}
+
+    def __init__(self, state: "State") -> None:
+        limits = state.settings.limits
+        self._rates = state.keep(EnqueueRates(limits, state.token_client.bank))
+        state.keep(Returns(limits.returns_max))
+        super().__init__(state, self._rates.waits)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Refuse the enqueues for which the bank has no word."""
+        for call, command, error in self._rates.overdue(now_ms):
+            self.state.conclude(call, command, error)
+        return self._rates.next_due()
+
+    def on_config(self, now_ms: int) -> None:
+        """What has no limit any more goes on."""
+        self._go_on(self._rates.follow(self.state.runtime.limits))
+
+    def on_grants(self, grants: "Grants", now_ms: int) -> None:
+        """Who may store messages now goes on."""
+        if grants.session == self.state.token_client.session:
+            for grant in grants.grants:
+                self._go_on(self._rates.granted(grant))
+
+    def on_session(self, now_ms: int) -> None:
+        """The bank knows nothing of what was granted before."""
+        self._rates.new_session()
+
+    def _go_on(self, verdicts: Iterable[Verdict]) -> None:
+        for verdict in verdicts:
+            try:
+                self.state.pursue(verdict.call, verdict.command, enqueue_held(self.state, *verdict))
+            except FilaError as error:
+                self.state.conclude(verdict.call, verdict.command, error)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from fila_proto_zmq.commands import Enqueue, Grant, TokenWant
 from fila_proto_zmq.errors import FilaError, RateLimitedError, ShardUnavailableError
 from fila_proto_zmq.runtime_config import quota_bucket
+from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import Limits
 
@@ -60,7 +61,11 @@ class _Quota:
 class EnqueueRates:
     """All namespaces with a rate that this shard takes messages for."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, bank: Timer) -> None:
+        """``bank``: when the shard has something to say to the token bank."""
+        self._bank = bank
+        self.waits = Timer()
+        """When an enqueue has waited for too long."""
         self._wait_ms_max = limits.rate_wait_ms_max
         self._quotas: dict[str, _Quota] = {}
         self._changed: set[str] = set()
@@ -72,13 +77,19 @@ class EnqueueRates:
         if not slash or bucket not in limited:
             return True
         quota = self._quotas.setdefault(bucket, _Quota())
-        self._changed.add(bucket)
+        self._tell(bucket)
         count = len(command.envelopes)
         if not quota.waiting and quota.messages >= count:
             quota.consumed += count * MICRO
             return True
         quota.waiting.append((call, command))
+        self.waits.by(call.now_ms + self._wait_ms_max)
         return False
+
+    def _tell(self, bucket: str) -> None:
+        """Tell the bank of a bucket at the end of the turn."""
+        self._changed.add(bucket)
+        self._bank.by(AT_ONCE)
 
     def granted(self, grant: Grant) -> Iterator[Verdict]:
         """The bank's word: who may go on with what it allows, and who is refused."""
@@ -87,7 +98,7 @@ class EnqueueRates:
         if quota is None:
             return
         quota.granted = max(quota.granted, grant.granted)
-        self._changed.add(bucket)
+        self._tell(bucket)
         while quota.first_fits:
             yield quota.go_on(len(quota.waiting[0][1].envelopes))
         while quota.waiting and grant.wait_ms:
@@ -116,7 +127,7 @@ class EnqueueRates:
         for bucket, quota in self._quotas.items():
             quota.granted = quota.consumed = quota.returned = 0
             if quota.waiting:
-                self._changed.add(bucket)
+                self._tell(bucket)
 
     def overdue(self, now_ms: int) -> Iterator[tuple[Call, Enqueue, FilaError]]:
         """What has waited for too long: the bank does not answer."""

@@ -114,12 +114,12 @@ def take_in(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Non
 
 def add_queue(state: "State", name: str, options: QueueOptions, created_ms: int = 0) -> Queue:
     """A new queue, durable with the turn."""
-    state.last_queue_id += 1
-    state.batch.put(LAST_QUEUE_ID, pack_u32(state.last_queue_id), state.store.families.state)
-    queue = Queue(state.last_queue_id, name, options, state.settings.limits, state.lanes)
+    state.queues.last_id += 1
+    state.batch.put(LAST_QUEUE_ID, pack_u32(state.queues.last_id), state.store.families.state)
+    queue = Queue(state.queues.last_id, name, options, state.settings.limits, state.lanes)
     queue.created_ms = created_ms
-    state.queues_by_id[queue.id] = queue
-    state.name_queue(queue)
+    state.queues.by_id[queue.id] = queue
+    state.queues.enter(queue)
     state.define_queue(queue)
     return queue
 

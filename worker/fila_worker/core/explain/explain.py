@@ -7,10 +7,11 @@ where nobody has read a queue for a while, and nobody holds anything of it, that
 It reads, and changes nothing. What an answer costs is bounded, and nobody pays for it who does not ask.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fila_proto_zmq.commands import Explain
 from fila_proto_zmq.errors import InvalidArgumentError
+from fila_worker.core.component import Component
 from fila_worker.core.explain.backlog_reasons import explain_key, explain_queue
 from fila_worker.core.explain.message_reasons import explain_message
 from fila_worker.core.model import acked_messages
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def explain(state: "State", call: "Call", command: Explain) -> "Work":
     """Say why a message, a fairness key or a queue waits."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     acked_messages.purge(state)  # what is acked is not in flight any more
     state.settle_writes()
     if command.id is not None:
@@ -33,3 +34,9 @@ def explain(state: "State", call: "Call", command: Explain) -> "Work":
     if command.fairness_key is not None:
         return explain_key(state, queue, command.fairness_key, call.now_ms)
     return (yield from explain_queue(state, queue, call.now_ms))
+
+
+class Explanations(Component):
+    """Why something waits."""
+
+    verbs: ClassVar = {Explain: explain}

@@ -4,19 +4,22 @@ A message is found by its id without an index: the id has its number, the queue 
 priorities that its messages had, so in each lane there are a few keys where it could be.
 """
 
+from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from fila_proto_zmq.commands import Cancel, Cancelled
 from fila_proto_zmq.errors import MessageNotFoundError
 from fila_proto_zmq.ids import format_id, sequence, shard_of_id
 from fila_proto_zmq.record import ID_AT
+from fila_worker.core.component import Component
 from fila_worker.core.keys import PRIORITY_BIAS, after, pack_place, pack_u64
 from fila_worker.core.model.acked_messages import purge as purge_dead
 from fila_worker.core.model.delays import DELAYED_HEAD_BYTES, lift, parse_delayed
 from fila_worker.core.model.lanes import FEW, held_bytes
+from fila_worker.core.settings import Limits
 from fila_worker.core.walking import View, again, pieces
 
 if TYPE_CHECKING:
@@ -96,7 +99,7 @@ def locate(state: "State", queue: "Queue", high: int, low: int) -> "Generator[in
 
 def find_browsed(state: "State", queue: "Queue", high: int, low: int) -> Found | None:
     """A message that was browsed lately and is where it was then; of what is committed."""
-    place = state.browse_cursors.find(queue.id, (high, low))
+    place = state.part(BrowseCursors).find(queue.id, (high, low))
     key = queue.keys.get(place[0]) if place else None
     if place is None or key is None or (key.several is not None and len(key.several) > LOOK_UP_KEYS):
         return None
@@ -111,6 +114,30 @@ def _was_acked(state: "State", found: Found) -> bool:
         return False
     purge_dead(state)
     return found.key not in found.lane.leased
+
+
+class BrowseCursors:
+    """The places of the messages that were last shown, by queue and message id.
+
+    So the next page can be asked for by the id of a message that is gone by then.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._count_max = limits.browse_cursors_max
+        self._places: OrderedDict[tuple[int, tuple[int, int]], tuple[str, bytes]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def note(self, queue: int, message_id: tuple[int, int], place: tuple[str, bytes]) -> None:
+        """A message was shown at this place: its fairness key, and its place in line."""
+        self._places[queue, message_id] = place
+        if len(self._places) > self._count_max:
+            self._places.popitem(last=False)
+
+    def find(self, queue: int, message_id: tuple[int, int]) -> tuple[str, bytes] | None:
+        """The place of a message that was shown lately."""
+        return self._places.get((queue, message_id))
 
 
 class _Search:
@@ -238,7 +265,7 @@ def as_found(lane: "Lane", key: bytes, value: bytes) -> Found:
 
 def cancel(state: "State", call: "Call", command: Cancel) -> "Work":
     """Remove a pending or delayed message; a leased one stays."""
-    found = yield from find(state, state.queue(call.queue), command.id_high, command.id_low)
+    found = yield from find(state, state.queues.find(call.queue), command.id_high, command.id_low)
     if found.state == LEASED:
         return Cancelled(False)
     if found.state == DELAYED:
@@ -250,3 +277,13 @@ def cancel(state: "State", call: "Call", command: Cancel) -> "Work":
         state.buffered_bytes -= held_bytes(found.lane.remove({found.key}))
         state.take_out(found.lane, found.key, len(found.record))
     return Cancelled(True)
+
+
+class Backlog(Component):
+    """Messages that are found by their ids."""
+
+    verbs: ClassVar = {Cancel: cancel}
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state)
+        state.keep(BrowseCursors(state.settings.limits))

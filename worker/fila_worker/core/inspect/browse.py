@@ -1,18 +1,17 @@
-"""Where pages of a browse ended: so that the next page can be asked for by the id of a message that is gone by then."""
+"""Pages of a queue's messages, in the order of their keys' names."""
 
-from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from heapq import heapify, heappop, merge, nsmallest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import Browse, Browsed, MessageView
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, DELIVERY_BYTES_MAX
 from fila_proto_zmq.record import record_id
-from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING, Found, as_found, find
+from fila_worker.core.component import Component
+from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING, BrowseCursors, Found, as_found, find
 from fila_worker.core.keys import FIRST_PLACE, after
 from fila_worker.core.model import acked_messages
-from fila_worker.core.settings import Limits
 from fila_worker.core.walking import VIEWS_AT_ONCE, lease_pieces, pieces
 
 if TYPE_CHECKING:
@@ -24,27 +23,6 @@ if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.state import State
     from fila_worker.core.walking import View
-
-
-class BrowseCursors:
-    """The places of the messages that were last shown, by queue and message id."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._count_max = limits.browse_cursors_max
-        self._places: OrderedDict[tuple[int, tuple[int, int]], tuple[str, bytes]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def note(self, queue: int, message_id: tuple[int, int], place: tuple[str, bytes]) -> None:
-        """A message was shown at this place: its fairness key, and its place in line."""
-        self._places[queue, message_id] = place
-        if len(self._places) > self._count_max:
-            self._places.popitem(last=False)
-
-    def find(self, queue: int, message_id: tuple[int, int]) -> tuple[str, bytes] | None:
-        """The place of a message that was shown lately."""
-        return self._places.get((queue, message_id))
 
 
 STATES: Final = (PENDING, DELAYED, LEASED)
@@ -67,14 +45,14 @@ def browse(state: "State", call: "Call", command: Browse) -> "Work":
 
     Between two keys others may go on, so a page is no look at one instant.
     """
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
         raise InvalidArgumentError(f"browse of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
     if command.state is not None and command.state not in STATES:
         raise InvalidArgumentError(f"state {command.state!r}: use one of {', '.join(STATES)}")
     start, place = "", FIRST_PLACE
     if command.after is not None:  # pages are remembered by their places: the last message may be gone by now
-        start, place = state.browse_cursors.find(queue.id, command.after) or (
+        start, place = state.part(BrowseCursors).find(queue.id, command.after) or (
             yield from _place_of(state, queue, command.after)
         )
         place = after(place)
@@ -87,7 +65,7 @@ def browse(state: "State", call: "Call", command: Browse) -> "Work":
         key = queue.keys.get(name)
         before = len(page.found)
         for found in _messages(state, key, command.state, place if name == start else FIRST_PLACE) if key else ():
-            state.browse_cursors.note(queue.id, record_id(found.record), (name, found.key[8:]))
+            state.part(BrowseCursors).note(queue.id, record_id(found.record), (name, found.key[8:]))
             if not page.add(found):
                 break
         effort += KEY_COST + len(page.found) - before
@@ -241,3 +219,9 @@ def _name_holders(state: "State", queue: "Queue", views: dict[bytes, MessageView
 def _view(found: Found) -> MessageView:
     key, lane = found.lane.key, found.lane
     return MessageView(found.state, key.name, key.weight, list(lane.throttle_keys), found.due_ms, 0, 0, "", found.record)
+
+
+class Browsing(Component):
+    """Pages of messages, for those who look."""
+
+    verbs: ClassVar = {Browse: browse}

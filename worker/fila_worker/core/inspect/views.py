@@ -11,14 +11,16 @@ Views do not outlive their worker.
 """
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
+from fila_worker.core.component import Component, Timer
 from fila_worker.core.inspect.browse import STATES
 from fila_worker.core.inspect.snapshot import QueueSnapshot, read_page
 from fila_worker.core.inspect.snapshot_builder import SnapshotBuilder
+from fila_worker.core.invariants import InvariantBroken
 from fila_worker.core.jobs import REST
 from fila_worker.core.settings import Limits
 
@@ -73,6 +75,7 @@ class Views:
         self.by_name: dict[str, View] = {}
         self.opening: set[str] = set()
         """The names of those that are being opened."""
+        self.timer = Timer()
 
     def use(self, name: str, now_ms: int) -> View | None:
         """An open view that somebody reads now."""
@@ -113,7 +116,7 @@ class Views:
 def open_view(state: "State", call: "Call", command: OpenView) -> "Work":
     """Freeze some queues; what is open under that name is answered for as it is."""
     _check_opening(command)
-    views, now_ms = state.views, call.now_ms
+    views, now_ms = state.part(Views), call.now_ms
     while command.view in views.opening:
         now_ms = yield REST
     view = views.use(command.view, now_ms)
@@ -133,6 +136,7 @@ def open_view(state: "State", call: "Call", command: OpenView) -> "Work":
     now_ms = yield 1
     views.opening.remove(command.view)
     view = views.by_name[command.view] = View(frozen, viewed, freezer.pin, command, now_ms)
+    views.timer.by(now_ms + command.idle_ms)
     return view.opened
 
 
@@ -160,7 +164,7 @@ def browse_view(state: "State", call: "Call", command: BrowseView) -> ViewBrowse
     unknown = sorted(set(command.states or ()) - set(STATES))
     if unknown:
         raise InvalidArgumentError(f"state {unknown[0]!r}: use one of {', '.join(STATES)}")
-    view = state.views.use(command.view, call.now_ms)
+    view = state.part(Views).use(command.view, call.now_ms)
     if view is None:
         raise InvalidArgumentError(
             f"no view {command.view!r} is open: nobody read it for longer than its idle time, its shard ran out of room, or "
@@ -174,3 +178,23 @@ def browse_view(state: "State", call: "Call", command: BrowseView) -> ViewBrowse
     state.jobs.charge(effort)
     view.count_page(first=command.start is None, last=page.next is None)
     return page
+
+
+class OpenViews(Component):
+    """The views of a shard's queues."""
+
+    verbs: ClassVar = {OpenView: open_view, BrowseView: browse_view}
+
+    def __init__(self, state: "State") -> None:
+        self._views = state.keep(Views(state.settings.limits))
+        super().__init__(state, self._views.timer)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Close those that are idle."""
+        self._views.close_idle(now_ms)
+        return self._views.next_due()
+
+    def check(self) -> None:
+        """Lanes are copied for views that are being opened only."""
+        if self.state.ledger.watches and not self._views.opening:
+            raise InvariantBroken("lanes are shown, and no view is being opened")

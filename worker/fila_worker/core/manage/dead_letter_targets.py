@@ -4,19 +4,57 @@ A queue of the same shard is looked at; one of another shard is asked for, and t
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, UpdateQueue
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError
+from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.effects import Call, Post, answer
+from fila_worker.core.component import Component, Timer
+from fila_worker.core.effects import Call, Post
 from fila_worker.core.enqueue.insert import own_dead_letters
 from fila_worker.core.model.queues import DISCARD, OWN
 
 if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.shard import Shard
+    from fila_worker.core.settings import Limits
     from fila_worker.core.state import State
+
+
+class Held(NamedTuple):
+    """A command that waits for another shard's word on a dead letter queue."""
+
+    call: Call
+    command: CreateQueue | UpdateQueue
+    dead_letter: str
+
+
+class Appointments:
+    """What another shard was asked for."""
+
+    def __init__(self, epoch: int, limits: "Limits") -> None:
+        self._wait_ms_max = limits.appointment_wait_ms_max
+        self._tickets = epoch << 32
+        self.waiting: dict[int, Held] = {}
+        """By ticket, in the order in which they came."""
+        self.confirmed: set[tuple[str, str]] = set()
+        """Queues and those that may take their dead letters, while the command that waited for it is carried out."""
+        self.timer = Timer()
+
+    def wait(self, held: Held) -> int:
+        """Let a command wait; returns its ticket."""
+        self._tickets += 1
+        self.waiting[self._tickets] = held
+        self.timer.by(held.call.now_ms + self._wait_ms_max)
+        return self._tickets
+
+    def overdue(self, now_ms: int) -> list[Held]:
+        """Take out the commands that have waited for too long."""
+        late = [ticket for ticket, held in self.waiting.items() if held.call.now_ms + self._wait_ms_max <= now_ms]
+        return [self.waiting.pop(ticket) for ticket in late]
+
+    def next_due(self) -> int | None:
+        """When the first command has waited for too long, Unix ms."""
+        return min((held.call.now_ms + self._wait_ms_max for held in self.waiting.values()), default=None)
 
 
 def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
@@ -24,7 +62,7 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
 
     :class:`InvalidArgumentError` if it is a queue of this shard that does not exist.
     """
-    if dead_letter in {None, OWN, DISCARD} or (name, dead_letter) in state.confirmed_appointments:
+    if dead_letter in {None, OWN, DISCARD} or (name, dead_letter) in state.part(Appointments).confirmed:
         return True
     assert dead_letter is not None
     if shard_of(dead_letter, state.shards) != state.index:
@@ -37,13 +75,12 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
 def ask_for_appointment(state: "State", call: Call, command: CreateQueue | UpdateQueue, dead_letter: str | None) -> None:
     """Ask another shard for a queue; the command goes on with its answer."""
     assert dead_letter is not None
-    state.tickets += 1
-    state.waiting_for_appointment[state.tickets] = (call, command, dead_letter)
+    ticket = state.part(Appointments).wait(Held(call, command, dead_letter))
     to_shard = shard_of(dead_letter, state.shards)
-    state.effects.append(Post(Appoint(to_shard, state.index, state.tickets, dead_letter)))
+    state.effects.append(Post(Appoint(to_shard, state.index, ticket, dead_letter)))
 
 
-def answer_appoint(state: "State", command: Appoint) -> None:
+def answer_appoint(state: "State", command: Appoint, now_ms: int) -> None:
     """Tell another shard whether a queue exists here."""
     queue = state.queues.get(command.queue)
     if queue is not None:
@@ -51,37 +88,18 @@ def answer_appoint(state: "State", command: Appoint) -> None:
     state.effects.append(Post(Appointed(command.from_shard, state.index, command.ticket, queue is not None)))
 
 
-def resume(shard: "Shard", command: Appointed, now_ms: int) -> None:
+def resume(state: "State", command: Appointed, now_ms: int) -> None:
     """Another shard's word: carry out the command that waited for it, or refuse it."""
-    waiting = shard.waiting_for_appointment.pop(command.ticket, None)
-    if waiting is None:
+    appointments = state.part(Appointments)
+    held = appointments.waiting.pop(command.ticket, None)
+    if held is None:
         return  # it has waited for too long
-    call, held, dead_letter = waiting
     if not command.exists:
-        shard.effects.append(answer(call, held, _missing(dead_letter)))
+        state.conclude(held.call, held.command, _missing(held.dead_letter))
         return
-    shard.confirmed_appointments.add((call.queue, dead_letter))
-    shard.apply(replace(call, now_ms=now_ms), held)
-    shard.confirmed_appointments.clear()
-
-
-def time_out(state: "State", now_ms: int) -> None:
-    """Refuse the commands that have waited for too long."""
-    wait_ms_max = state.settings.limits.appointment_wait_ms_max
-    for ticket, (call, held, dead_letter) in list(state.waiting_for_appointment.items()):
-        if call.now_ms + wait_ms_max <= now_ms:
-            del state.waiting_for_appointment[ticket]
-            error: FilaError = ShardUnavailableError(
-                f"the shard of queue {dead_letter!r}, which is to take dead letters, does not answer: try again",
-                details={"refused": True},
-            )
-            state.effects.append(answer(call, held, error))
-
-
-def next_due(state: "State") -> int | None:
-    """When the first command has waited for too long, Unix ms."""
-    since_ms = min((call.now_ms for call, _, _ in state.waiting_for_appointment.values()), default=None)
-    return None if since_ms is None else since_ms + state.settings.limits.appointment_wait_ms_max
+    appointments.confirmed.add((held.call.queue, held.dead_letter))
+    state.apply(replace(held.call, now_ms=now_ms), held.command)
+    appointments.confirmed.clear()
 
 
 def settle_dead_letters(state: "State", queue: "Queue") -> None:
@@ -95,3 +113,23 @@ def settle_dead_letters(state: "State", queue: "Queue") -> None:
 
 def _missing(dead_letter: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"dead_letter={dead_letter!r}: no such queue; create it first, or use 'dlq' or 'discard'")
+
+
+class DeadLetterTargets(Component):
+    """The appointments of queues on other shards."""
+
+    peer_verbs: ClassVar = {Appoint: answer_appoint, Appointed: resume}
+
+    def __init__(self, state: "State") -> None:
+        self._appointments = state.keep(Appointments(state.epoch, state.settings.limits))
+        super().__init__(state, self._appointments.timer)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Refuse the commands that have waited for too long."""
+        for call, command, dead_letter in self._appointments.overdue(now_ms):
+            error = ShardUnavailableError(
+                f"the shard of queue {dead_letter!r}, which is to take dead letters, does not answer: try again",
+                details={"refused": True},
+            )
+            self.state.conclude(call, command, error)
+        return self._appointments.next_due()

@@ -41,7 +41,7 @@ def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
             doomed.hooks.hooks.close()
             doomed.hooks = None
         state.runnable.pop(doomed.id, None)
-        state.unname_queue(doomed)
+        state.queues.leave(doomed)
         state.jobs.start_own(clear(state, doomed))
 
 
@@ -59,7 +59,7 @@ def clear(state: "State", queue: "Queue") -> "Work":
     state.ledger.forget_queue(queue)
     state.batch.delete(pack_u32(queue.id), state.store.families.queues)
     state.batch.delete_range(pack_u32(queue.id), pack_u32(queue.id + 1), state.store.families.dedup)
-    del state.queues_by_id[queue.id]
+    del state.queues.by_id[queue.id]
     return None
 
 
@@ -116,7 +116,7 @@ def watch(state: "State", queue: "Queue", now_ms: int) -> None:
 
 def delete_if_idle(state: "State", queue_id: int, due_ms: int, now_ms: int) -> None:
     """Delete a queue if it has been idle for too long, else look again when it may have been."""
-    queue = state.queues_by_id.get(queue_id)
+    queue = state.queues.by_id.get(queue_id)
     if queue is None or queue.gone or queue.options.idle_expiry_ms is None or queue.look_ms not in {0, due_ms}:
         return
     family = [queue, *([queue.dead_letters] if queue.dead_letters else [])]

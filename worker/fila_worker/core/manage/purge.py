@@ -8,10 +8,11 @@ disk is read, a bounded part of it a command. Callers repeat the command until n
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import Purged, PurgeQueue
 from fila_proto_zmq.events import QueuePurged
+from fila_worker.core.component import Component
 from fila_worker.core.keys import after
 from fila_worker.core.model import acked_messages
 from fila_worker.core.model.delays import DELAYED_HEAD_BYTES, parse_delayed
@@ -36,7 +37,7 @@ IN_MEMORY: Final = 10
 
 def purge(state: "State", call: "Call", command: PurgeQueue) -> "Work":
     """Remove the pending and delayed messages of a queue, or of one key, a bounded number of them; leased ones stay."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     acked_messages.purge(state)
     if command.fairness_key is None and queue.lanes <= state.settings.limits.purge_lanes_max:
         count = sum(_empty(state, view.warm()) for view in _lanes(queue, None))
@@ -240,3 +241,9 @@ def _count_out(state: "State", lane: "Lane", pending: int, delayed: int, retryin
     state.ledger.touch_queue(queue)
     state.thin_out(lane)
     state.release_slot(key, retrying)
+
+
+class Purges(Component):
+    """Queues that are emptied."""
+
+    verbs: ClassVar = {PurgeQueue: purge}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -30,12 +30,13 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
 from fila_proto_zmq.names import check_new_queue_name
+from fila_worker.core.component import Component, Steps
 from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.explain.text import counted
 from fila_worker.core.manage import deletion
 from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appointment, settle_dead_letters
-from fila_worker.core.manage.deletion import remove
+from fila_worker.core.manage.deletion import clear, remove
 from fila_worker.core.manage.queue_options import check_options
 from fila_worker.core.metrics.oldest_message import waiting_since_ms
 from fila_worker.core.model import acked_messages
@@ -79,7 +80,7 @@ def _compiled(state: "State", name: str, options: QueueOptions) -> "GuardedHooks
 
 def update_queue(state: "State", call: "Call", command: UpdateQueue) -> "Done | Work | None":
     """Change some of a queue's options, for what happens next."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} goes with its queue: update that one")
     unknown = set(command.given) - set(QueueOptions.__struct_fields__)
@@ -149,7 +150,7 @@ def recount_held(state: "State", keys: "Iterable[FairnessKey]") -> None:
 
 def pause(state: "State", call: "Call", command: Pause) -> Done:
     """Stop or resume the deliveries of a queue, or of one of its keys; known or yet to come."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if command.fairness_key is None:
         queue.paused = command.paused
     else:
@@ -171,7 +172,7 @@ def pause(state: "State", call: "Call", command: Pause) -> Done:
 
 def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
     """Delete a queue with its dead letter queue and all that is in them; its open leases just end."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if queue.source is not None:
         raise InvalidArgumentError(f"{queue.name!r} goes with its queue: delete {queue.source.name!r}")
     dead_letters = queue.dead_letters
@@ -189,7 +190,7 @@ def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
     prefix, after = command.prefix, command.after
     found: list[Queue] = []
     looks = 0
-    for name in state.queue_names.irange(max(prefix, after)):
+    for name in state.queues.names.irange(max(prefix, after)):
         if not name.startswith(prefix) or len(found) > LIST_QUEUES_MAX:
             break
         looks += 1
@@ -203,7 +204,7 @@ def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
 
 def queue_stats(state: "State", call: "Call", command: GetQueueStats) -> QueueStats:
     """One queue's counters, and a page of its keys with their token buckets."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     dead = state.acked.count_by_lane()
     keys, end = keys_from(state, queue, command.start, state.settings.limits.stats_keys_max)
     lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
@@ -243,3 +244,23 @@ def _oldest_pending_ms(state: "State", keys: "list[FairnessKey]", now_ms: int) -
     """Age of the oldest pending message; of those that are not in memory, some are read."""
     since_ms = waiting_since_ms(state, keys, HEADS_READ_MAX)
     return 0 if since_ms is None else max(0, now_ms - since_ms)
+
+
+class QueueCommands(Component):
+    """Queues that come, change and go."""
+
+    verbs: ClassVar = {
+        CreateQueue: create_queue,
+        UpdateQueue: update_queue,
+        DeleteQueue: delete_queue,
+        Pause: pause,
+        GetQueueStats: queue_stats,
+        ListQueues: list_queues,
+    }
+
+    def recover(self, now_ms: int) -> Steps:
+        """Go on removing the queues that are gone."""
+        for queue in self.state.queues.by_id.values():
+            if queue.gone:
+                self.state.jobs.start_own(clear(self.state, queue))
+        yield

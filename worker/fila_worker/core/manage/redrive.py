@@ -6,13 +6,14 @@ a person picks them. To find a message may take a look at many places, so a comm
 
 from collections.abc import Generator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import Redrive, Redriven
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError
 from fila_proto_zmq.events import QueueRedriven
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record
+from fila_worker.core.component import Component
 from fila_worker.core.enqueue import insert
 from fila_worker.core.inspect.backlog import PENDING, find_browsed, locate
 from fila_worker.core.keys import after, own_place
@@ -40,7 +41,7 @@ READ_COST: Final = 3
 
 def redrive(state: "State", call: "Call", command: Redrive) -> "Work":
     """Move pending dead letters back to the queues they came from, with no attempts counted."""
-    dead = state.queue(call.queue)
+    dead = state.queues.find(call.queue)
     if not (dead.is_dead_letter or dead.appointed):
         raise NotADeadLetterQueueError(f"{dead.name!r} is no dead letter queue: redrive {dead.name + '.dlq'!r} instead")
     redriving = _Redriving(state, dead, call.now_ms)
@@ -184,3 +185,9 @@ def _may_go(state: "State", letter: Record) -> bool:
     """Whether it is a dead letter, and the queue it came from is there, or may be on another shard."""
     source = letter.extension.source_queue
     return source is not None and (source in state.queues or shard_of(source, state.shards) != state.index)
+
+
+class Redrives(Component):
+    """Dead letters that go back."""
+
+    verbs: ClassVar = {Redrive: redrive}

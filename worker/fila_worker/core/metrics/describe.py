@@ -7,9 +7,10 @@ are walked in steps, half a microsecond for each: nothing on the hot path keeps 
 from collections.abc import Generator
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import ConsumerView, DescribeQueue, HookState, QueueDescription
+from fila_worker.core.component import Component
 from fila_worker.core.model.consumers import Consumer, Subscription
 from fila_worker.core.model.leases import Holder, Reservation
 from fila_worker.core.walking import lease_pieces
@@ -33,7 +34,7 @@ RESERVATION: Final = "reservation"
 
 def describe(state: "State", call: "Call", command: DescribeQueue) -> "Work":
     """Say what a queue is."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     held = yield from _held(state, queue)
     state.jobs.charge(len(queue.subscribers) // HOLDERS_AT_ONCE)
     everybody: dict[Holder, None] = dict.fromkeys((*queue.subscribers, *held))
@@ -95,3 +96,9 @@ def _hooks(queue: "Queue", now_ms: int) -> HookState | None:
         sum(hooks.run_ns.counts), hooks.failed, guarded.bypassed, breaker.failures, breaker.threshold, open_until_ms,
         guarded.last_failure,
     )  # fmt: skip
+
+
+class Descriptions(Component):
+    """What a queue is like, all in one."""
+
+    verbs: ClassVar = {DescribeQueue: describe}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
 from fila_proto_zmq.errors import FilaError
+from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.effects import Answer, Call
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ class Consumers:
         self.unseen: dict[int, Lease] = {}
         """Leases that never reached their client, to be given back. Some of them may have ended meanwhile."""
         self._waiters_made = 0
+        self.silence, self.waits, self.give_back = Timer(), Timer(), Timer()
+        """When a consumer may be lost, a waiter's time is up, and unseen leases are to be given back."""
         self._clean_up_at = 1000
 
     def __len__(self) -> int:
@@ -184,6 +187,7 @@ class Consumers:
         consumer = self.by_client.get(client)
         if consumer is None or consumer.leaving:
             consumer = self.by_client[client] = Consumer(client, now_ms)
+            self.silence.by(now_ms + self.timeout_ms)
         return consumer
 
     def touch(self, client: bytes, now_ms: int) -> None:
@@ -221,6 +225,7 @@ class Consumers:
             heapify(self.waiting)
             self._clean_up_at = 2 * len(self.waiting) + 1000
         heappush(self.waiting, (waiter.deadline_ms, self._waiters_made, waiter))
+        self.waits.by(waiter.deadline_ms)
 
     def linger(self, waiter: Waiter) -> None:
         """Look at a waiter whose time is up again with the next turn."""
@@ -236,13 +241,19 @@ class Consumers:
             if not waiter.done:
                 yield waiter
 
+    def unsee(self, lease: "Lease") -> None:
+        """Give a lease back soon: it never reached its client."""
+        self.unseen[lease.id] = lease
+        self.give_back.by(AT_ONCE)
+
+    def next_loss(self) -> int | None:
+        """When the consumer that was silent for longest is lost, Unix ms."""
+        oldest = next(iter(self.by_client.values()), None)
+        return None if oldest is None else oldest.seen_ms + self.timeout_ms
+
     def next_deadline(self) -> int | None:
-        """When a waiter or a silent consumer is due next, Unix ms."""
-        deadlines = []
-        if self.waiting:
-            deadlines.append(self.waiting[0][0])
+        """When the time of a waiter is up, Unix ms."""
+        deadlines = [self.waiting[0][0]] if self.waiting else []
         if self.lingering:
             deadlines.append(self.lingering[0].deadline_ms + BANK_MS_MAX)
-        if self.by_client:
-            deadlines.append(next(iter(self.by_client.values())).seen_ms + self.timeout_ms)
         return min(deadlines, default=None)

@@ -13,6 +13,7 @@ may be due in one millisecond and is taken in many turns; a checkpoint of it is 
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from fila_worker.core.component import Timer
 from fila_worker.core.keys import FIRST, LAST, after, pack_u64, u64
 from fila_worker.core.settings import DEFAULTS, Limits
 
@@ -69,6 +70,7 @@ class DueIndex:
         self.checkpoint = FIRST
         self.cursor = FIRST
         self.next_due_ms: int | None = None
+        self.timer = Timer()
 
     def recover(self) -> None:
         """Find the earliest due time."""
@@ -81,6 +83,7 @@ class DueIndex:
         batch.put(key, note, self._family)
         if self.next_due_ms is None or due_ms < self.next_due_ms:
             self.next_due_ms = due_ms
+            self.timer.by(due_ms)
         if key < self.cursor:
             self.cursor = key
             if key < self.checkpoint:
@@ -115,4 +118,5 @@ class DueIndex:
         """Move to the first entry from ``cursor`` on; all before it are gone."""
         following = next(self._store.scan(cursor, LAST, self._family), None)
         self.next_due_ms = u64(following[0]) if following else None
+        self.timer.by(self.next_due_ms)
         self.cursor = following[0] if following else cursor

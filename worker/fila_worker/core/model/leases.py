@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from fila_worker.core.component import Timer
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u64
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.settings import Limits
@@ -230,6 +231,8 @@ class LeaseBook:
         """How leases ended that have no messages on disk: acked leases whose messages
         still lie there are in the graveyard instead: so to forget one of these never takes a mark away."""
         self.due: list[tuple[int, int]] = []
+        self.expiry = Timer()
+        """When the first lease may end."""
         self.reservations: dict[tuple[int, str], Reservation] = {}
         """Those that hold something, by queue id and name."""
 
@@ -256,7 +259,7 @@ class LeaseBook:
         if len(self.due) > 2 * len(self.leases) + 1000:
             self.due = [(each.next_expiry(), each.id) for each in self.leases.values() if each is not lease]
             heapify(self.due)
-        heappush(self.due, (lease.next_expiry(), lease.id))
+        self.reschedule(lease)
 
     def save(self, lease: Lease, batch: "Batch") -> None:
         """Write the lease's record: on granting, when members are given back, and when its expiry changes."""
@@ -329,7 +332,9 @@ class LeaseBook:
 
     def reschedule(self, lease: Lease) -> None:
         """Make sure that an expiry that came closer is noticed in time."""
-        heappush(self.due, (lease.next_expiry(), lease.id))
+        expires_ms = lease.next_expiry()
+        heappush(self.due, (expires_ms, lease.id))
+        self.expiry.by(expires_ms)
 
     def pop_expired(self, now_ms: int) -> Lease | None:
         """A lease some of whose members have expired; None if there is none."""

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
 from fila_worker.core.model.cold_lanes import ColdLane
 from fila_worker.core.model.lanes import Lane
@@ -98,6 +99,8 @@ class Ledger:
         """For how many of them the fold in progress has taken a lane."""
         self._used = (0, 0)
         """The numbers given out as of the last entry."""
+        self.timer = Timer()
+        """When a fold is due."""
         self.watches: list[Watch] = []
         """Those who copy lanes over several turns, each lane as it is when they begin."""
 
@@ -143,6 +146,8 @@ class Ledger:
         batch.put(pack_u64(self._next_entry), b"".join(parts), self._families.ledger)
         self._next_entry += 1
         self._counts_written += len(self.changed)
+        if self.changed and self.fold_due:
+            self.timer.by(AT_ONCE)
         self.changed.clear()
 
     @property

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fila_proto_zmq.commands import Transfer, TransferMessages
+from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.keys import pack_u32, pack_u64, u64
 from fila_worker.core.settings import Limits
 
@@ -94,6 +95,7 @@ class Outbox:
         self._stream = stream
         self._limits = limits
         self._families = families
+        self.timer = Timer()
         self.ways: dict[int, PeerChannel] = {}
         self.taken: dict[int, dict[bytes, InboxCursor]] = {}
         """What came in, by the shard that sent it and its stream."""
@@ -115,11 +117,13 @@ class Outbox:
             way = self.ways.setdefault(to_shard, PeerChannel(stream))  # in the order of their epochs: the first is the oldest
             way.stretches.append(Stretch(stream, u64(first[0], _NUMBER_AT), last))
             way.origins = None
+            self.timer.by(AT_ONCE)
 
     def add(self, to_shard: int, parcel: OutboxEntry, batch: "Batch") -> None:
         """Put a message on its way."""
         way = self.ways.setdefault(to_shard, PeerChannel(self._stream))
         way.last += 1
+        self.timer.by(self._due_ms(way))
         if not way.stretches or way.stretches[-1].stream != self._stream:
             way.stretches.append(Stretch(self._stream, way.last, way.last))
         way.stretches[-1].last = way.last
@@ -177,6 +181,8 @@ class Outbox:
             way.stretches.popleft()
         if not way.stretches:
             way.origins = set()
+        else:
+            self.timer.by(AT_ONCE)
 
     def carries_from(self, origin: int) -> bool:
         """Whether messages of a queue may be under way, and may come back."""

@@ -5,8 +5,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from sortedcontainers import SortedList
 
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
+from fila_proto_zmq.errors import QueueNotFoundError
+from fila_proto_zmq.names import is_dead_letter, root_name
 from fila_worker.core.enqueue.retry_after import RefusedLine
 from fila_worker.core.measures import DeliveryRate
 from fila_worker.core.metrics.meter import Meter
@@ -273,3 +276,38 @@ class Queue:
             self.subscribers[consumer] = left
         else:
             del self.subscribers[consumer]
+
+
+class QueueTable(dict[str, Queue]):
+    """The queues of a shard, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: SortedList[str] = SortedList()
+        """In order."""
+        self.by_id: dict[int, Queue] = {}
+        """With those that are gone, and not removed yet."""
+        self.last_id = 0
+
+    def find(self, name: str) -> Queue:
+        """Return the queue with this name; raises :class:`QueueNotFoundError`."""
+        queue = self.get(name)
+        if queue is None:
+            raise QueueNotFoundError(f"no queue {name!r}: {_how_to_get(name)}")
+        return queue
+
+    def enter(self, queue: Queue) -> None:
+        """Let a queue be found by its name."""
+        self[queue.name] = queue
+        self.names.add(queue.name)
+
+    def leave(self, queue: Queue) -> None:
+        """Free the name of a queue that is gone."""
+        del self[queue.name]
+        self.names.remove(queue.name)
+
+
+def _how_to_get(name: str) -> str:
+    if is_dead_letter(name):
+        return f"it comes with {root_name(name)!r}, unless that discards its dead letters or names another queue for them"
+    return f"create it with `queue create {name}` or create_queue()"

@@ -10,11 +10,12 @@ so a crash finds the old config or the new one, never some of each. What is left
 
 from collections.abc import Generator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ConfigChange, ConfigValues, ListConfig, PutConfig, SetConfig
 from fila_proto_zmq.events import ConfigDeleted, ConfigSet
+from fila_worker.core.component import Component, Steps, Timer
 from fila_worker.core.keys import LAST, pack_u64, u64
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class RuntimeConfig:
         self.limits: dict[str, runtime_config.Limit] = {}
         """Token buckets that have a limit, throttle keys and namespaces' quotas alike."""
         self.draft: Draft | None = None
+        self.timer = Timer()
+        """When a draft is given up whose next page does not come."""
 
     def get(self, key: str) -> str | None:
         """One value, in either spelling."""
@@ -234,6 +237,7 @@ def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
     state.jobs.charge(PAGE_COST * len(put.changes))
     runtime.add(put.changes, state.batch)
     draft.heard_ms = now_ms
+    runtime.timer.by(now_ms + PAGES_WAIT_MS)
     if not put.more:
         if draft.version > runtime.version or draft.values != runtime.values:
             runtime.hold(state.batch)
@@ -246,12 +250,6 @@ def drop_draft(state: "State") -> None:
     """Go on with the config that holds."""
     state.runtime.draft = None
     state.token_client.hold(held=False)
-
-
-def is_stuck(state: "State", now_ms: int) -> bool:
-    """Whether pages of a config are waited for that will not come."""
-    draft = state.runtime.draft
-    return draft is not None and now_ms - draft.heard_ms >= PAGES_WAIT_MS
 
 
 # --- lists -------------------------------------------------------------------------------------------------------------
@@ -268,3 +266,33 @@ def list_config(state: "State", call: "Call", command: ListConfig) -> "Work":
         shown.update(piece)
         yield (SHOW_COST * len(piece) or LISTED_AT_ONCE) if len(values) > LISTED_AT_ONCE else 1
     return ConfigValues(shown)
+
+
+class ConfigCopy(Component):
+    """The runtime config as this shard has it, and the parks that are kept with it."""
+
+    verbs: ClassVar = {ListConfig: list_config}
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.runtime.timer)
+
+    def recover(self, now_ms: int) -> Steps:
+        """Read the config, before anything that follows it."""
+        state = self.state
+        at_once = state.settings.limits.recovery_records_max
+        parks = yield from state.runtime.recover(state.store, at_once)
+        state.park(parks, now_ms)
+        for throttle_key in parks.keys() - state.token_client.parks.keys():
+            state.runtime.forget_park(throttle_key, state.batch)  # its time has come meanwhile
+        yield from state.token_client.recover(state.runtime.limits, at_once, now_ms)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Give up a config whose next page does not come: the router learns what is lacking when it meets this shard anew."""
+        draft = self.state.runtime.draft
+        if draft is None:
+            return None
+        if now_ms - draft.heard_ms < PAGES_WAIT_MS:
+            return draft.heard_ms + PAGES_WAIT_MS
+        drop_draft(self.state)
+        self.state.to_be_registered = True
+        return None

@@ -22,6 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Grants, TokenWant
+from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.model.lane_tokens import DISMISSED_MAX, LaneTokens, Traffic
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class TokenClient:
         self._visiting: list[LaneTokens] = []
         """What is left of those of the key before."""
         self._entries = 0
+        self.idleness, self.bank = Timer(), Timer()
+        """When a park may end or tokens lie idle, and when there is something to settle with the bank."""
         self.traffic: dict[str, Traffic] = {}
         """Of each throttle key that messages have, or that has a limit."""
         self.passes = self.hits = 0
@@ -136,7 +139,7 @@ class TokenClient:
             if lane.blocked:
                 throttle.release(lane)
             throttle.collect(lane)
-            self._changed[throttle] = None
+            self._unsettled(throttle)
 
     def leave(self, lane: "Lane") -> None:
         """A lane is forgotten."""
@@ -175,7 +178,7 @@ class TokenClient:
                 return True
             if throttle.spend(lane, cost_milli * MICRO_PER_MILLI):
                 lane.tokens_ms = now_ms
-                self._changed[throttle] = None
+                self._unsettled(throttle)
                 self.passes += 1
                 for traffic in throttle.traffic:
                     traffic.passes += 1
@@ -184,7 +187,7 @@ class TokenClient:
         for traffic in throttle.traffic:
             traffic.hits += 1
         throttle.block(lane, cost_milli * MICRO_PER_MILLI)
-        self._changed[throttle] = None
+        self._unsettled(throttle)
         return False
 
     def wake(self, throttle: LaneTokens, now_ms: int) -> "list[Lane]":
@@ -197,7 +200,7 @@ class TokenClient:
             for lane in lanes:
                 throttle.release(lane)
             if throttle.waiting:
-                self._changed[throttle] = None
+                self._unsettled(throttle)
             return lanes
         lanes = throttle.deal()
         for lane in lanes:
@@ -210,6 +213,7 @@ class TokenClient:
         self._entries += 1
         lane.look_ms = due_ms
         heappush(self._holds, (due_ms, self._entries, lane))
+        self.idleness.by(due_ms)
 
     def let_go(self, now_ms: int) -> None:
         """Take back tokens that lay idle."""
@@ -226,9 +230,19 @@ class TokenClient:
                 continue
             stays = idle_ms < HOLD_LONG_MS and throttle.has_room and _is_live(lane, now_ms)
             throttle.trim(lane, throttle.burst // self._shards if stays else 0)
-            self._changed[throttle] = None
+            self._unsettled(throttle)
             if lane.tokens:
                 self._look_again(lane, now_ms + LOOK_MS)
+
+    def _unsettled(self, throttle: LaneTokens) -> None:
+        """A throttle is to be settled at the end of the turn."""
+        self._changed[throttle] = None
+        self.bank.due_ms = AT_ONCE
+
+    def _follow_later(self, keys: "Iterable[str | None]") -> None:
+        """Something changed for some keys: their throttles are to be visited. None: all throttles."""
+        self._behind |= dict.fromkeys(keys)
+        self.bank.by(AT_ONCE)
 
     # --- the bank -----------------------------------------------------------------------------------------------------
 
@@ -247,7 +261,7 @@ class TokenClient:
             _heard(throttle)
             if grant.granted > throttle.granted:
                 throttle.granted = grant.granted
-                self._changed[throttle] = None
+                self._unsettled(throttle)
                 more.append(throttle)
         return more
 
@@ -269,7 +283,7 @@ class TokenClient:
                 if len(lanes) < DISMISSED_MAX:
                     lanes += self.wake(throttle, now_ms)
                 else:
-                    self._changed[throttle] = None
+                    self._unsettled(throttle)
                 yield from lanes
                 free += len(lanes)
 
@@ -302,6 +316,7 @@ class TokenClient:
         self._entries += 1
         throttle.news_due_ms = due_ms
         heappush(self._repeats, (due_ms, self._entries, throttle))
+        self.bank.by(due_ms)
 
     def repeat(self, now_ms: int) -> list[TokenWant]:
         """What should be told again, some of it a turn: a frame may have been lost."""
@@ -325,7 +340,7 @@ class TokenClient:
         for throttle in list(self._idle):
             self._forget(throttle)
         self._version += 1
-        self._behind[None] = None
+        self._follow_later([None])
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -345,7 +360,7 @@ class TokenClient:
             throttle = self._visiting.pop()
             if self.throttles.get(throttle.keys) is throttle:
                 self._keep_up(throttle)
-                self._changed[throttle] = None
+                self._unsettled(throttle)
                 visited.append(throttle)
         return visited
 
@@ -365,7 +380,7 @@ class TokenClient:
         """Let a throttle follow what changed; it is to be settled if it did."""
         if throttle.version != self._version:
             self._follow(throttle)
-            self._changed[throttle] = None
+            self._unsettled(throttle)
 
     def _follow(self, throttle: LaneTokens) -> None:
         if throttle.session != self.session:
@@ -396,7 +411,7 @@ class TokenClient:
         """
         self.limits = limits
         self._version += 1
-        self._behind |= dict.fromkeys(keys)
+        self._follow_later(keys)
         return self._visit_at_once(now_ms)
 
     def hold(self, *, held: bool) -> None:
@@ -405,13 +420,13 @@ class TokenClient:
             self.held = held
             self._version += 1
             if not held:
-                self._behind[None] = None
+                self._follow_later([None])
 
     def replace(self, limits: "Mapping[str, Limit]") -> None:
         """Follow a config in which all limits may have changed."""
         self.limits = limits
         self._version += 1
-        self._behind[None] = None
+        self._follow_later([None])
         self.levels = {key: level for key, level in self.levels.items() if key in limits}
         self.traffic = {key: each for key, each in self.traffic.items() if key in limits or key in self.by_key}
 
@@ -429,8 +444,9 @@ class TokenClient:
         news = {key: until_ms for key, until_ms in parks.items() if until_ms > max(now_ms, self.parks.get(key, 0))}
         for key, until_ms in news.items():
             self.parks[key] = until_ms
-            self._behind[key] = None
+            self._follow_later([key])
             heappush(self._parked, (until_ms, key))
+            self.idleness.by(until_ms)
         if news:
             self._version += 1
             self._visit_at_once(now_ms)
@@ -448,14 +464,18 @@ class TokenClient:
             if self.parks.get(key, now_ms + 1) <= now_ms:
                 del self.parks[key]
                 ended.append(key)
-                self._behind[key] = None  # their lanes may ask for tokens now
+                self._follow_later([key])  # their lanes may ask for tokens now
         return ended, self._visit_at_once(now_ms) if ended else []
 
-    def next_due(self) -> int | None:
-        """When a park ends, tokens have lain idle, or a want should be repeated, Unix ms."""
+    def next_idle(self) -> int | None:
+        """When a park ends, or tokens have lain idle, Unix ms."""
+        return min((heap[0][0] for heap in (self._parked, self._holds) if heap), default=None)
+
+    def next_settling(self) -> int | None:
+        """When throttles are to be settled, or a want should be repeated, Unix ms."""
         if self._changed or self.catching_up:
-            return 0
-        return min((heap[0][0] for heap in (self._parked, self._holds, self._repeats) if heap), default=None)
+            return AT_ONCE
+        return self._repeats[0][0] if self._repeats else None
 
     def tokens_in(self, key: str, limit: "Limit", now_ms: int) -> int:
         """What is in a bucket, in millionths, as far as the bank has said; full, if it is new and was never asked for."""

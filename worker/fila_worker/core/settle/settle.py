@@ -8,7 +8,7 @@ whoever has the message now is left alone.
 from collections import deque
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Extend, Extended, Fault, Fences, Settle, Settled, Verb
@@ -21,10 +21,20 @@ from fila_proto_zmq.limits import (
     LEASE_MS_MIN,
     METADATA_BYTES_MAX,
 )
+from fila_worker.core.component import Component
 from fila_worker.core.effects import Call
 from fila_worker.core.model.acked_messages import mark_acked
 from fila_worker.core.model.leases import SETTLED, TAKEN, Lease
-from fila_worker.core.settle.failed_attempts import ATTEMPT_COST, Attempt, defer, expire, fail_attempts, give_back, invite
+from fila_worker.core.settle.failed_attempts import (
+    ATTEMPT_COST,
+    Attempt,
+    defer,
+    expire,
+    expire_leases,
+    fail_attempts,
+    give_back,
+    invite,
+)
 
 if TYPE_CHECKING:
     from fila_worker.core.jobs import Work
@@ -55,7 +65,7 @@ _message_key = itemgetter(0)
 
 def settle(state: "State", call: "Call", command: Settle) -> "Settled | Work":
     """End the named deliveries as the verb says."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     verb = _checked(command)
     if verb is not Verb.ACK or len(command.fences) > FENCES_AT_ONCE or _has_many(state, call.client, command.fences):
         return _settle_in_steps(state, call, queue, command, verb)
@@ -276,7 +286,7 @@ def _remove(state: "State", lease: Lease, indexes: list[int]) -> None:
 
 def extend(state: "State", call: "Call", command: Extend) -> "Work":
     """Let the named deliveries' leases end ``duration_ms`` from now, sooner or later than before."""
-    queue = state.queue(call.queue)
+    queue = state.queues.find(call.queue)
     if not LEASE_MS_MIN <= command.duration_ms <= LEASE_MS_MAX:
         raise InvalidArgumentError(f"extension by {command.duration_ms} ms: use {LEASE_MS_MIN} to {LEASE_MS_MAX}")
     check_fences(command.fences)
@@ -310,3 +320,18 @@ def renew(state: "State", consumer: "Consumer", lease_ids: list[int], now_ms: in
             }
             state.leases.save(lease, state.batch)
     return gone
+
+
+class Settlements(Component):
+    """How leases end: by what their consumers say, and by their time."""
+
+    verbs: ClassVar = {Settle: settle, Extend: extend}
+    patient = True
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.leases.expiry)
+
+    def tick(self, now_ms: int) -> int | None:
+        """End the leases whose time is up."""
+        expire_leases(self.state, now_ms)
+        return self.state.leases.next_expiry()

@@ -5,12 +5,13 @@ one batch; then the outbox forgets it. What the other shard refuses, because the
 a later version, goes back to where it came from, or to the queue's own ``.dlq``, and holds up nothing.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fila_proto_zmq.commands import MessagesTransferred, Transfer, TransferMessages
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, unpack_record
+from fila_worker.core.component import Component, Steps
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
 from fila_worker.core.model.lanes import unpack_stored
@@ -83,7 +84,7 @@ def _read(transfer: Transfer) -> Record | None:
         return None
 
 
-def confirm(state: "State", command: MessagesTransferred) -> None:
+def confirm(state: "State", command: MessagesTransferred, now_ms: int) -> None:
     """Forget what has arrived; what was refused comes back."""
     if not state.outbox.awaits(command.from_shard, command.stream, command.last):
         return  # said before
@@ -97,7 +98,7 @@ def _bring_back(state: "State", command: MessagesTransferred) -> None:
     refused = set(command.refused)
     unconfirmed = state.outbox.unconfirmed(command.from_shard, state.store, command.last)
     for number, parcel in list(unconfirmed):
-        origin = state.queues_by_id.get(parcel.origin)
+        origin = state.queues.by_id.get(parcel.origin)
         if number in refused and origin is not None and not origin.gone:
             _lay_back(state, origin, parcel)
 
@@ -108,3 +109,22 @@ def _lay_back(state: "State", origin: "Queue", parcel: OutboxEntry) -> None:
     lane = state.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
     insert.remember(state, queue, unpack_stored(transfer.record))
     state.put_in_line(lane, parcel.place, transfer.record)
+
+
+class Transfers(Component):
+    """Messages on their way to other shards, and from them."""
+
+    peer_verbs: ClassVar = {TransferMessages: take, MessagesTransferred: confirm}
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.outbox.timer)
+
+    def recover(self, now_ms: int) -> Steps:
+        """Find what is unconfirmed."""
+        self.state.outbox.recover(self.state.store, self.state.batch)
+        yield
+
+    def tick(self, now_ms: int) -> int | None:
+        """Send what has not been confirmed."""
+        send_due(self.state, now_ms)
+        return self.state.outbox.next_due()

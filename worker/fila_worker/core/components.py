@@ -1,0 +1,65 @@
+"""The components of a shard, in one list.
+
+The order is that of a turn: what may put messages in line, then the delivery, then what follows from it. It is that of recovery, too: the
+config, then what is stored, then what stands on that.
+"""
+
+from typing import Final
+
+from fila_proto_zmq.commands import Command
+from fila_worker.core.component import Component, PeerVerb, Verb
+from fila_worker.core.deliver.delivery import Delivery
+from fila_worker.core.deliver.reservations import Reservations
+from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives
+from fila_worker.core.deliver.tokens import BankRequests, IdleTokens
+from fila_worker.core.enqueue.enqueue import Enqueues
+from fila_worker.core.explain.explain import Explanations
+from fila_worker.core.inspect.backlog import Backlog
+from fila_worker.core.inspect.browse import Browsing
+from fila_worker.core.inspect.views import OpenViews
+from fila_worker.core.jobs import OpenJobs
+from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
+from fila_worker.core.manage.purge import Purges
+from fila_worker.core.manage.queue_commands import QueueCommands
+from fila_worker.core.manage.redrive import Redrives
+from fila_worker.core.metrics.describe import Descriptions
+from fila_worker.core.model.runtime_config import ConfigCopy
+from fila_worker.core.settle.settle import Settlements
+from fila_worker.core.settle.transfers import Transfers
+from fila_worker.core.stored_messages import LedgerFolds, StoredMessages
+from fila_worker.core.timers import DueEntries
+
+COMPONENTS: Final[tuple[type[Component], ...]] = (
+    ConfigCopy,
+    StoredMessages,
+    Settlements,
+    DueEntries,
+    Subscriptions,
+    UnseenLeases,
+    OpenJobs,
+    IdleTokens,
+    Enqueues,
+    DeadLetterTargets,
+    OpenViews,
+    Delivery,
+    BankRequests,
+    WaitingReceives,
+    Transfers,
+    LedgerFolds,
+    QueueCommands,
+    Reservations,
+    Backlog,
+    Browsing,
+    Purges,
+    Redrives,
+    Descriptions,
+    Explanations,
+)
+
+VERBS: Final[dict[type[Command], Verb]] = {
+    command: verb for component in COMPONENTS for command, verb in component.verbs.items()
+}
+PEER_VERBS: Final[dict[type[Command], PeerVerb]] = {
+    command: verb for component in COMPONENTS for command, verb in component.peer_verbs.items()
+}
+"""What each kind of command is carried out by: of clients, and of other shards."""
