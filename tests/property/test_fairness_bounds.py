@@ -134,7 +134,8 @@ def test_a_window_inside_one_round_is_shared_too() -> None:
 
 FEW = Limits(fresh_turns_max=3, busy_wait_turns_max=10)
 """New keys are limited soon, so that a test sees it."""
-DEEP = 10_000
+DEEP = 1000
+"""More than a test delivers."""
 POOL = 3
 """Keys that come and go by one name."""
 
