@@ -14,7 +14,7 @@ help:
 	@echo "make check   format, lint, types, and the tests of make unit: before each commit"
 	@echo "make test    test everything (ARGS=\"-k fairness\" passes options on)"
 	@echo "make format  write the format that make check asks for"
-	@echo "make blocking  make the blocking client of the asyncio one, after changes of that"
+	@echo "make blocking  write the blocking client, which is made from the asyncio one"
 	@echo "make docs    write the parts of the docs that are made from code"
 	@echo "make bench   run the benchmarks"
 
@@ -34,7 +34,8 @@ test: .venv/.tested
 lint: .venv/.tested
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python tools/make_blocking.py --check
+	$(BIN)/python .ci/make_blocking.py --check
+	$(BIN)/python .ci/make_docs.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -43,10 +44,10 @@ format: .venv/.unit
 	$(BIN)/ruff format
 
 blocking: .venv/.unit
-	$(BIN)/python tools/make_blocking.py
+	$(BIN)/python .ci/make_blocking.py
 
 docs: .venv/.unit
-	$(BIN)/python tools/make_docs.py
+	$(BIN)/python .ci/make_docs.py
 
 bench: .venv/.tested
 	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit; done

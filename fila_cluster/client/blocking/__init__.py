@@ -1,4 +1,4 @@
-# Made by tools/make_blocking.py of fila_cluster/client/asynchronous/__init__.py: edit that, then run `make blocking`.
+# Made by .ci/make_blocking.py of fila_cluster/client/asynchronous/__init__.py: edit that, then run `make blocking`.
 
 """The blocking client, made of the asyncio one."""
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_blocking_client_is_made_of_the_asyncio_one():
     made = subprocess.run(
-        [sys.executable, ROOT / "tools/make_blocking.py", "--check"], capture_output=True, text=True, check=False
+        [sys.executable, ROOT / ".ci/make_blocking.py", "--check"], capture_output=True, text=True, check=False
     )
     assert made.stderr == ""
     assert made.returncode == 0

@@ -1,6 +1,6 @@
-"""Write the parts of the docs that are made from code: ``python tools/make_docs.py``; with ``--check`` say which are not as they should be.
+"""Write the parts of the docs that are made from code: ``python .ci/make_docs.py``; with ``--check`` say which are not as they should be.
 
-A part stands between ``<!-- made by tools/make_docs.py: NAME -->`` and ``<!-- end of NAME -->``.
+A part stands between ``<!-- made by .ci/make_docs.py: NAME -->`` and ``<!-- end of NAME -->``.
 """
 
 import sys
@@ -51,7 +51,7 @@ def with_parts(page: str, text: str) -> str:
     """The text of a page with its parts as they should be."""
     for (name, part), make in PARTS.items():
         if name == page:
-            start, end = f"<!-- made by tools/make_docs.py: {part} -->\n", f"<!-- end of {part} -->\n"
+            start, end = f"<!-- made by .ci/make_docs.py: {part} -->\n", f"<!-- end of {part} -->\n"
             if text.count(start) != 1 or text.count(end) != 1:
                 sys.exit(f"{page} has no part {part!r}, or several: it stands between {start.strip()} and {end.strip()}")
             text = f"{text.partition(start)[0]}{start}{make()}\n{end}{text.partition(end)[2]}"

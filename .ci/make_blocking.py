@@ -11,7 +11,7 @@ from pathlib import Path
 
 CLIENT = Path(__file__).parents[1] / "fila_cluster/client"
 SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "blocking"
-NOTE = "# Made by tools/make_blocking.py of fila_cluster/client/asynchronous/{name}: edit that, then run `make blocking`.\n\n"
+NOTE = "# Made by .ci/make_blocking.py of fila_cluster/client/asynchronous/{name}: edit that, then run `make blocking`.\n\n"
 
 SYNTAX = (
     (r"\basync (def|with|for) ", r"\1 "),
@@ -53,7 +53,7 @@ def blocking(name: str, source: str) -> str:
     text = source
     for there, here in WORDS[name].items():
         if text.count(there) != 1:
-            raise SystemExit(f"{SOURCE / name} does not say once: {there!r}; correct WORDS in tools/make_blocking.py")
+            raise SystemExit(f"{SOURCE / name} does not say once: {there!r}; correct WORDS in .ci/make_blocking.py")
         text = text.replace(there, here)
     for pattern, replacement in SYNTAX:
         text = re.sub(pattern, replacement, text)
@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
     differing += [file for file in TARGET.glob("*.py") if file not in modules]
     if "--check" in arguments:
         for file in differing:
-            print(f"{file} is not what tools/make_blocking.py makes: run `make blocking`", file=sys.stderr)
+            print(f"{file} is not what .ci/make_blocking.py makes: run `make blocking`", file=sys.stderr)
         return int(bool(differing))
     TARGET.mkdir(exist_ok=True)
     for file in differing:
