@@ -8,7 +8,7 @@ no look.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from fila_cluster.analysis.rates import all_queues
 from fila_cluster.analysis.readiness import obstacles
@@ -37,6 +37,42 @@ class Concern:
     action: str
     queue: str | None = None
     shard: int | None = None
+
+
+class Kind(NamedTuple):
+    """What a code stands for: how severe it may be, and what it means."""
+
+    severities: tuple[Severity, ...]
+    meaning: str
+
+
+KINDS: Final = {
+    "shard_down": Kind(("critical",), "No worker serves the shard: its queues stand still."),
+    "storage_stalled": Kind(("critical",), "RocksDB slows down writes until compaction has caught up."),
+    "rejecting": Kind(
+        ("critical", "warning"),
+        "The queue refused messages within half a minute: it, a key or the disk is full (critical), or producers send messages that "
+        "cannot be accepted.",
+    ),
+    "breaker_open": Kind(("critical",), "The queue's hooks failed too often and are bypassed."),
+    "worker_silent": Kind(("warning",), "A worker is up, and did not answer."),
+    "worker_restarted": Kind(("warning",), "A worker was restarted within half a minute."),
+    "no_consumers": Kind(
+        ("warning",), "Messages wait for longer than 5 s, no consumer receives, and nothing was delivered for half a minute."
+    ),
+    "standing_still": Kind(
+        ("warning",), "Consumers are there and messages wait, but nothing was delivered for half a minute."
+    ),
+    "dead_letters_growing": Kind(("warning",), "Messages failed for good within half a minute."),
+    "leases_expiring": Kind(("warning",), "Leases expired within half a minute."),
+    "paused": Kind(("info",), "A paused queue has messages."),
+    "dead_letters": Kind(("info",), "Dead letters wait for an operator to look at them."),
+    "queues_left_out": Kind(
+        ("info",),
+        "The shard has more than a thousand queues: those with little traffic have no rates, and are not watched for any of this.",
+    ),
+}
+"""Each code of a concern."""
 
 
 def attention(now: Metrics, before: Metrics | None) -> list[Concern]:

@@ -62,28 +62,39 @@ class Server(Section):
     """``[server]``. ``workers`` and ``shards``: None means that the data directory and the machine decide."""
 
     listen_addr: ConfiguredAddress = Address("127.0.0.1", 5555)
+    """Where clients connect, as `host:port` or `tcp://host:port`. Other than loopback only with `--insecure`, because there is no authentication yet."""
     data_dir: Annotated[Path, BeforeValidator(_check_data_dir)] = Path("fila-data")
+    """Where everything is kept. Only one cluster at a time may use it."""
     workers: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
+    """Worker processes; may change from start to start. Default: CPU cores, at most `shards`."""
     shards: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
+    """Databases that queues are spread over; fixed at the first start. Default: as many as workers."""
 
 
 class Scheduler(Section):
-    """``[scheduler]``. ``quantum`` is the cost that a key of weight 1 may spend per round."""
+    """``[scheduler]``."""
 
     quantum: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 1000
+    """The cost that a key of weight 1 may spend in a round; `deficit` shows what is left of it."""
     visibility_timeout_ms: Annotated[int, Field(ge=LEASE_MS_MIN, le=LEASE_MS_MAX)] = 30_000
+    """How long a delivery is leased, unless its queue or message says otherwise."""
     consumer_timeout_ms: Annotated[int, Field(ge=CONSUMER_TIMEOUT_MS_MIN, le=LEASE_MS_MAX)] = 15_000
+    """A client that is silent for longer loses its leases."""
 
 
 class Lua(Section):
     """``[lua]``. What holds for hooks whose queue does not say otherwise, and when failing hooks are bypassed."""
 
     default_timeout_ms: Annotated[int, Field(ge=1, le=LUA_TIMEOUT_MS_MAX)] = 10
+    """How long one run of a hook may take, unless its queue says otherwise."""
     default_memory_limit_bytes: Annotated[int, Field(ge=LUA_MEMORY_LIMIT_BYTES_MIN, le=LUA_MEMORY_LIMIT_BYTES_MAX)] = (
         1024 * 1024
     )
+    """Memory of a queue's hooks, unless the queue says otherwise."""
     circuit_breaker_threshold: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 3
+    """After so many failures in a row a queue's hooks are bypassed."""
     circuit_breaker_cooldown_ms: Annotated[int, Field(ge=1, le=DELAY_MS_MAX)] = 10_000
+    """How long they are bypassed before they are tried again."""
 
 
 def _check_collector(endpoint: str | None) -> str | None:
@@ -93,48 +104,63 @@ def _check_collector(endpoint: str | None) -> str | None:
 
 
 class Telemetry(Section):
-    """``[telemetry]``. Metrics go to an OpenTelemetry collector if there is an ``otlp_endpoint`` (OTLP over HTTP).
-
-    Logs go to standard error; ``log_format`` ``auto`` is for people if that is a terminal, else JSON.
-    """
+    """``[telemetry]``. Metrics go to an OpenTelemetry collector if there is an ``otlp_endpoint`` (OTLP over HTTP), logs to standard error."""
 
     otlp_endpoint: Annotated[str | None, AfterValidator(_check_collector)] = None
+    """An OpenTelemetry collector for the [metrics](metrics.md): `http://host:4318`. Default: none."""
     service_name: Annotated[str, Field(min_length=1)] = "fila"
+    """The `service.name` of these metrics."""
     metrics_interval_ms: Annotated[int, Field(ge=METRICS_INTERVAL_MS_MIN, le=DELAY_MS_MAX)] = 10_000
+    """How often they are sent."""
     log_format: Literal["auto", "json", "console"] = "auto"
+    """How [logs](logs.md) are written. `auto`: `console`, which is for people, if standard error is a terminal, else `json`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is written."""
 
 
 class Storage(Section):
-    """``[storage]``. ``os`` survives kill -9 of everything, ``fsync`` a loss of power too."""
+    """``[storage]``."""
 
     durability: Literal["os", "fsync"] = "os"
+    """What a confirmed write survives: `os` the end of any process, `fsync` a loss of power, too. Flag: `up --durability`."""
 
 
 class Limits(Section):
-    """``[limits]``. None is no limit; a queue's limits count its pending, delayed and leased messages."""
+    """``[limits]``. None is no limit."""
 
     max_payload_bytes: Annotated[int, Field(ge=1, le=PAYLOAD_BYTES_MAX)] = 16 * 1024 * 1024
+    """The largest payload that is accepted."""
     max_queue_messages: Limit = None
+    """Messages of one queue: pending, delayed and leased. Default: no limit."""
     max_queue_bytes: Limit = None
+    """Bytes of one queue's messages. Default: no limit."""
     max_key_messages: Limit = None
+    """Messages of one fairness key of a queue. Default: no limit."""
     max_keys_per_queue: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 1_000_000
+    """Fairness keys of one queue that have messages. Each takes about 0.5 KiB of a worker's memory."""
     min_free_disk_bytes: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 1024**3
+    """With less free space on the disk nothing is enqueued; 0: until the disk is full."""
     dedup_window_ms: Annotated[int, Field(ge=1, le=DELAY_MS_MAX)] = 300_000
+    """How long a `dedup_id` is remembered. Keep it above the timeout of producers, which repeat a call until then."""
 
 
 class Auth(Section):
     """``[auth]``."""
 
     enabled: Annotated[bool, AfterValidator(_refuse_auth)] = False
+    """Only `false` is possible in this version."""
 
 
 class Dashboard(Section):
     """``[dashboard]``."""
 
     enabled: bool = True
+    """Whether `up` serves HTTP: the [dashboard](dashboard.md), the [metrics](metrics.md) for Prometheus, `/healthz` and `/readyz`."""
     listen_addr: ConfiguredAddress = Address("127.0.0.1", 8555)
+    """Where `up` serves HTTP. Other than loopback only with `--insecure`."""
     allowed_hosts: tuple[str, ...] = ()
+    """Names under which a browser may open the dashboard, besides addresses, `localhost` and this machine's name. Any other name is refused, because
+    a foreign page could point a name of its own here."""
 
 
 class Settings(BaseSettings):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 
 class FilaError(Exception):
-    """Base of every error of fila-cluster; of this very class are those that happen in the client alone.
+    """Base of every error of fila-cluster; errors that happen in the client alone have this class.
 
     ``code`` names the error on the wire and in ``--json`` output, ``retryable`` says whether the same call may succeed
     later, ``retry_after`` (seconds) when, if that is known, and ``details`` carries the numbers behind the text.
@@ -51,25 +51,25 @@ class QueueExistsError(FilaError):
 
 
 class MessageNotFoundError(FilaError):
-    """No message with that id is in the queue."""
+    """No message with that id is in the queue: it was settled or removed, or never there."""
 
     code = "MESSAGE_NOT_FOUND"
 
 
 class LeaseExpiredError(FilaError):
-    """The lease ended before it was settled; the message is, or was, somebody else's."""
+    """The lease ended before it was settled or extended; the message is, or was, another consumer's."""
 
     code = "LEASE_EXPIRED"
 
 
 class AlreadySettledError(FilaError):
-    """This delivery was settled before; a delivery is settled exactly once."""
+    """This delivery was settled before; a delivery is settled exactly once. Client libraries raise it."""
 
     code = "ALREADY_SETTLED"
 
 
 class LuaCompilationError(FilaError):
-    """A hook script does not compile."""
+    """A hook script does not compile; the text names the line."""
 
     code = "LUA_COMPILATION"
 
@@ -87,7 +87,7 @@ class InvalidConfigError(FilaError):
 
 
 class NotADeadLetterQueueError(FilaError):
-    """Only a dead letter queue can be redriven."""
+    """Only a dead letter queue can be redriven, or a queue that another one names as its ``dead_letter``."""
 
     code = "NOT_A_DEAD_LETTER_QUEUE"
 
@@ -99,7 +99,7 @@ class DeadLetterQueueNotEmptyError(FilaError):
 
 
 class PayloadTooLargeError(FilaError):
-    """The payload is larger than the broker accepts."""
+    """The payload is larger than the broker accepts; ``details`` has ``payload_bytes`` and ``max_payload_bytes``."""
 
     code = "PAYLOAD_TOO_LARGE"
 
@@ -112,7 +112,7 @@ class RateLimitedError(FilaError):
 
 
 class OverloadedError(FilaError):
-    """The broker has too much in hand to accept this now."""
+    """The broker has too much in flight to accept this, or a queue, a key or the disk is full."""
 
     code = "OVERLOADED"
     retryable = True
@@ -145,13 +145,13 @@ class RequestTimeoutError(FilaError):
 
 
 class UnsupportedVersionError(FilaError):
-    """The two sides speak no common version of the protocol."""
+    """The two sides speak no common version of the protocol; ``details`` has the broker's ``versions``."""
 
     code = "UNSUPPORTED_VERSION"
 
 
 class InvalidFrameError(FilaError):
-    """A frame that is not of this protocol, or a body that does not fit its opcode."""
+    """A frame is not of this protocol, or its body does not fit its opcode; a header that cannot be read is answered with opcode 0, request 0."""
 
     code = "INVALID_FRAME"
 
@@ -163,13 +163,13 @@ class StorageError(FilaError):
 
 
 class InternalError(FilaError):
-    """The broker fails at this command, and does not try it again; ``details["failure"]`` is an id that its log explains."""
+    """The command made its shard fail twice, and is refused; ``details["failure"]`` is an id that the broker's log explains."""
 
     code = "INTERNAL"
 
 
 class BatchError(FilaError):
-    """Some items of a batch failed; the others are done.
+    """Some items of a batch failed; the others are done. Client libraries raise it.
 
     ``results`` has one entry per item, in request order: the item's result, or the :class:`FilaError` that it met.
     """

@@ -3,117 +3,133 @@
 from typing import Final
 
 QUEUE_NAME_BYTES_MAX: Final = 200
-"""The whole name, namespace included: it is a routing key, copied with every frame."""
+"""Of ``[A-Za-z0-9._-]``, optionally ``namespace/queue``; ``.dlq`` of a dead letter queue comes on top. A name is a routing key, copied with every frame."""
 
 FAIRNESS_KEY_BYTES_MAX: Final = 1024
-"""Long enough for any tenant path; a key is held in memory once per active group."""
+"""UTF-8, at least 1: long enough for the path of a tenant. Each active key is in memory once."""
 
 HEADERS_BYTES_MAX: Final = 64 * 1024
-"""Headers are decoded by hooks inside the scheduler's turn; payloads never are."""
+"""Packed headers: hooks decode them inside the scheduler's turn, payloads never."""
 
 ERROR_TEXT_BYTES_MAX: Final = 4 * 1024
-"""A nack's error travels with the message; a stack trace's tail is enough, the rest is cut."""
+"""The text of a nack: it travels with the message. Of a longer one the end is kept, where a stack trace names the cause."""
 
 METADATA_BYTES_MAX: Final = 64 * 1024
 """What one attempt leaves for the next: progress, not payload."""
 
 FRAME_MESSAGES_MAX: Final = 10_000
-"""Messages in one enqueue frame: one frame is one piece of a worker's turn, and turns must stay short."""
+"""Envelopes in one Enqueue: a frame is one piece of a worker's turn, and turns must stay short."""
 
 FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
 """Where clients split batches. A single larger message still travels alone, up to the broker's payload limit."""
 
 ENVELOPE_OVERHEAD_BYTES: Final = HEADERS_BYTES_MAX + 64 * 1024
-"""What one message may add to its payload on the wire: headers, scheduling options, framing."""
+"""What one message may add to its payload on the wire. A frame with more than max_payload_bytes, FRAME_BYTES_MAX and this costs the connection."""
 
 FENCES_MAX: Final = 10_000
-"""Leases in one Settle or Extend, and members that they name by index: as many as an Enqueue has messages, for the same reason."""
+"""Leases in one Settle, Extend or Goodbye, and members that they name by index. Ack what a Goodbye has no room for before it."""
 
 DELIVERY_MESSAGES_MAX: Final = 500
-"""Messages in one delivery frame: enough to amortise a frame, few enough to spread over consumers."""
+"""Messages in one Delivered: enough to amortise a frame, few enough to spread over consumers."""
 
 DELIVERY_BYTES_MAX: Final = 1024 * 1024
-"""Record bytes in one delivery frame, unless its first message alone is larger."""
+"""Bytes of records in one Delivered, unless its first message alone is larger."""
 
 PREFETCH_MAX: Final = 100_000
-"""Unsettled messages one subscription may hold: the worker keeps each of them in memory."""
+"""Unsettled messages of one subscription, and ``count`` of a Receive; at least 1. The worker keeps each of them in memory."""
 
 HELD_MAX: Final = 2 * PREFETCH_MAX
-"""Leases that a client names in one frame of a subscription: one for each message that it may hold, and as many that end meanwhile."""
+"""Leases in ``renew`` and ``holds`` of one Subscribe or Unsubscribe: one for each message that it may hold, and as many that end meanwhile."""
 
 WAIT_MS_MAX: Final = 24 * 3600 * 1000
-"""How long one receive may wait."""
+"""A day: how long one receive may wait."""
 
 DELAY_MS_MAX: Final = 10 * 366 * 24 * 3600 * 1000
-"""Ten years: a later date is a mistake in the unit."""
+"""Ten years, also for ``after_ms``, and for ``due_ms`` from now: a later date is a mistake in the unit."""
 
 LEASE_MS_MAX: Final = 12 * 3600 * 1000
-"""The longest visibility timeout and lease extension, as in SQS."""
+"""Twelve hours for visibility timeouts and extensions, as in SQS."""
 
 LEASE_MS_MIN: Final = 1
+"""The shortest visibility timeout."""
 
 RESERVATION_MS_MIN: Final = 1000
-"""Below it a reader could not renew what it reserved in time."""
+"""The shortest timeout of a reservation: with a shorter one a reader could not renew in time."""
 
 RESERVATION_BYTES_MAX: Final = 200
 """A reservation's name: a query's id and a batch's number, with room to spare."""
 
 RESERVATION_PARTS_MAX: Final = 2**31
-"""One for each delivery."""
+"""One part for each delivery."""
 
 PRIORITY_MIN: Final = -(2**31)
+"""Most urgent."""
+
 PRIORITY_MAX: Final = 2**31 - 1
+"""Least urgent."""
+
 WEIGHT_MAX: Final = 1_000_000
-"""A turn serves ``weight`` messages before the next key is looked at; more than this is starvation."""
+"""A turn serves ``weight`` messages before the next key has its turn: with a larger weight the other keys would starve."""
 
 COST_MILLI_DEFAULT: Final = 1000
+"""One token."""
+
 COST_MILLI_MAX: Final = 1_000_000_000
-"""A million: one delivery that pays for a million of others."""
+"""A million tokens: one delivery that costs as much as a million others. At least 1."""
 
 THROTTLE_KEYS_MAX: Final = 16
-"""Token buckets that one message may draw on: all of them must be asked together."""
+"""Throttle keys of one message: the tokens of all of them are granted together."""
 
 THROTTLE_KEY_BYTES_MAX: Final = 256
+"""UTF-8, at least 1, no NUL at the start."""
 
 DEDUP_ID_BYTES_MAX: Final = 256
+"""UTF-8."""
 
 DEDUP_WINDOW_MS_MAX: Final = 7 * 24 * 3600 * 1000
-"""A week: a job that failed on a Friday may be run again on Monday. Every id of the window is on disk."""
+"""A week: a job that failed on a Friday may run again on Monday. At least 1, or 0 for the broker's. Every id of the window is on disk."""
 
 TTL_MS_MAX: Final = DELAY_MS_MAX
+"""Ten years."""
 
 CONFIG_KEY_BYTES_MAX: Final = 512
+"""UTF-8, at least 1, no control characters."""
+
 CONFIG_VALUE_BYTES_MAX: Final = 64 * 1024
+"""UTF-8."""
+
 CONFIG_KEYS_MAX: Final = 100_000
-"""Every shard holds all of the runtime config in memory."""
+"""Each shard has all of the runtime config in memory."""
+
 CONFIG_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Keys and values of all of it: a worker that comes back gets it in one frame."""
+"""Keys and values together: a worker that comes back gets all of them."""
 
 SCRIPT_BYTES_MAX: Final = 256 * 1024
-"""A hook script: policy, not a program."""
+"""A hook script: a policy, not a program."""
 
 LUA_TIMEOUT_MS_MAX: Final = 1000
-"""A hook runs inside the scheduler's turn; a lease's expiry must be honoured within a second."""
+"""At least 1. A hook runs inside the scheduler's turn, and leases must end within a second of their time."""
 
 LUA_MEMORY_LIMIT_BYTES_MIN: Final = 64 * 1024
-"""What Lua itself needs, and a little."""
+"""What Lua itself needs, and a little more."""
 
 LUA_MEMORY_LIMIT_BYTES_MAX: Final = 256 * 1024 * 1024
+"""The memory of one queue's hooks."""
 
 BROWSE_MESSAGES_MAX: Final = 1000
-"""Messages on one page."""
+"""Messages on one page, of a view too; at least 1."""
 
 LIST_QUEUES_MAX: Final = 4000
-"""Queues on one page of a list: some milliseconds of a worker's turn."""
+"""Queues on one page of a list. A page takes some milliseconds of a worker's turn."""
 
 VIEW_BYTES_MAX: Final = 200
-"""A view's name."""
+"""A view's name, UTF-8, at least 1."""
 
 VIEW_IDLE_MS_MIN: Final = 1000
-"""Below it a view could be closed between two pages."""
+"""With a shorter one a view could be closed between two pages."""
 
 VIEW_IDLE_MS_MAX: Final = 3600 * 1000
-"""What a view that everybody forgot may hold on to the disk for."""
+"""An hour: a view that no one reads any more keeps what it shows on the disk."""
 
 SHARDS_MAX: Final = 4096
 """A message id carries its shard in 12 bits."""

@@ -33,7 +33,7 @@ class MessageView(Struct):
     leased_ms: int
     lease_expires_ms: int
     consumer: str
-    """The holder of its lease: a client's identity in hex digits, or a reservation's name."""
+    """The holder of its lease: 8 hex digits for a client, or a reservation's name; empty unless leased."""
     record: bytes
 
 
@@ -45,7 +45,7 @@ class Browsed(Reply):
 
 
 class Browse(Command):
-    """Look at up to ``limit`` messages, those behind the message with the id ``after``, without leasing them."""
+    """Show up to ``limit`` messages, those behind the message with the id ``after`` (high, low), without leasing them."""
 
     opcode: ClassVar[int] = 17
     reply: ClassVar[type[Reply]] = Browsed
@@ -152,10 +152,10 @@ class BrowseView(Command):
 
 
 class ConsumerView(Struct):
-    """Somebody who wants messages of a queue, or holds some."""
+    """A client or a reservation that asks for messages of a queue, or holds some."""
 
     consumer: str
-    """As in :class:`~fila_proto_zmq.commands.MessageView`: a client's identity in hex digits, or a reservation's name."""
+    """8 hex digits for a client, or a reservation's name."""
     kind: str
     """``push`` (it has a subscription), ``receive`` (it asks each time), ``reservation``."""
     prefetch: int
@@ -214,7 +214,7 @@ class Reason(Struct):
     """One thing that keeps messages waiting. ``until_ms`` is when it ends, 0 if that is not known."""
 
     code: str
-    """A :class:`~fila_proto_zmq.reasons.ReasonCode`."""
+    """One of the codes in ``docs/why.md``."""
     text: str
     until_ms: int
     details: dict[str, Any]
@@ -233,7 +233,7 @@ class Explained(Reply):
 
 
 class Explain(Command):
-    """Why is this message still waiting, or this fairness key? Neither is named: the queue."""
+    """Say why a message waits, or a fairness key; if neither is named, the queue."""
 
     opcode: ClassVar[int] = 19
     reply: ClassVar[type[Reply]] = Explained

@@ -30,7 +30,7 @@ class Enqueued(Reply):
 
 
 class Enqueue(Command):
-    """Messages for the queue of the routing key, sealed as :mod:`fila_proto_zmq.record` says."""
+    """Put messages, sealed as envelopes (``record.py``), into the queue of the routing key."""
 
     opcode: ClassVar[int] = 20
     reply: ClassVar[type[Reply]] = Enqueued
@@ -77,6 +77,7 @@ class Delivered(Reply):
     """What a receive got, or a push to a subscription (opcode ``DELIVERY``, request id 0)."""
 
     subscription: int
+    """0: the answer to a Receive."""
     batches: list[LeaseBatch]
     incarnation: int = 0
     """Of the subscription, when this was pushed."""
@@ -110,9 +111,9 @@ class Subscribed(Reply):
     """How the subscription stands."""
 
     incarnation: int = 0
-    """0: this broker has none, as those that came before incarnations."""
+    """0: the subscription has none."""
     pushes: int = 0
-    """Frames that were pushed under this incarnation so far. Who has seen fewer has lost some."""
+    """Frames that were pushed under this incarnation so far. A client that has seen fewer has lost some."""
     gone: list[int] = []
     """Of the leases that the client named: those that ended."""
 

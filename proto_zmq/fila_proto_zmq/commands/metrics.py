@@ -12,6 +12,7 @@ class Histogram(Struct):
 
     bounds: list[int]
     counts: list[int]
+    """One more than bounds."""
     total: int
     """The sum of all observed values."""
 

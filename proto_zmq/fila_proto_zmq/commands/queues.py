@@ -12,16 +12,21 @@ class QueueOptions(Struct):
 
     visibility_timeout_ms: int | None = None
     max_attempts: int | None = None
+    """None: no limit."""
     on_enqueue: str | None = None
     """A Lua script that defines ``on_enqueue(msg)``."""
     on_failure: str | None = None
+    """A Lua script that defines ``on_failure(msg)``."""
     dead_letter: str | None = None
     """``dlq`` (the default), ``discard``, or the name of a queue that takes this one's dead letters."""
     delivery: str | None = None
     """``at_least_once`` (the default) or ``at_most_once``."""
     max_in_flight_per_key: int | None = None
+    """None: no limit."""
     default_ttl_ms: int | None = None
+    """None: messages do not expire."""
     idle_expiry_ms: int | None = None
+    """None: the queue is never deleted by itself."""
     lua_timeout_ms: int | None = None
     lua_memory_limit_bytes: int | None = None
 
@@ -101,12 +106,13 @@ class QueueStats(Reply):
 
     info: QueueInfo
     oldest_pending_ms: int
-    """Age of the oldest message of these keys that is next in its line; 0 if none is pending."""
+    """The age of the oldest message of these keys that is next in its line; 0 if none is pending."""
     quantum: int
     enqueued: int
     delivered: int
     acked: int
     nacked: int
+    """Retries and fails included."""
     expired: int
     dead_lettered: int
     keys: list[KeyStats]

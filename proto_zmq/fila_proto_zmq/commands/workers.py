@@ -166,7 +166,7 @@ class MessagesTransferred(Command):
 
 
 class Appoint(Command):
-    """Does this queue exist? Then it takes dead letters of other queues from now on."""
+    """Ask whether this queue exists; if so, it takes dead letters of other queues from then on."""
 
     opcode: ClassVar[int] = 92
     to_shard: int

@@ -17,6 +17,10 @@ class DataDirCreated(Event):
     """A cluster was born: a new data directory, with its number of shards."""
 
     event = "data_dir.created"
+    advice = (
+        "If you did not expect this, `--data-dir` or the working directory is not the one of earlier starts: stop, and "
+        "start with the earlier one."
+    )
     data_dir: str
     shards: int
 
@@ -35,6 +39,9 @@ class ClusterStopping(Event):
     """The supervisor was told to stop, or gives up."""
 
     event = "cluster.stopping"
+    advice = (
+        "If no one stopped it, read the line before: it is plain text, not an event, and says which part could not start."
+    )
 
 
 class ClusterStopped(Event):
@@ -58,6 +65,11 @@ class ChildDied(Event):
 
     event = "child.died"
     level = "warning"
+    advice = (
+        "Do nothing at first: it comes back. `signal 9` that you did not send is mostly the system's out-of-memory killer "
+        "(`dmesg`). If it dies again and again, look for `process.failed` or `storage.failed` of that `child_pid` before "
+        "it, and report it with those lines."
+    )
     child: str
     child_pid: int
     exit: str
@@ -70,6 +82,7 @@ class ChildUnstartable(Event):
 
     event = "child.unstartable"
     level = "error"
+    advice = "`reason` says what the machine lacks: mostly memory or process ids."
     child: str
     reason: str
     restart_ms: int
@@ -80,6 +93,10 @@ class ChildHung(Event):
 
     event = "child.hung"
     level = "error"
+    advice = (
+        "If it was stopped (a debugger, `kill -STOP`) or its disk does not answer (`dmesg`), correct that. Else it is a "
+        "bug: report it with the lines that it logged before."
+    )
     child: str
     child_pid: int
     silent_ms: int
@@ -90,6 +107,7 @@ class ChildKilled(Event):
 
     event = "child.killed"
     level = "warning"
+    advice = "Nothing is lost. If it was a worker, its disk is slow: see `storage.stalled`."
     child: str
     child_pid: int
     waited_ms: int

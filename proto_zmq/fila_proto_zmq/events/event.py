@@ -26,6 +26,8 @@ class Event(msgspec.Struct):
 
     event: ClassVar[str]
     level: ClassVar[Level] = "info"
+    advice: ClassVar[str] = ""
+    """What an operator should do; empty: nothing."""
 
     def fields(self) -> dict[str, object]:
         """What is known of it, long texts cut."""

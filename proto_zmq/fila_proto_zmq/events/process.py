@@ -24,6 +24,10 @@ class ProcessFailed(Event):
 
     event = "process.failed"
     level = "critical"
+    advice = (
+        "`INVALID_ARGUMENT` of a worker: another process has its shards; stop one of the two. Anything else is a bug: "
+        "report it with `trace`."
+    )
     error: str
     reason: str
     trace: list[str]
@@ -40,6 +44,7 @@ class LinesLost(Event):
 
     event = "log.lines_lost"
     level = "warning"
+    advice = "What reads standard error reads too slowly, or does not read: look at what it is connected to."
     lines: int
 
 
@@ -56,6 +61,10 @@ class DashboardLeftOut(Event):
 
     event = "dashboard.left_out"
     level = "error"
+    advice = (
+        "Its libraries are of other versions than it was made for: `pip install --upgrade 'fila-cluster[dashboard]'`, "
+        "then restart."
+    )
     error: str
     trace: list[str]
 
@@ -65,6 +74,7 @@ class ExportFailing(Event):
 
     event = "export.failing"
     level = "warning"
+    advice = "Look at the collector. Nothing else is disturbed."
     otlp_endpoint: str
 
 
@@ -80,6 +90,7 @@ class LibraryWarned(Event):
 
     event = "library.warned"
     level = "warning"
+    advice = "Rarely anything. Report it if it comes often."
     library: str
     text: str
 
@@ -89,6 +100,7 @@ class LibraryFailed(Event):
 
     event = "library.failed"
     level = "error"
+    advice = "Report it with `trace`."
     library: str
     text: str
     trace: list[str]

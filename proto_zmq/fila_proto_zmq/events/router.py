@@ -28,6 +28,7 @@ class WorkerLost(Event):
 
     event = "worker.lost"
     level = "warning"
+    advice = "Wait: under `up` it comes back by itself. `silent`: it is overloaded or stopped, or its machine sleeps."
     worker: str
     worker_pid: int
     shards: list[int]
@@ -38,6 +39,7 @@ class WorkerReturned(Event):
     """A worker that was lost is heard again, and serves its shards as before."""
 
     event = "worker.returned"
+    advice = "If this comes often, the machine, or the network to it, is overloaded."
     worker: str
     worker_pid: int
     shards: list[int]
@@ -57,6 +59,7 @@ class WorkerRefused(Event):
 
     event = "worker.refused"
     level = "error"
+    advice = "`reason` says what is wrong. Mostly the same shards were started twice: stop one of the two."
     worker: str
     error: str
     reason: str
@@ -67,6 +70,7 @@ class ConfigNotTaken(Event):
 
     event = "config.not_taken"
     level = "error"
+    advice = "The worker's own log says why; mostly its disk is full. Set the key again."
     worker: str
     version: int
     error: str
@@ -85,6 +89,7 @@ class ClientRefused(Event):
 
     event = "client.refused"
     level = "warning"
+    advice = "`UNSUPPORTED_VERSION`: upgrade that client. `INVALID_FRAME`: something that is no client connects to this port."
     client: str
     error: str
     refusals: int

@@ -113,6 +113,7 @@ class HookRefused(Event):
 
     event = "hook.refused"
     level = "warning"
+    advice = "The caller's error names the line. Try scripts with `fila-cluster hook test`."
     queue: str
     shard: int
 
@@ -122,6 +123,10 @@ class HookMissing(Event):
 
     event = "hook.missing"
     level = "error"
+    advice = (
+        "Set the hooks again with `queue update`; until then the queue's messages are scheduled by their enqueue options. "
+        "The cause is an upgrade, or other `[lua]` limits, before this start."
+    )
     queue: str
     shard: int
 
@@ -131,6 +136,7 @@ class BreakerOpened(Event):
 
     event = "breaker.opened"
     level = "warning"
+    advice = "`fila-cluster why QUEUE` and the dashboard show the last error. Correct the script with `queue update`."
     queue: str
     shard: int
     failed: int
@@ -150,6 +156,10 @@ class ConsumerLost(Event):
 
     event = "consumer.lost"
     level = "warning"
+    advice = (
+        "Look for the consumer: it was killed, it hangs, or it lost its network. This is normal for consumers that are "
+        "ended by `kill -9`."
+    )
     client: str
     shard: int
     messages: int
@@ -171,6 +181,7 @@ class StorageStalled(Event):
 
     event = "storage.stalled"
     level = "warning"
+    advice = "Enqueue more slowly, or use a faster disk. Watch `fila_storage_compaction_pending_bytes`."
     shard: int
 
 
@@ -186,6 +197,10 @@ class StorageFailed(Event):
 
     event = "storage.failed"
     level = "error"
+    advice = (
+        "Mostly the disk is full: make room, and the shard comes back by itself. `reason` is RocksDB's text. What was "
+        "confirmed is safe."
+    )
     shard: int
     failure: str
     reason: str
@@ -196,6 +211,7 @@ class ShardFailed(Event):
 
     event = "shard.failed"
     level = "error"
+    advice = "This is a bug: report it with `trace`."
     shard: int
     failure: str
     error: str
@@ -208,6 +224,10 @@ class ShardQuarantined(Event):
 
     event = "shard.quarantined"
     level = "critical"
+    advice = (
+        "`reason` names the file: see [a damaged shard](operating.md#a-damaged-shard). If it names none, report the "
+        "`shard.failed` lines before."
+    )
     shard: int
     failure: str
     reason: str
@@ -218,6 +238,10 @@ class CommandRefused(Event):
 
     event = "command.refused"
     level = "error"
+    advice = (
+        "The caller got `InternalError`. This is a bug: report it with the `shard.failed` lines of this `failure` and of "
+        "the one before."
+    )
     shard: int
     failure: str
     command: str
