@@ -1,25 +1,19 @@
-"""Asking a shard why something waits, and what the page of reasons says of the answer."""
+"""Ask a shard why something waits, and hold its answer against what the catalogue of reasons promises."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from fila_proto_zmq.commands import Explain, Explained
 from fila_proto_zmq.ids import parse_id
-from fila_proto_zmq.reasons import ReasonCode
+from fila_proto_zmq.reasons import MEANINGS, ReasonCode
 from tests.support.shard import ADMIN, ShardHarness
-
-PAGE = (Path(__file__).parents[2] / "docs" / "why.md").read_text()
-_CELLS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]
-ROWS = {code.strip("`"): rest for code, *rest in _CELLS}
-"""What the page says of each code: what it means, until when, its details."""
 
 GROUPED = {"keys", "messages", "fairness_key"}
 """Details of reasons that hold for some keys of a queue."""
 
 
 def why(shard: ShardHarness, message: str | None = None, *, key: str | None = None, queue: str = "q") -> Explained:
-    """The explanation. Asked twice it says the same, because it changes nothing; it says nothing that the page has not."""
+    """The explanation. A second question has the same answer, because a question changes nothing."""
     command = Explain(None if message is None else parse_id(message), key)
     first, second = (shard.ask(command, queue, ADMIN) for _ in range(2))
     assert isinstance(first, Explained)
@@ -29,20 +23,20 @@ def why(shard: ShardHarness, message: str | None = None, *, key: str | None = No
 
 
 def check(explained: Explained) -> None:
-    """Every code, and every detail of it, is on the page; there is always a reason, and times are in no past."""
+    """There is a reason, and the catalogue has each code and its details."""
     assert explained.reasons
     for each in explained.reasons:
         assert each.code in set(ReasonCode)
-        unknown = {name for name in each.details if f"`{name}`" not in _details(each.code, each.details)}
-        assert unknown <= GROUPED, f"{each.code} has details {unknown} that docs/why.md lacks"
+        unknown = {name for name in each.details if f"`{name}`" not in _details(ReasonCode(each.code), each.details)}
+        assert unknown <= GROUPED, f"{each.code} has details {unknown} that reasons.py does not name"
 
 
-def _details(code: str, details: dict[str, Any]) -> str:
-    """What the page has of a reason's details, with those of the one that it refers to."""
-    text = ROWS[code][2]
-    if code == "expired":
-        text += ROWS["dead_lettered"][2]
-    return text + (ROWS["throttled"][2] + ROWS["parked"][2] if details.get("waits_for") == "tokens" else "")
+def _details(code: ReasonCode, details: dict[str, Any]) -> str:
+    """Return what is said of a reason's details, with those of the reasons that it refers to."""
+    also = {ReasonCode.EXPIRED: [ReasonCode.DEAD_LETTERED]}.get(code, [])
+    if details.get("waits_for") == "tokens":
+        also = [*also, ReasonCode.THROTTLED, ReasonCode.PARKED]
+    return " ".join(MEANINGS[each].details for each in [code, *also])
 
 
 def codes(explained: Explained) -> list[str]:

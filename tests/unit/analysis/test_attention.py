@@ -1,6 +1,9 @@
+import ast
+import inspect
+
 import pytest
 
-from fila_cluster.analysis.attention import UNSERVED_MS, Concern, attention
+from fila_cluster.analysis.attention import KINDS, SEVERITIES, UNSERVED_MS, Concern, attention
 from fila_proto_zmq.commands import Metrics, QueueMetrics
 from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 
@@ -136,3 +139,11 @@ def test_every_concern_says_what_to_do():
     )
     assert len(attention(now, None)) == 5
     assert all(concern.action and concern.text for concern in attention(now, None))
+
+
+def test_every_code_is_in_the_catalogue():
+    """The table in docs/top.md is made from it."""
+    source = ast.parse(inspect.getsource(inspect.getmodule(attention)))
+    made = [call.args for call in ast.walk(source) if isinstance(call, ast.Call) and ast.unparse(call.func) == "Concern"]
+    assert {code.value for _, code, *_ in made if isinstance(code, ast.Constant)} == set(KINDS)
+    assert {severity for kind in KINDS.values() for severity in kind.severities} == set(SEVERITIES)
