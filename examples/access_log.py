@@ -1,11 +1,11 @@
-"""Ten thousand requests of a real web site, every client address a tenant: who gets served when?
+"""Serve ten thousand requests of a real web site, with each client address as a tenant.
 
     make up                                    # in one terminal: the broker
     .venv/bin/python examples/access_log.py PATH/TO/apache_access.log
 
-Enqueues every line of an access log (Apache's combined format) with its client address as the fairness key, consumes all of
-them with one consumer, and draws what the busiest tenants got of the first deliveries: in the order of arrival, as any
-other queue would have served them, and as fila-cluster did.
+The program enqueues every line of an access log (Apache's combined format) with its client address as the fairness key, and consumes all
+lines with one consumer. Then it draws the share that the busiest tenants had of the first deliveries: in the order of arrival, as a plain
+queue serves them, and as fila-cluster served them.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BAR = 16
 
 
 def messages(log: Path) -> Iterator[Message]:
-    """One message a line: the address is the tenant, status and path are headers, the line is the payload."""
+    """Yield a message for each line: the address is the tenant, status and path are headers, the line is the payload."""
     with log.open("rb") as lines:
         for line in lines:
             match = LINE.match(line.decode(errors="replace"))
@@ -37,7 +37,7 @@ def messages(log: Path) -> Iterator[Message]:
 
 
 def fill(client: Client, queue: str, sent: list[Message]) -> None:
-    """A fresh queue with all messages in it."""
+    """Make a fresh queue and put all messages into it."""
     if any(known.name == queue for known in client.list_queues(queue)):
         client.delete_queue(queue, force=True)
     client.create_queue(queue)
@@ -45,7 +45,7 @@ def fill(client: Client, queue: str, sent: list[Message]) -> None:
 
 
 def drain(client: Client, queue: str, count: int, progress: Progress) -> list[str]:
-    """Receive and ack everything; returns the tenants in the order in which they were served."""
+    """Receive and ack everything. Return the tenants in the order in which they were served."""
     order: list[str] = []
     task = progress.add_task("served", total=count)
     while deliveries := client.receive(queue, 500):
@@ -56,13 +56,13 @@ def drain(client: Client, queue: str, count: int, progress: Progress) -> list[st
 
 
 def served_once_first(order: list[str]) -> bool:
-    """Whether every tenant was served once before any was served twice."""
+    """Tell whether every tenant was served once before any was served twice."""
     tenants = len(set(order))
     return len(set(order[:tenants])) == tenants
 
 
 def picture(fifo: list[str], drr: list[str]) -> Table:
-    """Shares of the first round of deliveries, for the busiest tenants and all the others together."""
+    """Return a table of the shares of the first round of deliveries, for the busiest tenants."""
     window = len(set(fifo))
     shares = {"fifo": Counter(fifo[:window]), "drr": Counter(drr[:window])}
     busiest = [tenant for tenant, _ in Counter(fifo).most_common(8)]
@@ -83,13 +83,13 @@ def picture(fifo: list[str], drr: list[str]) -> Table:
 
 
 def bar(count: int, largest: int, window: int) -> str:
-    """A bar and its percentage."""
+    """Return a bar and its percentage."""
     length = max(1, round(BAR * count / largest)) if count else 0
     return f"{'█' * length} {count / window:.1%}"
 
 
 def first_served(order: list[str]) -> dict[str, int]:
-    """How many deliveries came before each tenant's first."""
+    """Return how many deliveries came before each tenant's first."""
     first: dict[str, int] = {}
     for position, tenant in enumerate(order):
         first.setdefault(tenant, position)

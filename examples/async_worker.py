@@ -1,4 +1,4 @@
-"""An asyncio worker: eight tasks share one connection, and their acks travel together.
+"""Work on jobs with asyncio: eight tasks share one connection, and their acks travel together.
 
 fila-cluster up                    # in one terminal
 python examples/async_worker.py    # in another
@@ -21,7 +21,7 @@ async def work(deliveries: AsyncConsumer, done: asyncio.Semaphore) -> None:
 
 
 async def main() -> None:
-    """Enqueue jobs of four tenants and have them done."""
+    """Enqueue jobs of four tenants and wait until they are done."""
     async with AsyncClient() as client:
         await client.create_queue("jobs")
         await client.enqueue_many("jobs", [Message(b"", fairness_key=f"tenant-{job % 4}") for job in range(JOBS)])

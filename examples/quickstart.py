@@ -1,4 +1,4 @@
-"""A queue, a few messages of two tenants, fair delivery, a retry, a dead letter.
+"""Show a queue, a few messages of two tenants, fair delivery, a retry and a dead letter.
 
 fila-cluster up                  # in one terminal
 python examples/quickstart.py    # in another
@@ -8,7 +8,7 @@ from fila_cluster import Client, Message
 
 
 def main() -> None:
-    """Run it against the broker of ``FILA_ENDPOINT``, or on this machine."""
+    """Run against the broker that ``FILA_ENDPOINT`` names, or the one on this machine."""
     with Client() as client:
         client.create_queue("quickstart", visibility_timeout=30, max_attempts=2)
 

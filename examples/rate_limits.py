@@ -1,10 +1,10 @@
-"""A provider that allows 50 calls a second: the broker keeps the limit, workers just work.
+"""Call a provider that allows 50 calls a second: the broker keeps the limit, so consumers do not have to.
 
     python examples/rate_limits.py [endpoint]
 
-Two queues call the same provider. A hook reads provider and tenant out of each message's headers, the runtime config says what
-the provider allows, and every consumer only ever receives what may be sent now. The provider still gets angry once (a 429): the
-message is deferred, and with it everything that is meant for that provider, on all workers, until it has calmed down.
+Consumers of two queues call the same provider. A hook reads provider and tenant from each message's headers, the runtime config says what the
+provider allows, and a consumer receives only what may be sent at that moment. The provider refuses one call all the same (a 429). The consumer
+defers that message, and with it the broker holds back everything for that provider, on all workers, for half a second.
 """
 
 import sys
@@ -18,7 +18,7 @@ function on_enqueue(msg)
   return {
     fairness_key = msg.headers.tenant,
     throttle_keys = { "provider:" .. msg.headers.provider },
-    cost = msg.payload_size > 1000 and 2 or 1,      -- large calls count twice there
+    cost = msg.payload_size > 1000 and 2 or 1,      -- large calls count twice
   }
 end
 """
@@ -28,7 +28,7 @@ TOTAL = len(QUEUES) * (NOISY + QUIET)
 
 
 class Provider:
-    """What is called: its hundredth call it refuses."""
+    """The provider, in this process. It refuses the hundredth call."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()
@@ -37,7 +37,7 @@ class Provider:
         self.refused = 0
 
     def call(self) -> int:
-        """One call; an HTTP status."""
+        """Return the HTTP status of a call."""
         if self.accepted.total() == 99 and not self.refused:
             self.refused += 1
             return 429
@@ -46,7 +46,7 @@ class Provider:
 
 
 def fill(client: Client) -> None:
-    """Two queues, one noisy tenant and a quiet one in each."""
+    """Make two queues, and put messages of a noisy and a quiet tenant into each."""
     client.set_config("throttle.provider:acme-mail", "50,10")
     for queue in QUEUES:
         client.create_queue(queue, on_enqueue=HOOK)
@@ -56,7 +56,7 @@ def fill(client: Client) -> None:
 
 
 def work(client: Client, provider: Provider) -> list[str]:
-    """What workers do, until everything is done; returns the tenants in the order in which they were served."""
+    """Consume until everything is done. Return the tenants in the order in which they were served."""
     served: list[str] = []
     while len(served) < TOTAL:
         for delivery in client.receive_any(dict.fromkeys(QUEUES, 10), wait=1.0):
@@ -76,7 +76,9 @@ def main(endpoint: str | None = None) -> None:
         served = work(client, provider)
         for queue in QUEUES:
             client.delete_queue(queue)
-    print(f"{TOTAL} calls, 50 a second and 10 at once; {provider.refused} was refused, then nobody called for half a second")
+    print(
+        f"{TOTAL} calls, 50 a second and 10 at once; {provider.refused} was refused, then there were no calls for half a second"
+    )
     for half in range(max(provider.accepted) + 1):
         print(f"{half / 2:4.1f} s  {'█' * provider.accepted[half]} {provider.accepted[half]}")
     last_quiet = len(served) - served[::-1].index("quiet")

@@ -1,11 +1,11 @@
-"""Ten thousand requests of a real web site through Spark: a text file into a queue, the queue as a stream, the stream into Parquet.
+"""Move ten thousand requests of a real web site through Spark: a text file into a queue, the queue as a stream, the stream into Parquet.
 
     make up                                    # in one terminal: the broker
     .venv/bin/python examples/spark_access_log.py PATH/TO/apache_access.log DIRECTORY [--picture shares.png]
 
 Spark reads an access log (Apache's combined format) and writes each line as a message, its client address as the fairness key.
-A streaming query takes them out again, in fair shares, into Parquet, a directory for each micro-batch. Then it is counted
-whether every line is there once, and drawn what the busiest tenants got of the first batch. Needs Java 17 and
+A streaming query takes them out again, in fair shares, into Parquet, with a directory for each micro-batch. Then the program counts
+whether every line is there once, and draws the shares that the busiest tenants had of the first batch. Needs Java 17 and
 ``pip install 'fila-cluster[spark]'``.
 """
 
@@ -27,7 +27,7 @@ SHOWN = 10
 
 
 def session() -> SparkSession:
-    """A Spark of our own, on all cores, that knows ``format("fila")``."""
+    """Return a Spark session on all cores of this machine that knows ``format("fila")``."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
@@ -37,14 +37,14 @@ def session() -> SparkSession:
 
 
 def load(spark: SparkSession, log: Path, endpoint: str, queue: str) -> None:
-    """Every line of a text file, a message of its client's."""
+    """Write each line of a text file as a message, with its client address as the fairness key."""
     lines = spark.read.text(str(log)).withColumnRenamed("value", "payload")
     lines = lines.withColumn("fairness_key", f.regexp_extract("payload", ADDRESS, 1))
     lines.write.format("fila").mode("append").option("endpoint", endpoint).option("queue", queue).save()
 
 
 def drain(spark: SparkSession, endpoint: str, queue: str, rows: int, directory: Path) -> None:
-    """Everything that is in a queue, in micro-batches; what is written again after a crash replaces what was written first."""
+    """Write all messages of a queue in micro-batches. A batch that is repeated after a crash replaces what it wrote before."""
     stream = spark.readStream.format("fila").option("endpoint", endpoint).option("queue", queue)
     messages = stream.option("max_rows_per_batch", rows).load().withColumn("line", f.decode("payload", "UTF-8"))
 
@@ -56,14 +56,14 @@ def drain(spark: SparkSession, endpoint: str, queue: str, rows: int, directory: 
 
 
 def written(spark: SparkSession, directory: Path) -> tuple[list[Row], dict[str, int]]:
-    """What came out: the rows with their batches, and their number for each tenant, as Spark counts it."""
+    """Return the rows in Parquet with their batches, and their number for each tenant, as Spark counts it."""
     rows = spark.read.parquet(str(directory)).select("batch", "fairness_key", "line")
     return rows.collect(), {row["fairness_key"]: row["count"] for row in rows.groupBy("fairness_key").count().collect()}
 
 
 def picture(path: Path, arrived: Counter[str], first: Counter[str], served: Counter[str]) -> None:
-    """Draw the busiest tenants' parts of the first batch: had it been served in the order of arrival, and as it was."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - only who wants a picture needs it
+    """Draw the busiest tenants' shares of the first batch: in the order of arrival, and as it was served."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - needed for --picture only
 
     busiest = [tenant for tenant, _ in arrived.most_common(SHOWN)]
     figure = Figure(figsize=(9, 5), layout="constrained")

@@ -1,9 +1,9 @@
-"""One trace through two queues: checkout → orders → invoices, printed as a tree with what each step took.
+"""Follow one trace through two queues (checkout → orders → invoices), and print it as a tree with the time of each step.
 
 fila-cluster up               # in one terminal
 python examples/tracing.py    # in another
 
-The three stand in one process here, and their spans in memory; in processes of their own they are the same trace. A real program
+Here the three programs share a process, and their spans stay in memory. In processes of their own they make the same trace. A real program
 gives the SDK an exporter (``OTLPSpanExporter``) instead of reading the spans itself.
 """
 
@@ -19,13 +19,13 @@ tracer = trace.get_tracer("shop")
 
 
 def check_out(client: Client) -> None:
-    """What the customer waits for."""
+    """Enqueue an order, while the customer waits."""
     with tracer.start_as_current_span("checkout"):
         client.enqueue("orders", b"3 books", fairness_key="acme")
 
 
 def take_orders(client: Client) -> None:
-    """Sends an invoice for each order."""
+    """Enqueue an invoice for each order."""
     for order in client.receive("orders", wait=5):
         with processing(order), tracer.start_as_current_span("price"):
             client.enqueue("invoices", b"42.00", fairness_key=order.fairness_key)
@@ -33,7 +33,7 @@ def take_orders(client: Client) -> None:
 
 
 def print_invoices(client: Client) -> None:
-    """The printer is out of paper at first."""
+    """Fail the first attempt of each invoice, and ack the second."""
     for invoice in client.receive("invoices", wait=5):
         invoice.nack("no paper")
     for invoice in client.receive("invoices", wait=5):
