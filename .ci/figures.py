@@ -3,7 +3,7 @@
 from fila_cluster.client.calls.redrive import IDS_MAX
 from fila_cluster.top.columns import QUEUES
 from fila_proto_zmq import limits
-from fila_proto_zmq.commands import OTHER_KEYS
+from fila_proto_zmq.commands import OTHER_KEYS, Verb
 from fila_proto_zmq.events import TEXT_MAX
 from fila_proto_zmq.frames import ERROR, REPLY, VERSION
 from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extension
@@ -35,6 +35,7 @@ PHRASES = {
     "protocol.md": [
         f"The wire protocol, version {VERSION}",
         f"replies: `{REPLY}` REPLY; errors: `{REPLY | ERROR}` REPLY + `{ERROR}` ERROR",
+        *(f"| {verb.value} | {verb.name} |" for verb in Verb),
         f"{FIXED_BYTES} bytes",
         f"flags & 0x{EXTENDED:04x}",
         f"is the record's layout, {LAYOUT_VERSION}",
