@@ -1,5 +1,5 @@
-# Needs Python 3.11 or later and a network for the first installation; nothing outside this directory is touched. Some tests need
-# Java 17 or later (Spark), Chromium (the dashboard), tmux or Prometheus: where one is missing, they are skipped, and make says how to get it.
+# Needs Python 3.11 or later, and a network for the first installation. Changes nothing outside this directory. Some tests need Java 17 or
+# later (Spark), Chromium (the dashboard), tmux or Prometheus: if one is missing, these tests are skipped, and make says how to get it.
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -9,14 +9,14 @@ ARGS ?=
 .PHONY: help up unit check test lint format blocking docs bench clean
 
 help:
-	@echo "make up      install and run a cluster in the foreground (ARGS=\"--workers 2\" passes flags on)"
-	@echo "make unit    test the core, the router, the protocol and the client: no extras, about a minute"
-	@echo "make check   format, lint, types, and the tests of make unit: before each commit"
-	@echo "make test    test everything (ARGS=\"-k fairness\" passes options on)"
-	@echo "make format  write the format that make check asks for"
+	@echo "make up        install and run a cluster in the foreground (ARGS=\"--workers 2\" passes flags on)"
+	@echo "make unit      test the core, the router, the protocol and the client: no extras, about a minute"
+	@echo "make check     check format, lint, types and docs, and run make unit: before each commit"
+	@echo "make test      test everything (ARGS=\"-k fairness\" passes options on)"
+	@echo "make format    write the format that make check asks for"
 	@echo "make blocking  write the blocking client, which is made from the asyncio one"
-	@echo "make docs    write the parts of the docs that are made from code"
-	@echo "make bench   run the benchmarks"
+	@echo "make docs      write the tables of the docs, which are made from code"
+	@echo "make bench     run the benchmarks"
 
 up: .venv/.installed
 	@$(BIN)/fila-cluster up $(ARGS)
@@ -52,7 +52,7 @@ docs: .venv/.unit
 bench: .venv/.tested
 	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit; done
 
-# The stamps are newer than what they were made from, or made again. The package is installed in place: its sources may change.
+# A stamp is made again when it is older than its sources. The package is installed in place, so its modules are no sources of the stamp.
 .venv/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "fila-cluster needs Python 3.11 or later: install it, or name it with make PYTHON=…" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
