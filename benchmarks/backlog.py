@@ -1,4 +1,4 @@
-"""What a large backlog costs: a worker's memory while it grows, and how long a restart takes.
+"""Measure the cost of a large backlog: a worker's memory while the backlog grows, and the time of a restart.
 
     python benchmarks/backlog.py [--messages 1000000]
 
@@ -26,12 +26,12 @@ READY_S_MAX = 5.0
 
 
 def messages(count: int) -> Iterator[Message]:
-    """Messages over 100 keys in turn."""
+    """Yield messages over 100 keys in turn."""
     return (Message(PAYLOAD, {"kind": "order"}, fairness_key=f"tenant-{number % 100}") for number in range(count))
 
 
 def fill(cluster: OneCluster, total: int, console: Console) -> list[int]:
-    """Enqueue ``total`` messages; returns the worker's resident bytes along the way."""
+    """Enqueue ``total`` messages. Return the worker's resident bytes after each step."""
     sizes = []
     with Client(cluster.endpoint, timeout=60) as client:
         client.create_queue("backlog")
@@ -42,7 +42,7 @@ def fill(cluster: OneCluster, total: int, console: Console) -> list[int]:
 
 
 def main() -> None:
-    """Fill, restart, take some, and print what it cost."""
+    """Fill, restart, receive some, and print the cost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
     arguments = parser.parse_args()

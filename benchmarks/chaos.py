@@ -1,17 +1,17 @@
-"""What survives random kills and pauses, and how long queues are away.
+"""Kill and pause processes at random; show what survives, and how long queues are away.
 
     python benchmarks/chaos.py [--minutes 10] [--seed 1] [--json chaos.json]
 
-A cluster of two workers, six queues on both; 4 producers with dedup ids, 8 consumers that ack, nack and retry what they receive or are
+A cluster of two workers has six queues on both, 4 producers with dedup ids, and 8 consumers that ack, nack and retry what they receive or are
 pushed. Every few seconds a random choice of workers and router is killed with kill -9 or paused with SIGSTOP. At the end all queues are
 emptied, the books of the clients are balanced, and every shard is recovered from its disk and checked. A probe for each shard
-enqueues all the time: the longest span in which it had no success is what its queues were away. The probes share one client, so one that
-waits for a shard must not keep another waiting. The log says where the outage of a killed worker's queues went.
+enqueues all the time: the longest span without success is the outage of the shard's queues. The probes share one client, so a probe that
+waits for a shard must not delay another one. The log has the stages of the outage of a killed worker's queues.
 
-Parts start from bytecode here, as they do where the package is installed, also if the environment says PYTHONDONTWRITEBYTECODE: it is
-kept beside the data. Compiling a worker's modules would take as long again as loading them.
+Processes start from bytecode, as they do where the package is installed, also if the environment has PYTHONDONTWRITEBYTECODE: the bytecode
+is kept beside the data. Without bytecode a worker's modules take twice as long to load.
 
-The exit code is 1 if anything was lost, came back after its ack, was stored twice or came again without a reason, if a call took longer
+The exit code is 1 if a message was lost, came back after its ack, was stored twice or came again without a reason, if a call took longer
 than its timeout, or if p99 of the outages of a killed worker's queues is over 3 s, or any other queue was away.
 """
 
@@ -50,7 +50,7 @@ QUEUES_A_SHARD = 3
 PROBE_S = 0.05
 PROBE_TIMEOUT_S = 2.0
 AWAY_S_MIN = 0.5
-"""A shorter span without success is the machine's: all of it runs on the same cores."""
+"""A shorter span without success comes from the machine, because everything runs on the same cores."""
 OUTAGE_S_MAX = 3.0
 VICTIMS = (("worker-0",), ("worker-1",), ("worker-0", "worker-1"), ("router",), ("router", "worker-0"))
 SERVED_S_MAX = 30.0
@@ -59,7 +59,7 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 @dataclass
 class Fault:
-    """Something that was done to the cluster, and how long each shard was away because of it."""
+    """A kill or a pause, and how long each shard was away because of it."""
 
     kind: str
     victims: tuple[str, ...]
@@ -68,16 +68,16 @@ class Fault:
     away_s: dict[int, float] = field(default_factory=dict)
 
     def concerns(self, shard: int) -> bool:
-        """Whether a shard's own worker is among the victims."""
+        """Tell whether a shard's own worker is among the victims."""
         return f"worker-{shard}" in self.victims
 
 
 MACHINE = -1
-"""Instead of a shard: a thread that only sleeps. What it is late, the machine is."""
+"""Instead of a shard: a thread that only sleeps. Its delay is the machine's."""
 
 
 def probe(endpoint: str, queues: list[str], pipe: Connection) -> None:
-    """In a process of its own: ask each shard all the time, until told to stop; send the moments of success, and calls that took too long."""
+    """Ask each shard all the time, in a process of its own, until the pipe says stop. Send the times of success, and calls that took too long."""
     stop = threading.Event()
     moments: dict[int, list[float]] = {shard: [time.monotonic()] for shard in (MACHINE, *range(len(queues)))}
     late: list[float] = []
@@ -120,7 +120,7 @@ STAGES = (
 
 
 def stages(faults: list[Fault], events: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Of each killed worker: how long its queues' outage was in each stage."""
+    """Return the stages of the outage of each killed worker's queues."""
     found: dict[str, list[float]] = {stage: [] for stage in STAGES}
     for fault in faults:
         for shard, away in fault.away_s.items():
@@ -131,16 +131,16 @@ def stages(faults: list[Fault], events: list[dict[str, Any]]) -> dict[str, list[
 
 
 def _divided(fault: Fault, shard: int, away: float, events: list[dict[str, Any]]) -> list[float]:
-    """The stages of one outage; none if the log does not have all of it."""
+    """Return the stages of one outage, or none if the log lacks a part of it."""
     name, clock_s = f"worker-{shard}", time.time() - time.monotonic()
 
     def at(event: str) -> list[tuple[float, dict[str, Any]]]:
-        told = [
+        noted = [
             (datetime.fromisoformat(each["timestamp"]).timestamp() - clock_s, each)
             for each in events
             if each["event"] == event
         ]
-        return [(when, each) for when, each in told if fault.began <= when <= fault.ended + 0.1 and name in each.values()]
+        return [(when, each) for when, each in noted if fault.began <= when <= fault.ended + 0.1 and name in each.values()]
 
     started, opened = at("child.started"), at("shard.opened")
     if len(started) != 1 or len(opened) != 1:
@@ -151,14 +151,14 @@ def _divided(fault: Fault, shard: int, away: float, events: list[dict[str, Any]]
 
 
 def away_s(moments: list[float], fault: Fault) -> float:
-    """The longest span without success that began with a fault or after it."""
-    first = fault.began - AWAY_S_MIN / 2  # what began before is an earlier fault's
+    """Return the longest span without success that began with a fault or after it."""
+    first = fault.began - AWAY_S_MIN / 2  # a span that began before belongs to an earlier fault
     spans = (later - earlier for earlier, later in pairwise(moments) if first <= earlier < fault.ended)
     return max(spans, default=0.0)
 
 
 def torment(cluster: Cluster, load: Load, queues: list[str], seconds: float, choice: random.Random) -> list[Fault]:
-    """Kill and pause for so long; returns what was done."""
+    """Kill and pause processes for so long. Return the faults."""
     faults = []
     ends_at = time.monotonic() + seconds
     while time.monotonic() < ends_at:
@@ -176,13 +176,13 @@ def torment(cluster: Cluster, load: Load, queues: list[str], seconds: float, cho
 
 
 def strike(cluster: Cluster, choice: random.Random) -> Fault:
-    """Do something to some processes."""
+    """Kill or pause some processes."""
     fault = Fault(choice.choice(("killed", "killed", "paused")), choice.choice(VICTIMS), time.monotonic())
     victims = [process for name, process in processes(cluster).items() if name in fault.victims]
     for victim in victims:
         victim.send_signal(signal.SIGKILL if fault.kind == "killed" else signal.SIGSTOP)
     if fault.kind == "paused":
-        time.sleep(choice.choice((0.3, 1.0, 4.0)))  # the last one is longer than a router believes in a silent worker
+        time.sleep(choice.choice((0.3, 1.0, 4.0)))  # after the last one the router counts a silent worker as lost
         for victim in victims:
             with suppress(Exception):
                 victim.send_signal(signal.SIGCONT)
@@ -190,7 +190,7 @@ def strike(cluster: Cluster, choice: random.Random) -> Fault:
 
 
 def outages(faults: list[Fault]) -> dict[str, list[float]]:
-    """Spans by what happened, the shortest first."""
+    """Return the spans by kind of fault, the shortest first."""
     found: dict[str, list[float]] = {}
     for fault in faults:
         for shard, away_s in fault.away_s.items():
@@ -199,7 +199,7 @@ def outages(faults: list[Fault]) -> dict[str, list[float]]:
 
 
 def whose(fault: Fault, shard: int) -> str:
-    """Of which queues, and after what, a span is."""
+    """Return the kind of fault, and of queues, that a span belongs to."""
     if shard == MACHINE:
         return "(a thread that only sleeps)"
     if "router" in fault.victims:
@@ -208,12 +208,12 @@ def whose(fault: Fault, shard: int) -> str:
 
 
 def percentile(spans: list[float], share: float) -> float:
-    """A quantile of sorted values."""
+    """Return a quantile of sorted values."""
     return spans[min(len(spans) - 1, int(share * len(spans)))]
 
 
 def run(minutes: float, seed: int, data_dir: Path) -> dict[str, object]:
-    """All of it; what came out."""
+    """Run the cluster, the clients and the faults. Return the figures."""
     choice = random.Random(seed)
     books = Books()
     bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(data_dir.with_name("bytecode"))}
@@ -266,7 +266,7 @@ MUST_BE_ZERO = (
 
 
 def verdict(figures: dict[str, object]) -> list[str]:
-    """What does not hold."""
+    """Return the promises that do not hold."""
     broken = [name for name in MUST_BE_ZERO if figures[name]]
     spans: dict[str, dict[str, float]] = figures["outages"]  # type: ignore[assignment]
     if spans.get("queues of the worker killed", {"p99": 0})["p99"] > OUTAGE_S_MAX:
@@ -278,7 +278,7 @@ def verdict(figures: dict[str, object]) -> list[str]:
 
 
 def show(console: Console, figures: dict[str, object]) -> None:
-    """The tables."""
+    """Return the tables."""
     table = Table(title=f"{figures['faults']} kills and pauses in {figures['minutes']:g} minutes", title_justify="left")
     table.add_column("messages")
     table.add_column("", justify="right")
@@ -295,14 +295,14 @@ def show(console: Console, figures: dict[str, object]) -> None:
     parts = Table(title="where the outage of a killed worker's queues went, seconds", title_justify="left")
     for column in ("", "p50", "p99"):
         parts.add_column(column, justify="right" if column else "left")
-    told: dict[str, dict[str, float]] = figures["stages"]  # type: ignore[assignment]
-    for name, each in told.items():
+    stages: dict[str, dict[str, float]] = figures["stages"]  # type: ignore[assignment]
+    for name, each in stages.items():
         parts.add_row(name, *(f"{each[column]:.2f}" for column in ("p50", "p99")))
     console.print(parts)
 
 
 def main() -> None:
-    """Torment and print."""
+    """Run, print, and judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""A cluster to measure: started as a user would, with eyes on what its processes cost."""
+"""A cluster to measure: started as a user starts it, with the CPU time and memory of its processes."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import psutil
 
 
 class OneCluster:
-    """``fila-cluster up`` on a free port, for the length of a block."""
+    """``fila-cluster up`` on a free port, for the length of a ``with`` block."""
 
     def __init__(self, data_dir: Path, *options: str, workers: int = 1) -> None:
         watched = [] if "--dashboard" in options else ["--no-dashboard"]
@@ -23,7 +23,7 @@ class OneCluster:
         self._up: subprocess.Popen[str]
 
     def __enter__(self) -> Self:
-        env = {"FILA_TELEMETRY__LOG_LEVEL": "warning", **os.environ}  # a benchmark has other things to show
+        env = {"FILA_TELEMETRY__LOG_LEVEL": "warning", **os.environ}  # keep the log out of the table
         self._up = subprocess.Popen(self._command, env=env, stdout=subprocess.PIPE, text=True)
         assert self._up.stdout is not None
         self.ready_line = self._up.stdout.readline()
@@ -39,19 +39,19 @@ class OneCluster:
         self._up.communicate(timeout=20)
 
     def processes(self) -> dict[str, list[psutil.Process]]:
-        """The router's and the workers' processes, and who observes them if anybody does."""
+        """Return the processes of the router and the workers, and of the observer if there is one."""
         modules = {"router": "fila_router", "worker": "fila_worker", "observer": "fila_cluster.observer"}
         children = psutil.Process(self._up.pid).children()
         found = {kind: [child for child in children if module in child.cmdline()] for kind, module in modules.items()}
         return {kind: processes for kind, processes in found.items() if processes}
 
     def cpu_seconds(self) -> dict[str, float]:
-        """User and system time so far, by kind."""
+        """Return user and system time so far, by kind of process."""
         return {
             kind: sum(times.user + times.system for times in (process.cpu_times() for process in processes))
             for kind, processes in self.processes().items()
         }
 
     def rss_bytes(self) -> dict[str, int]:
-        """Resident memory now, by kind."""
+        """Return resident memory, by kind of process."""
         return {kind: sum(process.memory_info().rss for process in processes) for kind, processes in self.processes().items()}

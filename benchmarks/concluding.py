@@ -1,4 +1,4 @@
-"""The end of a benchmark that judges: figures to a file, what does not hold, the exit code."""
+"""Conclude a benchmark that judges: write the figures to a file, print what does not hold, set the exit code."""
 
 import json
 from collections.abc import Mapping

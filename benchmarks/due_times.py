@@ -1,4 +1,4 @@
-"""Delays: how late, over a kill -9 too; and what a million delayed messages cost while none is due.
+"""Measure how late delayed messages come, also over a kill -9, and what a million delayed messages cost while none is due.
 
     python benchmarks/due_times.py [--messages 1000000] [--crashes 3]
 
@@ -22,13 +22,13 @@ from fila_cluster import Client, Message
 
 LATE_MS_MAX = 100
 CPU_SHARE_MAX = 0.02
-"""Of one core: pulses and the supervisor's looks."""
+"""Of one core: for pulses and the supervisor's checks."""
 STEP = 20_000
 IDLE_S = 5.0
 
 
 def lateness_over_a_crash(directory: Path) -> float:
-    """Milliseconds after its due time at which a message comes that a hook delayed by 3 s, all processes being killed."""
+    """Return how many milliseconds after its due time a message comes that a hook delayed by 3 s, when all processes are killed meanwhile."""
     hook = "function on_failure(msg) return {action = 'retry', delay_ms = 3000} end"
     with OneCluster(directory) as cluster, Client(cluster.endpoint, timeout=30) as client:
         client.create_queue("delayed", on_failure=hook)
@@ -47,7 +47,7 @@ def lateness_over_a_crash(directory: Path) -> float:
 
 
 def delayed(count: int, due: datetime) -> Iterator[Message]:
-    """Messages that are due a tenth of a millisecond after each other, in no order."""
+    """Yield messages that are due a tenth of a millisecond after each other, in random order."""
     for number in range(count):
         place = number * 7919 % count
         yield Message(b"%d" % place, deliver_at=due + timedelta(milliseconds=place // 10))
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def receive_all(client: Client, total: int) -> tuple[list[int], int]:
-    """Receive and ack everything, in batches; how many came more than a second before one that was due earlier."""
+    """Receive and ack everything in batches. Return how many messages came more than a second before one that was due earlier."""
     places: list[int] = []
     latest = out_of_order = 0
     while len(places) < total:

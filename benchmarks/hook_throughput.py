@@ -1,10 +1,10 @@
-"""What a hook leaves of the enqueue rate: batches of 100, with and without ``on_enqueue``, in turns.
+"""Measure the enqueue rate with and without ``on_enqueue``, in turns, in batches of 100.
 
     python benchmarks/hook_throughput.py [--messages 50000] [--rounds 7]
 
-The script reads two headers and returns three fields; without it the producer asks for the same. Rounds alternate on one broker,
-so that what else the machine does hits all alike. Headers mostly repeat (a tenant, a plan), and then a decision is recalled; so it
-is measured with headers that all differ, too, where every decision is made. At least 80 % of the rate without a hook must be left.
+The script reads two headers and returns three fields; without the script the producer sets the same options. Rounds alternate on one broker,
+so that other work on the machine affects all of them alike. Headers mostly repeat (a tenant, a plan), and then a decision is recalled; so
+there are rounds with headers that all differ, too, where each decision is made. The goal is at least 80 % of the rate without a hook.
 """
 
 import argparse
@@ -40,7 +40,7 @@ KINDS = ("no hook", "hook, headers repeat", "hook, headers all differ")
 
 
 def batch(number: int, kind: str) -> list[Message]:
-    """A batch of ten tenants' messages; without a hook, with the options that it would choose."""
+    """Return a batch of ten tenants' messages; without a hook, with the options that the hook would choose."""
     messages = []
     for index in range(BATCH):
         tenant = f"tenant-{(number + index) % 10}"
@@ -53,7 +53,7 @@ def batch(number: int, kind: str) -> list[Message]:
 
 
 async def rate(client: AsyncClient, queue: str, total: int, kind: str) -> float:
-    """Messages a second; the batches are made beforehand."""
+    """Return messages a second. The batches are made beforehand."""
     batches = [batch(number, kind) for number in range(total // BATCH)]
     start = time.perf_counter()
     waiting: set[asyncio.Task[list[str]]] = set()
@@ -66,7 +66,7 @@ async def rate(client: AsyncClient, queue: str, total: int, kind: str) -> float:
 
 
 async def measure(cluster: OneCluster, total: int, rounds: int, console: Console) -> dict[str, list[tuple[float, float]]]:
-    """The rate of each round, and the worker's CPU in µs a message, by kind."""
+    """Return the rate of each round, and the worker's CPU in µs a message, by kind."""
     results: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     async with AsyncClient(cluster.endpoint, timeout=60) as client:
         for _ in track(range(rounds), "enqueueing", console=console, transient=True):

@@ -1,11 +1,11 @@
-"""What an ``on_enqueue`` costs, engine alone: µs a message in batches, µs a call for lone messages.
+"""Measure what ``on_enqueue`` costs in the engine alone: µs a message in batches, µs a call for lone messages.
 
     python benchmarks/hooks.py [messages]
 
 The first row is the same loop without Lua: it reads the same headers from the same bytes and decides the same in Python.
-Every script runs for every message, except in the rows that say *recalled*: there, what pure scripts decided for the same
-headers before is found again (``fila_worker/lua/recall.py``; 1,500 different headers). Scripts that are *watched* run under
-the count hook; others are bounded by their text (``fila_worker/lua/straight.py``).
+Every script runs for every message, except in the rows with *recalled*: there, earlier decisions of pure scripts for the same headers are
+recalled (``fila_worker/lua/recall.py``; 1,500 different headers). Scripts in rows with *watched* run under the count hook; the text of the
+others bounds what they do (``fila_worker/lua/straight.py``).
 """
 
 import sys
@@ -59,7 +59,7 @@ _decode = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 def without_lua(headers: Sequence[bytes], payload_sizes: Sequence[int]) -> list[EnqueueDecision | HookFailed]:
-    """The first script, in Python."""
+    """Decide the same as the first script, in Python."""
     decisions: list[EnqueueDecision | HookFailed] = []
     for packed in headers:
         read = _decode(packed)
@@ -88,7 +88,7 @@ def percentiles(spent_us: list[float]) -> tuple[float, float]:
 
 
 def timed(on_enqueue: OnEnqueue, packed: list[bytes], batch: int) -> tuple[float, float]:
-    """p50 and p99 of µs a message, in batches of this size."""
+    """Return p50 and p99 of µs a message, in batches of this size."""
     spent_us = []
     for start in range(0, len(packed) - batch + 1, batch):
         headers, sizes = packed[start : start + batch], [PAYLOAD_BYTES] * batch
@@ -106,7 +106,7 @@ def main() -> None:
     contestants |= {f"recalled: {name}": with_lua(SCRIPTS[name], recalls=True) for name in PURE}
     print(f"{'on_enqueue, µs':50}  batches of {BATCH}: p50    p99   lone calls: p50    p99")
     for name, on_enqueue in contestants.items():
-        timed(on_enqueue, packed, BATCH)  # what is made at the first sight of a header, is made
+        timed(on_enqueue, packed, BATCH)  # warm up: headers are seen for the first time
         together, alone = timed(on_enqueue, packed, BATCH), timed(on_enqueue, packed[:20_000], 1)
         print(f"{name:50}  {together[0]:20.2f} {together[1]:6.2f} {alone[0]:17.2f} {alone[1]:6.2f}")
 

@@ -1,4 +1,4 @@
-"""What a million fairness keys cost: a worker's memory, and how long a restart takes.
+"""Measure the cost of a million fairness keys: a worker's memory, and the time of a restart.
 
     python benchmarks/keys.py [--keys 1000000]
 
@@ -27,12 +27,12 @@ DRAINED_MAX = 100_000
 
 
 def messages(first: int, last: int) -> Iterator[Message]:
-    """A message for each key from one number up to another."""
+    """Yield a message for each key from one number up to another."""
     return (Message(PAYLOAD, fairness_key=f"tenant-{number:013}") for number in range(first, last))
 
 
 def fill(cluster: OneCluster, keys: int, console: Console) -> tuple[int, int]:
-    """Enqueue a message for each key; returns the worker's resident bytes before and after."""
+    """Enqueue a message for each key. Return the worker's resident bytes before and after."""
     with Client(cluster.endpoint, timeout=60) as client:
         client.create_queue("keys")
         empty = cluster.rss_bytes()["worker"]
@@ -42,7 +42,7 @@ def fill(cluster: OneCluster, keys: int, console: Console) -> tuple[int, int]:
 
 
 def drain(client: Client, keys: int) -> tuple[float, int]:
-    """Receive and ack one message of each of the first keys; returns how many a second, and how many keys came out of turn."""
+    """Receive and ack one message of each of the first keys. Return how many a second, and how many keys came out of turn."""
     start, numbers = time.monotonic(), list[int]()
     while len(numbers) < keys:
         deliveries = client.receive("keys", min(1000, keys - len(numbers)), wait=5)
@@ -55,7 +55,7 @@ def drain(client: Client, keys: int) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Fill, restart, drain, and print what it cost."""
+    """Fill, restart, drain, and print the cost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, default=1_000_000)
     keys = parser.parse_args().keys

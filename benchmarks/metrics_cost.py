@@ -1,15 +1,15 @@
-"""What being watched costs: throughput and CPU with and without an observer that is scraped, in turns.
+"""Measure what monitoring costs: throughput and CPU with and without an observer that is scraped, in turns.
 
     python benchmarks/metrics_cost.py [--pairs 30] [--window-s 3] [--queues 100] [--keys 1000] [--scrape-s 5]
 
-One producer and one consumer at once on one queue with many keys, beside other queues that only lie there. The flow never stops; it
-is looked at in windows. In every other one the observer is stopped (SIGSTOP), so that nobody asks for anything; else it asks every
-second, and a scraper reads its page now and then. Less than 3 % of the throughput may go.
+One producer and one consumer work at once on one queue with many keys, beside idle queues with messages. The flow never stops; it is
+measured in windows. In every other window the observer is stopped (SIGSTOP), so that no process asks for numbers; else it asks every
+second, and a scraper reads its page now and then. The cost must be less than 3 % of the throughput.
 
-Machines are noisy, and 3 % is little. So windows are short and come in pairs, with and without, without and with: what drifts
-slowly is in both. Each pair has a ratio; told are the median of these, and where it lies with 95 % confidence (by order statistics,
-which assume nothing about how the noise is distributed). The CPU time that router and workers spend on a message is told in the same
-way; and what asking costs each process where next to nothing else happens, which no noise hides.
+Machines are noisy, and 3 % is little. So windows are short and come in pairs, with and without, without and with: a slow drift is in
+both. Each pair has a ratio. The program prints the median of the ratios and its interval of 95 % confidence (by order statistics,
+which assume nothing about the distribution of the noise), and the same for the CPU time that router and workers spend on a message. It
+also prints what a question costs each process on an idle cluster, where no noise hides it.
 """
 
 import argparse
@@ -43,7 +43,7 @@ PAYLOAD = b"x" * 1024
 COST_MAX = 0.03
 CONFIDENCE = 0.95
 SETTLING_S = 0.3
-"""How long after a change nothing is measured."""
+"""How long to wait after a change before measuring."""
 PER = 100_000
 KINDS = ("router", "worker", "observer")
 TRICKLE_S = 0.1
@@ -51,7 +51,7 @@ IDLE_PAIRS = 5
 
 
 async def prepare(endpoint: str, queues: int, keys: int) -> None:
-    """Queues that have something in them, for the observer to look at."""
+    """Make queues with messages, for the observer to report."""
     async with AsyncClient(endpoint, timeout=30) as client:
         await client.create_queue("busy")
         for index in range(queues):
@@ -65,14 +65,14 @@ async def prepare(endpoint: str, queues: int, keys: int) -> None:
 
 @dataclass
 class Flow:
-    """Messages sent and acked so far."""
+    """How many messages were sent and acked so far."""
 
     sent: int = 0
     acked: int = 0
 
 
 async def produce(client: AsyncClient, flow: Flow, keys: int) -> None:
-    """Without end, one batch after the other."""
+    """Enqueue without end, one batch after the other."""
     while True:
         if flow.sent - flow.acked > AHEAD_MAX:
             await asyncio.sleep(0.005)
@@ -83,7 +83,7 @@ async def produce(client: AsyncClient, flow: Flow, keys: int) -> None:
 
 
 async def consume(client: AsyncClient, flow: Flow) -> None:
-    """Without end, acked in the batches that they come in."""
+    """Receive without end, and ack the batches as they come."""
     while True:
         deliveries = await client.receive("busy", 500, wait=5)
         await client.ack(deliveries)
@@ -122,16 +122,16 @@ class Window(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Messages a second."""
+        """Return messages a second."""
         return self.messages / self.seconds
 
     def cpu_of(self, *kinds: str) -> float:
-        """CPU seconds that processes spend on 100,000 messages."""
+        """Return the CPU seconds that processes spend on 100,000 messages."""
         return sum(self.cpu_s[kind] for kind in kinds) * PER / max(1, self.messages)
 
 
 class Watched:
-    """A cluster whose observer comes and goes."""
+    """A cluster whose observer is stopped and continued."""
 
     def __init__(self, cluster: OneCluster, flow: Flow, scraping: Event) -> None:
         self._cluster = cluster
@@ -158,7 +158,7 @@ class Watched:
 
 
 async def measure(cluster: OneCluster, scraping: Event, options: argparse.Namespace) -> list[tuple[Window, Window]]:
-    """Pairs of windows, alone and watched; the first pair is for warming up."""
+    """Return pairs of windows, without and with the observer. The first pair is for warming up."""
     flow, pairs = Flow(), []
     watched = Watched(cluster, flow, scraping)
     async with AsyncClient(cluster.endpoint, timeout=30) as producer, AsyncClient(cluster.endpoint, timeout=30) as consumer:
@@ -181,7 +181,7 @@ async def measure(cluster: OneCluster, scraping: Event, options: argparse.Namesp
 
 
 async def trickle(client: AsyncClient, keys: int) -> None:
-    """A message now and then, in front of a backlog of all keys: so that there is something new to look at."""
+    """Enqueue a message now and then beside a backlog of all keys, so that there is something new to report."""
     await client.enqueue_many("busy", [Message(PAYLOAD, fairness_key=f"tenant-{key}") for key in range(keys)])
     while True:
         await client.enqueue("busy", PAYLOAD)
@@ -189,7 +189,7 @@ async def trickle(client: AsyncClient, keys: int) -> None:
 
 
 async def asking_alone(cluster: OneCluster, scraping: Event, options: argparse.Namespace) -> dict[str, float]:
-    """What each process spends more when it is observed, ms a second."""
+    """Return what each process spends more with the observer, in ms a second."""
     watched = Watched(cluster, Flow(), scraping)
     windows: dict[bool, list[Window]] = {False: [], True: []}
     async with AsyncClient(cluster.endpoint, timeout=30) as client:
@@ -206,7 +206,7 @@ async def asking_alone(cluster: OneCluster, scraping: Event, options: argparse.N
 
 
 def _ms_per_s(kind: str, windows: list[Window]) -> float:
-    """Over all of them: clocks tick every 10 ms."""
+    """Add up all windows, because the CPU clocks tick every 10 ms."""
     return 1000 * sum(each.cpu_s[kind] for each in windows) / sum(each.seconds for each in windows)
 
 
@@ -214,7 +214,7 @@ def _ms_per_s(kind: str, windows: list[Window]) -> float:
 
 
 class Estimate(NamedTuple):
-    """A median, and between what it lies."""
+    """A median, and the ends of its interval."""
 
     median: float
     low: float
@@ -225,7 +225,7 @@ class Estimate(NamedTuple):
 
 
 def median_of(values: Sequence[float]) -> Estimate:
-    """The median with its interval: the closest pair of order statistics that has it between them often enough."""
+    """Return the median with its interval: the closest pair of order statistics with the median between them often enough."""
     ordered, total = sorted(values), len(values)
     outside, cut = 0.0, 0
     while cut < total // 2 and outside + 2 * comb(total, cut) / 2**total <= 1 - CONFIDENCE:
@@ -235,14 +235,14 @@ def median_of(values: Sequence[float]) -> Estimate:
 
 
 def verdict(cost: Estimate) -> str:
-    """What the interval says of the limit."""
+    """Return what the interval says of the limit."""
     if cost.high <= COST_MAX:
         return f"below {COST_MAX:.0%}"
     return f"above {COST_MAX:.0%}" if cost.low > COST_MAX else f"around {COST_MAX:.0%}: more pairs, or less noise, would tell"
 
 
 def report(pairs: list[tuple[Window, Window]], asking_ms: dict[str, float], page_bytes: int) -> None:
-    """Print all of it."""
+    """Print the tables and the verdict."""
     table = Table("", "messages/s, median", "least", "most", *(f"{kind}, CPU s per 100,000" for kind in KINDS))
     for name, windows in (
         ("alone", [alone for alone, _ in pairs]),
@@ -250,8 +250,8 @@ def report(pairs: list[tuple[Window, Window]], asking_ms: dict[str, float], page
     ):
         rates = [each.rate for each in windows]
         spent = [statistics.median(each.cpu_of(kind) for each in windows) for kind in KINDS]
-        told = [f"{value:,.0f}" for value in (statistics.median(rates), min(rates), max(rates))]
-        table.add_row(name, *told, *(f"{seconds:.3f}" for seconds in spent))
+        shown = [f"{value:,.0f}" for value in (statistics.median(rates), min(rates), max(rates))]
+        table.add_row(name, *shown, *(f"{seconds:.3f}" for seconds in spent))
     cost = median_of([1 - watched.rate / alone.rate for alone, watched in pairs])
     brokers = "router", "worker"
     computed = median_of([watched.cpu_of(*brokers) / alone.cpu_of(*brokers) - 1 for alone, watched in pairs])

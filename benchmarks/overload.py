@@ -1,14 +1,13 @@
-"""Ten times more than the broker can do, and clients that never read: what it takes, what it refuses, what memory it needs.
+"""Ask for ten times more than the broker can do, beside clients that never read; show what it accepts and refuses, and its memory.
 
     python benchmarks/overload.py [--seconds 60] [--deaf 100] [--json overload.json]
 
-A cluster of two workers whose queues have a limit. First its capacity is measured: producers and consumers that keep up with each
-other. Then, for so many seconds each, ten times as many producers ask as fast as they can while the consumers stay as they were, and
-clients that never read what they ask for join. Shown are the messages taken in a second against the capacity, refusals and whether
-coming back after their ``retry_after`` helped, how long acks took (they are always admitted) and the most memory that the router and
-the workers needed.
+The queues of a cluster with two workers have a limit. First the program measures the capacity, with producers and consumers that keep up
+with each other. Then, for so many seconds each, ten times as many producers send as fast as they can while the consumers stay the same,
+and clients that never read what they ask for join. It prints the messages accepted a second beside the capacity, refusals and whether
+retries after ``retry_after`` were accepted, how long acks took (they are always admitted), and the most memory of router and workers.
 
-The exit code is 1 if less than 80 % of the capacity was taken in, an ack was refused, or a process outgrew its bound.
+The exit code is 1 if less than 80 % of the capacity was accepted, an ack was refused, or a process exceeded its bound.
 """
 
 import argparse
@@ -43,11 +42,10 @@ PRODUCERS, CONSUMERS = 2, 2
 TIMES = 10
 QUEUES = ["busy-0", "busy-1", "busy-5", "busy-7"]
 DEAF_QUEUES = ["deaf-0", "deaf-1", "deaf-2", "deaf-3"]
-"""Two on each shard of either. Those who never read take messages out of queues of their own: what a consumer has leased is its own affair,
-until its leases end."""
+"""Two of each kind on each shard. Clients that never read have queues of their own, because what they leased is away until the leases end."""
 DEAF_MESSAGES = 10_000
 LIMIT = 20_000
-"""Messages that a queue takes: beyond, enqueues are refused."""
+"""Messages that a queue holds before enqueues are refused."""
 PAYLOAD = bytes(1024)
 BATCH = 100
 SHARE_MIN = 0.8
@@ -60,23 +58,23 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 @dataclass
 class Tally:
-    """What one process's clients saw."""
+    """What the clients of one process saw."""
 
     taken: int = 0
     acked: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     came_back: int = 0
-    """Refused with a ``retry_after``, and sent again after it."""
+    """Messages that were refused with a ``retry_after``, and sent again after it."""
     helped: int = 0
-    """Of those, taken in then, at least in part."""
+    """Retries that were accepted, at least in part."""
     untimed: int = 0
-    """Refused as overloaded without a ``retry_after``."""
+    """Messages that were refused as overloaded without a ``retry_after``."""
     ack_s: list[float] = field(default_factory=list)
     acks_refused: Counter[str] = field(default_factory=Counter)
 
 
 def produce(endpoint: str, threads: int, tally: Tally, stop: threading.Event) -> list[threading.Thread]:
-    """Send as fast as answers come, and come back when told."""
+    """Send as fast as answers come, and retry after ``retry_after``."""
     return [threading.Thread(target=_produce, args=(endpoint, number, tally, stop)) for number in range(threads)]
 
 
@@ -102,7 +100,7 @@ def _produce(endpoint: str, number: int, tally: Tally, stop: threading.Event) ->
 
 
 def _enqueue(client: Client, queue: str, batch: list[Message]) -> tuple[int, FilaError | None]:
-    """How many were taken in, and the first refusal."""
+    """Return how many messages were accepted, and the first refusal."""
     try:
         return len(client.enqueue_many(queue, batch)), None
     except BatchError as error:
@@ -139,7 +137,7 @@ def _ack(client: Client, deliveries: list[Any], tally: Tally) -> None:
 
 
 def apart(role: str, endpoint: str, threads: int, pipe: Connection) -> None:
-    """Clients in a process of their own, until told to stop."""
+    """Run clients in a process of their own, until the pipe says stop."""
     warnings.simplefilter("ignore", ResourceWarning)
     tally, stop = Tally(), threading.Event()
     running = {"produce": produce, "consume": consume}[role](endpoint, threads, tally, stop)
@@ -153,7 +151,7 @@ def apart(role: str, endpoint: str, threads: int, pipe: Connection) -> None:
 
 
 class Clients:
-    """Clients of one role in a process of their own, for the length of a block; then ``tally`` is what they saw."""
+    """Clients of one role in a process of their own, for the length of a ``with`` block; afterwards ``tally`` is what they saw."""
 
     def __init__(self, role: str, endpoint: str, threads: int) -> None:
         self._pipe, theirs = CONTEXT.Pipe()
@@ -171,7 +169,7 @@ class Clients:
 
 
 class Deaf:
-    """Clients that ask and never read: bare sockets whose buffers are as small as they can be."""
+    """Clients that ask and never read: bare sockets with the smallest buffers."""
 
     def __init__(self, endpoint: str, clients: int) -> None:
         self._context = zmq.Context()
@@ -217,7 +215,7 @@ class Deaf:
 
 
 def phase(cluster: OneCluster, seconds: float, producers: int, deaf: int) -> dict[str, Any]:
-    """Run clients for so long; what came out."""
+    """Run clients for so long. Return the figures."""
     rss: dict[str, int] = {}
     with ExitStack() as stack:
         if deaf:
@@ -248,7 +246,7 @@ def _figures(producers: Tally, consumers: Tally, seconds: float) -> dict[str, An
 
 
 def measure(seconds: float, deaf: int, data_dir: Path) -> dict[str, dict[str, Any]]:
-    """Capacity, overload, and overload beside clients that never read."""
+    """Measure capacity, overload, and overload beside clients that never read."""
     config = data_dir.parent / "fila.toml"
     config.write_text(f"[limits]\nmax_queue_messages = {LIMIT}\n")
     with OneCluster(data_dir, "--config", str(config), workers=2) as cluster:
@@ -266,7 +264,7 @@ def measure(seconds: float, deaf: int, data_dir: Path) -> dict[str, dict[str, An
 
 
 def verdict(phases: dict[str, dict[str, Any]]) -> list[str]:
-    """What does not hold."""
+    """Return the promises that do not hold."""
     capacity = phases["capacity"]["acked/s"]
     broken = []
     for name, figures in phases.items():
@@ -283,7 +281,7 @@ def verdict(phases: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def show(console: Console, phases: dict[str, dict[str, Any]]) -> None:
-    """The table."""
+    """Return the table."""
     table = Table(
         title=f"1 KB messages in batches of {BATCH}; {PRODUCERS} producers, then {TIMES} times as many", title_justify="left"
     )
@@ -292,10 +290,10 @@ def show(console: Console, phases: dict[str, dict[str, Any]]) -> None:
         table.add_column(name, justify="right")
     capacity = phases["capacity"]["acked/s"] or 1.0
     rows: dict[str, Any] = {
-        "taken in a second": lambda each: f"{each['taken/s']:,.0f}",
+        "accepted a second": lambda each: f"{each['taken/s']:,.0f}",
         "done (acked) a second": lambda each: f"{each['acked/s']:,.0f} ({each['acked/s'] / capacity:.0%})",
         "refused": lambda each: ", ".join(f"{count:,} {code}" for code, count in each["refused"].items()) or "0",
-        "came back after retry_after, taken then": lambda each: (
+        "accepted on the retry after retry_after": lambda each: (
             f"{each['came back']:,}, {each['helped'] / max(1, each['came back']):.0%}"
         ),
         "acks refused": lambda each: str(each["acks refused"] or 0),

@@ -1,4 +1,4 @@
-"""What plain Python programs do with the same rows: clients in processes of their own, that start when they are told."""
+"""Do the same with the rows in plain Python programs: clients in processes of their own, which start at the same moment."""
 
 import multiprocessing
 import time
@@ -19,7 +19,7 @@ RECEIVED_AT_ONCE = 500
 
 
 def messages(path: Path, with_ids: bool) -> Iterator[Message]:
-    """The rows of a file, read piece by piece; with a dedup id each, or without."""
+    """Yield the rows of a file, read piece by piece, with a dedup id each or without."""
     run, numbers = uuid4().hex[:16], count()
     for batch in ParquetFile(path).iter_batches(ROWS_AT_ONCE):
         payloads, keys = batch["payload"].to_pylist(), batch["fairness_key"].to_pylist()
@@ -34,7 +34,7 @@ def load(client: Client, path: Path, queue: str, with_ids: bool) -> None:
 
 
 def drain(client: Client, path: Path, queue: str) -> None:
-    """Receive, look into each, and acknowledge, until nothing comes any more."""
+    """Receive, read and acknowledge messages until no more come."""
     while deliveries := client.receive(queue, RECEIVED_AT_ONCE):
         for delivery in deliveries:
             assert delivery.payload
@@ -53,7 +53,7 @@ def _work(work: Work, endpoint: str, path: Path, arguments: tuple[Any, ...], pip
 
 
 def timed(work: Work, endpoint: str, files: list[Path], *arguments: object) -> tuple[float, float]:
-    """Seconds until all processes, one for each file, are done; and their CPU seconds."""
+    """Return the seconds until all processes, one for each file, are done, and their CPU seconds."""
     context = multiprocessing.get_context("spawn")
     pipes = []
     for path in files:

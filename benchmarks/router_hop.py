@@ -1,4 +1,4 @@
-"""What one forwarded frame costs the router, in CPU time of its process (both directions, I/O thread included).
+"""Measure what one forwarded frame costs the router, in CPU time of its process (both directions, I/O thread included).
 
     python benchmarks/router_hop.py [frames]
 
@@ -42,7 +42,7 @@ def connect(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, identity: by
 
 
 def answer_until(stop: threading.Event, worker: zmq.Socket[bytes]) -> None:
-    """Answer every request; a thread that uses a socket must be over before anybody closes it."""
+    """Answer every request, until the socket is to be closed: a socket must not be closed while a thread uses it."""
     while not stop.is_set():
         if worker.poll(50):
             client, header, key, _ = worker.recv_multipart()

@@ -1,14 +1,14 @@
-"""How fast Spark fills and drains a queue, beside plain Python programs in as many processes.
+"""Measure how fast Spark fills and drains a queue, beside plain Python programs in as many processes.
 
     python benchmarks/spark_rows.py [--rows 1000000] [--payload 1024] [--processes 2] [--rounds 3]
 
-One cluster with two workers; all ways in turn on it, each with a queue of its own, so that what else the machine does hits all
-alike. A row is a payload, two headers and a fairness key, and stands in an uncompressed Parquet file, one for each process. Spark
-reads the files and writes them with ``format("fila")``; the plain programs read them with pyarrow and pass ``Message``s to
-``enqueue_many``, once as most applications do, and once with a dedup id each, as Spark's tasks do. Starting processes and Spark
-is not counted, planning is. Spark's own ``foreachPartition`` pickles each row: what it reaches with rows that go nowhere is the
-most that a sink could. On the way out a stream reads all that waits, into nothing, and acknowledges it; the plain clients receive
-and acknowledge 500 at a time. The goal: at least 70 % of the plain clients, for the writer.
+All ways run in turn on one cluster with two workers, each with a queue of its own, so that other work on the machine affects all of them
+alike. A row is a payload, two headers and a fairness key, in an uncompressed Parquet file, one for each process. Spark reads the files and
+writes them with ``format("fila")``; the plain programs read them with pyarrow and pass ``Message``s to ``enqueue_many``, once as most
+applications do, and once with a dedup id each, as Spark's tasks do. The start of processes and of Spark does not count, planning does.
+Spark's own ``foreachPartition`` pickles each row: its rate with rows that it drops is the upper bound of any sink. On the way out a stream
+reads all pending messages, drops them, and acknowledges them; the plain clients receive and acknowledge 500 at a time. The goal is at
+least 70 % of the plain clients' rate, for the writer.
 """
 
 import argparse
@@ -43,7 +43,7 @@ STREAM = "readStream"
 
 
 class Taken(NamedTuple):
-    """Of one round: rows a second, and CPU µs a row of broker, JVM and Python."""
+    """One round: rows a second, and CPU µs a row of broker, JVM and Python."""
 
     rate: float
     broker_us: float
@@ -52,11 +52,11 @@ class Taken(NamedTuple):
 
 
 Way: TypeAlias = Callable[[], tuple[float, float]]
-"""Does all rows; seconds, and the CPU seconds of plain clients."""
+"""A way to move all rows. Returns the seconds, and the CPU seconds of plain clients."""
 
 
 class Measured(NamedTuple):
-    """What is measured with: a broker, a Spark session, the rows."""
+    """The set-up: a broker, a Spark session, the rows."""
 
     cluster: OneCluster
     client: Client
@@ -70,7 +70,7 @@ class Measured(NamedTuple):
 
 
 def write_files(directory: Path, rows: int, payload_bytes: int, count: int) -> list[Path]:
-    """Rows that all differ, in so many files."""
+    """Write rows that all differ into so many files."""
     noise = os.urandom(payload_bytes - 16)
     files = [directory / f"rows-{number}.parquet" for number in range(count)]
     for path in files:
@@ -92,7 +92,7 @@ def _batch(numbers: range, noise: bytes) -> pa.RecordBatch:
 
 
 def ways_in(on: Measured) -> dict[str, Way]:
-    """Each fills the queue."""
+    """Return the ways to fill the queue."""
     endpoint = on.cluster.endpoint
     frame = on.spark.read.parquet(*map(str, on.files))
     return {
@@ -105,7 +105,7 @@ def ways_in(on: Measured) -> dict[str, Way]:
 
 
 def ways_out(on: Measured) -> dict[str, Way]:
-    """Each empties the queue."""
+    """Return the ways to empty the queue."""
     endpoint = on.cluster.endpoint
     return {
         PLAIN: lambda: timed(plain_side.drain, endpoint, on.files, QUEUE),
@@ -114,7 +114,7 @@ def ways_out(on: Measured) -> dict[str, Way]:
 
 
 def measure_in(on: Measured, console: Console) -> dict[str, list[Taken]]:
-    """What each way in took, by round."""
+    """Return what each way in took, by round."""
     results: dict[str, list[Taken]] = {}
     for way, run in in_turns(ways_in(on), on.rounds, "in", console):
         with a_queue(on.client):
@@ -124,7 +124,7 @@ def measure_in(on: Measured, console: Console) -> dict[str, list[Taken]]:
 
 
 def measure_out(on: Measured, console: Console) -> dict[str, list[Taken]]:
-    """What each way out took, by round."""
+    """Return what each way out took, by round."""
     results: dict[str, list[Taken]] = {}
     for way, run in in_turns(ways_out(on), on.rounds, "out", console):
         with a_queue(on.client):
@@ -136,13 +136,13 @@ def measure_out(on: Measured, console: Console) -> dict[str, list[Taken]]:
 
 
 def in_turns(ways: dict[str, Way], rounds: int, title: str, console: Console) -> Iterator[tuple[str, Way]]:
-    """All ways, so many times."""
+    """Run all ways, so many times."""
     for _ in track(range(rounds), title, console=console, transient=True):
         yield from ways.items()
 
 
 class a_queue:  # noqa: N801 - it reads as words
-    """The queue that is measured, for the length of a block."""
+    """Make the queue that is measured, for the length of a ``with`` block."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -155,7 +155,7 @@ class a_queue:  # noqa: N801 - it reads as words
 
 
 def taken(on: Measured, run: Way) -> Taken:
-    """Run a way once, and look at what it costs."""
+    """Run a way once, and measure its cost."""
     broker_s, (jvm_s, workers_s) = sum(on.cluster.cpu_seconds().values()), spark_side.cpu_seconds()
     elapsed_s, plain_cpu_s = run()
     jvm_after_s, workers_after_s = spark_side.cpu_seconds()
@@ -180,12 +180,12 @@ def warm_up(on: Measured) -> None:
 
 
 def shares(results: dict[str, list[Taken]], way: str) -> float:
-    """A way's median share of what the plain clients reach in the same round."""
+    """Return a way's median share of the plain clients' rate in the same round."""
     return statistics.median(one.rate / plain.rate for one, plain in zip(results[way], results[PLAIN], strict=True))
 
 
 def table(title: str, results: dict[str, list[Taken]]) -> Table:
-    """Medians over the rounds."""
+    """Return medians over the rounds."""
     shown = Table("", "rows a second", "min … max", "broker", "JVM", "Python", "of plain", title=title)
     for way, rounds in results.items():
         rate, *costs_us = (statistics.median(values) for values in zip(*rounds, strict=True))
@@ -220,7 +220,7 @@ def main() -> None:
 def measure(
     directory: Path, arguments: argparse.Namespace, console: Console
 ) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]]]:
-    """What the ways in and the ways out took."""
+    """Measure the ways in and the ways out."""
     rows = arguments.rows // arguments.processes * arguments.processes
     files = write_files(directory, rows, arguments.payload, arguments.processes)
     with OneCluster(directory / "data", workers=2) as cluster, spark_side.session(arguments.processes) as spark:

@@ -1,4 +1,4 @@
-"""What Spark does with the rows: sessions, writes, drains, and what they cost its JVM and its Python workers."""
+"""The Spark side: sessions, writes, drains, and what they cost the JVM and the Python workers."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
 
 @contextmanager
 def session(processes: int) -> Iterator[SparkSession]:
-    """A quiet local session of so many tasks at a time."""
+    """Return a quiet local session with so many tasks at a time."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.master(f"local[{processes}]").config(map=SETTINGS).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
@@ -33,7 +33,7 @@ def session(processes: int) -> Iterator[SparkSession]:
 
 
 def cpu_seconds() -> tuple[float, float]:
-    """Of the JVM that this process started, and of its Python workers (those that are gone included), so far."""
+    """Return the CPU seconds so far of the JVM that this process started, and of its Python workers, also those that have ended."""
     jvm = python = 0.0
     for java in (child for child in psutil.Process().children() if child.name() == "java"):
         times = java.cpu_times()
@@ -47,21 +47,21 @@ def cpu_seconds() -> tuple[float, float]:
 
 
 def written_s(frame: DataFrame, endpoint: str, queue: str) -> float:
-    """Seconds that ``format("fila")`` takes."""
+    """Return the seconds that ``format("fila")`` takes."""
     start = time.perf_counter()
     frame.write.format("fila").mode("append").options(endpoint=endpoint, queue=queue).save()
     return time.perf_counter() - start
 
 
 def sunk_s(frame: DataFrame, endpoint: str, queue: str) -> float:
-    """Seconds that ``foreachPartition`` takes."""
+    """Return the seconds that ``foreachPartition`` takes."""
     start = time.perf_counter()
     frame.foreachPartition(enqueue_partition(endpoint=endpoint, queue=queue, headers="headers", fairness_key="fairness_key"))
     return time.perf_counter() - start
 
 
 def nowhere_s(frame: DataFrame) -> float:
-    """Seconds that ``foreachPartition`` takes to hand out the rows."""
+    """Return the seconds that ``foreachPartition`` takes to hand out the rows."""
     start = time.perf_counter()
 
     def throw_away(rows: Iterable[Row]) -> None:  # in here, so that it is pickled whole: workers cannot import this module
@@ -72,7 +72,7 @@ def nowhere_s(frame: DataFrame) -> float:
 
 
 def drained_s(spark: SparkSession, endpoint: str, queue: str, rows_per_batch: int) -> float:
-    """Seconds that a stream takes to read, and acknowledge, all that waits; what it reads goes nowhere."""
+    """Return the seconds that a stream takes to read, drop and acknowledge all pending messages."""
     stream = spark.readStream.format("fila").options(endpoint=endpoint, queue=queue, max_rows_per_batch=rows_per_batch)
     with tempfile.TemporaryDirectory(prefix="fila-checkpoint-") as checkpoint:
         start = time.perf_counter()

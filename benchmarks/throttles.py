@@ -1,10 +1,10 @@
-"""A throttle key shared by four queues on two workers: is the limit held, and is it used?
+"""Measure whether the limit of a throttle key, shared by four queues on two workers, is held and used.
 
     python benchmarks/throttles.py [--seconds 5]
 
-200 tokens a second, burst 20, four queues with standing demand. Four runs: undisturbed; one worker killed in the middle, and
-the other; the rate doubled in the middle. Deliveries are counted by the broker's own time of lease. In no window may there be
-more than burst + rate × its length, and in all at least 90 % of that.
+The key has 200 tokens a second and a burst of 20; four queues always have messages. There are four runs: undisturbed, with one worker killed
+in the middle, with the other one killed, and with the rate doubled in the middle. Deliveries count at the broker's time of the lease. No
+window may have more than burst + rate × its length, and the whole run must have at least 90 % of that.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SLACK = 2
 
 
 def queues_on_both(client: Client) -> list[str]:
-    """Names of queues, half of them on each worker's shard."""
+    """Return names of queues, half of them on each worker's shard."""
     by_shard: dict[int, list[str]] = {0: [], 1: []}
     number = 0
     while min(map(len, by_shard.values())) < QUEUES // 2:
@@ -47,7 +47,7 @@ def queues_on_both(client: Client) -> list[str]:
 
 
 def consume(endpoint: str, queue: str, times_ms: list[float], stop: threading.Event) -> None:
-    """Ack what comes, and note when it was leased."""
+    """Ack deliveries, and note when they were leased."""
     with Client(endpoint) as client:
         while not stop.is_set():
             with suppress(FilaError):
@@ -57,7 +57,7 @@ def consume(endpoint: str, queue: str, times_ms: list[float], stop: threading.Ev
 
 
 def run(seconds: float, in_the_middle: Callable[[OneCluster, Client], None], after: float = 0.0) -> list[float]:
-    """One run on a fresh cluster; the times of its deliveries, ms since the first possible one, in order."""
+    """Run once on a fresh cluster. Return the times of its deliveries in order, ms since the first possible one."""
     with tempfile.TemporaryDirectory(prefix="fila-throttles-") as directory:
         with OneCluster(Path(directory), workers=2) as cluster, Client(cluster.endpoint) as client:
             queues = queues_on_both(client)
@@ -82,7 +82,7 @@ def run(seconds: float, in_the_middle: Callable[[OneCluster, Client], None], aft
 
 
 def worst_excess(times_ms: list[float], rate: float) -> float:
-    """By how many deliveries the worst window is over burst + rate × its length (below 0: never)."""
+    """Return by how many deliveries the worst window is over burst + rate × its length (below 0: never)."""
     worst = float("-inf")
     lowest = float("inf")  # the smallest index - rate × time so far: where the worst window begins
     for index, time_ms in enumerate(times_ms):

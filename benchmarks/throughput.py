@@ -1,4 +1,4 @@
-"""How fast a cluster of one worker is, beside what its disk and one loop could do at most.
+"""Measure how fast a cluster of one worker is, beside what its disk and one loop could do at most.
 
     python benchmarks/throughput.py [--messages 100000] [--rounds 3] [--lone 1000]
 
@@ -44,13 +44,13 @@ QUEUE = "bench"
 
 
 def messages(count: int, keys: int) -> list[Message]:
-    """Messages over ``keys`` fairness keys in turn, made before the clock starts: an application has them already."""
+    """Return messages over ``keys`` fairness keys in turn. They are made before the clock starts, because an application has them already."""
     names = [f"tenant-{number}" for number in range(keys)]
     return [Message(PAYLOAD, HEADERS, fairness_key=names[number % keys]) for number in range(count)]
 
 
 def bare_loop(count: int, *, delete: bool) -> float:
-    """Messages a second into RocksDB without anything around it, in batches of 100; ``delete``: and out again soon after."""
+    """Return messages a second into bare RocksDB, in batches of 100; ``delete``: and out again soon after."""
     path = tempfile.mkdtemp(prefix="fila-bare-")
     database = Rdict(path, Options(raw_mode=True))
     start = time.perf_counter()
@@ -71,7 +71,7 @@ def bare_loop(count: int, *, delete: bool) -> float:
 
 
 def consume_all(endpoint: str, queue: str, count: int, pipe: Connection) -> None:
-    """Say when ready, consume and ack ``count`` messages when told to, say when done."""
+    """Report when ready, consume and ack ``count`` messages on request, and report when done."""
     run(_consume_all(endpoint, queue, count, pipe))
 
 
@@ -98,7 +98,7 @@ async def _consume_all(endpoint: str, queue: str, count: int, pipe: Connection) 
 
 
 def wait_for_lone(endpoint: str, queue: str, count: int, pipe: Connection) -> None:
-    """Measure how long each message was on its way; its payload is the time when it was enqueued."""
+    """Measure how long each message was on its way. Its payload is the time of its enqueue."""
     latencies = []
     with Client(endpoint) as client, client.consume(queue, prefetch=10) as deliveries:
         pipe.send("ready")
@@ -130,7 +130,7 @@ class Process:
 
 
 def backlog(count: int, keys: int) -> dict[str, float]:
-    """A backlog is built, then consumed."""
+    """Build a backlog, then consume it."""
     with fresh_cluster() as cluster, Client(cluster.endpoint, timeout=30) as client:
         client.create_queue(QUEUE)
         sent = messages(count, keys)
@@ -144,7 +144,7 @@ def backlog(count: int, keys: int) -> dict[str, float]:
 
 
 def both_at_once(count: int, keys: int) -> dict[str, float]:
-    """Messages are consumed while they are enqueued."""
+    """Consume messages while they are enqueued."""
     with fresh_cluster() as cluster, Client(cluster.endpoint, timeout=30) as client:
         client.create_queue(QUEUE)
         sent = messages(count, keys)
@@ -160,13 +160,13 @@ def _rate(what: str, keys: int) -> str:
 
 @contextmanager
 def fresh_cluster() -> Iterator[OneCluster]:
-    """A cluster of its own for each figure: what one leaves for the disk to do is not another's cost."""
+    """Start a cluster of its own for each figure, so that work that one figure leaves for the disk does not count for another."""
     with tempfile.TemporaryDirectory(prefix="fila-bench-") as directory, OneCluster(Path(directory)) as cluster:
         yield cluster
 
 
 def _cpu(cluster: OneCluster, before: dict[str, float], count: int, kind: str) -> dict[str, float]:
-    """CPU seconds per 100,000 since ``before``, flushes that are under way included."""
+    """Return CPU seconds per 100,000 messages since ``before``, with flushes that are under way."""
     time.sleep(PAUSE_S)
     after = cluster.cpu_seconds()
     return {f"{process} CPU, {kind}": (after[process] - before[process]) * 100_000 / count for process in before}
@@ -192,7 +192,7 @@ def _both_s(cluster: OneCluster, client: Client, queue: str, sent: list[Message]
 
 
 def lone_latencies_ms(cluster: OneCluster, count: int) -> list[float]:
-    """Milliseconds from the call of ``enqueue`` to the waiting consumer's hand, one message at a time."""
+    """Return the milliseconds from the call of ``enqueue`` to the waiting consumer, one message at a time."""
     with Client(cluster.endpoint) as client:
         client.create_queue("lone")
         consumer = Process(wait_for_lone, cluster.endpoint, "lone", count)
@@ -206,7 +206,7 @@ def lone_latencies_ms(cluster: OneCluster, count: int) -> list[float]:
 
 
 def sequential_per_second(cluster: OneCluster, count: int) -> float:
-    """Enqueues a second when each waits for the one before."""
+    """Return enqueues a second when each waits for the one before."""
     with Client(cluster.endpoint) as client:
         client.create_queue("sequential")
         start = time.monotonic()
@@ -218,7 +218,7 @@ def sequential_per_second(cluster: OneCluster, count: int) -> float:
 
 
 def report(console: Console, count: int, bare: dict[str, list[float]], rounds: list[dict[str, float]]) -> None:
-    """The table of rates and costs."""
+    """Return the table of rates and costs."""
     table = Table(title=f"{count:,} messages of 1 KB, medians of {len(rounds)} rounds (min … max)", title_justify="left")
     table.add_column("what")
     table.add_column("median", justify="right")

@@ -1,11 +1,11 @@
-"""What tracing costs: throughput not instrumented, instrumented with nothing sampled, and with 1 % sampled, in turns.
+"""Measure what tracing costs: throughput without instrumentation, with nothing sampled, and with 1 % sampled, in turns.
 
     python benchmarks/tracing_cost.py [--messages 100000] [--rounds 5]
 
-One producer and one consumer at once, in two ways: in batches (``enqueue_many`` of 100, ``receive``, ``ack`` of all), and one by one
-(``enqueue``, ``consume``, ``delivery.ack()``, 64 under way), where each call may become a span. What is sampled goes through the SDK's
-batch processor to an exporter that throws it away. Each round runs the three ways after each other; costs are medians of the rounds.
-The CPU time is that of this process, producer and consumer together: it says the same on a noisy machine.
+One producer and one consumer work at once, in two ways: in batches (``enqueue_many`` of 100, ``receive``, ``ack`` of all), and one by one
+(``enqueue``, ``consume``, ``delivery.ack()``, 64 under way), where each call may become a span. Sampled spans go through the SDK's batch
+processor to an exporter that drops them. Each round runs the three ways after each other; costs are medians of the rounds. The CPU time is
+that of this process, producer and consumer together: noise of the machine does not change it.
 """
 
 import argparse
@@ -39,7 +39,7 @@ Run = Callable[[AsyncClient, AsyncClient, int], Awaitable[None]]
 
 
 class Thrown(SpanExporter):
-    """Counts what it throws away."""
+    """An exporter that counts spans and drops them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -51,7 +51,7 @@ class Thrown(SpanExporter):
 
 @contextmanager
 def traced(ratio: float | None) -> Iterator[Thrown]:
-    """Instrumented with so many sampled, or (None) not."""
+    """Instrument with so many sampled, or (None) not, for the length of a ``with`` block."""
     thrown = Thrown()
     if ratio is None:
         yield thrown
@@ -118,7 +118,7 @@ async def prepare(endpoint: str) -> None:
 
 
 def measure(endpoint: str, run: Run, total: int, rounds: int) -> tuple[dict[str, list[Pace]], dict[str, int]]:
-    """Paces and exported spans by way; the first round is for warming up."""
+    """Return rates and exported spans by way. The first round is for warming up."""
     paces: dict[str, list[Pace]] = {way: [] for way in WAYS}
     spans = dict.fromkeys(WAYS, 0)
     for _ in track(range(rounds + 1), description=run.__name__.replace("_", " ")):
@@ -133,11 +133,11 @@ def report(table: Table, name: str, paces: dict[str, list[Pace]], spans: dict[st
     plain = paces["not instrumented"]
     for way, each in paces.items():
         rates = [one.rate for one in each]
-        told = [f"{value:,.0f}" for value in (statistics.median(rates), min(rates), max(rates))]
+        shown = [f"{value:,.0f}" for value in (statistics.median(rates), min(rates), max(rates))]
         cost = statistics.median(1 - one.rate / without.rate for one, without in zip(each, plain, strict=True))
         more_us = statistics.median(one.cpu_us - without.cpu_us for one, without in zip(each, plain, strict=True))
         spent = f"{statistics.median(one.cpu_us for one in each):.2f}"
-        table.add_row(name, way, *told, f"{cost:.1%}", spent, f"{more_us:+.2f}", f"{spans[way]:,}")
+        table.add_row(name, way, *shown, f"{cost:.1%}", spent, f"{more_us:+.2f}", f"{spans[way]:,}")
 
 
 def main() -> None:

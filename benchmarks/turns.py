@@ -1,4 +1,4 @@
-"""The longest turn of a shard, whatever is asked: a table of what was asked, and the longest turn until all of it was done.
+"""Measure the longest turn of a shard for everything that clients may ask: a table of requests, each with its longest turn.
 
 No turn may take longer than 50 ms. The shard is driven without sockets on RocksDB and a virtual clock. A turn's time is the CPU
 time of its thread, so that other processes on the machine are not in the figures.
@@ -56,7 +56,7 @@ class Driver:
     """Commands that are not read yet, because the turn was full."""
 
     def turn(self, *commands: tuple[c.Command, str, bytes]) -> list[int]:
-        """A turn that reads commands, each with its queue and its client, until it is full; returns their numbers."""
+        """Run a turn that reads commands, each with its queue and its client, until the turn is full. Return their numbers."""
         started, numbers = time.thread_time(), []
         self.waiting += commands
         while self.waiting and not self.shard.jobs.full:
@@ -77,13 +77,13 @@ class Driver:
         return numbers
 
     def settle(self, turns_max: int = 100_000) -> None:
-        """Go on until nothing is due."""
+        """Run turns until nothing is due."""
         while (self.waiting or self.shard.jobs.open or self.shard.next_due(self.now_ms) == 0) and turns_max:
             self.turn()
             turns_max -= 1
 
     def ask(self, command: c.Command, queue: str = "q", client: bytes = b"asker") -> object:
-        """The answer to a command."""
+        """Return the answer to a command."""
         (number,) = self.turn((command, queue, client))
         while number not in self.answers and (self.shard.jobs.open or self.shard.next_due(self.now_ms) == 0):
             self.turn()
@@ -92,7 +92,7 @@ class Driver:
 
 @contextmanager
 def driver(settings: ShardSettings | None = None, index: int = 0) -> Iterator[Driver]:
-    """A new shard in a directory of its own."""
+    """Make a new shard in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="fila-turns-") as directory:
         store = RocksStore(Path(directory))
         settings = settings or ShardSettings(consumer_timeout_ms=1 << 40)
@@ -101,7 +101,7 @@ def driver(settings: ShardSettings | None = None, index: int = 0) -> Iterator[Dr
 
 
 def fill(drive: Driver, keys: int, priorities: int = 1, **columns: object) -> c.Enqueued:
-    """A queue with a message for each of many keys."""
+    """Make a queue with a message for each of many keys."""
     drive.ask(c.CreateQueue(c.QueueOptions()))
     last: object = None
     for start in range(0, keys, BATCH):
@@ -119,7 +119,7 @@ Scene = Callable[["Bench"], None]
 
 
 class Bench:
-    """Runs scenes and keeps the longest turn of each question."""
+    """Run scenes and keep the longest turn of each request."""
 
     def __init__(self, keys: int, only: str = "") -> None:
         self.keys = keys
@@ -127,16 +127,16 @@ class Bench:
         self._only = only
 
     def time(self, drive: Driver, scene: str, what: str, *questions: tuple[c.Command, str, bytes]) -> None:
-        """Ask, and time the turns until all is done."""
+        """Send a request, and time the turns until all is done."""
         gc.collect()
-        gc.freeze()  # as a worker has it: what lives long is not looked at
+        gc.freeze()  # as in a worker: garbage collections skip long-lived objects
         drive.longest_ms, drive.turns = 0.0, 0
         drive.turn(*questions)
         drive.settle()
         self.rows.append((scene, what, drive.longest_ms, drive.turns))
 
     def time_host(self, host: Host, scene: str, what: str, *commands: c.Command) -> None:
-        """Ask something of a host, and time its turns until all is done; frames are decoded and encoded, but not sent."""
+        """Send a request to a host, and time its turns until all is done. Frames are decoded and encoded, but not sent."""
         gc.collect()
         gc.freeze()
         now_ms, longest_ms, turns = 1_800_000_000_000, 0.0, 0
@@ -152,7 +152,7 @@ class Bench:
         self.rows.append((scene, what, longest_ms, turns))
 
     def clock(self, scene: str, what: str, action: Callable[[], object]) -> None:
-        """Time something that is done in a turn, without the rest of the turn."""
+        """Time one part of a turn, without the rest of the turn."""
         gc.collect()
         gc.freeze()
         started = time.thread_time()
@@ -172,12 +172,12 @@ class Bench:
 
 
 def question(command: c.Command, queue: str = "q", client: bytes = b"asker") -> tuple[c.Command, str, bytes]:
-    """A command as it is read."""
+    """Return a command as the host reads it."""
     return command, queue, client
 
 
 def many_keys(bench: Bench) -> None:
-    """What is asked of a queue with many fairness keys, and several priorities."""
+    """Ask a queue with many fairness keys and several priorities."""
     for keys, priorities in ((bench.keys, 1), (bench.keys, 8), (bench.keys // 4, 60)):
         scene = f"{keys:,} keys, {priorities} priorities"
         with driver() as drive:
@@ -212,7 +212,7 @@ def many_keys(bench: Bench) -> None:
 
 
 def consumers(bench: Bench) -> None:
-    """How clients leave, with many receives, subscriptions or leases."""
+    """Let clients leave, with many receives, subscriptions or leases."""
     count = max(10, bench.keys * 16 // 200)
     for what, demand in (
         ("receives", lambda number: c.Receive(1, 60_000)),
@@ -244,7 +244,7 @@ def consumers(bench: Bench) -> None:
 
 
 def settling(bench: Bench) -> None:
-    """Settlements of as many messages as one frame may name."""
+    """Settle as many messages as one frame may name."""
     fences = min(10_000, max(20, bench.keys // 20))
     for verb in (c.Verb.ACK, c.Verb.NACK, c.Verb.RELEASE, c.Verb.DEFER, c.Verb.FAIL):
         with driver() as drive:
@@ -263,7 +263,7 @@ def settling(bench: Bench) -> None:
 
 
 def hooks(bench: Bench) -> None:
-    """Hooks that take some milliseconds for each message."""
+    """Run hooks that take some milliseconds for each message."""
     count = min(600, max(5, bench.keys // 300))
     with driver() as drive:
         drive.ask(c.CreateQueue(c.QueueOptions(on_enqueue=SLOW_HOOK, on_failure=SLOW_FAILURE)))
@@ -279,7 +279,7 @@ def hooks(bench: Bench) -> None:
 
 
 def enqueues(bench: Bench) -> None:
-    """The largest enqueues, usual and unusual ones."""
+    """Send the largest enqueues, usual and unusual ones."""
     count = min(10_000, max(10, bench.keys // 20))
     with driver() as drive:
         drive.ask(c.CreateQueue(c.QueueOptions()))
@@ -297,7 +297,7 @@ def enqueues(bench: Bench) -> None:
 
 
 def throttles(bench: Bench) -> None:
-    """Many lanes that wait for tokens of one throttle key, and one for each."""
+    """Let many lanes wait for tokens of one throttle key, and of one for each."""
     keys = bench.keys // 2
     with driver() as drive:
         drive.shard.set_config(c.SetConfig("throttle:t:rate", "0"), drive.now_ms)
@@ -310,7 +310,7 @@ def throttles(bench: Bench) -> None:
 
 
 def throttle_sets(bench: Bench) -> None:
-    """Many sets of throttle keys that share one."""
+    """Use many sets of throttle keys that share one key."""
     sets = bench.keys // 2
     scene = f"{sets:,} sets that share a throttle key"
     with driver() as drive:
@@ -337,7 +337,7 @@ def throttle_sets(bench: Bench) -> None:
 
 
 def configs(bench: Bench) -> None:
-    """A runtime config as large as it may be."""
+    """Use the largest possible runtime config."""
     count = min(CONFIG_KEYS_MAX - 10, bench.keys // 2)
     scene = f"{count:,} entries of the config"
     with driver() as drive, driver(index=1) as empty:
@@ -361,7 +361,7 @@ def configs(bench: Bench) -> None:
 
 
 def router_configs(bench: Bench) -> None:
-    """What a router has to do with such a config."""
+    """Give such a config to a router."""
     count = min(CONFIG_KEYS_MAX - 10, bench.keys // 2)
     entries = {f"throttle:key-{number:06d}:rate": "5" for number in range(count)}
     router = Router(1, 15_000, 1 << 24, "", entropy=Random(7).randbytes)
@@ -383,7 +383,7 @@ def router_configs(bench: Bench) -> None:
 
 
 def many_leases(bench: Bench) -> None:
-    """A lease for each message, and what looks at all of them."""
+    """Make a lease for each message, and send requests that examine all leases."""
     count = bench.keys // 2
     scene = f"{count:,} leases of a message each"
     with driver(ShardSettings(consumer_timeout_ms=1 << 40)) as drive:
@@ -416,7 +416,7 @@ def many_leases(bench: Bench) -> None:
 
 
 def queues(bench: Bench) -> None:
-    """Many queues."""
+    """Make many queues."""
     count = bench.keys // 10
     with driver() as drive:
         for number in range(count):
@@ -443,7 +443,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=200_000)
     parser.add_argument("--only", default="", help="scenes with this in their names")
     arguments = parser.parse_args()
-    gc.set_threshold(10_000, 1_000_000_000, 1_000_000_000)  # as a worker has it
+    gc.set_threshold(10_000, 1_000_000_000, 1_000_000_000)  # as in a worker
     bench = Bench(arguments.keys, arguments.only)
     bench.run(SCENES)
     table = Table("there is", "what was asked", "longest turn, ms", "turns")
