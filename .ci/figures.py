@@ -1,7 +1,7 @@
 """Figures that the text between the tables names. Each phrase stands in its page with the value that the code has."""
 
 from fila_cluster.client.calls.redrive import IDS_MAX
-from fila_cluster.top.columns import QUEUES
+from fila_cluster.top.columns import KEYS, QUEUES, WORKERS
 from fila_proto_zmq import limits
 from fila_proto_zmq.commands import OTHER_KEYS, Verb
 from fila_proto_zmq.events import TEXT_MAX
@@ -61,7 +61,10 @@ PHRASES = {
         f"looks at no more than {_LIMITS.view_examined_messages_max:,} messages and keys",
         f"Split batches at {limits.FRAME_BYTES_MAX // 2**20} MiB",
     ],
-    "top.md": [f"`ack/s` (under {_CELLS['ack/s']} columns), `shard` ({_CELLS['shard']}) and the bars ({_CELLS['depth']})"],
+    "top.md": [
+        *{column.title.split()[0] for column in (*QUEUES, *KEYS, *WORKERS)},
+        f"`ack/s` (under {_CELLS['ack/s']} columns), `shard` ({_CELLS['shard']}) and the bars ({_CELLS['depth']})",
+    ],
     "why.md": [
         f"At most {KEYS_MAX:,} keys are looked at",
         f"not read for {LIVE_MS // 1000} seconds",
