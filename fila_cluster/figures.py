@@ -1,5 +1,6 @@
-"""Numbers, sizes and ages as people read them."""
+"""Numbers, sizes, ages and rates as people read them, and durations as people write them."""
 
+import re
 from collections.abc import Iterable
 
 
@@ -50,3 +51,15 @@ def ranged(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ", ".join("–".join(map(str, run)) for run in runs)
+
+
+_SHAPE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", re.ASCII)
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
+
+def duration_s(text: str) -> float:
+    """Read one, in seconds; :class:`ValueError` says what one looks like."""
+    match = _SHAPE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no duration: write milliseconds, or 500ms, 30s, 5m, 2h")
+    return float(match[1]) * _MILLISECONDS[match[2] or "ms"] / 1000

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from fila_cluster.analysis.rates import Pace, Rates, all_queues, rates
+from fila_cluster.analysis.rates import ClusterRates, Rates, all_queues, rates
 from fila_cluster.analysis.rows import totals
 from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics
 
@@ -70,10 +70,10 @@ class _QueueHistory:
         """The number of the tick that saw it last."""
         self.latest: QueueMetrics | None = None
 
-    def record(self, slot: int, at_s: float, queue: QueueMetrics, pace: Rates | None) -> None:
-        for name, number in _numbers(queue, pace).items():
+    def record(self, slot: int, at_s: float, queue: QueueMetrics, flow: Rates | None) -> None:
+        for name, number in _numbers(queue, flow).items():
             self.rings[name][slot] = number
-        if pace is None:
+        if flow is None:
             self.keys.clear()  # counted by another life of its worker
         self.keys.append(_key_tick(at_s, queue))
         self.latest = queue
@@ -104,12 +104,12 @@ class History:
 
     def _record_look(self, slot: int, look: Look) -> None:
         before = self._looks[-1] if self._looks else None
-        pace = rates(look.metrics, before.metrics if before else None, look.at_s - before.at_s if before else 0.0)
+        cluster_rates = rates(look.metrics, before.metrics if before else None, look.at_s - before.at_s if before else 0.0)
         for queue in all_queues(look.metrics):
             known = self._queues.setdefault(queue.info.name, _QueueHistory())
             known.seen_at = self._ticks
-            known.record(slot, look.at_s, queue, pace.queues.get(queue.info.name))
-        for name, number in _sums(look.metrics, pace).items():
+            known.record(slot, look.at_s, queue, cluster_rates.queues.get(queue.info.name))
+        for name, number in _sums(look.metrics, cluster_rates).items():
             self._all[name][slot] = number
         self._looks.append(look)
 
@@ -170,20 +170,20 @@ class History:
         return (ring[slot:] + ring[:slot]).tolist()
 
 
-def _numbers(queue: QueueMetrics, pace: Rates | None) -> dict[str, float]:
+def _numbers(queue: QueueMetrics, flow: Rates | None) -> dict[str, float]:
     levels = (queue.info.pending, queue.info.in_flight, queue.info.delayed, queue.oldest_pending_ms / 1000)
-    return dict(zip(LEVELS, levels, strict=True)) | _flows(pace)
+    return dict(zip(LEVELS, levels, strict=True)) | _flows(flow)
 
 
-def _flows(pace: Rates | None) -> dict[str, float]:
-    return {name: getattr(pace, name) if pace else UNKNOWN for name in FLOWS}
+def _flows(flow: Rates | None) -> dict[str, float]:
+    return {name: getattr(flow, name) if flow else UNKNOWN for name in FLOWS}
 
 
-def _sums(metrics: Metrics, pace: Pace) -> dict[str, float]:
+def _sums(metrics: Metrics, cluster_rates: ClusterRates) -> dict[str, float]:
     held = totals(metrics)
     oldest_ms = held.oldest.oldest_pending_ms if held.oldest else 0
     levels = (held.pending, held.in_flight, held.delayed, oldest_ms / 1000)
-    return dict(zip(LEVELS, levels, strict=True)) | {DEAD_LETTERS: held.dead_letters} | _flows(pace.total)
+    return dict(zip(LEVELS, levels, strict=True)) | {DEAD_LETTERS: held.dead_letters} | _flows(cluster_rates.total)
 
 
 def _key_tick(at_s: float, queue: QueueMetrics) -> _KeyTick:

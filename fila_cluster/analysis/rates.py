@@ -80,7 +80,7 @@ class WorkerLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ClusterRates:
     """The rates between two looks. Who is missing has none that is known.
 
     ``total``: of all queues but those of dead letters; None if a worker that answers now has not counted all the time.
@@ -91,16 +91,16 @@ class Pace:
     workers: Mapping[str, WorkerLoad]
 
 
-def rates(now: Metrics, before: Metrics | None, seconds: float) -> Pace:
+def rates(now: Metrics, before: Metrics | None, seconds: float) -> ClusterRates:
     """What happened per second; ``seconds`` passed between the looks. Without a look before, nothing is known."""
     if before is None or seconds <= 0:
-        return Pace(None, {}, {})
+        return ClusterRates(None, {}, {})
     earlier = {worker.name: worker for worker in before.workers}
     pairs = [(worker, _same_run(worker, earlier.get(worker.name))) for worker in now.workers]
-    queues = {name: pace for new, old in pairs if old for name, pace in _queue_rates(new, old, seconds)}
+    queues = {name: rates for new, old in pairs if old for name, rates in _queue_rates(new, old, seconds)}
     loads = {new.name: load for new, old in pairs if old and (load := _load(new, old, seconds))}
     total = _total(now, queues) if all(old for _, old in pairs) else None
-    return Pace(total, queues, loads)
+    return ClusterRates(total, queues, loads)
 
 
 def per_second(now: Mapping[str, int], before: Mapping[str, int], seconds: float) -> dict[str, float]:
@@ -143,11 +143,11 @@ def _load(now: WorkerMetrics, before: WorkerMetrics, seconds: float) -> WorkerLo
     )
 
 
-def _total(now: Metrics, paces: Mapping[str, Rates]) -> Rates:
+def _total(now: Metrics, queue_rates: Mapping[str, Rates]) -> Rates:
     total = Rates()
     for queue in all_queues(now):
         if not queue.info.is_dead_letter:
-            total += paces.get(queue.info.name, Rates())
+            total += queue_rates.get(queue.info.name, Rates())
     return total
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from fila_cluster.analysis.memory import Memory
-from fila_cluster.analysis.rates import Pace, Rates, WorkerLoad, all_queues, per_second, quantile
+from fila_cluster.analysis.known_queues import KnownQueues
+from fila_cluster.analysis.rates import ClusterRates, Rates, WorkerLoad, all_queues, per_second, quantile
 from fila_cluster.analysis.readiness import shards_served
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
 from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerStatus
@@ -69,18 +69,20 @@ class WorkerRow:
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
-def queue_rows(now: Metrics, left_out: Sequence[QueueInfo], pace: Pace, memory: Memory) -> list[QueueRow]:
+def queue_rows(
+    now: Metrics, left_out: Sequence[QueueInfo], cluster_rates: ClusterRates, known: KnownQueues
+) -> list[QueueRow]:
     """A row for each queue, by name: those that shards showed, left out, and do not answer for."""
     shown = list(all_queues(now))
     depths = {row.name: row.depth for row in left_out} | {each.info.name: each.info.depth for each in shown}
-    rows = [_shown(queue, pace, depths, memory) for queue in shown]
-    rows += (_listed(row, depths, memory) for row in left_out)
-    rows += _unknown(memory.missing(depths.keys()), shards_served(now.status))
+    rows = [_shown(queue, cluster_rates, depths, known) for queue in shown]
+    rows += (_listed(row, depths, known) for row in left_out)
+    rows += _unknown(known.missing(depths.keys()), shards_served(now.status))
     return sorted(rows, key=attrgetter("name"))
 
 
-def _shown(queue: QueueMetrics, pace: Pace, depths: Mapping[str, int], memory: Memory) -> QueueRow:
-    info, rates = queue.info, pace.queues.get(queue.info.name)
+def _shown(queue: QueueMetrics, cluster_rates: ClusterRates, depths: Mapping[str, int], known: KnownQueues) -> QueueRow:
+    info, rates = queue.info, cluster_rates.queues.get(queue.info.name)
     return QueueRow(
         name=info.name,
         state=_state(queue, rates),
@@ -96,7 +98,7 @@ def _shown(queue: QueueMetrics, pace: Pace, depths: Mapping[str, int], memory: M
         delivered_per_s=rates.delivered if rates else None,
         acked_per_s=rates.acked if rates else None,
         dead_letters=depths.get(dead_letter_name(info.name)),
-        depths=memory.depths(info.name),
+        depths=known.depths(info.name),
     )
 
 
@@ -116,7 +118,7 @@ def plain_state(queue: WireQueueInfo | QueueInfo | QueueStats, rates: Rates | No
     return "active" if queue.pending or queue.in_flight or delivers else "idle"
 
 
-def _listed(info: QueueInfo, depths: Mapping[str, int], memory: Memory) -> QueueRow:
+def _listed(info: QueueInfo, depths: Mapping[str, int], known: KnownQueues) -> QueueRow:
     """A queue of which there is no more than its row in a list."""
     return QueueRow(
         name=info.name,
@@ -129,7 +131,7 @@ def _listed(info: QueueInfo, depths: Mapping[str, int], memory: Memory) -> Queue
         depth=info.depth,
         consumers=info.consumers,
         dead_letters=depths.get(dead_letter_name(info.name)),
-        depths=memory.depths(info.name),
+        depths=known.depths(info.name),
     )
 
 
@@ -142,10 +144,10 @@ def _unknown(missing: Iterable[tuple[str, int]], served: Collection[int]) -> Ite
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 
-def worker_rows(now: Metrics, pace: Pace) -> list[WorkerRow]:
+def worker_rows(now: Metrics, cluster_rates: ClusterRates) -> list[WorkerRow]:
     """A row for each worker that the router knows."""
     workers = now.status.workers if now.status else ()
-    return [_worker(worker, pace.workers.get(worker.name)) for worker in workers]
+    return [_worker(worker, cluster_rates.workers.get(worker.name)) for worker in workers]
 
 
 def _worker(status: WorkerStatus, load: WorkerLoad | None) -> WorkerRow:

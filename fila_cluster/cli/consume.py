@@ -9,9 +9,9 @@ from types import FrameType
 import click
 
 from fila_cluster import Client, Delivery
-from fila_cluster.cli.jsonl import write_delivery
-from fila_cluster.cli.parameters import DURATION
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.jsonl import write_delivery
+from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
 
 BATCH_MESSAGES = 100
@@ -27,7 +27,7 @@ PAUSE_S = 0.5
 @click.option("--wait", type=DURATION, metavar="D", help="Stop when nothing has come for D: 0, 500ms, 30s, … Default: never.")
 @click.option("--no-ack", is_flag=True, help="Only look: give everything back at the end.")
 @click.pass_obj
-def command(session: Session, queue: str, count: int | None, wait: float | None, no_ack: bool) -> None:
+def command(invocation: Invocation, queue: str, count: int | None, wait: float | None, no_ack: bool) -> None:
     """Take messages out of QUEUE and print one JSON object a line for each.
 
     A message is acknowledged once its line is out. Ctrl-C stops it; what was not printed by then goes back. Without --wait it
@@ -36,7 +36,7 @@ def command(session: Session, queue: str, count: int | None, wait: float | None,
     stop = _Stop()
     patience = _Patience(wait)
     held = []
-    with session.connect() as client, suppress(KeyboardInterrupt):
+    with invocation.connect() as client, suppress(KeyboardInterrupt):
         for batch in _batches(client, queue, count, stop, patience):
             click.echo("\n".join(map(write_delivery, batch)))
             if no_ack:

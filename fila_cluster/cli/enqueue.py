@@ -8,8 +8,8 @@ import click
 from click.core import ParameterSource
 
 from fila_cluster.cli.enqueue_file import enqueue_file
-from fila_cluster.cli.parameters import DURATION
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.parameters import DURATION
 
 
 def _headers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -50,18 +50,18 @@ def command(ctx: click.Context, /, queue: str, payload: str | None, file: Path |
     A line is a JSON object with the fields of a Message: "payload" (text) or "payload_base64", and optionally "headers",
     "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay" and "ttl" (seconds), "dedup_id", …
     """
-    session: Session = ctx.obj
+    invocation: Invocation = ctx.obj
     if (payload is None) == (file is None):
         raise click.UsageError("give a PAYLOAD, or - for standard input, or --file JSONL")
     if file is not None:
         if flags := _given(ctx, options):
             raise click.UsageError(f"the lines of --file have options of their own: leave out {', '.join(flags)}")
-        enqueue_file(session, queue, file)
+        enqueue_file(invocation, queue, file)
         return
     body = sys.stdin.buffer.read() if payload == "-" else str(payload).encode()
-    with session.connect() as client:
+    with invocation.connect() as client:
         message_id = client.enqueue(queue, body, **options)
-    session.show({"id": message_id}, message_id)
+    invocation.show({"id": message_id}, message_id)
 
 
 def _given(ctx: click.Context, options: dict[str, Any]) -> list[str]:

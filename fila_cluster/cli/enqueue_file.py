@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fila_cluster import Client, Message
-from fila_cluster.cli.jsonl import read_message
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.jsonl import read_message
 from fila_cluster.errors import BatchError, FilaError
 from fila_cluster.figures import counted
 
@@ -58,10 +58,10 @@ class _Batches:
         return f"{self._name} line {number}: {error}"
 
 
-def enqueue_file(session: Session, queue: str, path: Path) -> None:
+def enqueue_file(invocation: Invocation, queue: str, path: Path) -> None:
     """Enqueue every line of ``path`` (``-``: standard input)."""
     enqueued = 0
-    with _opened(path) as (file, name), session.connect() as client, _progress(file) as progress:
+    with _opened(path) as (file, name), invocation.connect() as client, _progress(file) as progress:
         batches = _Batches(file, name)
         task = progress.add_task(f"enqueue into {queue}", total=_size_bytes(file), messages="0")
         for batch in batches:
@@ -69,7 +69,7 @@ def enqueue_file(session: Session, queue: str, path: Path) -> None:
             progress.update(task, completed=batches.read_bytes, messages=f"{enqueued:,}")
     if batches.error is not None:
         raise click.ClickException(f"{batches.error}; before it {counted(enqueued, 'message')} went in")
-    session.show({"enqueued": enqueued}, f"enqueued: {enqueued:,}")
+    invocation.show({"enqueued": enqueued}, f"enqueued: {enqueued:,}")
 
 
 def _send(client: Client, queue: str, batch: dict[int, Message], batches: _Batches, before: int) -> int:

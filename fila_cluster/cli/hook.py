@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.parameters import SCRIPT
-from fila_cluster.cli.session import Session
-from fila_cluster.cli.tables import table
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.parameters import SCRIPT
+from fila_cluster.cli.shared.tables import table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,7 +63,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option("--key", default="default", metavar="K", help="For on_failure: the message's fairness key. Default: default.")
 @click.pass_obj
 def test(
-    session: Session,
+    invocation: Invocation,
     script: str,
     headers: dict[str, str],
     payload_size: int,
@@ -87,7 +87,7 @@ def test(
     _check(outcomes)
     told = {hook: _plain(outcome) for hook, outcome in outcomes.items()}
     shown = [part for hook, outcome in told.items() for part in ("", *_shown(hook, outcome))]
-    session.show(told, *shown[1:])
+    invocation.show(told, *shown[1:])
 
 
 def _check(outcomes: "dict[str, Outcome]") -> None:

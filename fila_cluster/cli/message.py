@@ -2,7 +2,7 @@
 
 import click
 
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
 
 
 @click.group()
@@ -14,10 +14,10 @@ def command() -> None:
 @click.argument("queue")
 @click.argument("message_id", metavar="ID")
 @click.pass_obj
-def cancel(session: Session, queue: str, message_id: str) -> None:
+def cancel(invocation: Invocation, queue: str, message_id: str) -> None:
     """Remove the message ID from QUEUE. One that is leased stays: that is a failure."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         cancelled = client.cancel(queue, message_id)
     if not cancelled:
         raise click.ClickException(f"message {message_id} of queue {queue} is leased: only who holds it can end it")
-    session.show({"id": message_id}, f"cancelled {message_id}")
+    invocation.show({"id": message_id}, f"cancelled {message_id}")

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.jsonl import view_fields
-from fila_cluster.cli.parameters import FLAGS, given, queue_options
-from fila_cluster.cli.session import Session
-from fila_cluster.cli.tables import flagged, table
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.jsonl import view_fields
+from fila_cluster.cli.shared.parameters import FLAGS, given, queue_options
+from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.figures import aged, counted
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def command() -> None:
 @click.argument("name")
 @queue_options
 @click.pass_obj
-def create(session: Session, /, name: str, **options: Any) -> None:
+def create(invocation: Invocation, /, name: str, **options: Any) -> None:
     """Create the queue NAME and its dead letter queue, NAME.dlq."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         client.create_queue(name, **given(options))
-    session.show({"name": name}, f"created {name}")
+    invocation.show({"name": name}, f"created {name}")
 
 
 @command.command("update", short_help="Change a queue's options.")
@@ -45,7 +45,7 @@ def create(session: Session, /, name: str, **options: Any) -> None:
     help="Set an option back to its default: --reset max-attempts. May be repeated.",
 )
 @click.pass_obj
-def update(session: Session, /, name: str, reset: tuple[str, ...], **options: Any) -> None:
+def update(invocation: Invocation, /, name: str, reset: tuple[str, ...], **options: Any) -> None:
     """Change options of the queue NAME, for what happens next; those left out stay as they are."""
     changes = given(options)
     defaults = [option.replace("-", "_") for option in reset]
@@ -54,36 +54,36 @@ def update(session: Session, /, name: str, reset: tuple[str, ...], **options: An
         raise click.UsageError(f"either --{flag} or --reset {flag}")
     if not changes and not defaults:
         raise click.UsageError("nothing to change: give at least one option")
-    with session.connect() as client:
+    with invocation.connect() as client:
         client.update_queue(name, **changes, **dict.fromkeys(defaults))
-    session.show({"name": name}, f"updated {name}")
+    invocation.show({"name": name}, f"updated {name}")
 
 
 @command.command("delete", short_help="Delete a queue with all its messages.")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Even if its dead letter queue holds messages.")
 @click.pass_obj
-def delete(session: Session, name: str, force: bool) -> None:
+def delete(invocation: Invocation, name: str, force: bool) -> None:
     """Delete the queue NAME, its dead letter queue and all their messages."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         client.delete_queue(name, force=force)
-    session.show({"name": name}, f"deleted {name}")
+    invocation.show({"name": name}, f"deleted {name}")
 
 
 @command.command("list", short_help="List queues.")
 @click.option("--prefix", default="", metavar="P", help="Only queues whose names start so.")
 @click.option("--active", is_flag=True, help="Only queues with messages.")
 @click.pass_obj
-def list_(session: Session, prefix: str, active: bool) -> None:
+def list_(invocation: Invocation, prefix: str, active: bool) -> None:
     """List queues, dead letter queues included."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         queues = client.active_queues(prefix) if active else client.list_queues(prefix)
     rows = table("queue", "#pending", "#in flight", "#delayed", "#consumers", "#shard", "")
     for queue in queues:
         counts = (queue.pending, queue.in_flight, queue.delayed, queue.consumers)
         paused = flagged("paused", good=False) if queue.paused else ""
         rows.add_row(queue.name, *map(counted, counts), str(queue.shard), paused)
-    session.show(queues, rows if queues else "no queues")
+    invocation.show(queues, rows if queues else "no queues")
 
 
 KEYS_SHOWN = 30
@@ -92,16 +92,16 @@ KEYS_SHOWN = 30
 @command.command("inspect", short_help="Show one queue and its fairness keys.")
 @click.argument("name")
 @click.pass_obj
-def inspect(session: Session, name: str) -> None:
+def inspect(invocation: Invocation, name: str) -> None:
     """Show the queue NAME, its fairness keys and the token buckets that its messages draw on."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         stats = client.queue_stats(name)
     title = flagged(f"{stats.name} is paused", good=False) if stats.paused else stats.name
     throttles = ("", _throttles(stats)) if stats.throttles else ()
     keys = ("", _keys(stats)) if stats.keys else ()
     hidden = len(stats.keys) - KEYS_SHOWN
     more = [f"… and {hidden:,} more keys; --json shows all"] if hidden > 0 else []
-    session.show(stats, title, _summary(stats), *throttles, *keys, *more)
+    invocation.show(stats, title, _summary(stats), *throttles, *keys, *more)
 
 
 def _summary(stats: "QueueStats") -> "Table":
@@ -151,11 +151,11 @@ def _throttles(stats: "QueueStats") -> "Table":
 @click.option("--key", metavar="K", help="Only messages of this fairness key.")
 @click.option("--state", type=click.Choice(["pending", "delayed", "leased"]), help="Only messages in this state.")
 @click.pass_obj
-def browse(session: Session, name: str, limit: int, after: str | None, key: str | None, state: str | None) -> None:
+def browse(invocation: Invocation, name: str, limit: int, after: str | None, key: str | None, state: str | None) -> None:
     """Look at the messages of the queue NAME, key by key and in line order; nothing is leased. --json shows payloads."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         messages = client.browse(name, limit=limit, after=after, fairness_key=key, state=state)  # type: ignore[arg-type] # a Choice
-    session.show([view_fields(message) for message in messages], _rows(messages) if messages else "no messages")
+    invocation.show([view_fields(message) for message in messages], _rows(messages) if messages else "no messages")
 
 
 def _rows(messages: "list[MessageView]") -> "Table":
@@ -177,30 +177,30 @@ def _state(message: "MessageView", now: datetime) -> str:
 @click.argument("name")
 @click.option("--key", metavar="K", help="Only this fairness key.")
 @click.pass_obj
-def pause(session: Session, name: str, key: str | None) -> None:
+def pause(invocation: Invocation, name: str, key: str | None) -> None:
     """Stop deliveries of the queue NAME, or of one of its fairness keys. Enqueues go on."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         client.pause(name, fairness_key=key)
-    session.show({"name": name, "fairness_key": key}, f"paused {name}" if key is None else f"paused {key} of {name}")
+    invocation.show({"name": name, "fairness_key": key}, f"paused {name}" if key is None else f"paused {key} of {name}")
 
 
 @command.command("resume", short_help="Let deliveries go on.")
 @click.argument("name")
 @click.option("--key", metavar="K", help="Only this fairness key.")
 @click.pass_obj
-def resume(session: Session, name: str, key: str | None) -> None:
+def resume(invocation: Invocation, name: str, key: str | None) -> None:
     """Let the deliveries of the queue NAME, or of one of its fairness keys, go on."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         client.resume(name, fairness_key=key)
-    session.show({"name": name, "fairness_key": key}, f"resumed {name}" if key is None else f"resumed {key} of {name}")
+    invocation.show({"name": name, "fairness_key": key}, f"resumed {name}" if key is None else f"resumed {key} of {name}")
 
 
 @command.command("purge", short_help="Remove the messages that wait in a queue.")
 @click.argument("name")
 @click.option("--key", metavar="K", help="Only messages of this fairness key.")
 @click.pass_obj
-def purge(session: Session, name: str, key: str | None) -> None:
+def purge(invocation: Invocation, name: str, key: str | None) -> None:
     """Remove the pending and delayed messages of the queue NAME; those that are leased stay."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         purged = client.purge_queue(name, fairness_key=key)
-    session.show({"purged": purged}, f"purged: {purged:,}")
+    invocation.show({"purged": purged}, f"purged: {purged:,}")

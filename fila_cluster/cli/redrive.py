@@ -2,7 +2,7 @@
 
 import click
 
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
 
 
 @click.command()
@@ -10,8 +10,8 @@ from fila_cluster.cli.session import Session
 @click.option("--count", type=click.IntRange(min=0), default=0, metavar="N", help="At most N messages. Default: all of them.")
 @click.option("--key", metavar="K", help="Only dead letters of this fairness key.")
 @click.pass_obj
-def command(session: Session, dlq: str, count: int, key: str | None) -> None:
+def command(invocation: Invocation, dlq: str, count: int, key: str | None) -> None:
     """Send the pending messages of the dead letter queue DLQ back to the queues they came from."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         redriven = client.redrive(dlq, count, fairness_key=key)
-    session.show({"redriven": redriven}, f"redriven: {redriven:,}")
+    invocation.show({"redriven": redriven}, f"redriven: {redriven:,}")

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from fila_cluster.cli.lazy import LazyGroup
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.lazy import LazyGroup
 
 SUMMARIES = {
     "up": "Run a cluster in the foreground.",
@@ -33,7 +33,7 @@ class _Root(LazyGroup):
     """Turns what the library raises into one line on standard error and exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        from fila_cluster.supervisor.failure import CannotStartError  # noqa: PLC0415 # quick --help
+        from fila_cluster.supervisor import CannotStartError  # noqa: PLC0415 # quick --help
         from fila_proto_zmq.errors import FilaError  # noqa: PLC0415
 
         try:
@@ -58,7 +58,7 @@ def root(ctx: click.Context, endpoint: str | None, as_json: bool) -> None:
 
     Start one with `fila-cluster up`; the other commands talk to it.
     """
-    ctx.obj = Session(endpoint, as_json)
+    ctx.obj = Invocation(endpoint, as_json)
 
 
 def main() -> None:

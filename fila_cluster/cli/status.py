@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.session import Session
-from fila_cluster.cli.tables import flagged, table
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.figures import counted, ranged, sized
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.pass_obj
-def command(session: Session) -> None:
+def command(invocation: Invocation) -> None:
     """Show the cluster and its workers."""
-    with session.connect() as client:
+    with invocation.connect() as client:
         status = client.cluster_status()
     shards = "1 shard" if status.shards == 1 else f"{status.shards} shards"
-    session.show(_facts(status), f"fila-cluster {status.version}, {shards}\n", _workers(status), *_outages(status))
+    invocation.show(_facts(status), f"fila-cluster {status.version}, {shards}\n", _workers(status), *_outages(status))
 
 
 def _facts(status: "ClusterStatus") -> dict[str, Any]:

@@ -5,8 +5,8 @@ import sys
 
 import click
 
-from fila_cluster.cli.parameters import DURATION
-from fila_cluster.cli.session import Session, print_json
+from fila_cluster.cli.shared.invocation import Invocation, print_json
+from fila_cluster.cli.shared.parameters import DURATION
 
 INTERVAL_S_MIN = 0.1
 
@@ -15,7 +15,7 @@ INTERVAL_S_MIN = 0.1
 @click.option("--interval", type=DURATION, default="2s", metavar="D", help="How often to look. Default: 2s.")
 @click.option("--queue", metavar="NAME", help="Start with the fairness keys of this queue.")
 @click.pass_obj
-def command(session: Session, interval: float, queue: str | None) -> None:
+def command(invocation: Invocation, interval: float, queue: str | None) -> None:
     """Watch the cluster live: queues, fairness keys, workers, and what needs attention.
 
     Press ? for the keys. With --json before the command: print one snapshot, for which it looks twice, one interval apart.
@@ -24,7 +24,7 @@ def command(session: Session, interval: float, queue: str | None) -> None:
         raise click.BadParameter(
             f"{interval:g} s is too often: use at least {INTERVAL_S_MIN * 1000:.0f}ms", param_hint="--interval"
         )
-    if not session.as_json and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not invocation.as_json and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.ClickException("top needs a terminal; `fila-cluster --json top` prints one snapshot instead")
     from fila_cluster.client import AsyncClient, checks  # noqa: PLC0415 # quick --help
     from fila_cluster.top.app import show_live, take_snapshot  # noqa: PLC0415
@@ -33,9 +33,9 @@ def command(session: Session, interval: float, queue: str | None) -> None:
         checks.queue_name(queue)
 
     def connect(timeout: float) -> AsyncClient:
-        return AsyncClient(session.endpoint, timeout=timeout)
+        return AsyncClient(invocation.endpoint, timeout=timeout)
 
-    if session.as_json:
+    if invocation.as_json:
         print_json(asyncio.run(take_snapshot(connect, interval, queue)))
     else:
         asyncio.run(show_live(connect, interval, queue))

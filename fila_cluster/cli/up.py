@@ -50,8 +50,8 @@ def command(
         "dashboard": {"listen_addr": dashboard, "enabled": False if no_dashboard else None},
         "storage": {"durability": durability},
     }
-    meeting = IN_DATA_DIR if worker_listen is None else WorkerEndpoint.parse(worker_listen, "--worker-listen")
-    sys.exit(up(load(flags, config), meeting, insecure=insecure, announce=_announce))
+    worker_endpoint = IN_DATA_DIR if worker_listen is None else WorkerEndpoint.parse(worker_listen, "--worker-listen")
+    sys.exit(up(load(flags, config), worker_endpoint, insecure=insecure, announce=_announce))
 
 
 def _announce(listen: Address, dashboard: Address | None, workers: int) -> None:

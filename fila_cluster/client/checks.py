@@ -5,6 +5,7 @@ argument's name, the value and what to pass instead. The broker checks again wha
 """
 
 import math
+import os
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
@@ -223,3 +224,28 @@ def _is_whole(value: Any) -> bool:
 
 def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
+
+
+ENDPOINT_DEFAULT = "tcp://127.0.0.1:5555"
+TIMEOUT_MS_MAX = 24 * 3600 * 1000
+
+
+def endpoint_or_default(endpoint: Any) -> str:
+    """The argument, else ``FILA_ENDPOINT``, else this machine."""
+    if endpoint is None:
+        return os.environ.get("FILA_ENDPOINT") or ENDPOINT_DEFAULT
+    if not isinstance(endpoint, str):
+        raise InvalidArgumentError(f"endpoint={endpoint!r}: pass a str, for example {ENDPOINT_DEFAULT}")
+    return endpoint
+
+
+def refuse_keys(**keys: Any) -> None:
+    """A key that would go unused must not look as if it protected anything."""
+    for name, key in keys.items():
+        if key:
+            raise InvalidArgumentError(f"{name}: this version has no authentication, leave it out")
+
+
+def timeout_seconds(timeout: Any) -> float:
+    """How long a call may take."""
+    return positive_milliseconds("timeout", timeout, TIMEOUT_MS_MAX) / 1000

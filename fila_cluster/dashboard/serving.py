@@ -10,17 +10,16 @@ from starlette.applications import Starlette
 
 from fila_cluster import AsyncClient
 from fila_cluster.analysis.history import History
+from fila_cluster.analysis.watch import Watch
 from fila_cluster.dashboard.config import page as config
-from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.dead_letters import page as dead_letters
 from fila_cluster.dashboard.hooks import page as hooks
 from fila_cluster.dashboard.messages import page as messages
 from fila_cluster.dashboard.overview import page as overview
 from fila_cluster.dashboard.queues import list_page as queues
 from fila_cluster.dashboard.queues import page as queue
+from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.why import page as why
-from fila_cluster.observer.app import application
-from fila_cluster.observer.watch import Watch
 
 ANSWER_S_MAX: Final = 10.0
 """How long somebody who clicked waits for the broker."""
@@ -38,15 +37,14 @@ PAGES: tuple[Callable[[Context], None], ...] = (
 
 
 @asynccontextmanager
-async def dashboard(watch: Watch, history: History, endpoint: str) -> AsyncIterator[Starlette]:
-    """All pages, ``/metrics`` and its neighbours included. Once a process: NiceGUI has one set of pages.
+async def dashboard(app: Starlette, watch: Watch, history: History, endpoint: str) -> AsyncIterator[None]:
+    """Add all pages to ``app`` as long as the context is open. Once a process: NiceGUI has one set of pages.
 
-    ``history`` is fed from ``watch`` by the caller.
+    The caller feeds ``history`` from ``watch``.
     """
     async with AsyncClient(endpoint, timeout=ANSWER_S_MAX) as client:  # a slow answer to it must not look like an outage
-        app = application(watch, history, None)
         context = Context(watch, history, client, endpoint)
         for register in PAGES:
             register(context)
         ui.run_with(cast(FastAPI, app), title="fila-cluster", dark=None, show_welcome_message=False)  # any Starlette will do
-        yield app
+        yield

@@ -14,10 +14,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fila_cluster.analysis.history import History
+from fila_cluster.analysis.watch import Watch
 from fila_cluster.observer.half_hour import half_hour, nothing_known
 from fila_cluster.observer.prometheus import CONTENT_TYPE, exposition
 from fila_cluster.observer.samples import families
-from fila_cluster.observer.watch import Watch
 
 _POLICY_VIOLATION: Final = 1008
 _REASON_MAX: Final = 120

@@ -27,11 +27,11 @@ from opentelemetry.sdk.metrics.export import Histogram as HistogramData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from fila_cluster.analysis.watch import Watch
 from fila_cluster.observer.catalogue import COUNTER, HISTOGRAM
 from fila_cluster.observer.prometheus import scaled
 from fila_cluster.observer.samples import Family, Sample, families
 from fila_cluster.observer.settings import without_password
-from fila_cluster.observer.watch import Watch
 from fila_process.journal import Journal
 from fila_proto_zmq.commands import Histogram
 from fila_proto_zmq.events import ExportFailing, ExportRecovered

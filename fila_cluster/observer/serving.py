@@ -18,11 +18,10 @@ from starlette.types import ASGIApp
 
 from fila_cluster import AsyncClient
 from fila_cluster.analysis.history import History
+from fila_cluster.analysis.watch import ANSWER_S_MAX, Watch, remember
 from fila_cluster.client.calls.cluster import ask_metrics
 from fila_cluster.observer.app import NOT_LOADED, Guard, application
-from fila_cluster.observer.history_feed import remember
 from fila_cluster.observer.settings import ObserverSettings, without_password
-from fila_cluster.observer.watch import ANSWER_S_MAX, Watch
 from fila_process.journal import Journal
 from fila_process.parent import BEAT_S, Heartbeat
 from fila_proto_zmq.events import DashboardLeftOut, LibraryFailed, LibraryWarned, ObserverServing, ProcessStopping, where
@@ -161,10 +160,13 @@ async def _pages(
     try:
         from fila_cluster.dashboard.serving import dashboard  # noqa: PLC0415  # most of a second, and 60 MiB
 
-        return await stack.enter_async_context(dashboard(watch, history, settings.endpoint))
+        app = application(watch, history, None)
+        await stack.enter_async_context(dashboard(app, watch, history, settings.endpoint))
     except Exception as error:  # a library of another version: no reason to take /metrics away, let alone the broker
         journal.tell([DashboardLeftOut(type(error).__name__, where(error))])
         return application(watch, history, NOT_LOADED)
+    else:
+        return app
 
 
 async def _answer(pages: ASGIApp, listener: socket.socket) -> None:

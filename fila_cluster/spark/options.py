@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from fila_cluster.client import Client, checks
-from fila_cluster.client.options import endpoint_or_default
-from fila_cluster.durations import duration_s
+from fila_cluster.client.checks import endpoint_or_default
+from fila_cluster.figures import duration_s
 from fila_proto_zmq.errors import InvalidArgumentError
 
 EVERYWHERE: Final = ("endpoint", "api_key", "server_key", "queue", "timeout")

@@ -36,7 +36,7 @@ def is_asked_for(options: Mapping[str, str]) -> bool:
     return text == "true" if text else hasattr(DataSourceReader, "pushLimit")  # these came together
 
 
-class Wanted:
+class PushedFilters:
     """What a query wants: the values of each column, None where it has not said. Goes to the executors with their tasks."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from fila_cluster.supervisor.failure import CannotStartError
+from fila_cluster.supervisor import CannotStartError
 
 FORMAT = 1
 IDENTITY_FILE = "fila.json"

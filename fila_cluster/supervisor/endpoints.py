@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from fila_cluster.config.address import Address
-from fila_cluster.supervisor.failure import CannotStartError
+from fila_cluster.supervisor import CannotStartError
 from fila_proto_zmq.errors import InvalidConfigError
 
 _KEEPS: Final = sys.platform == "linux"

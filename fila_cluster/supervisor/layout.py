@@ -9,7 +9,7 @@ import msgspec
 from fila_cluster.config.address import Address
 from fila_cluster.config.settings import Settings
 from fila_cluster.observer.settings import ObserverSettings
-from fila_cluster.supervisor.failure import CannotStartError
+from fila_cluster.supervisor import CannotStartError
 from fila_proto_zmq.events import LogSettings
 from fila_router.settings import RouterSettings
 from fila_worker.core.settings import ShardSettings

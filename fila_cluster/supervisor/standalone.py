@@ -11,24 +11,24 @@ from typing import NoReturn
 
 from fila_cluster.config.address import refuse_exposure
 from fila_cluster.config.settings import Settings
+from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.child import PRIVATE
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.endpoints import WorkerEndpoint
-from fila_cluster.supervisor.failure import CannotStartError
 from fila_cluster.supervisor.layout import one_line, router_settings, worker_settings
 
 
-def router(settings: Settings, meeting: WorkerEndpoint, *, insecure: bool) -> NoReturn:
+def router(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool) -> NoReturn:
     """Become a router. Raises ``CannotStartError`` and ``InvalidConfigError``."""
     listen, shards = settings.server.listen_addr, settings.server.shards
-    refuse_exposure([listen, *([meeting.address] if meeting.address else [])], insecure=insecure)
+    refuse_exposure([listen, *([worker_endpoint.address] if worker_endpoint.address else [])], insecure=insecure)
     if shards is None:
         raise CannotStartError("a router alone cannot know how many shards the cluster has: add --shards N")
-    meeting.check_path("--worker-listen")
-    _become("fila_router", one_line(router_settings(settings, listen.endpoint, meeting.endpoint, shards)), Path.cwd())
+    worker_endpoint.check_path("--worker-listen")
+    _become("fila_router", one_line(router_settings(settings, listen.endpoint, worker_endpoint.endpoint, shards)), Path.cwd())
 
 
-def worker(settings: Settings, meeting: WorkerEndpoint, name: str, shards: list[int]) -> NoReturn:
+def worker(settings: Settings, worker_endpoint: WorkerEndpoint, name: str, shards: list[int]) -> NoReturn:
     """Become a worker that hosts ``shards``. Raises ``CannotStartError``."""
     data_dir = DataDir(settings.server.data_dir, shared=True)
     total = settings.server.shards or data_dir.shards
@@ -40,7 +40,7 @@ def worker(settings: Settings, meeting: WorkerEndpoint, name: str, shards: list[
         raise CannotStartError(f"there is no shard {outside[0]} in a cluster of {total}: use 0 to {total - 1}")
     data_dir.claim(total)
     os.set_inheritable(data_dir.lock, True)
-    told = worker_settings(settings, name, meeting.endpoint, data_dir.path, shards, total)
+    told = worker_settings(settings, name, worker_endpoint.endpoint, data_dir.path, shards, total)
     _become("fila_worker", one_line(told), data_dir.path)
 
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.child import GRACE_S, HUNG_S, PAUSE_S, Child, describe_exit
-from fila_cluster.supervisor.failure import CannotStartError
-from fila_cluster.supervisor.readiness import ASK_AGAIN_S, Readiness
+from fila_cluster.supervisor.ready_probe import ASK_AGAIN_S, ReadyProbe
 from fila_process.journal import Journal
 from fila_proto_zmq.events import (
     ChildDied,
@@ -73,7 +73,7 @@ class Supervisor:
         router: Child,
         workers: Sequence[Child],
         observers: Sequence[Child],
-        readiness: Readiness,
+        readiness: ReadyProbe,
         announce: Callable[[], None],
         journal: Journal,
     ) -> None:
@@ -81,7 +81,7 @@ class Supervisor:
         self._workers = workers
         self._observers = observers
         self._children = [router, *workers, *observers]
-        self._readiness: Readiness | None = readiness
+        self._readiness: ReadyProbe | None = readiness
         self._announce = announce
         self._journal = journal
         self._wakeups = Signals()

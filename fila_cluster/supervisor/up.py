@@ -18,7 +18,7 @@ from fila_cluster.supervisor.layout import (
     router_settings,
     worker_settings,
 )
-from fila_cluster.supervisor.readiness import Readiness
+from fila_cluster.supervisor.ready_probe import ReadyProbe
 from fila_cluster.supervisor.supervisor import Supervisor
 from fila_process.journal import Journal
 from fila_proto_zmq.events import ClusterReady, ClusterStarting, DataDirCreated
@@ -28,22 +28,22 @@ Announce: TypeAlias = Callable[[Address, Address | None, int], None]
 """Called once, when all of it serves: with the clients' address, the dashboard's if there is one, and the number of workers."""
 
 
-def up(settings: Settings, meeting: WorkerEndpoint, *, insecure: bool, announce: Announce) -> int:
+def up(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool, announce: Announce) -> int:
     """Run a cluster in the foreground; returns the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
     with Ports() as ports:
-        return _up(settings, meeting, ports, insecure=insecure, announce=announce)
+        return _up(settings, worker_endpoint, ports, insecure=insecure, announce=announce)
 
 
-def _up(settings: Settings, meeting: WorkerEndpoint, ports: Ports, *, insecure: bool, announce: Announce) -> int:
+def _up(settings: Settings, worker_endpoint: WorkerEndpoint, ports: Ports, *, insecure: bool, announce: Announce) -> int:
     began = time.monotonic()
-    addresses = _addresses(settings, meeting)
+    addresses = _addresses(settings, worker_endpoint)
     refuse_exposure(addresses.values(), insecure=insecure)
     refuse_sharing(addresses)
     data_dir = DataDir(settings.server.data_dir)
     layout = lay_out(settings.server.workers, settings.server.shards, data_dir.shards)
-    meeting.check_path("--worker-listen", data_dir.path)
+    worker_endpoint.check_path("--worker-listen", data_dir.path)
     listen = ports.reserve(settings.server.listen_addr, "--listen")
-    meeting = meeting.reserve(ports, "--worker-listen")
+    worker_endpoint = worker_endpoint.reserve(ports, "--worker-listen")
     dashboard = ports.reserve(settings.dashboard.listen_addr, "--dashboard") if settings.dashboard.enabled else None
     is_new = data_dir.shards is None
     data_dir.claim(layout.shards)
@@ -56,10 +56,10 @@ def _up(settings: Settings, meeting: WorkerEndpoint, ports: Ports, *, insecure: 
         journal.tell([ClusterReady(listen.endpoint, where, layout.workers, took_ms)])
 
     supervisor = Supervisor(
-        _router(settings, data_dir, layout, listen, meeting),
-        [_worker(settings, data_dir, layout, meeting, index) for index in range(layout.workers)],
+        _router(settings, data_dir, layout, listen, worker_endpoint),
+        [_worker(settings, data_dir, layout, worker_endpoint, index) for index in range(layout.workers)],
         _observers(settings, data_dir, listen, dashboard),
-        Readiness(listen.reachable.endpoint, layout, dashboard),
+        ReadyProbe(listen.reachable.endpoint, layout, dashboard),
         ready,
         journal,
     )
@@ -75,15 +75,19 @@ def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_n
     return journal
 
 
-def _addresses(settings: Settings, meeting: WorkerEndpoint) -> dict[str, Address]:
+def _addresses(settings: Settings, worker_endpoint: WorkerEndpoint) -> dict[str, Address]:
     """What is to be listened on, by the flag that says so."""
     dashboard = settings.dashboard.listen_addr if settings.dashboard.enabled else None
-    addresses = {"--listen": settings.server.listen_addr, "--worker-listen": meeting.address, "--dashboard": dashboard}
+    addresses = {
+        "--listen": settings.server.listen_addr,
+        "--worker-listen": worker_endpoint.address,
+        "--dashboard": dashboard,
+    }
     return {flag: address for flag, address in addresses.items() if address is not None}
 
 
-def _router(settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, meeting: WorkerEndpoint) -> Child:
-    told = router_settings(settings, listen.endpoint, meeting.endpoint, layout.shards)
+def _router(settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, worker_endpoint: WorkerEndpoint) -> Child:
+    told = router_settings(settings, listen.endpoint, worker_endpoint.endpoint, layout.shards)
     return Child("router", "fila_router", one_line(told), data_dir.path, data_dir.lock)
 
 
@@ -95,7 +99,7 @@ def _observers(settings: Settings, data_dir: DataDir, listen: Address, dashboard
     return [Child("observer", "fila_cluster.observer", one_line(told), data_dir.path, data_dir.lock)]
 
 
-def _worker(settings: Settings, data_dir: DataDir, layout: Layout, meeting: WorkerEndpoint, index: int) -> Child:
+def _worker(settings: Settings, data_dir: DataDir, layout: Layout, worker_endpoint: WorkerEndpoint, index: int) -> Child:
     name = f"worker-{index}"
-    told = worker_settings(settings, name, meeting.join, data_dir.path, layout.shards_of(index), layout.shards)
+    told = worker_settings(settings, name, worker_endpoint.join, data_dir.path, layout.shards_of(index), layout.shards)
     return Child(name, "fila_worker", one_line(told), data_dir.path, data_dir.lock)

@@ -16,7 +16,7 @@ from fila_cluster.top import actions
 from fila_cluster.top.actions import Target
 from fila_cluster.top.banner import banner
 from fila_cluster.top.board import Board
-from fila_cluster.top.dialogs import HELP, Page, Question
+from fila_cluster.top.dialogs import HELP, Question, TextPage
 from fila_cluster.top.formats import printable
 from fila_cluster.top.poller import ANSWER_S_MAX, Poller, snapshot
 from fila_proto_zmq.errors import FilaError
@@ -26,7 +26,7 @@ INTERVALS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class Top(App[None]):
-    """The program. ``lookout`` looks, ``client`` acts; ``queue`` is the one whose keys are shown first, if any."""
+    """The program. ``poller`` looks, ``client`` acts; ``queue`` is the one whose keys are shown first, if any."""
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -40,10 +40,10 @@ class Top(App[None]):
         Binding("q,ctrl+c", "quit", show=False),
     ]
 
-    def __init__(self, lookout: Poller, client: AsyncClient, interval_s: float, queue: str | None = None) -> None:
+    def __init__(self, poller: Poller, client: AsyncClient, interval_s: float, queue: str | None = None) -> None:
         super().__init__()
         self.theme = "ansi-dark"  # the terminal's own colours, whether they are dark or light
-        self.lookout, self.client = lookout, client
+        self.poller, self.client = poller, client
         self.interval_s = interval_s
         self.board = Board(queue)
         self._look_now = asyncio.Event()
@@ -61,15 +61,15 @@ class Top(App[None]):
     async def _keep_looking(self) -> None:
         while True:
             self._look_now.clear()
-            await self.lookout.look(self.board.queue if self.board.view == "keys" else None)
+            await self.poller.look(self.board.queue if self.board.view == "keys" else None)
             self._show()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._look_now.wait(), self.interval_s)
 
     def _show(self) -> None:
-        lookout = self.lookout
-        lines = banner(lookout.picture, lookout.why_not, self.client.endpoint, self.interval_s)
-        self.board.show(lines, lookout.picture, lookout.close)
+        poller = self.poller
+        lines = banner(poller.picture, poller.why_not, self.client.endpoint, self.interval_s)
+        self.board.show(lines, poller.picture, poller.close)
 
     def on_board_turned(self, _: Board.Turned) -> None:
         """Another queue's keys may be wanted: don't let them wait for the next look."""
@@ -81,7 +81,7 @@ class Top(App[None]):
         if self.board.view == "keys":
             self.action_why()
         elif self.board.view == "attention" and (concern := self.board.grid.listing.chosen):
-            self.push_screen(Page(concern.code, f"{printable(concern.text)}\n\nwhat to do: {printable(concern.action)}"))
+            self.push_screen(TextPage(concern.code, f"{printable(concern.text)}\n\nwhat to do: {printable(concern.action)}"))
 
     def action_hasten(self, step: int) -> None:
         """Look more often (-1), or more rarely."""
@@ -92,7 +92,7 @@ class Top(App[None]):
 
     def action_help_page(self) -> None:
         """What the keys do."""
-        self.push_screen(Page("fila-cluster top", HELP))
+        self.push_screen(TextPage("fila-cluster top", HELP))
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Top(App[None]):
 
     async def _why(self, target: Target) -> str:
         lines = (await actions.why(self.client, target)).split("\n")
-        self.push_screen(Page(f"why {target} waits", "\n".join(map(printable, lines))))
+        self.push_screen(TextPage(f"why {target} waits", "\n".join(map(printable, lines))))
         return ""
 
     def _target(self) -> Target | None:

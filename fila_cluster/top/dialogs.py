@@ -57,7 +57,7 @@ class Question(ModalScreen[bool]):
             yield Static("\ny: yes   n: no", id="keys", markup=False)
 
 
-class Page(ModalScreen[None]):
+class TextPage(ModalScreen[None]):
     """A text to read."""
 
     DEFAULT_CSS = f"Page {{ {_BOX} & #text {{ height: auto; max-height: 100%; }} }}"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from fila_cluster.analysis.attention import LOOK_BACK_S, Concern, attention
-from fila_cluster.analysis.memory import Memory
+from fila_cluster.analysis.known_queues import KnownQueues
 from fila_cluster.analysis.rates import all_queues, rates
 from fila_cluster.analysis.rows import KeyRow, QueueRow, WorkerRow, key_rows, queue_rows, worker_rows
 from fila_cluster.client import AsyncClient
@@ -63,7 +63,7 @@ class Poller:
         self._last: _Seen | None = None
         self._kept: deque[_Seen] = deque()
         """Some looks of the last :data:`LOOK_BACK_S`."""
-        self._memory = Memory()
+        self._known_queues = KnownQueues()
         self._stats: tuple[float, QueueStats] | None = None
 
     async def look(self, queue: str | None = None) -> None:
@@ -91,13 +91,13 @@ class Poller:
 
     def _draw(self, metrics: Metrics, left_out: list[QueueInfo]) -> Picture:
         now_s, last = self._clock_s(), self._last
-        pace = rates(metrics, last.metrics if last else None, now_s - last.at_s if last else 0.0)
+        cluster_rates = rates(metrics, last.metrics if last else None, now_s - last.at_s if last else 0.0)
         concerns = attention(metrics, self._kept[0].metrics if self._kept else None)
         self._keep(_Seen(now_s, metrics))
-        self._memory.note(metrics, left_out)
-        queues = queue_rows(metrics, left_out, pace, self._memory)
-        numbers = summary(metrics, pace, queues, time.time_ns() // 1_000_000)
-        return Picture(numbers, concerns, queues, worker_rows(metrics, pace))
+        self._known_queues.note(metrics, left_out)
+        queues = queue_rows(metrics, left_out, cluster_rates, self._known_queues)
+        numbers = summary(metrics, cluster_rates, queues, time.time_ns() // 1_000_000)
+        return Picture(numbers, concerns, queues, worker_rows(metrics, cluster_rates))
 
     def _keep(self, seen: _Seen) -> None:
         self._last = seen
@@ -119,23 +119,23 @@ class Poller:
         return Close(queue, key_rows(stats, last[1], now_s - last[0]), stats.throttles)
 
 
-async def snapshot(lookout: Poller, interval_s: float, queue: str | None) -> dict[str, Any]:
+async def snapshot(poller: Poller, interval_s: float, queue: str | None) -> dict[str, Any]:
     """Look twice, ``interval_s`` apart, so that there are rates. Raises :class:`FilaError` if the cluster does not answer."""
-    await lookout.look(queue)
-    _checked(lookout)
+    await poller.look(queue)
+    _checked(poller)
     await asyncio.sleep(interval_s)
-    await lookout.look(queue)
-    _checked(lookout)
-    assert lookout.picture is not None
-    seen = asdict(lookout.picture)
-    return seen | ({} if lookout.close is None else {"queue": _without_excuse(asdict(lookout.close))})
+    await poller.look(queue)
+    _checked(poller)
+    assert poller.picture is not None
+    seen = asdict(poller.picture)
+    return seen | ({} if poller.close is None else {"queue": _without_excuse(asdict(poller.close))})
 
 
-def _checked(lookout: Poller) -> None:
-    if lookout.picture is None:
-        raise FilaError(f"no snapshot: {lookout.why_not}")
-    if lookout.close is not None and lookout.close.why_not:
-        raise FilaError(lookout.close.why_not)
+def _checked(poller: Poller) -> None:
+    if poller.picture is None:
+        raise FilaError(f"no snapshot: {poller.why_not}")
+    if poller.close is not None and poller.close.why_not:
+        raise FilaError(poller.close.why_not)
 
 
 def _without_excuse(close: dict[str, Any]) -> dict[str, Any]:

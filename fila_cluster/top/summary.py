@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fila_cluster.analysis.rates import Pace, Rates
+from fila_cluster.analysis.rates import ClusterRates, Rates
 from fila_cluster.analysis.readiness import shards_served
 from fila_cluster.analysis.rows import QueueRow
 from fila_proto_zmq.commands import Metrics
@@ -27,7 +27,7 @@ class Summary:
     rates: Rates | None
 
 
-def summary(now: Metrics, pace: Pace, rows: list[QueueRow], now_ms: int) -> Summary:
+def summary(now: Metrics, cluster_rates: ClusterRates, rows: list[QueueRow], now_ms: int) -> Summary:
     """All of it, at Unix time ``now_ms``."""
     workers = now.status.workers if now.status else []
     queues = [row for row in rows if not row.is_dead_letter]
@@ -44,5 +44,5 @@ def summary(now: Metrics, pace: Pace, rows: list[QueueRow], now_ms: int) -> Summ
         delayed=sum(row.delayed or 0 for row in queues),
         depth=sum(row.depth or 0 for row in queues),
         dead_letters=sum(row.depth or 0 for row in rows if row.is_dead_letter),
-        rates=pace.total,
+        rates=cluster_rates.total,
     )

@@ -10,10 +10,10 @@ from opentelemetry import context as current
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, TracerProvider, get_tracer, use_span
 
-from fila_cluster.client import tracer
-from fila_cluster.client.options import CLIENT_VERSION
+from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.lease import Owner
+from fila_cluster.client.protocol.session import CLIENT_VERSION
 from fila_cluster.client.protocol.settling import Settlement
 from fila_cluster.tracing import spans
 from fila_cluster.tracing.carrier import carriers, context_of, is_sampled
@@ -21,7 +21,7 @@ from fila_cluster.tracing.spans import ABANDONED, DeliverySpan, EnqueueSpan, Los
 
 
 class SpanTracer:
-    """A :class:`fila_cluster.client.tracer.Tracer` that makes OpenTelemetry's spans. ``_open``: deliveries, by their client."""
+    """A :class:`fila_cluster.client.protocol.tracer.Tracer` that makes OpenTelemetry's spans. ``_open``: deliveries, by their client."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self.provider = provider

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from fila_cluster import Client
-from fila_cluster.dashboard.live import WAIT_S_MAX
+from fila_cluster.dashboard.shell.live import WAIT_S_MAX
 from tests.support import machine
 from tests.support.cluster import Cluster, running
 

@@ -2,7 +2,7 @@
 
 import click
 
-from fila_cluster.cli.lazy import LazyGroup
+from fila_cluster.cli.shared.lazy import LazyGroup
 
 SUMMARIES = {
     "load": "Put the rows of files into a queue.",

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.spark.load import FORMATS
 from fila_cluster.cli.spark.running import bar, plainly, spark, spark_flags
 
@@ -40,7 +40,7 @@ ROWS_PER_BATCH = 100_000
 @spark_flags
 @click.pass_obj
 def command(
-    session: Session,
+    invocation: Invocation,
     queue: str,
     to: str,
     format_name: str,
@@ -61,14 +61,14 @@ def command(
 
         plan = Drain(queue, to, format_name, partition_by, limit, rows_per_batch, checkpoint)
         check_output(plan)
-        with session.connect() as client:
+        with invocation.connect() as client:
             pending = waiting(client, queue)
             with spark("drain", master, verbose=verbose) as running:
                 drained = _drain(running, plan, client, min(limit or pending, pending))
             left = waiting(client, queue)
     text = f"{drained.rows:,} rows from {queue} to {to} in {drained.seconds:.1f} s, {drained.rows_per_second:,.0f} a second"
     shown = {**_fields(drained), "pending": left, "queue": queue, "to": to, "format": format_name}
-    session.show(shown, f"{text}; {left:,} pending" if left else text)
+    invocation.show(shown, f"{text}; {left:,} pending" if left else text)
 
 
 def _drain(running: "SparkSession", plan: "Drain", client: "Client", expected: int) -> "Drained":

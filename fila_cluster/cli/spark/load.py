@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fila_cluster.cli.parameters import DURATION
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.cli.spark.running import bar, plainly, spark, spark_flags
 from fila_cluster.errors import QueueExistsError, QueueNotFoundError
 
@@ -63,7 +63,7 @@ def _columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 @spark_flags
 @click.pass_obj
 def command(
-    session: Session,
+    invocation: Invocation,
     path: str,
     queue: str,
     format_name: str | None,
@@ -90,12 +90,12 @@ def command(
         mapped = Mapped(payload, tenant, tenant_pattern, options)
         mapped.check(source.format)
         plan = Load(source, queue, mapped, job, dedup_window, partitions)
-        with session.connect() as client:
+        with invocation.connect() as client:
             _find(client, queue, create=create)
             with spark("load", master, verbose=verbose) as running:
                 loaded = _load(running, plan, client)
     text = f"{loaded.rows:,} rows into {queue} in {loaded.seconds:.1f} s, {loaded.rows_per_second:,.0f} a second"
-    session.show({**_fields(loaded), "queue": queue}, text)
+    invocation.show({**_fields(loaded), "queue": queue}, text)
 
 
 def _find(client: "Client", queue: str, *, create: bool) -> None:

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from fila_cluster.cli.session import Session
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.tables import table
 from fila_cluster.cli.spark.running import plainly, spark, spark_flags
-from fila_cluster.cli.tables import table
 from fila_cluster.figures import aged, counted, paced
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fila_cluster import Client
     from fila_cluster.observer.half_hour import HalfHour
-    from fila_cluster.spark.report.figures import Report
+    from fila_cluster.spark.report.content import Report
 
 SHOWN = 5
 """Rows of a list in the terminal; the page has more."""
@@ -62,7 +62,9 @@ def _is_plain_url(url: str) -> bool:
 )
 @spark_flags
 @click.pass_obj
-def command(session: Session, queue: str, to: Path | None, dashboard: str | None, master: str | None, verbose: bool) -> None:
+def command(
+    invocation: Invocation, queue: str, to: Path | None, dashboard: str | None, master: str | None, verbose: bool
+) -> None:
     """Count QUEUE's dead letters by error, tenant and time, how long its messages wait, and what each tenant gets.
 
     With the last half hour of the dashboard. Nothing is taken out of the queue, and no payload is shown.
@@ -71,18 +73,18 @@ def command(session: Session, queue: str, to: Path | None, dashboard: str | None
         from fila_cluster.spark.report.gather import gather, source_queue  # noqa: PLC0415 # needs pyspark
 
         queue = source_queue(queue)
-        if to is None and not session.as_json:
+        if to is None and not invocation.as_json:
             to = Path(f"{queue.replace('/', '-')}-report.html")
         if to is not None:
             _check_writable(to)
-        with session.connect() as client:
+        with invocation.connect() as client:
             client.queue_stats(queue)  # unknown queues and wrong endpoints, before Spark starts
             remembered = _ask(dashboard, queue, client)
             with spark("report", master, verbose=verbose) as running:
                 report = gather(running, queue, client, remembered)
     if to is not None:
         _write(report, to)
-    session.show(_plain(asdict(report)), *_tables(report), *([f"\n{to}"] if to else []))
+    invocation.show(_plain(asdict(report)), *_tables(report), *([f"\n{to}"] if to else []))
 
 
 def _ask(dashboard: str | None, queue: str, client: "Client") -> "HalfHour | str":

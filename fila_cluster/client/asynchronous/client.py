@@ -9,20 +9,21 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from fila_cluster.client import checks, tracer
+from fila_cluster.client import checks
 from fila_cluster.client.asynchronous.administration import AsyncAdministration
 from fila_cluster.client.asynchronous.consumer import AsyncConsumer
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.request import Request, as_request
+from fila_cluster.client.checks import endpoint_or_default, refuse_keys, timeout_seconds
 from fila_cluster.client.io.reactor import Reactor
 from fila_cluster.client.message import BytesLike, Message
-from fila_cluster.client.options import CLIENT_VERSION, endpoint_or_default, refuse_keys, timeout_seconds
+from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.call import Call
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.protocol.encoding import seal_row
 from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT, Bulk
-from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.session import CLIENT_VERSION, Session
 from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_proto_zmq.commands import Command, Verb

@@ -8,7 +8,7 @@ caller holds stays leased.
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from fila_cluster.client import tracer
+from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.client.protocol.subscription import Subscription
 

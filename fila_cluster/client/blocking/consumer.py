@@ -10,7 +10,7 @@ caller holds stays leased.
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from fila_cluster.client import tracer
+from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.subscription import Subscription
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import zmq
 
+from fila_cluster.client.checks import ENDPOINT_DEFAULT
 from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError
 from fila_proto_zmq.frames import HEADER_BYTES
@@ -48,7 +49,6 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
-ENDPOINT_DEFAULT = "tcp://127.0.0.1:5555"
 FRAMES_PER_EXCHANGE = 256
 """An exchange reads at most so many frames, so that an event loop gets to its other tasks."""
 _LOOK_S = 0.02

@@ -50,7 +50,7 @@ class Pump:
         self._link = Link(endpoint)
         self._bell = _Bell()
         self._poller = self._new_poller()
-        self._keeper = HeartbeatThread(self)
+        self._heartbeat = HeartbeatThread(self)
         self._session.connect(time.monotonic())
         leave_to_the_parent(self)
 
@@ -127,7 +127,7 @@ class Pump:
             another_leads = self._leader not in (None, threading.get_ident())
         if another_leads:
             self._no_leader.wait()
-        self._keeper.stop()
+        self._heartbeat.stop()
         self._release()
 
     def _release(self) -> None:
@@ -135,7 +135,7 @@ class Pump:
         self._bell.close()
 
     def __del__(self) -> None:
-        keeper = getattr(self, "_keeper", None)  # None if the endpoint would not do
+        keeper = getattr(self, "_heartbeat", None)  # None if the endpoint would not do
         if keeper is not None:
             keeper.wake()
             self._session.leave_untaken()
@@ -154,10 +154,10 @@ class Pump:
             if self.closed:
                 return None
             now = time.monotonic()
-            self._keeper.wakes_at = -math.inf
+            self._heartbeat.wakes_at = -math.inf
             self._exchange(now, arrived=True)
-            self._keeper.wakes_at = self._session.next_deadline()
-            return max(0.0, min(_SLEEP_S_MAX, self._keeper.wakes_at - now))
+            self._heartbeat.wakes_at = self._session.next_deadline()
+            return max(0.0, min(_SLEEP_S_MAX, self._heartbeat.wakes_at - now))
 
     # --- inside: all of it under the lock, except for the sleeping ----------------------------------------------------
 
@@ -176,8 +176,8 @@ class Pump:
             now, arrived = time.monotonic(), True
         if self._leader is not None and self._session.next_deadline() < self._leader_wakes_at:
             self._bell.ring()
-        if self._session.heartbeat_at < self._keeper.wakes_at:
-            self._keeper.wake_at(self._session.heartbeat_at)
+        if self._session.heartbeat_at < self._heartbeat.wakes_at:
+            self._heartbeat.wake_at(self._session.heartbeat_at)
 
     def _take_place(self, pending: Pending[Any], now: float) -> "int | _Follower":
         """Follow the thread that leads, or lead from now on, and sleep for so many milliseconds first."""

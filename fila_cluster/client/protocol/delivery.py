@@ -14,7 +14,7 @@ from fila_cluster.client import checks
 from fila_cluster.client.message import StoredMessage, utc
 from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.client.protocol.settling import ACK, Settlement, settlement
-from fila_cluster.client.tracer import DeliveryTrace
+from fila_cluster.client.protocol.tracer import DeliveryTrace
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, LeaseExpiredError
 from fila_proto_zmq.limits import DELAY_MS_MAX, LEASE_MS_MAX

@@ -31,9 +31,13 @@ from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import DELIVERY, MARK, CancelReceive, Command, Delivered, Extend, Receive, Verb, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
+from fila_proto_zmq.version import VERSION
 
 if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
+
+CLIENT_VERSION = f"python/{VERSION}"
+"""What the greeting and traces name this library."""
 
 GREETING_LOOK_S = 0.05
 """How often to look for the answer to a greeting when nobody else waits for an answer."""

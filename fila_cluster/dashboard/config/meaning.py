@@ -10,7 +10,7 @@ from fila_proto_zmq.commands import Metrics
 FREE_TEXT: Final = "for hooks to read, with fila.get"
 
 
-class Family(NamedTuple):
+class KeyFamily(NamedTuple):
     """Keys of a kind."""
 
     key: str
@@ -19,13 +19,13 @@ class Family(NamedTuple):
 
 
 FAMILIES: Final = (
-    Family("throttle:<key>:rate", "tokens a second", "the limit of a throttle key over the whole cluster; without one there is no limit"),
-    Family("throttle:<key>:burst", "tokens", "how many it may save up; without one as many as it gets in a second, 1 at least"),
-    Family("throttle.<key>", "rate,burst", "both in one: another way to write and to read the same"),
-    Family(
+    KeyFamily("throttle:<key>:rate", "tokens a second", "the limit of a throttle key over the whole cluster; without one there is no limit"),
+    KeyFamily("throttle:<key>:burst", "tokens", "how many it may save up; without one as many as it gets in a second, 1 at least"),
+    KeyFamily("throttle.<key>", "rate,burst", "both in one: another way to write and to read the same"),
+    KeyFamily(
         "namespace:<ns>:max_enqueues_per_minute", "a number", "what the queues <ns>/… may take in together; beyond it, RateLimitedError"
     ),
-    Family("any other", "any text", FREE_TEXT + "(key)"),
+    KeyFamily("any other", "any text", FREE_TEXT + "(key)"),
 )  # fmt: skip
 
 

@@ -5,9 +5,9 @@ from nicegui import ui
 from fila_cluster.dashboard.config.meaning import FAMILIES
 from fila_cluster.dashboard.config.table import ConfigTable
 from fila_cluster.dashboard.config.throttle_card import ThrottleCard
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.frame import frame
-from fila_cluster.dashboard.live import Look, keep_live
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.errors import FilaError
 
 
@@ -23,7 +23,7 @@ def register(context: Context) -> None:
 
 class _Config:
     def __init__(self, context: Context, throttle: str, search: str) -> None:
-        self._desk = context
+        self._context = context
         self.look_now: Look = self.look
         with ui.row().classes("w-full items-baseline gap-3"):
             ui.label("Runtime config").classes("text-xl font-semibold")
@@ -41,7 +41,7 @@ class _Config:
 
     async def look(self) -> None:
         try:
-            config = await self._desk.client.list_config()
+            config = await self._context.client.list_config()
         except FilaError:
             self._body.set_visibility(False)
             raise

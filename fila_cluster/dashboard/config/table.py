@@ -6,9 +6,9 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster.dashboard.actions import confirm, succeeds, tell
 from fila_cluster.dashboard.config.meaning import meaning
-from fila_cluster.dashboard.context import Context
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.feedback import confirm, succeeds, tell
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.errors import FilaError
 
@@ -42,7 +42,7 @@ class ConfigTable:
     """While somebody edits a value the table stands still. ``changed`` is awaited after each change."""
 
     def __init__(self, context: Context, search: str, changed: Callable[[], Awaitable[None]]) -> None:
-        self._desk = context
+        self._context = context
         self._changed = changed
         self._config: Mapping[str, str] = {}
         self._edited: str | None = None
@@ -94,7 +94,7 @@ class ConfigTable:
     async def _save(self, event: GenericEventArguments) -> None:
         key, self._draft = event.args["key"], event.args["_draft"]
         try:
-            await self._desk.client.set_config(key, self._draft)
+            await self._context.client.set_config(key, self._draft)
         except FilaError as error:
             self._error = str(error)
             self._draw()
@@ -108,7 +108,7 @@ class ConfigTable:
         question = f"Delete {key}?\nIt says {self._config.get(key, '')!r}: {meaning(key)}."
         if not await confirm(question, yes="Delete"):
             return
-        if await succeeds(self._desk.client.delete_config(key), f"{key} is gone"):
+        if await succeeds(self._context.client.delete_config(key), f"{key} is gone"):
             self._edited = None
             await self._changed()
 
@@ -117,7 +117,7 @@ class ConfigTable:
         taken = f"{key} is there: edit it below" if key in self._config else ""
         try:
             if not taken:
-                await self._desk.client.set_config(key, value)
+                await self._context.client.set_config(key, value)
         except FilaError as error:
             taken = str(error)
         self._new_key.props["error"], self._new_key.props["error-message"] = bool(taken), taken

@@ -6,9 +6,9 @@ from typing import Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster.dashboard.actions import confirm, succeeds, tell
 from fila_cluster.dashboard.config.meaning import ThrottleRow, throttle_rows, wrong_field
-from fila_cluster.dashboard.context import Context
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.feedback import confirm, succeeds, tell
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import counted
@@ -35,7 +35,7 @@ class ThrottleCard:
 
     def __init__(self, context: Context, wanted: str, changed: Callable[[], Awaitable[None]]) -> None:
         """``wanted``: the throttle key that the form is for at first; may be empty."""
-        self._desk = context
+        self._context = context
         self._wanted = wanted
         self._changed = changed
         self._config: Mapping[str, str] = {}
@@ -66,7 +66,7 @@ class ThrottleCard:
     def show(self, config: Mapping[str, str]) -> None:
         """Change the rows."""
         self._config = config
-        metrics = self._desk.watch.latest
+        metrics = self._context.watch.latest
         rows: list[ThrottleRow] = throttle_rows(config, metrics) if metrics else []
         self._table.show(rows)
         if self._wanted:
@@ -94,7 +94,7 @@ class ThrottleCard:
         await self._changed()
 
     async def _store(self, key: str, rate: str, burst: str) -> None:
-        client, stored_burst = self._desk.client, f"throttle:{key}:burst"
+        client, stored_burst = self._context.client, f"throttle:{key}:burst"
         if burst:
             await client.set_config(f"throttle.{key}", f"{rate},{burst}")
             return
@@ -117,5 +117,5 @@ class ThrottleCard:
         )
         if not await confirm(question, yes="Delete"):
             return
-        if await succeeds(self._desk.client.delete_config(f"throttle.{key}"), f"Throttle {key} is gone"):
+        if await succeeds(self._context.client.delete_config(f"throttle.{key}"), f"Throttle {key} is gone"):
             await self._changed()

@@ -8,9 +8,9 @@ from nicegui import ui
 from fila_cluster import AsyncClient
 from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.client.message import MessageView
-from fila_cluster.dashboard.actions import attempt, complain, confirm, tell
-from fila_cluster.dashboard.messages.dialog import Action, MessageDialog
+from fila_cluster.dashboard.messages.dialog import MessageAction, MessageDialog
 from fila_cluster.dashboard.messages.find import find_message
+from fila_cluster.dashboard.shell.feedback import attempt, complain, confirm, tell
 
 RATE_DEFAULT: Final = 50.0
 RATE_MIN: Final = 0.1
@@ -79,8 +79,8 @@ class LetterDialog:
     ) -> None:
         self._client, self._dlq, self._changed, self._tell_address = client, dlq, changed, tell_address
         actions = [
-            Action("Redrive", "replay", "redrive", self._redrive),
-            Action("Delete", "delete", "delete", self._delete, is_danger=True),
+            MessageAction("Redrive", "replay", "redrive", self._redrive),
+            MessageAction("Delete", "delete", "delete", self._delete, is_danger=True),
         ]
         self._dialog = MessageDialog(actions, lambda: tell_address(None, None))
 

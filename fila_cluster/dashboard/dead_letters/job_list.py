@@ -6,7 +6,7 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster.dashboard.dead_letters.jobs import Job
-from fila_cluster.dashboard.links import link
+from fila_cluster.dashboard.shell.links import link
 from fila_cluster.figures import counted
 
 LOOK_S: Final = 0.5
@@ -58,11 +58,11 @@ class JobList:
 class _Row:
     def __init__(self, job: Job) -> None:
         self._job = job
-        pace = "at once" if job.rate is None else f"{job.rate:g} a second"
+        rate = "at once" if job.rate is None else f"{job.rate:g} a second"
         with ui.row().classes("w-full items-center gap-3 no-wrap").props(f"data-testid=job-{job.number}"):
             self._badge = ui.badge()
             ui.link(job.dlq, link("/letters", queue=job.dlq)).classes("whitespace-nowrap")
-            ui.label(f"{job.verb} {job.what}" + (f", {pace}" if job.verb == "redrive" else "")).classes(
+            ui.label(f"{job.verb} {job.what}" + (f", {rate}" if job.verb == "redrive" else "")).classes(
                 "truncate max-w-[24rem]"
             )
             self._progress = ui.linear_progress(value=0, show_value=False).props("rounded size=8px").classes("w-40 grow")

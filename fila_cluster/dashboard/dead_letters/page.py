@@ -8,8 +8,6 @@ from fastapi import Query
 from nicegui import ui
 
 from fila_cluster.client.calls.queues import describe_queue
-from fila_cluster.dashboard.actions import attempt, tell
-from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.dead_letters.dialogs import LetterDialog, confirm_by_name
 from fila_cluster.dashboard.dead_letters.groups import Group, grouped
 from fila_cluster.dashboard.dead_letters.job_list import JobList
@@ -17,9 +15,11 @@ from fila_cluster.dashboard.dead_letters.jobs import Job, Jobs
 from fila_cluster.dashboard.dead_letters.queue_list import LetterQueues
 from fila_cluster.dashboard.dead_letters.reading import Reading
 from fila_cluster.dashboard.dead_letters.tables import GroupTable, LetterSelection, LetterTable, letters
-from fila_cluster.dashboard.frame import frame
-from fila_cluster.dashboard.links import link, queue_page
-from fila_cluster.dashboard.live import keep_live
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.feedback import attempt, tell
+from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.links import link, queue_page
+from fila_cluster.dashboard.shell.live import keep_live
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.figures import counted
 from fila_proto_zmq.commands import QueueDescription
@@ -62,7 +62,7 @@ class _Letters:
     """One dead letter queue. What was read stays on the page until somebody reads again, or a job ended that changed it."""
 
     def __init__(self, context: Context, jobs: Jobs, dlq: str, reason: str, kind: str) -> None:
-        self._desk = context
+        self._context = context
         self._dlq = dlq
         self._reason = reason
         self._kind = kind
@@ -90,7 +90,7 @@ class _Letters:
             ui.space()
             self._reasons = ui.toggle({ALL: "All"}, value=ALL, on_change=lambda it: self._choose_reason(it.value))
             self._reasons.props('no-caps unelevated dense padding="2px 10px" data-testid=reasons')
-        self._selection = LetterSelection(self._desk.client, jobs, self._dlq, self._picked, self._untick)
+        self._selection = LetterSelection(self._context.client, jobs, self._dlq, self._picked, self._untick)
         self._group_table = GroupTable(self._open_group, self._selection.look)
         with ui.column().classes("w-full gap-2") as self._opened:
             self._opened_title = ui.label().classes("font-semibold fila-mono break-all").props("data-testid=opened")
@@ -115,7 +115,7 @@ class _Letters:
     async def look(self) -> None:
         """Ask how many letters there are now; the first time, find out where they are, and read them."""
         try:
-            description = await describe_queue(self._desk.client, self._dlq)
+            description = await describe_queue(self._context.client, self._dlq)
         except QueueNotFoundError:
             self._body.set_visibility(False)
             raise
@@ -149,7 +149,7 @@ class _Letters:
 
     async def read(self) -> None:
         """Read the letters, or read them again, and show them step by step; a later call takes the place of an earlier one."""
-        self._reading = reading = Reading(self._desk.client, self._dlq)
+        self._reading = reading = Reading(self._context.client, self._dlq)
         self._untick()
         due = 0
         try:
@@ -227,7 +227,7 @@ class _Letters:
         question = f"Delete all {letters(self._depth)} of {self._dlq} for good?\nLeased ones stay. This can't be undone."
         if not await confirm_by_name(question, self._dlq, yes="Delete all of them"):
             return
-        count = await attempt(self._desk.client.purge_queue(self._dlq))
+        count = await attempt(self._context.client.purge_queue(self._dlq))
         if count is not None:
             tell(f"{letters(count)} deleted")
             await self.read()

@@ -4,10 +4,10 @@ from typing import Final
 
 from fila_cluster import QueueInfo
 from fila_cluster.analysis.rates import all_queues
-from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.dead_letters.groups import shares
 from fila_cluster.dashboard.dead_letters.reading import Reading
-from fila_cluster.dashboard.links import link
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import aged, counted
@@ -33,7 +33,7 @@ class LetterQueues:
     """Queues that were named as dead letter queues of others are not among them: ``/letters?queue=…`` shows those, too."""
 
     def __init__(self, context: Context) -> None:
-        self._desk = context
+        self._context = context
         self._sampled: dict[str, tuple[QueueInfo, str]] = {}
         self._table = PagedTable(
             _COLUMNS, key="name", sort_by="depth", descending=True, mark="letter-queues", search_in=["name", "errors"],
@@ -42,7 +42,7 @@ class LetterQueues:
 
     async def look(self) -> None:
         """Ask which there are, and what is in those that changed."""
-        infos = [info for info in await self._desk.client.active_queues() if info.is_dead_letter]
+        infos = [info for info in await self._context.client.active_queues() if info.is_dead_letter]
         infos.sort(key=lambda info: -info.depth)
         self._show(infos)
         self._sampled = {info.name: (info, await self._errors(info)) for info in infos[:QUEUES_SAMPLED]}
@@ -52,7 +52,7 @@ class LetterQueues:
         before = self._sampled.get(info.name)
         if before is not None and before[0] == info:
             return before[1]
-        reading = Reading(self._desk.client, info.name, SAMPLED)
+        reading = Reading(self._context.client, info.name, SAMPLED)
         try:
             async for _ in reading.steps():
                 pass
@@ -61,7 +61,7 @@ class LetterQueues:
         return shares(reading.letters)
 
     def _show(self, infos: list[QueueInfo]) -> None:
-        latest = self._desk.watch.latest
+        latest = self._context.watch.latest
         oldest = {queue.info.name: queue.oldest_pending_ms for queue in all_queues(latest)} if latest else {}
         self._table.show([
             {

@@ -8,14 +8,14 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from fila_cluster import AsyncClient
-from fila_cluster.dashboard.actions import complain, confirm
 from fila_cluster.dashboard.dead_letters.dialogs import ask_speed
 from fila_cluster.dashboard.dead_letters.groups import DeadLetter, Group, most_frequent
 from fila_cluster.dashboard.dead_letters.jobs import FullRedrive, Jobs, PickedDeletion, PickedRedrive, TooManyJobsError, Work
-from fila_cluster.dashboard.links import link
 from fila_cluster.dashboard.messages.dialog import STATE_SLOT
 from fila_cluster.dashboard.messages.table import ID_SLOT, short
-from fila_cluster.dashboard.timestamps import clock
+from fila_cluster.dashboard.shell.feedback import complain, confirm
+from fila_cluster.dashboard.shell.links import link
+from fila_cluster.dashboard.shell.timestamps import clock
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.figures import counted
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from nicegui import ui
 
-from fila_cluster.dashboard.actions import confirm, tell
-from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.hooks.policy import HOOKS, HookPolicy, Shelf, changes, policy_of
-from fila_cluster.dashboard.widgets.script_editor import ScriptEditor, follow_colours
+from fila_cluster.dashboard.hooks.script_editor import ScriptEditor, follow_colours
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.feedback import confirm, tell
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.commands import QueueDescription
 
@@ -26,7 +26,7 @@ class HookEditor:
 
     def __init__(self, context: Context, queue: str, shelf: Shelf, applied_anew: Callable[[], Awaitable[None]]) -> None:
         """``applied_anew`` is awaited after a change of the broker's queue."""
-        self._desk = context
+        self._context = context
         self._queue = queue
         self._shelf = shelf
         self._applied_anew = applied_anew
@@ -109,7 +109,7 @@ class HookEditor:
     async def _change_to(self, policy: HookPolicy, done: str) -> None:
         applied = self._applied
         try:
-            await self._desk.client.update_queue(self._queue, **changes(applied, policy))
+            await self._context.client.update_queue(self._queue, **changes(applied, policy))
         except FilaError as error:
             self._refuse(str(error))
             return

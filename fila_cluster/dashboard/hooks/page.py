@@ -1,24 +1,25 @@
-"""``/hooks``: all queues that have hooks, and how these fare. ``/hooks?queue=…``: those of one queue, to edit, try and apply."""
+"""The page ``/hooks``: the queues that have scripts, and for one of them how its scripts fare, an editor and a trial."""
 
+import time
 from typing import Any
 
 from nicegui import ui
 
 from fila_cluster.analysis.rates import all_queues, quantile
 from fila_cluster.client.calls.queues import describe_queue
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.frame import frame
 from fila_cluster.dashboard.hooks.editor import HookEditor
 from fila_cluster.dashboard.hooks.policy import Shelf
-from fila_cluster.dashboard.hooks.state_card import HookStateCard
 from fila_cluster.dashboard.hooks.trial_card import HookTrial
-from fila_cluster.dashboard.links import link, queue_page
-from fila_cluster.dashboard.live import Look, keep_live
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.links import link, queue_page
+from fila_cluster.dashboard.shell.live import Look, keep_live
+from fila_cluster.dashboard.widgets.charts import Tile
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
 from fila_cluster.dashboard.widgets.queue_choice import QueueChoice
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.figures import counted
-from fila_proto_zmq.commands import HookMetrics, QueueDescription, QueueMetrics
+from fila_proto_zmq.commands import HookMetrics, HookState, QueueDescription, QueueMetrics
 from fila_proto_zmq.names import is_dead_letter
 
 
@@ -58,7 +59,7 @@ class _AllHooks:
     """The queues that have some."""
 
     def __init__(self, context: Context) -> None:
-        self._desk = context
+        self._context = context
         with ui.row().classes("w-full items-center gap-3"):
             ui.label("Hooks").classes("text-xl font-semibold")
             ui.label("Lua scripts that decide how messages are scheduled, and what a failure means.").classes("fila-quiet")
@@ -74,7 +75,7 @@ class _AllHooks:
         self._note = ui.label().classes("fila-quiet")
 
     async def look(self) -> None:
-        metrics = self._desk.watch.latest
+        metrics = self._context.watch.latest
         assert metrics is not None
         self._table.show([_row(queue, queue.hooks) for queue in all_queues(metrics) if queue.hooks is not None])
         left_out = sum(shard.queues_left_out for worker in metrics.workers for shard in worker.shards)
@@ -99,7 +100,7 @@ class _QueueHooks:
     """One queue's."""
 
     def __init__(self, context: Context, queue: str, shelf: Shelf) -> None:
-        self._desk = context
+        self._context = context
         self._queue = queue
         self.look_now: Look = self.look
         with ui.row().classes("w-full items-center gap-3"):
@@ -141,10 +142,38 @@ class _QueueHooks:
         self._state.show(description.hooks)
         self._editor.show(description)
         if self._config_box.value:
-            config = await self._desk.client.list_config()
+            config = await self._context.client.list_config()
             self._config.show([{"key": key, "value": value} for key, value in config.items()])
 
     async def _described(self) -> QueueDescription:
         if is_dead_letter(self._queue):
             raise QueueNotFoundError(f"{self._queue!r} is a dead letter queue: those have no hooks")
-        return await describe_queue(self._desk.client, self._queue)
+        return await describe_queue(self._context.client, self._queue)
+
+
+class HookStateCard:
+    """Numbers since the scripts were compiled, and the last failure."""
+
+    def __init__(self) -> None:
+        with ui.row().classes("w-full gap-3 items-stretch") as self._tiles:
+            self._runs = Tile("Runs", "hook-runs")
+            self._failed = Tile("Failed", "hook-failed")
+            self._bypassed = Tile("Bypassed", "hook-bypassed")
+            self._breaker = Tile("Breaker", "hook-breaker")
+        self._failure = ui.label().classes("text-negative fila-mono").props("data-testid=last-failure")
+
+    def show(self, hooks: HookState | None) -> None:
+        """Change what is said; None: the queue has no hooks."""
+        self._tiles.set_visibility(hooks is not None)
+        self._failure.set_visibility(hooks is not None and bool(hooks.last_failure))
+        if hooks is None:
+            return
+        self._runs.show(counted(hooks.runs), "what is recalled does not run")
+        self._failed.show(counted(hooks.failed), alarming=hooks.failures_in_row > 0)
+        self._bypassed.show(counted(hooks.bypassed))
+        left_ms = hooks.open_until_ms - time.time_ns() // 1_000_000
+        if left_ms > 0:
+            self._breaker.show("open", f"tried again in {left_ms / 1000:.0f} s", alarming=True)
+        else:
+            self._breaker.show("closed", f"opens after {hooks.threshold} failures in a row, now {hooks.failures_in_row}")
+        self._failure.text = f"The last failure: {hooks.last_failure}"

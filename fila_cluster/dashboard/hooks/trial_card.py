@@ -6,12 +6,19 @@ from typing import Any, Final
 from nicegui import ui
 
 from fila_cluster.client.calls import queues
-from fila_cluster.dashboard.context import Context
 from fila_cluster.dashboard.hooks.policy import HookPolicy, changes
 from fila_cluster.dashboard.hooks.trials.messages import TRIED_MAX, first_messages, newest_messages
-from fila_cluster.dashboard.hooks.trials.plan import MEMORY_LIMIT_BYTES, TIMEOUT_MS, HookReport, Plan, Report, TrialMessage
+from fila_cluster.dashboard.hooks.trials.plan import (
+    MEMORY_LIMIT_BYTES,
+    TIMEOUT_MS,
+    HookReport,
+    Plan,
+    TrialMessage,
+    TrialReport,
+)
 from fila_cluster.dashboard.hooks.trials.start import TrialError, try_out
 from fila_cluster.dashboard.hooks.trials.verdicts import ENQUEUE_FIELDS, decided_fields, enqueue_rows, failure_rows, summary
+from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.names import dead_letter_name
@@ -70,7 +77,7 @@ class HookTrial:
     """A choice of messages, a button, and a table for each hook. ``wanted`` says what is in the editors."""
 
     def __init__(self, context: Context, queue: str, wanted: Callable[[], HookPolicy]) -> None:
-        self._desk = context
+        self._context = context
         self._queue = queue
         self._wanted = wanted
         with ui.card().classes("w-full p-3 gap-2").props("data-testid=trial"):
@@ -118,13 +125,13 @@ class HookTrial:
             wanted.script("on_failure"),
             wanted.timeout_ms or TIMEOUT_MS,
             wanted.memory_limit_bytes or MEMORY_LIMIT_BYTES,
-            await self._desk.client.list_config(),
+            await self._context.client.list_config(),
             await self._messages(),
             costs=self._source.value == "sample",
         )
 
     async def _messages(self) -> list[TrialMessage]:
-        client, count = self._desk.client, max(1, min(TRIED_MAX, int(self._count.value or 1)))
+        client, count = self._context.client, max(1, min(TRIED_MAX, int(self._count.value or 1)))
         match self._source.value:
             case "sample":
                 found = [self._sample.message()]
@@ -140,7 +147,7 @@ class HookTrial:
             message.error = self._error.value or message.error
         return found
 
-    def _show(self, plan: Plan, report: Report) -> None:
+    def _show(self, plan: Plan, report: TrialReport) -> None:
         if report.refused:
             self._say(report.refused)
             return

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from nicegui import ui
 
 from fila_cluster.client.message import MessageView
-from fila_cluster.dashboard.links import link, queue_page
-from fila_cluster.dashboard.timestamps import distance, moment
+from fila_cluster.dashboard.shell.links import link, queue_page
+from fila_cluster.dashboard.shell.timestamps import distance, moment
 from fila_cluster.dashboard.widgets.payload_view import payload_view
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import counted, sized
@@ -19,7 +19,7 @@ STATE_SLOT: Final = f'<q-badge :color="({STATE_COLOURS!r})[props.value]">{{{{ pr
 """The inside of a table's cell."""
 
 
-class Action(NamedTuple):
+class MessageAction(NamedTuple):
     """A button; ``act`` is awaited with the message."""
 
     title: str
@@ -32,7 +32,7 @@ class Action(NamedTuple):
 class MessageDialog:
     """Over a page. ``closed`` is called when the reader closes it."""
 
-    def __init__(self, actions: Sequence[Action], closed: Callable[[], None]) -> None:
+    def __init__(self, actions: Sequence[MessageAction], closed: Callable[[], None]) -> None:
         self._actions = actions
         with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 w-[62rem]").style("max-width: 95vw") as self._card:
             pass
@@ -72,7 +72,7 @@ class MessageDialog:
                 'flat round dense aria-label="Close" data-testid=message-close'
             )
 
-    def _button(self, action: Action, message: MessageView) -> None:
+    def _button(self, action: MessageAction, message: MessageView) -> None:
         colour = "negative" if action.is_danger else "primary"
         button = ui.button(action.title, icon=action.icon, on_click=lambda: action.act(message), color=colour)
         button.props(f"outline dense no-caps data-testid={action.mark}").classes("px-2")

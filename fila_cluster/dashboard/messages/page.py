@@ -8,14 +8,14 @@ from nicegui import ui
 
 from fila_cluster.client.calls.backlog import Page, browse_page
 from fila_cluster.client.message import MessageView
-from fila_cluster.dashboard.actions import attempt, complain, confirm, tell
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.frame import frame
-from fila_cluster.dashboard.links import link
-from fila_cluster.dashboard.messages.dialog import Action, MessageDialog
+from fila_cluster.dashboard.messages.dialog import MessageAction, MessageDialog
 from fila_cluster.dashboard.messages.find import find_message
 from fila_cluster.dashboard.messages.table import MessageTable
-from fila_cluster.dashboard.timestamps import distance
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.feedback import attempt, complain, confirm, tell
+from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.links import link
+from fila_cluster.dashboard.shell.timestamps import distance
 from fila_cluster.dashboard.widgets.queue_choice import QueueChoice
 from fila_cluster.errors import FilaError, MessageNotFoundError
 from fila_cluster.figures import counted
@@ -46,14 +46,14 @@ class _Messages:
     """Invariant: ``trail`` is what the pages up to the one shown lie behind; None is the beginning."""
 
     def __init__(self, context: Context, queue: str, state: str, key: str | None) -> None:
-        self._desk = context
+        self._context = context
         self._queue = queue
         self._state = state or None
         self._key = key
         self._trail: list[str | None] = [None]
         self._shown: list[MessageView] = []
         self._dialog = MessageDialog(
-            [Action("Cancel message", "delete", "cancel", self._cancel, is_danger=True)], self._closed
+            [MessageAction("Cancel message", "delete", "cancel", self._cancel, is_danger=True)], self._closed
         )
         self._build_choice(state)
         self._trouble = ui.label().classes("text-negative").props("data-testid=trouble")
@@ -70,7 +70,7 @@ class _Messages:
 
     def _build_choice(self, state: str) -> None:
         with ui.row().classes("w-full items-center gap-3"):
-            QueueChoice(self._desk, self._queue, lambda name: self._go(queue=name), mark="queue")
+            QueueChoice(self._context, self._queue, lambda name: self._go(queue=name), mark="queue")
             ui.toggle(
                 STATES, value=state if state in STATES else None, on_change=lambda it: self._go(state=it.value or None)
             ).props("no-caps unelevated data-testid=states")
@@ -118,7 +118,7 @@ class _Messages:
             self._show(page, "")
 
     async def _page(self) -> Page:
-        client, behind = self._desk.client, self._trail[-1]
+        client, behind = self._context.client, self._trail[-1]
         try:
             return await browse_page(
                 client, self._queue, PAGE_MESSAGES, after=behind, fairness_key=self._key, state=self._state
@@ -159,7 +159,7 @@ class _Messages:
         if not (message_id and self._queue):
             return
         try:
-            found = await find_message(self._desk.client, self._queue, message_id, after=after, fairness_key=self._key)
+            found = await find_message(self._context.client, self._queue, message_id, after=after, fairness_key=self._key)
         except FilaError as error:
             self._complain(str(error))
             return
@@ -184,7 +184,7 @@ class _Messages:
             return
         if not await confirm(f"Remove message {message.id} from {message.queue}?\nThis can't be undone.", yes="Remove it"):
             return
-        removed = await attempt(self._desk.client.cancel(message.queue, message.id))
+        removed = await attempt(self._context.client.cancel(message.queue, message.id))
         if removed is None:
             return
         self._dialog.close()

@@ -8,9 +8,9 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from fila_cluster.client.message import MessageView
-from fila_cluster.dashboard.links import link
 from fila_cluster.dashboard.messages.dialog import STATE_SLOT
-from fila_cluster.dashboard.timestamps import distance
+from fila_cluster.dashboard.shell.links import link
+from fila_cluster.dashboard.shell.timestamps import distance
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import aged, counted, sized
 

@@ -7,10 +7,10 @@ from nicegui import ui
 
 from fila_cluster.analysis.attention import Concern
 from fila_cluster.analysis.rows import totals, worker_rows
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.frame import frame
-from fila_cluster.dashboard.links import link, queue_page
-from fila_cluster.dashboard.live import keep_live
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.links import link, queue_page
+from fila_cluster.dashboard.shell.live import keep_live
 from fila_cluster.dashboard.widgets.charts import Tile, TimeChart
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.figures import aged, counted, lasted, paced, ranged, shared, sized
@@ -49,7 +49,7 @@ _WORKER_COLUMNS = (
 
 class _Overview:
     def __init__(self, context: Context) -> None:
-        self._desk = context
+        self._context = context
         with ui.row().classes("w-full gap-3 items-stretch"):
             self._tiles = {
                 name: Tile(label, f"total-{name}")
@@ -68,21 +68,21 @@ class _Overview:
         )
 
     async def look(self) -> None:
-        metrics = self._desk.watch.latest
+        metrics = self._context.watch.latest
         assert metrics is not None
         self._show_totals(metrics)
-        self._feed.show(self._desk.concerns())
-        history, times = self._desk.history.of_all(), self._desk.history.times()
+        self._feed.show(self._context.concerns())
+        history, times = self._context.history.of_all(), self._context.history.times()
         self._flows.show(times, history)
         self._levels.show(times, history)
-        self._workers.show(worker_rows(metrics, self._desk.pace()))
+        self._workers.show(worker_rows(metrics, self._context.rates()))
 
     def _show_totals(self, metrics: Metrics) -> None:
         held = totals(metrics)
         for name in ("pending", "in_flight", "delayed"):
             self._tiles[name].show(counted(getattr(held, name)))
         self._tiles["dead_letters"].show(counted(held.dead_letters), alarming=held.dead_letters > 0)
-        total = self._desk.pace().total
+        total = self._context.rates().total
         for name in ("enqueued", "delivered", "acked"):
             self._tiles[name].show(paced(getattr(total, name)) if total else "–")
         if held.oldest is None:

@@ -9,13 +9,13 @@ from nicegui.events import GenericEventArguments
 
 from fila_cluster import QueueStats
 from fila_cluster.analysis.rows import KeyRow, key_rows
-from fila_cluster.dashboard.actions import attempt, confirm, succeeds, tell
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.links import link
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.feedback import attempt, confirm, succeeds, tell
+from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
 from fila_cluster.figures import counted, paced, shared
 
-PACE_S: Final = 10.0
+RATES_S: Final = 10.0
 """Rates are taken over about as long, or since the look before if that was longer ago. Looks at ten thousand keys are large: few are kept."""
 
 _ACTIONS: Final = """
@@ -46,7 +46,7 @@ class KeyTable:
     """All keys, a page at a time. ``changed`` is awaited after each action."""
 
     def __init__(self, context: Context, queue: str, changed: Callable[[], Awaitable[None]]) -> None:
-        self._desk = context
+        self._context = context
         self._queue = queue
         self._changed = changed
         self._looks: deque[tuple[float, QueueStats]] = deque()
@@ -64,7 +64,7 @@ class KeyTable:
         """Change the rows; ``now`` in monotonic seconds."""
         if self._looks and stats.delivered < self._looks[-1][1].delivered:
             self._looks.clear()  # counted anew
-        while len(self._looks) > 1 and now - self._looks[1][0] >= PACE_S:
+        while len(self._looks) > 1 and now - self._looks[1][0] >= RATES_S:
             self._looks.popleft()
         before = self._looks[0] if self._looks else None
         self._looks.append((now, stats))
@@ -82,7 +82,7 @@ class KeyTable:
 
     async def _turn(self, event: GenericEventArguments) -> None:
         key, paused = event.args["key"], event.args["paused"]
-        client = self._desk.client
+        client = self._context.client
         call = client.resume if paused else client.pause
         if await succeeds(call(self._queue, fairness_key=key), f"{key!r} {'goes on' if paused else 'is paused'}"):
             await self._changed()
@@ -90,7 +90,7 @@ class KeyTable:
     async def _purge(self, event: GenericEventArguments) -> None:
         key = event.args["key"]
         if await confirm(f"Delete all pending and delayed messages of the key {key!r}?\nThis can't be undone.", yes="Purge"):
-            count = await attempt(self._desk.client.purge_queue(self._queue, fairness_key=key))
+            count = await attempt(self._context.client.purge_queue(self._queue, fairness_key=key))
             if count is not None:
                 tell(f"{counted(count, 'message')} deleted")
                 await self._changed()

@@ -5,10 +5,10 @@ from typing import Any
 from nicegui import ui
 
 from fila_cluster.analysis.rows import QueueRow
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.frame import frame
-from fila_cluster.dashboard.links import link, queue_page
-from fila_cluster.dashboard.live import keep_live
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.links import link, queue_page
+from fila_cluster.dashboard.shell.live import keep_live
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
 from fila_cluster.dashboard.widgets.queue_state import STATE_SLOT
 from fila_cluster.figures import aged, counted, paced
@@ -46,7 +46,7 @@ _COLUMNS = (
 
 class _Queues:
     def __init__(self, context: Context) -> None:
-        self._desk = context
+        self._context = context
         with ui.row().classes("items-center gap-6"):
             self._with_letters = ui.switch("Dead letter queues, too").props("data-testid=with-letters")
             self._only_full = ui.switch("Only those with messages").props("data-testid=only-full")
@@ -59,7 +59,7 @@ class _Queues:
             switch.on_value_change(self.look)
 
     async def look(self) -> None:
-        rows = [row for row in await self._desk.queue_rows() if self._is_wanted(row)]
+        rows = [row for row in await self._context.queue_rows() if self._is_wanted(row)]
         self._count.text = counted(len(rows), "queue")
         self._table.show(rows)
 

@@ -7,13 +7,13 @@ from nicegui import ui
 from fila_cluster import QueueStats
 from fila_cluster.analysis.rows import plain_state
 from fila_cluster.client.calls.queues import describe_queue
-from fila_cluster.dashboard.actions import attempt, confirm, succeeds, tell
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.frame import frame
-from fila_cluster.dashboard.links import link
-from fila_cluster.dashboard.live import Look, keep_live
 from fila_cluster.dashboard.queues.description import QueueDescriptionCards
 from fila_cluster.dashboard.queues.key_table import KeyTable
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.feedback import attempt, confirm, succeeds, tell
+from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.links import link
+from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
 from fila_cluster.dashboard.widgets.queue_state import show_state, state_badge
 from fila_cluster.figures import aged, counted, paced
@@ -45,7 +45,7 @@ def register(context: Context) -> None:
 
 class _Queue:
     def __init__(self, context: Context, name: str) -> None:
-        self._desk = context
+        self._context = context
         self._name = name
         self.look_now: Look = self.look
         self._is_paused = False
@@ -83,33 +83,33 @@ class _Queue:
             )
 
     async def look(self) -> None:
-        stats = await self._desk.client.queue_stats(self._name)
+        stats = await self._context.client.queue_stats(self._name)
         self._show_numbers(stats)
-        history, times = self._desk.history.of_queue(self._name), self._desk.history.times()
+        history, times = self._context.history.of_queue(self._name), self._context.history.times()
         self._levels.show(times, history)
         self._flows.show(times, history)
-        self._shares.show(self._desk.history.shares(self._name))
+        self._shares.show(self._context.history.shares(self._name))
         self._gauges.show(stats.throttles)
         self._keys.show(stats, time.monotonic())
-        self._description.show(await describe_queue(self._desk.client, self._name), time.time_ns() // 1_000_000)
+        self._description.show(await describe_queue(self._context.client, self._name), time.time_ns() // 1_000_000)
 
     def _show_numbers(self, stats: QueueStats) -> None:
         self._is_paused = stats.paused
-        pace = self._desk.pace().queues.get(self._name)
-        show_state(self._state, plain_state(stats, pace))
+        rates = self._context.rates().queues.get(self._name)
+        show_state(self._state, plain_state(stats, rates))
         self._pause.text = "Resume" if stats.paused else "Pause"
         self._pause.props(f"icon={'play_arrow' if stats.paused else 'pause'}")
         for name in ("pending", "in_flight", "delayed", "consumers"):
             self._tiles[name].show(counted(getattr(stats, name)))
         self._tiles["oldest"].show(aged(stats.oldest_pending_age) if stats.pending else "–")
         for name in ("enqueued", "delivered", "acked"):
-            self._tiles[name].show(paced(getattr(pace, name)) if pace else "–", f"{counted(getattr(stats, name))} in all")
+            self._tiles[name].show(paced(getattr(rates, name)) if rates else "–", f"{counted(getattr(stats, name))} in all")
 
     async def _look_again(self) -> None:
         await self.look_now()
 
     async def _turn(self) -> None:
-        client = self._desk.client
+        client = self._context.client
         if self._is_paused:
             changed = await succeeds(client.resume(self._name), f"{self._name} goes on")
         elif await confirm(f"Stop all deliveries of {self._name}? Producers can go on.", yes="Pause", danger=False):
@@ -123,7 +123,7 @@ class _Queue:
         letters = dead_letter_name(self._name)
         question = f"Send all dead letters of {self._name} back into it, at once?\nThe page of dead letters does it by selection, and at a rate."
         if await confirm(question, yes="Redrive", danger=False):
-            count = await attempt(self._desk.client.redrive(letters))
+            count = await attempt(self._context.client.redrive(letters))
             if count is not None:
                 tell(f"{counted(count, 'dead letter')} went back")
                 await self._look_again()
@@ -131,7 +131,7 @@ class _Queue:
     async def _purge(self) -> None:
         question = f"Delete all pending and delayed messages of {self._name}?\nLeased ones stay. This can't be undone."
         if await confirm(question, yes="Purge"):
-            count = await attempt(self._desk.client.purge_queue(self._name))
+            count = await attempt(self._context.client.purge_queue(self._name))
             if count is not None:
                 tell(f"{counted(count, 'message')} deleted")
                 await self._look_again()

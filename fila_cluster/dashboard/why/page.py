@@ -7,11 +7,11 @@ from nicegui import ui
 
 from fila_cluster.client.calls.explain import UNKNOWN
 from fila_cluster.client.explanation import Explanation
-from fila_cluster.dashboard.actions import succeeds
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.frame import frame
-from fila_cluster.dashboard.links import link, queue_page
-from fila_cluster.dashboard.live import Look, keep_live
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.feedback import succeeds
+from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.links import link, queue_page
+from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.dashboard.why.reason_list import ReasonList
 from fila_cluster.dashboard.why.text import RESUME_KEY, Action, clock, countdown
 from fila_cluster.dashboard.widgets.charts import Tile
@@ -65,7 +65,7 @@ class _Form:
 
 class _Why:
     def __init__(self, context: Context, queue: str, message_id: str | None, key: str | None) -> None:
-        self._desk = context
+        self._context = context
         self._queue, self._id, self._key = queue, message_id, key
         self._last: Explanation | None = None
         self._is_over = False
@@ -96,7 +96,7 @@ class _Why:
         if self._is_over:
             return True
         try:
-            explanation = await self._desk.client.why(self._queue, message_id=self._id, fairness_key=self._key)
+            explanation = await self._context.client.why(self._queue, message_id=self._id, fairness_key=self._key)
         except MessageNotFoundError:
             self._body.set_visibility(False)
             if self._last is None:
@@ -128,7 +128,7 @@ class _Why:
         self._news.set_visibility(bool(news))
 
     async def _act(self, action: Action) -> None:
-        client = self._desk.client
+        client = self._context.client
         if action.verb == RESUME_KEY:
             done = await succeeds(
                 client.resume(self._queue, fairness_key=action.fairness_key), f"{action.fairness_key} goes on"

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from fila_cluster.client.explanation import Reason
 from fila_cluster.client.message import utc
-from fila_cluster.dashboard.links import link, queue_page
+from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.figures import aged, counted, sized
 from fila_proto_zmq.names import dead_letter_name, is_dead_letter
 

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from fila_cluster.analysis.history import Share
 from fila_cluster.client.views import ThrottleStats
-from fila_cluster.dashboard.theme import SERIES_COLOURS
+from fila_cluster.dashboard.shell.theme import SERIES_COLOURS
 from fila_cluster.figures import counted
 
 _SHARE_INK: Final = "#8a94a3"

@@ -6,7 +6,7 @@ from typing import Final
 from nicegui import ui
 from nicegui.events import ValueChangeEventArguments
 
-from fila_cluster.dashboard.context import Context
+from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.errors import FilaError
 
 OFFERED_MAX: Final = 2000
@@ -26,7 +26,7 @@ class QueueChoice:
         wanted: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """``chosen`` is called with a name when another one is picked; ``wanted``: whether to offer a name."""
-        self._desk = context
+        self._context = context
         self._wanted = wanted
         self.select = ui.select(
             [name] if name else [],
@@ -49,7 +49,7 @@ class QueueChoice:
 
     async def _offer(self) -> None:
         try:
-            infos = await self._desk.client.list_queues()
+            infos = await self._context.client.list_queues()
         except FilaError:
             return  # the page says why nothing works
         names = [info.name for info in infos if self._wanted(info.name)][:OFFERED_MAX]

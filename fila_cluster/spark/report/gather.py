@@ -11,7 +11,7 @@ from fila_cluster.client.views import QueueStats
 from fila_cluster.errors import QueueNotFoundError
 from fila_cluster.observer.half_hour import HalfHour
 from fila_cluster.spark.pipelines.session import plain_errors
-from fila_cluster.spark.report.figures import History, Report, Totals
+from fila_cluster.spark.report.content import History, Report, Totals
 from fila_cluster.spark.report.measures import NONE, failures_of, shares_lately, shares_of, waiting_in
 from fila_cluster.spark.schema import DEAD_LETTER_SCHEMA, READ_SCHEMA
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 # as everybody calls it
 
 from fila_cluster.client.views import KeyStats, QueueStats
 from fila_cluster.observer.half_hour import KeyShare
-from fila_cluster.spark.report.figures import ERRORS_SHOWN, SERIES_SHOWN, TENANTS_SHOWN, Count, Dwell, Failures, Share
+from fila_cluster.spark.report.content import ERRORS_SHOWN, SERIES_SHOWN, TENANTS_SHOWN, Count, Dwell, Failures, Share
 from fila_proto_zmq.commands import OTHER_KEYS
 
 NO_ERROR = "(none given)"

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from fila_cluster.spark.report import plots
-from fila_cluster.spark.report.figures import SERIES_SHOWN, History, Report
+from fila_cluster.spark.report.content import SERIES_SHOWN, History, Report
 
 
 class Extent(NamedTuple):

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator, PercentFormatter
 
-from fila_cluster.spark.report.figures import Count, Dwell, Failures, History, Share
+from fila_cluster.spark.report.content import Count, Dwell, Failures, History, Share
 
 SERIES = 6
 """Colours for series; the last one is for what is left."""

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_cluster.analysis.rates import Pace, Rates, difference, mean, merged, per_second, quantile, rates
+from fila_cluster.analysis.rates import ClusterRates, Rates, difference, mean, merged, per_second, quantile, rates
 from fila_proto_zmq.commands import Histogram
 from tests.unit.analysis.looks import STARTED_MS, look, of_queues, queue, shard, worker
 
 
 def test_without_a_look_before_nothing_is_known():
-    assert rates(of_queues(queue()), None, 1.0) == Pace(None, {}, {})
+    assert rates(of_queues(queue()), None, 1.0) == ClusterRates(None, {}, {})
 
 
 def test_looks_at_the_same_moment_tell_nothing():
-    assert rates(of_queues(queue()), of_queues(queue()), 0.0) == Pace(None, {}, {})
+    assert rates(of_queues(queue()), of_queues(queue()), 0.0) == ClusterRates(None, {}, {})
 
 
 def test_each_counter_has_its_rate():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.analysis.memory import DEPTHS_KEPT, Memory
+from fila_cluster.analysis.known_queues import DEPTHS_KEPT, KnownQueues
 from fila_cluster.analysis.rates import rates
 from fila_cluster.analysis.rows import QueueRow, key_rows, queue_rows, worker_rows
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
@@ -11,8 +11,8 @@ from fila_proto_zmq.commands import Metrics, QueueMetrics, RouterMetrics
 from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 
 
-def rows_of(now: Metrics, before: Metrics | None = None, memory: Memory | None = None) -> dict[str, QueueRow]:
-    memory = memory or Memory()
+def rows_of(now: Metrics, before: Metrics | None = None, memory: KnownQueues | None = None) -> dict[str, QueueRow]:
+    memory = memory or KnownQueues()
     memory.note(now, [])
     return {row.name: row for row in queue_rows(now, [], rates(now, before, 2.0), memory)}
 
@@ -53,7 +53,7 @@ def test_states(told: QueueMetrics, state: str):
 
 
 def test_queues_that_are_left_out_have_no_rates():
-    now, memory = of_queues(queue("shown"), left_out=2), Memory()
+    now, memory = of_queues(queue("shown"), left_out=2), KnownQueues()
     left_out = [QueueInfo("more", 3, 2, 1, 6, 1, False, False, 0), QueueInfo("more.dlq", 4, 0, 0, 4, 0, False, True, 0)]
     memory.note(now, left_out)
     rows = {row.name: row for row in queue_rows(now, left_out, rates(now, None, 1.0), memory)}
@@ -63,7 +63,7 @@ def test_queues_that_are_left_out_have_no_rates():
 
 
 def test_queues_that_nobody_answers_for_keep_their_names_and_no_number():
-    memory = Memory()
+    memory = KnownQueues()
     zero, one = worker("worker-0", shard(0, queue("a", pending=5))), worker("worker-1", shard(1, queue("b")))
     rows_of(look(zero, one), memory=memory)
     rows = rows_of(look(one, down=("worker-0",)), memory=memory)
@@ -75,14 +75,14 @@ def test_queues_that_nobody_answers_for_keep_their_names_and_no_number():
 
 
 def test_queues_that_were_deleted_are_forgotten():
-    memory = Memory()
+    memory = KnownQueues()
     rows_of(of_queues(queue("a"), queue("b")), memory=memory)
     assert list(rows_of(of_queues(queue("b")), memory=memory)) == ["b"]
     assert memory.depths("a") == ()
 
 
 def test_memory_keeps_the_last_depths():
-    memory = Memory()
+    memory = KnownQueues()
     for depth in range(DEPTHS_KEPT + 5):
         memory.note(of_queues(queue(pending=depth)), [])
     assert memory.depths("orders") == tuple(range(5, DEPTHS_KEPT + 5))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.cli.jsonl import read_message, view_fields
+from fila_cluster.cli.shared.jsonl import read_message, view_fields
 from fila_cluster.client.message import message_view
 from fila_proto_zmq.commands import MessageView
 from tests.unit.client.peer import BORN_MS, record

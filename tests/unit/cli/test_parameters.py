@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from fila_cluster.cli.parameters import DURATION, SCRIPT
+from fila_cluster.cli.shared.parameters import DURATION, SCRIPT
 
 
 @pytest.mark.parametrize(

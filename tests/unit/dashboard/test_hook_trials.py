@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fila_cluster.dashboard.hooks.trials.plan import HookReport, Plan, Report, TrialMessage, Verdict
+from fila_cluster.dashboard.hooks.trials.plan import HookReport, Plan, TrialMessage, TrialReport, Verdict
 from fila_cluster.dashboard.hooks.trials.run import run
 from fila_cluster.dashboard.hooks.trials.start import TrialError, try_out
 from fila_cluster.dashboard.hooks.trials.verdicts import decided_fields, enqueue_rows, failure_rows, summary
@@ -112,4 +112,4 @@ def test_rows_of_failures_say_what_becomes_of_them() -> None:
 
 
 def test_without_scripts_there_is_nothing_to_report() -> None:
-    assert run(plan(message())) == Report("", {})
+    assert run(plan(message())) == TrialReport("", {})

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from fila_cluster.analysis import watch as watching_module
 from fila_cluster.analysis.history import DEAD_LETTERS, SERIES, TICK_S, TICKS, History
-from fila_cluster.observer import history_feed
+from fila_cluster.analysis.watch import Watch, remember
 from fila_cluster.observer.half_hour import half_hour
-from fila_cluster.observer.watch import Watch
 from fila_proto_zmq.commands import KeyMetrics, Metrics
 from tests.unit.analysis.looks import of_queues, queue
 from tests.unit.observer.test_app import GONE, Answer, get, watching
@@ -120,9 +120,9 @@ def test_it_is_remembered_at_even_intervals_outages_too(monkeypatch: pytest.Monk
 
     looks: list[Metrics | None] = []
     monkeypatch.setattr(history, "record", record)
-    monkeypatch.setattr(history_feed, "time", SimpleNamespace(monotonic=lambda: now_s, time=lambda: START_S))
-    monkeypatch.setattr(history_feed, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(watching_module, "time", SimpleNamespace(monotonic=lambda: now_s, time=lambda: START_S))
+    monkeypatch.setattr(watching_module, "asyncio", SimpleNamespace(sleep=sleep))
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(history_feed.remember(watch, history))
+        asyncio.run(remember(watch, history))
     assert looks == [SECOND, SECOND, None, SECOND]
     assert pauses == [TICK_S - 2, 0.0, TICK_S, TICK_S]

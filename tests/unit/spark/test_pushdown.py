@@ -19,13 +19,13 @@ from pyspark.sql.datasource import (
 )
 
 from fila_cluster.spark.browsing import BrowseReader, FilteringReader, browse_reader
-from fila_cluster.spark.pushdown import VALUES_MAX, Wanted
+from fila_cluster.spark.pushdown import VALUES_MAX, PushedFilters
 from fila_cluster.spark.schema import READ_SCHEMA
 from fila_proto_zmq.errors import InvalidArgumentError
 
 
-def pushed(*filters: Filter) -> tuple[Wanted, list[Any]]:
-    wanted = Wanted()
+def pushed(*filters: Filter) -> tuple[PushedFilters, list[Any]]:
+    wanted = PushedFilters()
     return wanted, list(wanted.push(filters))
 
 
@@ -93,13 +93,13 @@ def test_it_travels_to_the_executors() -> None:
 
 
 def test_options_narrow_the_data_frame_in_any_version() -> None:
-    wanted = Wanted.of_options({"Fairness_Key": "a, b", "state": "leased"})
+    wanted = PushedFilters.of_options({"Fairness_Key": "a, b", "state": "leased"})
     assert (wanted.of("fairness_key"), wanted.of("state"), wanted.of("queue")) == (["a, b"], ["leased"], None)
     assert list(wanted.push([EqualTo(("state",), "pending")])) == []
     assert wanted.of("state") == [], "a filter comes on top"
-    assert Wanted.of_options({}).of("state") is None
+    assert PushedFilters.of_options({}).of("state") is None
     with pytest.raises(InvalidArgumentError, match="option state: 'dead' will not do, use one of pending, delayed, leased"):
-        Wanted.of_options({"state": "dead"})
+        PushedFilters.of_options({"state": "dead"})
 
 
 # --- whether at all ---------------------------------------------------------------------------------------------------

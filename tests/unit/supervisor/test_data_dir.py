@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor import data_dir as module
 from fila_cluster.supervisor.data_dir import DataDir
-from fila_cluster.supervisor.failure import CannotStartError
 
 HOLD = """
 import sys, os

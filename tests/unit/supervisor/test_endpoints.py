@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 from fila_cluster.config.address import Address
+from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.endpoints import IN_DATA_DIR, Ports, WorkerEndpoint, check_socket_path
-from fila_cluster.supervisor.failure import CannotStartError
 from fila_proto_zmq.errors import InvalidConfigError
 
 
 def test_over_tcp_on_any_address():
     with Ports() as ports:
-        meeting = WorkerEndpoint.parse("tcp://0.0.0.0:0", "--worker-listen").reserve(ports, "--worker-listen")
-    assert meeting.address
-    assert meeting.address.port
-    assert meeting.endpoint == f"tcp://0.0.0.0:{meeting.address.port}"
-    assert meeting.join == f"tcp://127.0.0.1:{meeting.address.port}"
+        worker_endpoint = WorkerEndpoint.parse("tcp://0.0.0.0:0", "--worker-listen").reserve(ports, "--worker-listen")
+    assert worker_endpoint.address
+    assert worker_endpoint.address.port
+    assert worker_endpoint.endpoint == f"tcp://0.0.0.0:{worker_endpoint.address.port}"
+    assert worker_endpoint.join == f"tcp://127.0.0.1:{worker_endpoint.address.port}"
 
 
 def test_on_the_disk_wherever_the_children_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    meeting = WorkerEndpoint.parse("ipc://here", "--worker-listen")
-    assert meeting.endpoint == meeting.join == f"ipc://{tmp_path}/here"
+    worker_endpoint = WorkerEndpoint.parse("ipc://here", "--worker-listen")
+    assert worker_endpoint.endpoint == worker_endpoint.join == f"ipc://{tmp_path}/here"
     with Ports() as ports:
-        assert meeting.reserve(ports, "--worker-listen") is meeting
+        assert worker_endpoint.reserve(ports, "--worker-listen") is worker_endpoint
 
 
 def test_in_the_data_directory_by_default():
@@ -47,12 +47,12 @@ def test_a_path_has_room_for_so_much_only():
 
 
 def test_a_path_is_checked_before_a_router_is_started(tmp_path: Path):
-    meeting = WorkerEndpoint.parse(f"ipc://{tmp_path}/data/here", "--worker-listen")
+    worker_endpoint = WorkerEndpoint.parse(f"ipc://{tmp_path}/data/here", "--worker-listen")
     with pytest.raises(
         CannotStartError, match=rf"there is no directory {tmp_path}/data; make it, or correct --worker-listen"
     ):
-        meeting.check_path("--worker-listen")
-    meeting.check_path("--worker-listen", tmp_path / "data")
+        worker_endpoint.check_path("--worker-listen")
+    worker_endpoint.check_path("--worker-listen", tmp_path / "data")
     IN_DATA_DIR.check_path("--worker-listen", tmp_path / "data")
 
 

@@ -9,8 +9,7 @@ import pytest
 from fila_cluster.config.address import Address
 from fila_cluster.config.settings import Dashboard, Limits, Lua, Settings, Telemetry
 from fila_cluster.observer.settings import ObserverSettings
-from fila_cluster.supervisor import layout
-from fila_cluster.supervisor.failure import CannotStartError
+from fila_cluster.supervisor import CannotStartError, layout
 from fila_cluster.supervisor.layout import (
     Layout,
     lay_out,

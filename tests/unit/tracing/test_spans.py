@@ -8,7 +8,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from fila_cluster.client import tracer
+from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.client.protocol.settling import ACK, Settlement, Settling

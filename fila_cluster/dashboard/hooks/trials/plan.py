@@ -59,7 +59,7 @@ class HookReport(Struct):
     instructions: int = 0
 
 
-class Report(Struct):
+class TrialReport(Struct):
     """What became of a plan. ``refused``: why the scripts do not compile, and on which line; the rest is empty then."""
 
     refused: str

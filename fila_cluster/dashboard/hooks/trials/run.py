@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fila_cluster.dashboard.hooks.trials.plan import HookReport, Plan, Report, TrialMessage, Verdict
+from fila_cluster.dashboard.hooks.trials.plan import HookReport, Plan, TrialMessage, TrialReport, Verdict
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision, HookFailed
@@ -26,7 +26,7 @@ PIECE_MS: Final = 500
 Decision = EnqueueDecision | FailureDecision | HookFailed
 
 
-def run(plan: Plan, time_s: float = TIME_S) -> Report:
+def run(plan: Plan, time_s: float = TIME_S) -> TrialReport:
     """Try all scripts of a plan on all its messages; what does not compile is in the report."""
     try:
         hooks = compile_hooks(
@@ -39,9 +39,9 @@ def run(plan: Plan, time_s: float = TIME_S) -> Report:
             recalls=False,
         )
     except LuaCompilationError as error:
-        return Report(str(error), {})
+        return TrialReport(str(error), {})
     until_s = monotonic() + time_s
-    report = Report("", {})
+    report = TrialReport("", {})
     for hook, decide in (("on_enqueue", _enqueue(hooks)), ("on_failure", _fail(hooks))):
         if getattr(plan, hook) is not None:
             report.hooks[hook] = _tried(decide, plan, until_s)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from fila_cluster.dashboard.hooks.trials.plan import Plan, Report
+from fila_cluster.dashboard.hooks.trials.plan import Plan, TrialReport
 
 END_S_MAX: Final = 15.0
 """A trial stops by itself well before."""
@@ -26,7 +26,7 @@ class TrialError(Exception):
     """A trial that came to nothing; the text is for people."""
 
 
-async def try_out(plan: Plan, *, end_s_max: float = END_S_MAX, module: str = _MODULE) -> Report:
+async def try_out(plan: Plan, *, end_s_max: float = END_S_MAX, module: str = _MODULE) -> TrialReport:
     """Run a plan. Raises :class:`TrialError` if its process does not answer; it is gone then."""
     async with _turns:
         pipe = asyncio.subprocess.PIPE
@@ -42,4 +42,4 @@ async def try_out(plan: Plan, *, end_s_max: float = END_S_MAX, module: str = _MO
     if child.returncode != 0:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
         raise TrialError(f"the trial ended with code {child.returncode}: {last or 'no reason given'}")
-    return msgspec.msgpack.decode(answer, type=Report)
+    return msgspec.msgpack.decode(answer, type=TrialReport)

@@ -11,7 +11,7 @@ from fila_cluster.analysis.history import SERIES
 from fila_cluster.client.views import KeyStats, QueueStats
 from fila_cluster.observer.half_hour import KeyShare
 from fila_cluster.spark.report import plots
-from fila_cluster.spark.report.figures import TENANTS_SHOWN, Count, Dwell, Failures, History, Report, Share, Totals
+from fila_cluster.spark.report.content import TENANTS_SHOWN, Count, Dwell, Failures, History, Report, Share, Totals
 from fila_cluster.spark.report.measures import NONE, shares_lately, shares_of
 from fila_cluster.spark.report.page import page
 from fila_proto_zmq.commands import OTHER_KEYS

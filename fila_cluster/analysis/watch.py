@@ -1,7 +1,8 @@
-"""What was last heard of the cluster, and whether that is recent enough to be told.
+"""The last answer of the cluster to a question for all counters, and whether it is recent enough to be shown.
 
-Old numbers are worse than none: when nobody answers, there is nothing to show. Who wants to know what is true now has it asked now:
-callers that come together share one question, and none gets the answer to a question that was asked before it came.
+Old numbers are worse than none: without an answer there is nothing to show. A caller that needs the state of this moment has the
+cluster asked again: callers that come together share one question, and none gets the answer to a question that was asked before
+it came.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from fila_cluster.analysis.history import TICK_S, History
 from fila_cluster.analysis.readiness import Obstacle, obstacles, silences
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError
@@ -70,3 +72,12 @@ class Watch:
     def obstacles(self) -> list[Obstacle]:
         """Why the cluster is not ready; none: it is."""
         return obstacles(self.latest, self.why_not) + silences(self.latest)
+
+
+async def remember(watch: Watch, history: History) -> None:
+    """Feed the history until cancelled; while nobody answers, with nothing."""
+    due = time.monotonic()
+    while True:
+        history.record(time.time() if watch.latest is None else watch.heard_s, watch.latest)
+        due = max(due + TICK_S, time.monotonic())
+        await asyncio.sleep(due - time.monotonic())

@@ -22,7 +22,7 @@ ANSWER_S_MAX = 0.5
 """How long an observer on this machine may take to say what it knows: it is asked again."""
 
 
-class Readiness:
+class ReadyProbe:
     """A question that is asked until every shard has a worker that serves it, or is quarantined, and the ``dashboard`` agrees.
 
     Hardly ever blocks.

@@ -6,16 +6,16 @@ from typing import Final
 from fila_cluster import AsyncClient, QueueInfo
 from fila_cluster.analysis.attention import LOOK_BACK_S, Concern, attention
 from fila_cluster.analysis.history import History
-from fila_cluster.analysis.memory import Memory
-from fila_cluster.analysis.rates import Pace, all_queues, rates
+from fila_cluster.analysis.known_queues import KnownQueues
+from fila_cluster.analysis.rates import ClusterRates, all_queues, rates
 from fila_cluster.analysis.rows import QueueRow, queue_rows
-from fila_cluster.observer.watch import Watch
+from fila_cluster.analysis.watch import Watch
 from fila_proto_zmq.commands import Metrics
 
-PACE_S: Final = 5.0
+RATES_S: Final = 5.0
 """Rates are told over about this long: over one second they would jump."""
 
-_NO_PACE: Final = Pace(None, {}, {})
+_NO_RATES: Final = ClusterRates(None, {}, {})
 
 
 @dataclass(slots=True)
@@ -30,17 +30,17 @@ class Context:
     client: AsyncClient
     endpoint: str
     """Of the router, as people know it."""
-    memory: Memory = field(default_factory=Memory, init=False)
+    known_queues: KnownQueues = field(default_factory=KnownQueues, init=False)
     _concluded: Metrics | None = field(default=None, init=False)
-    _pace: Pace = field(default=_NO_PACE, init=False)
+    _rates: ClusterRates = field(default=_NO_RATES, init=False)
     _concerns: list[Concern] = field(default_factory=list, init=False)
     _listed: Metrics | None = field(default=None, init=False)
     _rows: list[QueueRow] = field(default_factory=list, init=False)
 
-    def pace(self) -> Pace:
+    def rates(self) -> ClusterRates:
         """Rates of the last seconds; nothing is known while the broker is down."""
         self._conclude()
-        return self._pace
+        return self._rates
 
     def concerns(self) -> list[Concern]:
         """What needs attention, the most urgent first."""
@@ -56,8 +56,8 @@ class Context:
         if latest is not self._listed:
             self._listed = latest
             left_out = await self._left_out(latest)
-            self.memory.note(latest, left_out)
-            self._rows = queue_rows(latest, left_out, self._pace, self.memory)
+            self.known_queues.note(latest, left_out)
+            self._rows = queue_rows(latest, left_out, self._rates, self.known_queues)
         return self._rows
 
     async def _left_out(self, latest: Metrics) -> list[QueueInfo]:
@@ -70,11 +70,11 @@ class Context:
         latest = self.watch.latest
         if latest is self._concluded:
             return
-        self._concluded, self._pace, self._concerns = latest, _NO_PACE, []
+        self._concluded, self._rates, self._concerns = latest, _NO_RATES, []
         if latest is None:
             return
         now_s = self.watch.heard_s
-        if (recent := self.history.look_back(now_s, PACE_S)) is not None:
-            self._pace = rates(latest, recent.metrics, now_s - recent.at_s)
+        if (recent := self.history.look_back(now_s, RATES_S)) is not None:
+            self._rates = rates(latest, recent.metrics, now_s - recent.at_s)
         earlier = self.history.look_back(now_s, LOOK_BACK_S)
         self._concerns = attention(latest, earlier.metrics if earlier else None)

@@ -19,7 +19,7 @@ class _Kept(NamedTuple):
     depths: "deque[int]"
 
 
-class Memory:
+class KnownQueues:
     """Queues by name, with their shards and their last depths."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Invocation:
     """The global options. Passed to commands by ``click.pass_obj``."""
 
     endpoint: str | None

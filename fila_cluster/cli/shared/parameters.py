@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fila_cluster.durations import duration_s
+from fila_cluster.figures import duration_s
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only

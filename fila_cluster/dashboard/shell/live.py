@@ -10,7 +10,7 @@ from typing import Final
 
 from nicegui import ui
 
-from fila_cluster.dashboard.context import Context
+from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.errors import FilaError
 
 REFRESH_S: Final = 1.0

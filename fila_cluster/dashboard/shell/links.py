@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 
-class Place(NamedTuple):
+class NavigationEntry(NamedTuple):
     """A page in the navigation."""
 
     path: str
@@ -12,14 +12,14 @@ class Place(NamedTuple):
     icon: str
 
 
-PLACES: Final = (
-    Place("/", "Overview", "dashboard"),
-    Place("/queues", "Queues", "view_list"),
-    Place("/messages", "Messages", "mail"),
-    Place("/letters", "Dead letters", "report"),
-    Place("/hooks", "Hooks", "code"),
-    Place("/config", "Config", "tune"),
-    Place("/why", "Why", "help"),
+NAVIGATION: Final = (
+    NavigationEntry("/", "Overview", "dashboard"),
+    NavigationEntry("/queues", "Queues", "view_list"),
+    NavigationEntry("/messages", "Messages", "mail"),
+    NavigationEntry("/letters", "Dead letters", "report"),
+    NavigationEntry("/hooks", "Hooks", "code"),
+    NavigationEntry("/config", "Config", "tune"),
+    NavigationEntry("/why", "Why", "help"),
 )
 
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from nicegui import ui
 
-from fila_cluster.dashboard import theme
-from fila_cluster.dashboard.context import Context
-from fila_cluster.dashboard.links import PLACES
+from fila_cluster.dashboard.shell import theme
+from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.links import NAVIGATION
 
 LOOK_S: Final = 0.5
 """How often a page looks whether the broker is there."""
@@ -28,7 +28,7 @@ def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
         state = ui.badge("").props("rounded").classes("px-3 py-1").props("data-testid=state")
         theme.switch()
     with drawer:
-        for place in PLACES:
+        for place in NAVIGATION:
             _entry(place.path, place.title, place.icon, is_here=place.path == here)
     down = _down()
     content = ui.column().classes("w-full max-w-[1500px] mx-auto p-2 gap-4")

@@ -1,0 +1,1 @@
+"""What several commands use: the global options and the output, tables, types of parameters, JSON lines, lazy groups."""

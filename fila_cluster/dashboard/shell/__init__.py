@@ -1,0 +1,1 @@
+"""What every page stands in: its frame, colours and links, the state of the cluster, and feedback on what a person does."""
