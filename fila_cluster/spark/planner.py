@@ -83,8 +83,12 @@ class Offset:
     def kept(self) -> dict[str, Any]:
         """For Spark to keep, as JSON."""
         return {
-            _MARK: VERSION, "stream": self.stream, "batch": self.batch, "endpoint": self.endpoint, "queues": dict(self.queues),
-        }  # fmt: skip
+            _MARK: VERSION,
+            "stream": self.stream,
+            "batch": self.batch,
+            "endpoint": self.endpoint,
+            "queues": dict(self.queues),
+        }
 
     @property
     def reservation(self) -> str:
@@ -172,8 +176,10 @@ class Planner:
             _log.warning(
                 "%d messages of batch %s are not reserved any more: nobody renewed them for %g s, or their queue was deleted. "
                 "Those that are still in their queues come again in later batches.",
-                lost, batch.reservation, self._timeout_s,
-            )  # fmt: skip
+                lost,
+                batch.reservation,
+                self._timeout_s,
+            )
         return parts
 
     def complete(self, batch: Offset) -> None:

@@ -54,14 +54,27 @@ def enqueue_partition(
     either. Raises :class:`InvalidArgumentError`.
     """
     named = {
-        "payload": payload, "headers": headers, "fairness_key": fairness_key, "weight": weight,
-        "throttle_keys": throttle_keys, "priority": priority, "cost": cost, "delay_ms": delay_ms, "ttl_ms": ttl_ms,
+        "payload": payload,
+        "headers": headers,
+        "fairness_key": fairness_key,
+        "weight": weight,
+        "throttle_keys": throttle_keys,
+        "priority": priority,
+        "cost": cost,
+        "delay_ms": delay_ms,
+        "ttl_ms": ttl_ms,
         "dedup_id": dedup_id,
-    }  # fmt: skip
+    }
     rest = {
-        "endpoint": endpoint, "queue": queue, "api_key": api_key, "server_key": server_key, "timeout": timeout,
-        "dedup_window": dedup_window, "retry_for": retry_for, "job": job,
-    }  # fmt: skip
+        "endpoint": endpoint,
+        "queue": queue,
+        "api_key": api_key,
+        "server_key": server_key,
+        "timeout": timeout,
+        "dedup_window": dedup_window,
+        "retry_for": retry_for,
+        "job": job,
+    }
     intake = Intake.of({name: _text(name, value) for name, value in rest.items() if value is not None})
     return PartitionSink(
         intake, Columns.named({name: _text(name, column) for name, column in named.items() if column is not None})

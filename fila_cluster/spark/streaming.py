@@ -196,7 +196,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for batch in joined(Reservations(client).fetch(partition.reservation, queue, parts)):
                     yield record_batch(
                         queue, "leased", batch.fairness_key, batch.weight, batch.throttle_keys, 0, batch.records
-                    )  # fmt: skip
+                    )
 
 
 def divide(held: Mapping[str, list[tuple[int, int]]]) -> list[tuple[tuple[str, tuple[int, ...]], ...]]:

@@ -19,14 +19,22 @@ class KeyFamily(NamedTuple):
 
 
 FAMILIES: Final = (
-    KeyFamily("throttle:<key>:rate", "tokens a second", "the limit of a throttle key over the whole cluster; without one there is no limit"),
-    KeyFamily("throttle:<key>:burst", "tokens", "how many it may save up; without one as many as it gets in a second, 1 at least"),
+    KeyFamily(
+        "throttle:<key>:rate",
+        "tokens a second",
+        "the limit of a throttle key over the whole cluster; without one there is no limit",
+    ),
+    KeyFamily(
+        "throttle:<key>:burst", "tokens", "how many it may save up; without one as many as it gets in a second, 1 at least"
+    ),
     KeyFamily("throttle.<key>", "rate,burst", "both in one: another way to write and to read the same"),
     KeyFamily(
-        "namespace:<ns>:max_enqueues_per_minute", "a number", "what the queues <ns>/… may take in together; beyond it, RateLimitedError"
+        "namespace:<ns>:max_enqueues_per_minute",
+        "a number",
+        "what the queues <ns>/… may take in together; beyond it, RateLimitedError",
     ),
     KeyFamily("any other", "any text", FREE_TEXT + "(key)"),
-)  # fmt: skip
+)
 
 
 def meaning(key: str) -> str:

@@ -51,9 +51,14 @@ class ConfigTable:
         ui.label("All keys").classes("text-lg font-semibold")
         self._build_form()
         self._table = PagedTable(
-            _COLUMNS, key="key", sort_by="key", mark="config", search_in=("key", "value", "meaning"), more=self._more,
+            _COLUMNS,
+            key="key",
+            sort_by="key",
+            mark="config",
+            search_in=("key", "value", "meaning"),
+            more=self._more,
             empty="Nothing is set, or nothing is found.",
-        )  # fmt: skip
+        )
         self._table.search.value = search
         for name, then in (("edit", self._edit), ("save", self._save), ("leave", self._leave), ("drop", self._drop)):
             self._table.table.on(name, then)

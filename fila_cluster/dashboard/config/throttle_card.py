@@ -43,9 +43,14 @@ class ThrottleCard:
             ui.label("Throttles").classes("text-lg font-semibold")
             ui.label("of the whole cluster; passed and had to wait are counted since shards started").classes("fila-quiet")
         self._table = PagedTable(
-            _COLUMNS, key="key", sort_by="key", mark="throttles", empty="No throttle key has a rate: none is limited.", page_size=10,
+            _COLUMNS,
+            key="key",
+            sort_by="key",
+            mark="throttles",
+            empty="No throttle key has a rate: none is limited.",
+            page_size=10,
             more=lambda row: {"key": row.key},
-        )  # fmt: skip
+        )
         self._table.table.on("pick", self._picked)
         self._table.table.on("drop", self._drop)
         self._build_form()

@@ -30,10 +30,17 @@ async def ask_speed(question: str) -> Speed | None:
         ui.label("They take the normal way: hooks run again, attempts start at 0.").classes("fila-quiet")
         with ui.row().classes("items-center gap-3"):
             mode = ui.toggle({"rate": "At a rate", "at_once": "At once"}, value="rate").props("no-caps unelevated")
-            rate = ui.number(
-                "Messages a second", value=RATE_DEFAULT, min=RATE_MIN, max=RATE_MAX,
-                validation={f"from {RATE_MIN:g} to {RATE_MAX:,.0f}": _is_rate},
-            ).props("dense outlined data-testid=rate").classes("w-44")  # fmt: skip
+            rate = (
+                ui.number(
+                    "Messages a second",
+                    value=RATE_DEFAULT,
+                    min=RATE_MIN,
+                    max=RATE_MAX,
+                    validation={f"from {RATE_MIN:g} to {RATE_MAX:,.0f}": _is_rate},
+                )
+                .props("dense outlined data-testid=rate")
+                .classes("w-44")
+            )
             rate.bind_enabled_from(mode, "value", backward=lambda it: it == "rate")
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")

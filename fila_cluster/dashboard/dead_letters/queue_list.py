@@ -36,9 +36,14 @@ class LetterQueues:
         self._context = context
         self._sampled: dict[str, tuple[QueueInfo, str]] = {}
         self._table = PagedTable(
-            _COLUMNS, key="name", sort_by="depth", descending=True, mark="letter-queues", search_in=["name", "errors"],
+            _COLUMNS,
+            key="name",
+            sort_by="depth",
+            descending=True,
+            mark="letter-queues",
+            search_in=["name", "errors"],
             empty="No dead letters anywhere.",
-        )  # fmt: skip
+        )
 
     async def look(self) -> None:
         """Ask which there are, and what is in those that changed."""
@@ -63,14 +68,16 @@ class LetterQueues:
     def _show(self, infos: list[QueueInfo]) -> None:
         latest = self._context.watch.latest
         oldest = {queue.info.name: queue.oldest_pending_ms for queue in all_queues(latest)} if latest else {}
-        self._table.show([
-            {
-                "name": info.name,
-                "href": link("/letters", queue=info.name),
-                "depth": info.depth,
-                "in_flight": info.in_flight,
-                "oldest_s": oldest[info.name] / 1000 if oldest.get(info.name) else None,
-                "errors": self._sampled[info.name][1] if info.name in self._sampled else "",
-            }
-            for info in infos
-        ])  # fmt: skip
+        self._table.show(
+            [
+                {
+                    "name": info.name,
+                    "href": link("/letters", queue=info.name),
+                    "depth": info.depth,
+                    "in_flight": info.in_flight,
+                    "oldest_s": oldest[info.name] / 1000 if oldest.get(info.name) else None,
+                    "errors": self._sampled[info.name][1] if info.name in self._sampled else "",
+                }
+                for info in infos
+            ]
+        )

@@ -62,9 +62,16 @@ class GroupTable:
 
     def __init__(self, opened: Opened, ticked: Callable[[], None]) -> None:
         self._table = PagedTable(
-            _GROUP_COLUMNS, key="kind", sort_by="count", descending=True, mark="groups", search_in=["kind", "example"],
-            selection=True, empty="No dead letters.", page_size=25,
-        )  # fmt: skip
+            _GROUP_COLUMNS,
+            key="kind",
+            sort_by="count",
+            descending=True,
+            mark="groups",
+            search_in=["kind", "example"],
+            selection=True,
+            empty="No dead letters.",
+            page_size=25,
+        )
         _listen(self._table, "kind", opened, ticked)
 
     @property
@@ -87,9 +94,17 @@ class LetterTable:
     def __init__(self, dlq: str, opened: Opened, ticked: Callable[[], None]) -> None:
         self._dlq = dlq
         self._table = PagedTable(
-            _LETTER_COLUMNS, key="key", sort_by="dead_lettered_at", descending=True, mark="letters",
-            search_in=["id", "fairness_key", "error"], selection=True, more=self._more, empty="No such dead letter.", page_size=25,
-        )  # fmt: skip
+            _LETTER_COLUMNS,
+            key="key",
+            sort_by="dead_lettered_at",
+            descending=True,
+            mark="letters",
+            search_in=["id", "fairness_key", "error"],
+            selection=True,
+            more=self._more,
+            empty="No such dead letter.",
+            page_size=25,
+        )
         _listen(self._table, "key", opened, ticked)
 
     @property

@@ -17,8 +17,11 @@ _PLACE: Final = re.compile(r"(on_enqueue|on_failure):(\d+):")
 """Where a script is wrong, as errors say it."""
 
 _WORDS: Final = {
-    "on_enqueue": "on_enqueue", "on_failure": "on_failure", "lua_timeout": "the time limit", "lua_memory_limit": "the memory limit",
-}  # fmt: skip
+    "on_enqueue": "on_enqueue",
+    "on_failure": "on_failure",
+    "lua_timeout": "the time limit",
+    "lua_memory_limit": "the memory limit",
+}
 
 
 class HookEditor:

@@ -49,10 +49,11 @@ _COLUMNS = (
     Column("p50", "Run p50", _took, is_number=True),
     Column("p99", "Run p99", _took, is_number=True),
     Column(
-        "breaker", "Breaker",
+        "breaker",
+        "Breaker",
         slot="""<q-badge :color="props.value == 'open' ? 'negative' : 'positive'">{{ props.value }}</q-badge>""",
     ),
-)  # fmt: skip
+)
 
 
 class _AllHooks:
@@ -65,13 +66,21 @@ class _AllHooks:
             ui.label("Lua scripts that decide how messages are scheduled, and what a failure means.").classes("fila-quiet")
             ui.space()
             QueueChoice(
-                context, "", lambda name: ui.navigate.to(link("/hooks", queue=name)), mark="choose",
+                context,
+                "",
+                lambda name: ui.navigate.to(link("/hooks", queue=name)),
+                mark="choose",
                 wanted=lambda name: not is_dead_letter(name),
-            )  # fmt: skip
+            )
         self._table = PagedTable(
-            _COLUMNS, key="queue", sort_by="runs", descending=True, mark="hooks", search_in=("queue",),
+            _COLUMNS,
+            key="queue",
+            sort_by="runs",
+            descending=True,
+            mark="hooks",
+            search_in=("queue",),
             empty="No queue has hooks. Choose one above to give it some.",
-        )  # fmt: skip
+        )
         self._note = ui.label().classes("fila-quiet")
 
     async def look(self) -> None:
@@ -120,9 +129,13 @@ class _QueueHooks:
     def _build_config(self) -> None:
         with ui.expansion("Runtime config, as fila.get reads it", icon="tune").classes("w-full") as self._config_box:
             self._config = PagedTable(
-                (Column("key", "Key"), Column("value", "Value")), key="key", sort_by="key", mark="hook-config", search_in=("key", "value"),
+                (Column("key", "Key"), Column("value", "Value")),
+                key="key",
+                sort_by="key",
+                mark="hook-config",
+                search_in=("key", "value"),
                 empty="It is empty.",
-            )  # fmt: skip
+            )
             ui.link("Change it", "/config")
         self._config_box.props("data-testid=hook-config-box dense")
 

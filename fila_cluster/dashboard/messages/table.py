@@ -18,9 +18,16 @@ ID_SLOT: Final = '<a :href="props.row.href" class="fila-mono text-primary" :titl
 """The id leads to the message; a click with a key held opens it beside. A plain click is the row's."""
 
 _COLUMNS: Final = {
-    "id": "Id", "fairness_key": "Fairness key", "state": "State", "priority": "Priority", "attempts": "Attempts", "enqueued": "Enqueued",
-    "next": "Next", "size": "Size", "consumer": "Consumer",
-}  # fmt: skip
+    "id": "Id",
+    "fairness_key": "Fairness key",
+    "state": "State",
+    "priority": "Priority",
+    "attempts": "Attempts",
+    "enqueued": "Enqueued",
+    "next": "Next",
+    "size": "Size",
+    "consumer": "Consumer",
+}
 
 _NUMBERS: Final = {"priority", "attempts", "size"}
 

@@ -33,7 +33,8 @@ def register(context: Context) -> None:
 _WORKER_COLUMNS = (
     Column("name", "Worker"),
     Column(
-        "state", "State",
+        "state",
+        "State",
         slot="""<q-badge :color="props.value == 'up' ? 'positive' : 'negative'">{{ props.value }}</q-badge>""",
     ),
     Column("pid", "Pid", is_number=True),
@@ -44,7 +45,7 @@ _WORKER_COLUMNS = (
     Column("turn_p50_ns", "Turn p50", lasted, is_number=True),
     Column("turn_p99_ns", "Turn p99", lasted, is_number=True),
     Column("commit_p99_ns", "Commit p99", lasted, is_number=True),
-)  # fmt: skip
+)
 
 
 class _Overview:
@@ -54,10 +55,16 @@ class _Overview:
             self._tiles = {
                 name: Tile(label, f"total-{name}")
                 for name, label in (
-                    ("pending", "Pending"), ("in_flight", "In flight"), ("delayed", "Delayed"), ("dead_letters", "Dead letters"),
-                    ("enqueued", "Enqueued / s"), ("delivered", "Delivered / s"), ("acked", "Acked / s"), ("oldest", "Oldest waits"),
+                    ("pending", "Pending"),
+                    ("in_flight", "In flight"),
+                    ("delayed", "Delayed"),
+                    ("dead_letters", "Dead letters"),
+                    ("enqueued", "Enqueued / s"),
+                    ("delivered", "Delivered / s"),
+                    ("acked", "Acked / s"),
+                    ("oldest", "Oldest waits"),
                 )
-            }  # fmt: skip
+            }
         self._feed = ConcernFeed()
         with ui.row().classes("w-full gap-3"):
             self._flows = TimeChart("Messages a second", FLOWS)

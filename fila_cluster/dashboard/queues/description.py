@@ -31,9 +31,14 @@ class QueueDescriptionCards:
                     ui.label("Consumers").classes("text-lg font-semibold")
                     self._left_out = ui.label().classes("fila-quiet")
                 self._consumers = PagedTable(
-                    _CONSUMER_COLUMNS, key="consumer", sort_by="in_flight", descending=True, mark="consumers", empty="Nobody receives.",
+                    _CONSUMER_COLUMNS,
+                    key="consumer",
+                    sort_by="in_flight",
+                    descending=True,
+                    mark="consumers",
+                    empty="Nobody receives.",
                     page_size=10,
-                )  # fmt: skip
+                )
             with ui.column().classes("gap-2 min-w-[20rem]"):
                 ui.label("Options").classes("text-lg font-semibold")
                 with ui.card().classes("w-full p-3 gap-1").props("data-testid=options"):

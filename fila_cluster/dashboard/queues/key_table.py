@@ -36,10 +36,12 @@ _COLUMNS: Final = (
     Column("share_due", "Entitled to", shared, is_number=True),
     Column("share", "Gets", shared, is_number=True),
     Column(
-        "paused", "State", lambda paused: "paused" if paused else "",
+        "paused",
+        "State",
+        lambda paused: "paused" if paused else "",
         slot="""<q-badge v-if="props.value" color="warning">{{ props.value }}</q-badge>""",
     ),
-)  # fmt: skip
+)
 
 
 class KeyTable:
@@ -54,9 +56,16 @@ class KeyTable:
             ui.label("Fairness keys").classes("text-lg font-semibold")
             self._count = ui.label().classes("fila-quiet").props("data-testid=key-count")
         self._table = PagedTable(
-            (*_COLUMNS, Column("actions", "", slot=_ACTIONS, is_value=False)), key="fairness_key", sort_by="pending", descending=True, mark="keys",
-            search_in=["fairness_key"], more=self._more, empty="No key has messages.", page_size=10,
-        )  # fmt: skip
+            (*_COLUMNS, Column("actions", "", slot=_ACTIONS, is_value=False)),
+            key="fairness_key",
+            sort_by="pending",
+            descending=True,
+            mark="keys",
+            search_in=["fairness_key"],
+            more=self._more,
+            empty="No key has messages.",
+            page_size=10,
+        )
         self._table.table.on("turn", self._turn)
         self._table.table.on("purge", self._purge)
 

@@ -52,9 +52,14 @@ class _Queues:
             self._only_full = ui.switch("Only those with messages").props("data-testid=only-full")
             self._count = ui.label().classes("fila-quiet").props("data-testid=queue-count")
         self._table = PagedTable(
-            _COLUMNS, key="name", sort_by="name", mark="queues", search_in=["name", "state"], more=_addresses,
+            _COLUMNS,
+            key="name",
+            sort_by="name",
+            mark="queues",
+            search_in=["name", "state"],
+            more=_addresses,
             empty="No queue. `fila-cluster queue create NAME` makes one.",
-        )  # fmt: skip
+        )
         for switch in (self._with_letters, self._only_full):
             switch.on_value_change(self.look)
 

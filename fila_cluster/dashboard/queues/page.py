@@ -28,9 +28,15 @@ FLOWS = {
     "dead_lettered": "dead-lettered",
 }
 TILES = {
-    "pending": "Pending", "in_flight": "In flight", "delayed": "Delayed", "oldest": "Oldest waits", "consumers": "Consumers",
-    "enqueued": "Enqueued / s", "delivered": "Delivered / s", "acked": "Acked / s",
-}  # fmt: skip
+    "pending": "Pending",
+    "in_flight": "In flight",
+    "delayed": "Delayed",
+    "oldest": "Oldest waits",
+    "consumers": "Consumers",
+    "enqueued": "Enqueued / s",
+    "delivered": "Delivered / s",
+    "acked": "Acked / s",
+}
 
 
 def register(context: Context) -> None:

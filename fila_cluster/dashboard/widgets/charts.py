@@ -49,12 +49,13 @@ def _share_options() -> dict[str, Any]:
         "legend": {"top": 2, "left": 0, "itemHeight": 8, "itemWidth": 14, "textStyle": {"color": _SHARE_INK}},
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
         "xAxis": {
-            "type": "value", "axisLabel": {"color": _SHARE_INK, "formatter": "{value} %"},
+            "type": "value",
+            "axisLabel": {"color": _SHARE_INK, "formatter": "{value} %"},
             "splitLine": {"lineStyle": {"color": "rgba(128,128,128,.18)"}},
         },
         "yAxis": {"type": "category", "inverse": True, "data": [], "axisLabel": {"color": _SHARE_INK}},
         "series": [bar | {"name": "entitled", "color": _ENTITLED}, bar | {"name": "actual", "color": _ACTUAL}],
-    }  # fmt: skip
+    }
 
 
 _INK: Final = "#8a94a3"
@@ -88,8 +89,13 @@ class TimeChart:
 
 def _line(label: str, colour: str, stacked: bool) -> dict[str, Any]:
     line: dict[str, Any] = {
-        "name": label, "type": "line", "data": [], "showSymbol": False, "lineStyle": {"width": 1.6}, "color": colour,
-    }  # fmt: skip
+        "name": label,
+        "type": "line",
+        "data": [],
+        "showSymbol": False,
+        "lineStyle": {"width": 1.6},
+        "color": colour,
+    }
     return line | ({"stack": "all", "lineStyle": {"width": 0}, "areaStyle": {"opacity": 0.6}} if stacked else {})
 
 

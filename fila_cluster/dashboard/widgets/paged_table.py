@@ -140,10 +140,13 @@ def _ordinal(value: Any) -> tuple[bool, Any]:
 
 def _quasar(column: Column) -> dict[str, Any]:
     return {
-        "name": column.name, "label": column.label, "field": column.name, "sortable": column.is_value,
+        "name": column.name,
+        "label": column.label,
+        "field": column.name,
+        "sortable": column.is_value,
         "sortOrder": "da" if column.is_number else "ad",
         "align": "right" if column.is_number else "left",
-    }  # fmt: skip
+    }
 
 
 def linked(href: str) -> str:

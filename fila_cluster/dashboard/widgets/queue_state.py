@@ -5,9 +5,14 @@ from typing import Final
 from nicegui import ui
 
 COLOURS: Final = {
-    "down": "negative", "silent": "negative", "breaker": "negative", "paused": "warning", "unread": "warning",
-    "active": "positive", "idle": "grey",
-}  # fmt: skip
+    "down": "negative",
+    "silent": "negative",
+    "breaker": "negative",
+    "paused": "warning",
+    "unread": "warning",
+    "active": "positive",
+    "idle": "grey",
+}
 
 STATE_SLOT: Final = f'<q-badge :color="({COLOURS!r})[props.value]">{{{{ props.value }}}}</q-badge>'
 """The inside of a table's cell."""

@@ -23,9 +23,15 @@ from fila_cluster.spark.pipelines.session import PipelineError, plain_errors
 
 FORMATS = ("parquet", "json", "csv", "text")
 _FORMAT_OF = {
-    ".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".txt": "text",
-    ".text": "text", ".log": "text",
-}  # fmt: skip
+    ".parquet": "parquet",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".txt": "text",
+    ".text": "text",
+    ".log": "text",
+}
 _COMPRESSED = {".gz", ".bz2", ".zst", ".lz4", ".deflate", ".snappy"}
 _OPTIONS = {"csv": {"header": "true"}}
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

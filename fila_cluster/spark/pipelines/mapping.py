@@ -20,9 +20,17 @@ _TEXTS = ArrayType(StringType())
 _TEXT_MAP = MapType(StringType(), StringType())
 
 OPTION_TYPES: Mapping[str, DataType | str] = {
-    "headers": _TEXT_MAP, "fairness_key": "string", "weight": "int", "throttle_keys": _TEXTS, "priority": "int",
-    "cost": "double", "delay_ms": "bigint", "ttl_ms": "bigint", "dedup_id": "string", "queue": "string",
-}  # fmt: skip
+    "headers": _TEXT_MAP,
+    "fairness_key": "string",
+    "weight": "int",
+    "throttle_keys": _TEXTS,
+    "priority": "int",
+    "cost": "double",
+    "delay_ms": "bigint",
+    "ttl_ms": "bigint",
+    "dedup_id": "string",
+    "queue": "string",
+}
 """What a message may have besides its payload, as the writer's columns."""
 
 

@@ -42,8 +42,10 @@ _LABEL_LENGTH = 34
 _LEGEND_LENGTH = 80
 _Draw: TypeAlias = Callable[[list[int], list[int], str, str], Any]
 FLOWS = {
-    "enqueued": ("enqueued", "series-1"), "delivered": ("delivered", "series-4"), "dead_lettered": ("dead-lettered", "series-2"),
-}  # fmt: skip
+    "enqueued": ("enqueued", "series-1"),
+    "delivered": ("delivered", "series-4"),
+    "dead_lettered": ("dead-lettered", "series-2"),
+}
 LEVELS = {"pending": ("pending", "series-1"), "in_flight": ("in flight", "series-3"), "delayed": ("delayed", "series-5")}
 """Series of a history, with label and colour."""
 OTHERS = "all others"
@@ -75,9 +77,13 @@ def counts(entries: Sequence[Count], kinds: Sequence[str], name: str) -> str:
     with mpl.rc_context(_STYLE):
         axes = _rows([entry.name or OTHERS for entry in entries])
         places = range(len(entries))
-        _stack(kinds, entries, lambda left, widths, colour, label: axes.barh(
-            places, widths, 0.68, left, color=colour, label=label, edgecolor=_MARKERS["surface"], linewidth=0.5
-        ))  # fmt: skip
+        _stack(
+            kinds,
+            entries,
+            lambda left, widths, colour, label: axes.barh(
+                places, widths, 0.68, left, color=colour, label=label, edgecolor=_MARKERS["surface"], linewidth=0.5
+            ),
+        )
         longest = max(entry.count for entry in entries)
         for place, entry in zip(places, entries, strict=True):
             axes.text(
@@ -118,9 +124,15 @@ def shares(entries: Sequence[Share]) -> str:
         places = range(len(entries))
         axes.barh(places, [entry.share for entry in entries], 0.6, color=_MARKERS["series-1"], label="delivered")
         axes.scatter(
-            [entry.entitled for entry in entries], places, 190, _MARKERS["ink"], marker="|", linewidths=2.5, zorder=3,
+            [entry.entitled for entry in entries],
+            places,
+            190,
+            _MARKERS["ink"],
+            marker="|",
+            linewidths=2.5,
+            zorder=3,
             label="entitled by weight",
-        )  # fmt: skip
+        )
         axes.set_xlim(0, 1.08 * max(max(entry.share, entry.entitled) for entry in entries))
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=None))

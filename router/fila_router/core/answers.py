@@ -10,7 +10,7 @@ from fila_proto_zmq.errors import (
     OverloadedError,
     ShardUnavailableError,
     UnsupportedVersionError,
-)  # fmt: skip
+)
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
 from fila_router.core.counters import Counters

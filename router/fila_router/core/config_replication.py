@@ -153,9 +153,12 @@ class ConfigReplication:
         overdue = [number for number, change in self._open.items() if change.deadline_ms <= now_ms]
         if overdue:
             behind = [worker.name for worker in self._live() if worker.config_has < self.version] or ["the owner of shard 0"]
-            self._refuse(overdue, RequestTimeoutError(
-                f"the change may be made, but {', '.join(behind)} did not answer in {CHANGE_MS_MAX / 1000:g} s: set it again"
-            ))  # fmt: skip
+            self._refuse(
+                overdue,
+                RequestTimeoutError(
+                    f"the change may be made, but {', '.join(behind)} did not answer in {CHANGE_MS_MAX / 1000:g} s: set it again"
+                ),
+            )
 
     def _refuse(self, numbers: list[int], error: FilaError) -> None:
         for number in numbers:

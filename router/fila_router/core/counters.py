@@ -40,6 +40,14 @@ class Counters:
         open_requests = {worker.name: len(worker.in_flight) for worker in workers}
         open_bytes = {worker.name: worker.in_flight.size_bytes for worker in workers}
         return RouterMetrics(
-            self.started_ms, self.from_clients, self.to_clients, self.from_workers, self.to_workers, dict(self.refused),
-            open_requests, open_bytes, self.rss_bytes, self.cpu_ms,
-        )  # fmt: skip
+            self.started_ms,
+            self.from_clients,
+            self.to_clients,
+            self.from_workers,
+            self.to_workers,
+            dict(self.refused),
+            open_requests,
+            open_bytes,
+            self.rss_bytes,
+            self.cpu_ms,
+        )

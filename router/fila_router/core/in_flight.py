@@ -37,7 +37,7 @@ from fila_proto_zmq.commands import (
     Settle,
     Subscribe,
     Unsubscribe,
-)  # fmt: skip
+)
 from fila_proto_zmq.limits import WAIT_MS_MAX
 from fila_router.core.limits import DEFAULTS, RouterLimits
 
@@ -56,8 +56,16 @@ REPEATS_MAX: Final = 4
 
 _LOADING, _RELIEVING, _WAITING, _PAGING = range(4)
 _RELIEF: Final = (
-    Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, RenewReservation, EndReservation,
-)  # fmt: skip
+    Settle,
+    Extend,
+    Subscribe,
+    Unsubscribe,
+    Heartbeat,
+    Goodbye,
+    CancelReceive,
+    RenewReservation,
+    EndReservation,
+)
 _KINDS = {command.opcode: _RELIEVING for command in _RELIEF} | {
     Receive.opcode: _WAITING,
     Reserve.opcode: _WAITING,

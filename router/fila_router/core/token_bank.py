@@ -159,8 +159,9 @@ class TokenBank:
     def sweep(self, now_ms: int) -> None:
         """Forget settled accounts that nobody speaks of. Call now and then."""
         for session in self.sessions.values():
-            idle = [keys for keys, account in session.accounts.items()
-                    if account.settled and now_ms - account.heard_ms >= IDLE_MS]  # fmt: skip
+            idle = [
+                keys for keys, account in session.accounts.items() if account.settled and now_ms - account.heard_ms >= IDLE_MS
+            ]
             for keys in idle:
                 del session.accounts[keys]
 
