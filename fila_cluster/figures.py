@@ -5,17 +5,17 @@ from collections.abc import Iterable
 
 
 def counted(number: int, noun: str = "") -> str:
-    """A number for people: 1,234,567, or 1 message, 1,234,567 messages."""
+    """Return a number for people: 1,234,567, or 1 message, 1,234,567 messages."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}" if noun else f"{number:,}"
 
 
 def paced(per_second: float) -> str:
-    """A rate for people."""
+    """Return a rate for people."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
 
 
 def sized(number_bytes: int) -> str:
-    """A size for people."""
+    """Return a size for people."""
     size = float(number_bytes)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
@@ -25,7 +25,7 @@ def sized(number_bytes: int) -> str:
 
 
 def aged(seconds: float) -> str:
-    """A duration for people."""
+    """Return a duration for people."""
     for unit, length_s in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * length_s:
             return f"{seconds / length_s:.0f} {unit}"
@@ -33,12 +33,12 @@ def aged(seconds: float) -> str:
 
 
 def lasted(nanoseconds: float) -> str:
-    """How long something took, for people."""
+    """Return how long something took, for people."""
     return f"{nanoseconds / 1e3:.0f} µs" if nanoseconds < 1e6 else f"{nanoseconds / 1e6:,.1f} ms"
 
 
 def shared(part: float) -> str:
-    """A part of one, in per cent."""
+    """Return a part of one, in per cent."""
     return f"{100 * part:.1f} %" if 0 < part < 0.0995 else f"{100 * part:.0f} %"
 
 

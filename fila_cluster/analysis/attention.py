@@ -76,7 +76,7 @@ KINDS: Final = {
 
 
 def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
-    """All that needs attention, the most urgent first; within a kind, the queue with the most messages."""
+    """Return all that needs attention, the most urgent first; within a kind, the queue with the most messages."""
     earlier = {queue.info.name: queue for queue in all_queues(before)} if before else {}
     found = [*_shards_down(now), *_stalled_stores(now), *_silent_workers(now), *_restarted(now, before)]
     deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
@@ -246,7 +246,7 @@ _QUEUE_LOOKS: Final[tuple[Callable[[QueueMetrics, QueueMetrics | None], Concern 
 
 
 def _waits(queue: QueueMetrics) -> bool:
-    """Whether messages wait that somebody should have taken. Nobody has to read dead letters."""
+    """Return whether messages wait that somebody should have taken. Nobody has to read dead letters."""
     waiting = queue.info.pending > 0 and queue.oldest_pending_ms >= UNSERVED_MS
     return waiting and not queue.info.paused and not queue.info.is_dead_letter
 

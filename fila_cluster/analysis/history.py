@@ -119,15 +119,15 @@ class History:
             del self._queues[name]
 
     def look_back(self, now_s: float, seconds: float) -> Look | None:
-        """The look that was closest to so many seconds ago; None if there is none. At most half a minute is kept."""
+        """Return the look that was closest to so many seconds ago; None if there is none. At most half a minute is kept."""
         return min(self._looks, key=lambda look: abs(now_s - look.at_s - seconds), default=None)
 
     def times(self) -> list[float]:
-        """When the ticks were, oldest first, Unix seconds."""
+        """Return when the ticks were, oldest first, Unix seconds."""
         return self._in_order(self._times)
 
     def of_queue(self, queue: str) -> Mapping[str, list[float]]:
-        """All :data:`SERIES` of a queue, along :meth:`times`; empty if it was never seen."""
+        """Return all :data:`SERIES` of a queue, along :meth:`times`; empty if it was never seen."""
         known = self._queues.get(queue)
         return {name: self._in_order(ring) for name, ring in known.rings.items()} if known else {}
 
@@ -136,7 +136,7 @@ class History:
         return {name: self._in_order(ring) for name, ring in self._all.items()}
 
     def shares(self, queue: str) -> list[Share]:
-        """The busiest keys of the last minute, by what they got, and all others together as :data:`OTHER_KEYS`, last.
+        """Return the busiest keys of the last minute, by what they got, and all others together as :data:`OTHER_KEYS`, last.
 
         None once nobody tells of the queue any more: that would be another minute.
         """
@@ -194,7 +194,7 @@ def _key_tick(at_s: float, queue: QueueMetrics) -> _KeyTick:
 
 
 def _entitled(queue: QueueMetrics) -> dict[str, float]:
-    """What is due to each key that has something to deliver, or would have if it were not throttled or held up.
+    """Return what is due to each key that has something to deliver, or would have if it were not throttled or held up.
 
     A shard tells what is due among keys that could deliver at once. Where it shows all keys, their weights say it for the others, too.
     """

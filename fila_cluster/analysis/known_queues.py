@@ -43,10 +43,10 @@ class KnownQueues:
         kept.depths.append(depth)
 
     def depths(self, queue: str) -> Sequence[int]:
-        """How deep it was, the latest last."""
+        """Return how deep it was, the latest last."""
         kept = self._queues.get(queue)
         return tuple(kept.depths) if kept else ()
 
     def missing(self, present: Collection[str]) -> list[tuple[str, int]]:
-        """The queues, with their shards, that should be there and are not among these."""
+        """Return the queues, with their shards, that should be there and are not among these."""
         return [(name, kept.shard) for name, kept in self._queues.items() if name not in present]

@@ -8,7 +8,7 @@ from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, ShardMetri
 
 
 def quantile(histogram: Histogram, q: float) -> float | None:
-    """The value that a part ``q`` (0 to 1) of the observations does not exceed; None: nothing was observed.
+    """Return the value that a part ``q`` (0 to 1) of the observations does not exceed; None: nothing was observed.
 
     Above the last bound nothing is known of a value but that: then the last bound is the answer.
     """
@@ -24,13 +24,13 @@ def quantile(histogram: Histogram, q: float) -> float | None:
 
 
 def mean(histogram: Histogram) -> float | None:
-    """The mean of all observations; None: there is none."""
+    """Return the mean of all observations; None: there is none."""
     count = sum(histogram.counts)
     return histogram.total / count if count else None
 
 
 def difference(now: Histogram, before: Histogram) -> Histogram | None:
-    """What was observed since ``before``; None if they don't belong together: the counting started over."""
+    """Return what was observed since ``before``; None if they don't belong together: the counting started over."""
     if now.bounds != before.bounds or any(new < old for new, old in zip(now.counts, before.counts, strict=True)):
         return None
     counts = [new - old for new, old in zip(now.counts, before.counts, strict=True)]
@@ -38,7 +38,7 @@ def difference(now: Histogram, before: Histogram) -> Histogram | None:
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram | None:
-    """All observations of histograms with the same bounds; None: there are no histograms."""
+    """Return all observations of histograms with the same bounds; None: there are no histograms."""
     whole: Histogram | None = None
     for each in histograms:
         if whole is None:
@@ -92,7 +92,7 @@ class ClusterRates:
 
 
 def rates(now: Metrics, before: Metrics | None, seconds: float) -> ClusterRates:
-    """What happened per second; ``seconds`` passed between the looks. Without a look before, nothing is known."""
+    """Return what happened per second; ``seconds`` passed between the looks. Without a look before, nothing is known."""
     if before is None or seconds <= 0:
         return ClusterRates(None, {}, {})
     earlier = {worker.name: worker for worker in before.workers}
@@ -152,7 +152,7 @@ def _total(now: Metrics, queue_rates: Mapping[str, Rates]) -> Rates:
 
 
 def all_queues(metrics: Metrics) -> Iterator[QueueMetrics]:
-    """The queues that shards show, those of dead letters, too."""
+    """Yield the queues that shards show, those of dead letters, too."""
     for worker in metrics.workers:
         for shard in worker.shards:
             yield from shard.queues

@@ -17,7 +17,7 @@ class Obstacle(TypedDict):
 
 
 def obstacles(latest: Metrics | None, why_not: str) -> list[Obstacle]:
-    """What the router knows; none: every shard has a worker that serves it. ``why_not``: why there is no answer, if there is none."""
+    """Return what the router knows; none: every shard has a worker that serves it. ``why_not``: why there is no answer, if there is none."""
     status = latest.status if latest else None
     if status is None:
         return [Obstacle(shard=None, state="down", text=f"the router does not answer: {why_not}")]
@@ -25,7 +25,7 @@ def obstacles(latest: Metrics | None, why_not: str) -> list[Obstacle]:
 
 
 def silences(latest: Metrics | None) -> list[Obstacle]:
-    """The shards of workers that are up as far as the router knows, and did not answer."""
+    """Return the shards of workers that are up as far as the router knows, and did not answer."""
     if latest is None or latest.status is None:
         return []
     heard = {shard.shard for worker in latest.workers for shard in worker.shards}
@@ -42,7 +42,7 @@ def silences(latest: Metrics | None) -> list[Obstacle]:
 
 
 def shards_served(status: ClusterStatus | None) -> set[int]:
-    """The shards whose workers are up; none if nothing is known."""
+    """Return the shards whose workers are up; none if nothing is known."""
     return {shard for worker in status.workers if worker.state == "up" for shard in worker.shards} if status else set()
 
 

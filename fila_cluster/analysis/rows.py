@@ -72,7 +72,7 @@ class WorkerRow:
 def queue_rows(
     now: Metrics, left_out: Sequence[QueueInfo], cluster_rates: ClusterRates, known: KnownQueues
 ) -> list[QueueRow]:
-    """A row for each queue, by name: those that shards showed, left out, and do not answer for."""
+    """Return a row for each queue, by name: those that shards showed, left out, and do not answer for."""
     shown = list(all_queues(now))
     depths = {row.name: row.depth for row in left_out} | {each.info.name: each.info.depth for each in shown}
     rows = [_shown(queue, cluster_rates, depths, known) for queue in shown]
@@ -109,7 +109,7 @@ def _state(queue: QueueMetrics, rates: Rates | None) -> str:
 
 
 def plain_state(queue: WireQueueInfo | QueueInfo | QueueStats, rates: Rates | None) -> str:
-    """The state of a queue whose shard answers, as far as its numbers tell."""
+    """Return the state of a queue whose shard answers, as far as its numbers tell."""
     delivers = rates is not None and rates.delivered > 0  # to consumers that come only now and then, too
     if queue.paused:
         return "paused"
@@ -119,7 +119,7 @@ def plain_state(queue: WireQueueInfo | QueueInfo | QueueStats, rates: Rates | No
 
 
 def _listed(info: QueueInfo, depths: Mapping[str, int], known: KnownQueues) -> QueueRow:
-    """A queue of which there is no more than its row in a list."""
+    """Return a queue of which there is no more than its row in a list."""
     return QueueRow(
         name=info.name,
         state=plain_state(info, rates=None),
@@ -145,7 +145,7 @@ def _unknown(missing: Iterable[tuple[str, int]], served: Collection[int]) -> Ite
 
 
 def worker_rows(now: Metrics, cluster_rates: ClusterRates) -> list[WorkerRow]:
-    """A row for each worker that the router knows."""
+    """Return a row for each worker that the router knows."""
     workers = now.status.workers if now.status else ()
     return [_worker(worker, cluster_rates.workers.get(worker.name)) for worker in workers]
 
@@ -166,7 +166,7 @@ def _p99(histogram: Histogram | None) -> float | None:
 
 
 def key_rows(now: QueueStats, before: QueueStats | None, seconds: float) -> list[KeyRow]:
-    """A row for each key of a queue, by name; without a look before, nothing is known of rates."""
+    """Return a row for each key of a queue, by name; without a look before, nothing is known of rates."""
     earlier = {key.fairness_key: key.delivered for key in before.keys} if before else {}
     rates = per_second({key.fairness_key: key.delivered for key in now.keys}, earlier, seconds)
     delivered, weights = sum(rates.values()), sum(key.weight for key in now.keys if _competes(key))

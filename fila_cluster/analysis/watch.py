@@ -70,7 +70,7 @@ class Watch:
         await self.look()
 
     def obstacles(self) -> list[Obstacle]:
-        """Why the cluster is not ready; none: it is."""
+        """Return why the cluster is not ready; none: it is."""
         return obstacles(self.latest, self.why_not) + silences(self.latest)
 
 

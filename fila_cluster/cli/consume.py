@@ -111,7 +111,7 @@ def _ack(client: Client, batch: list[Delivery], stop: _Stop, patience: _Patience
 
 
 def _still_held(batch: list[Delivery], error: BatchError) -> tuple[list[Delivery], list[FilaError]]:
-    """What of a batch could not be acknowledged although its lease did not end, and why."""
+    """Return what of a batch could not be acknowledged although its lease did not end, and why."""
     held, reasons = [], []
     for delivery, result in zip(batch, error.results, strict=True):
         if isinstance(result, FilaError) and not isinstance(result, LeaseExpiredError):
@@ -121,7 +121,7 @@ def _still_held(batch: list[Delivery], error: BatchError) -> tuple[list[Delivery
 
 
 def _batches(client: Client, queue: str, count: int | None, stop: _Stop, patience: _Patience) -> Iterator[list[Delivery]]:
-    """What comes, until it is ``count`` messages, or none for as long as patience lasts, or until told to stop."""
+    """Yield what comes, until it is ``count`` messages, or none for as long as patience lasts, or until told to stop."""
     remaining = count
     while remaining is None or remaining > 0:
         at_most = BATCH_MESSAGES if remaining is None else min(BATCH_MESSAGES, remaining)

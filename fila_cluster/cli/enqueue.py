@@ -65,6 +65,6 @@ def command(ctx: click.Context, /, queue: str, payload: str | None, file: Path |
 
 
 def _given(ctx: click.Context, options: dict[str, Any]) -> list[str]:
-    """The flags that are on the command line."""
+    """Return the flags that are on the command line."""
     flags = {str(parameter.name): parameter.opts[0] for parameter in ctx.command.params}
     return [flags[name] for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]

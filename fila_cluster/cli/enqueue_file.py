@@ -114,7 +114,7 @@ def _size_bytes(file: BinaryIO) -> int | None:
 
 
 def _progress(file: BinaryIO) -> Progress:
-    """A bar on standard error, where that is a terminal and the input is not over in a moment."""
+    """Return a bar on standard error, where that is a terminal and the input is not over in a moment."""
     console = Console(stderr=True)
     size_bytes = _size_bytes(file)
     short = size_bytes is not None and size_bytes < BATCH_BYTES

@@ -168,7 +168,7 @@ def _rows(messages: "list[MessageView]") -> "Table":
 
 
 def _state(message: "MessageView", now: datetime) -> str:
-    """The state and, where it ends by itself, for how long it lasts."""
+    """Return the state and, where it ends by itself, for how long it lasts."""
     ends_at = message.due_at or message.lease_expires_at
     return message.state if ends_at is None else f"{message.state} {aged(max(0.0, (ends_at - now).total_seconds()))}"
 

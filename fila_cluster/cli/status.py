@@ -29,7 +29,7 @@ def command(invocation: Invocation) -> None:
 
 
 def _facts(status: "ClusterStatus") -> dict[str, Any]:
-    """The fields of the status. A worker has ``outages`` only where it has some, so that the usual row is the usual one."""
+    """Return the fields of the status. A worker has ``outages`` only where it has some, so that the usual row is the usual one."""
     facts = asdict(status)
     for worker in facts["workers"]:
         if not worker["outages"]:

@@ -35,12 +35,12 @@ _known_name = lru_cache(maxsize=4096)(check_queue_name)
 
 
 def queue_name(name: Any) -> str:
-    """A queue's name, well formed."""
+    """Return a queue's name, well formed."""
     return _known_name(name) if isinstance(name, str) else check_queue_name(name)
 
 
 def milliseconds(what: str, seconds: Any, maximum_ms: int) -> int:
-    """A duration ≥ 0 in whole milliseconds, rounded up so that nothing happens early."""
+    """Return a duration ≥ 0 in whole milliseconds, rounded up so that nothing happens early."""
     if not _is_number(seconds):
         raise InvalidArgumentError(f"{what}={seconds!r}: a duration is a number of seconds, not {_kind(seconds)}")
     if not 0 <= seconds <= maximum_ms / 1000:
@@ -49,34 +49,34 @@ def milliseconds(what: str, seconds: Any, maximum_ms: int) -> int:
 
 
 def positive_milliseconds(what: str, seconds: Any, maximum_ms: int) -> int:
-    """A duration > 0 in whole milliseconds."""
+    """Return a duration > 0 in whole milliseconds."""
     if _is_number(seconds) and not 0 < seconds <= maximum_ms / 1000:
         raise InvalidArgumentError(f"{what}={seconds!r}: use more than 0, up to {maximum_ms / 1000:g} seconds")
     return max(1, milliseconds(what, seconds, maximum_ms))
 
 
 def delay_ms(seconds: Any) -> int:
-    """How long a message waits before its first delivery."""
+    """Return how long a message waits before its first delivery."""
     return milliseconds("delay", seconds, DELAY_MS_MAX)
 
 
 def lease_ms(seconds: Any) -> int:
-    """A message's own visibility timeout; 0 on the wire: the queue's."""
+    """Return a message's own visibility timeout; 0 on the wire: the queue's."""
     return 0 if seconds is None else positive_milliseconds("lease", seconds, LEASE_MS_MAX)
 
 
 def ttl_ms(seconds: Any) -> int:
-    """How long a message may wait to be delivered; 0 on the wire: as the queue says."""
+    """Return how long a message may wait to be delivered; 0 on the wire: as the queue says."""
     return 0 if seconds is None else positive_milliseconds("ttl", seconds, TTL_MS_MAX)
 
 
 def wait_ms(seconds: Any) -> int:
-    """How long a receive may wait."""
+    """Return how long a receive may wait."""
     return milliseconds("wait", seconds, WAIT_MS_MAX)
 
 
 def due_ms(moment: Any) -> int:
-    """An absolute time in Unix milliseconds; 0 on the wire: none."""
+    """Return an absolute time in Unix milliseconds; 0 on the wire: none."""
     if moment is None:
         return 0
     if not isinstance(moment, datetime):
@@ -89,7 +89,7 @@ def due_ms(moment: Any) -> int:
 
 
 def weight_units(weight: Any) -> int:
-    """A key's share; 0 on the wire: leave it. Below 1 counts as 1, fractions are cut."""
+    """Return a key's share; 0 on the wire: leave it. Below 1 counts as 1, fractions are cut."""
     if weight is None:
         return 0
     if not _is_number(weight) or weight != weight:  # noqa: PLR0124 - NaN; math.isnan overflows with a huge int
@@ -100,14 +100,14 @@ def weight_units(weight: Any) -> int:
 
 
 def cost_milli(cost: Any) -> int:
-    """What a delivery costs, in thousandths: rounded half up, one at least."""
+    """Return what a delivery costs, in thousandths: rounded half up, one at least."""
     if not _is_number(cost) or not 0 < cost <= COST_MILLI_MAX / 1000:  # NaN is no such number either
         raise InvalidArgumentError(f"cost={cost!r}: a cost is a number above 0, at most {COST_MILLI_MAX // 1000}")
     return max(1, math.floor(float(cost) * 1000 + 0.5 + 1e-6))
 
 
 def priority_units(priority: Any) -> int:
-    """A place in the line of a fairness key, int32."""
+    """Return a place in the line of a fairness key, int32."""
     if not _is_whole(priority):
         raise InvalidArgumentError(f"priority={priority!r}: a priority is an int, not {_kind(priority)}")
     if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
@@ -116,26 +116,26 @@ def priority_units(priority: Any) -> int:
 
 
 def fairness_key(key: Any) -> str:
-    """The group of a message; the default one if None."""
+    """Return the group of a message; the default one if None."""
     if key is None:
         return "default"
     return _text("fairness_key", key, FAIRNESS_KEY_BYTES_MAX, "name the group, or leave it out for the default one")
 
 
 def only_fairness_key(key: Any) -> str | None:
-    """The group that a call is about; None: all of the queue."""
+    """Return the group that a call is about; None: all of the queue."""
     return None if key is None else fairness_key(key)
 
 
 def dedup_id(text: Any) -> str:
-    """What a producer knows a message by; empty on the wire: nothing."""
+    """Return what a producer knows a message by; empty on the wire: nothing."""
     if text is None:
         return ""
     return _text("dedup_id", text, DEDUP_ID_BYTES_MAX, "give each message its own, or leave it out")
 
 
 def throttle_keys(keys: Any) -> list[str]:
-    """The token buckets that a message draws on: distinct, in the order given."""
+    """Return the token buckets that a message draws on: distinct, in the order given."""
     if keys is None:
         return []
     if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
@@ -148,7 +148,7 @@ def throttle_keys(keys: Any) -> list[str]:
 
 
 def _text(what: str, text: Any, bytes_max: int, if_empty: str) -> str:
-    """A short text that names something."""
+    """Return a short text that names something."""
     if not isinstance(text, str):
         raise InvalidArgumentError(f"{what}={text!r}: pass a str, not {_kind(text)}")
     if not text:
@@ -161,7 +161,7 @@ def _text(what: str, text: Any, bytes_max: int, if_empty: str) -> str:
 
 
 def encodable(what: str, text: str) -> bytes:
-    """A text as UTF-8; lone surrogates have none."""
+    """Return a text as UTF-8; lone surrogates have none."""
     try:
         return text.encode()
     except UnicodeEncodeError as cause:
@@ -169,14 +169,14 @@ def encodable(what: str, text: str) -> bytes:
 
 
 def whole_number(what: str, number: Any, minimum: int, maximum: int) -> int:
-    """An int within bounds."""
+    """Return an int within bounds."""
     if not _is_whole(number) or not minimum <= number <= maximum:
         raise InvalidArgumentError(f"{what}={number!r}: use a whole number from {minimum} to {maximum}")
     return int(number)
 
 
 def error_text(error: Any) -> str:
-    """What an attempt reports; of a longer text the end is kept, where a stack trace says what happened."""
+    """Return what an attempt reports; of a longer text the end is kept, where a stack trace says what happened."""
     if not isinstance(error, str):
         raise InvalidArgumentError(f"error={error!r}: pass a str, not {_kind(error)}; for an exception, str(error)")
     data = error.encode(errors="replace")
@@ -184,7 +184,7 @@ def error_text(error: Any) -> str:
 
 
 def metadata_bytes(metadata: Any) -> bytes | None:
-    """What one attempt leaves for the next; None leaves what is there."""
+    """Return what one attempt leaves for the next; None leaves what is there."""
     if metadata is None:
         return None
     if not isinstance(metadata, (bytes, bytearray, memoryview)):
@@ -231,7 +231,7 @@ TIMEOUT_MS_MAX = 24 * 3600 * 1000
 
 
 def endpoint_or_default(endpoint: Any) -> str:
-    """The argument, else ``FILA_ENDPOINT``, else this machine."""
+    """Return the argument, else ``FILA_ENDPOINT``, else this machine."""
     if endpoint is None:
         return os.environ.get("FILA_ENDPOINT") or ENDPOINT_DEFAULT
     if not isinstance(endpoint, str):
@@ -247,5 +247,5 @@ def refuse_keys(**keys: Any) -> None:
 
 
 def timeout_seconds(timeout: Any) -> float:
-    """How long a call may take."""
+    """Return how long a call may take."""
     return positive_milliseconds("timeout", timeout, TIMEOUT_MS_MAX) / 1000

@@ -53,7 +53,7 @@ class Explanation:
 
 
 def explanation(reply: commands.Explained) -> Explanation:
-    """What the broker says."""
+    """Return what the broker says."""
     reasons = [Reason(each.code, each.text, _moment(each.until_ms), each.details) for each in reply.reasons]
     return Explanation(reply.state, reasons, reply.position, _moment(reply.estimated_ms))
 
@@ -67,7 +67,7 @@ def _place(position: int) -> str:
 
 
 def _clock(moment: datetime) -> str:
-    """A time of the day; with its day, if that is not today."""
+    """Return a time of the day; with its day, if that is not today."""
     day = "" if abs(moment - datetime.now(UTC)) < timedelta(hours=12) else f"{moment:%Y-%m-%d} "
     return f"{day}{moment:%H:%M:%S} UTC"
 

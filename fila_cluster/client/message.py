@@ -50,7 +50,7 @@ _NONE: tuple[str, ...] = ()
 
 
 def utc(unix_ms: int) -> datetime:
-    """An instant of the wire as a datetime."""
+    """Return an instant of the wire as a datetime."""
     return _EPOCH + timedelta(milliseconds=unix_ms)
 
 
@@ -88,11 +88,11 @@ class StoredMessage:
         return self._payload
 
     def text(self) -> str:
-        """The payload as UTF-8 text."""
+        """Return the payload as UTF-8 text."""
         return self.payload.decode()
 
     def json(self) -> Any:
-        """The payload as JSON."""
+        """Return the payload as JSON."""
         return json.loads(self.payload)
 
     @property
@@ -177,7 +177,7 @@ class MessageView(StoredMessage):
 
 
 def message_view(queue: str, view: commands.MessageView) -> MessageView:
-    """A message as the broker describes it."""
+    """Return a message as the broker describes it."""
     return MessageView(
         queue,
         view.state,  # type: ignore[arg-type] # the broker's word

@@ -97,7 +97,7 @@ class ClusterStatus:
 
 
 def queue_infos(infos: list[commands.QueueInfo]) -> list[QueueInfo]:
-    """The rows of a list, by name."""
+    """Return the rows of a list, by name."""
     rows = (QueueInfo(**_info_fields(info)) for info in infos)
     return sorted(rows, key=lambda row: row.name)
 
@@ -120,7 +120,7 @@ def queue_stats(reply: commands.QueueStats) -> QueueStats:
 
 
 def cluster_status(reply: commands.ClusterStatus) -> ClusterStatus:
-    """The cluster's status."""
+    """Return the cluster's status."""
     return ClusterStatus(reply.version, reply.shards, [_worker_status(worker) for worker in reply.workers])
 
 

@@ -32,7 +32,7 @@ _FLAG_NAMES = {
 
 
 def load(flags: Flags | None = None, file: Path | None = None) -> Settings:
-    """The settings in force; :class:`InvalidConfigError` if there is anything wrong with them."""
+    """Return the settings in force; :class:`InvalidConfigError` if there is anything wrong with them."""
     path = file or next((path for path in (LOCAL_FILE, SYSTEM_FILE) if path.is_file()), None)
     given = {section: {k: v for k, v in keys.items() if v is not None} for section, keys in (flags or {}).items()}
     _check_environment()
@@ -56,7 +56,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _settings_over(table: dict[str, Any]) -> type[Settings]:
-    """The settings with a file's ``table`` below the environment, for pydantic-settings fixes sources per class."""
+    """Return the settings with a file's ``table`` below the environment, for pydantic-settings fixes sources per class."""
 
     class Sourced(Settings):
         @classmethod
@@ -120,7 +120,7 @@ def _no_table(path: Path | None, section: str, value: object) -> str:
 
 
 def _place(section: str, key: str, value: object, flags: Flags, path: Path | None) -> str:
-    """The source of a value, by precedence, with the value as it was given there."""
+    """Return the source of a value, by precedence, with the value as it was given there."""
     if key in flags.get(section, {}):
         return f"{_FLAG_NAMES.get((section, key), '--' + key)} {value}"
     variable = f"{ENV_PREFIX}{section}{ENV_DELIMITER}{key}".upper()

@@ -77,7 +77,7 @@ def _is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address means this machine only."""
+    """Return whether a name or an address means this machine only."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -108,7 +108,7 @@ NOT_LOADED: Final = (
 
 
 def application(watch: Watch, history: History, no_dashboard: str | None = NOT_INSTALLED) -> Starlette:
-    """The pages, over what a watch sees and what is remembered of it.
+    """Return the pages, over what a watch sees and what is remembered of it.
 
     ``no_dashboard``: why there is none, which ``/`` says; None: there is one, and it takes that place.
     """

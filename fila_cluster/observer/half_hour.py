@@ -41,7 +41,7 @@ class HalfHour(msgspec.Struct, frozen=True):
 
 
 def half_hour(history: History, queue: str | None, seen: Metrics | None) -> HalfHour | None:
-    """What is remembered of a queue, None: of all; None if it is none that is known. ``seen``: what is heard now."""
+    """Return what is remembered of a queue, None: of all; None if it is none that is known. ``seen``: what is heard now."""
     series = history.of_all() if queue is None else history.of_queue(queue)
     if not series:
         return None
@@ -55,7 +55,7 @@ def half_hour(history: History, queue: str | None, seen: Metrics | None) -> Half
 
 
 def nothing_known(queue: str) -> str:
-    """Why there is no half hour of a queue, for people."""
+    """Return why there is no half hour of a queue, for people."""
     return (
         f"no history of the queue {queue!r}: it does not exist, or was made in the last seconds, "
         "or its shard has a thousand busier ones"

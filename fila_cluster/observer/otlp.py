@@ -77,12 +77,12 @@ class OtlpExport:
 
 
 def metrics_endpoint(endpoint: str) -> str:
-    """Where metrics go: the endpoint names the collector, or the very place."""
+    """Return where metrics go: the endpoint names the collector, or the very place."""
     return endpoint if endpoint.endswith(METRICS_PATH) else endpoint.rstrip("/") + METRICS_PATH
 
 
 def metrics_data(told: Sequence[Family], resource: Resource, now_ns: int) -> MetricsData:
-    """Everything in the SDK's words."""
+    """Return everything in the SDK's words."""
     scope = InstrumentationScope("fila_cluster", VERSION)
     metrics = [_metric(family, now_ns) for family in told]
     return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, metrics, "")], "")])

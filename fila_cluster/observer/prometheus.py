@@ -27,7 +27,7 @@ class _Collected(Collector):
 
 
 def exposition(families: Sequence[Family]) -> bytes:
-    """The page for ``/metrics``."""
+    """Return the page for ``/metrics``."""
     return generate_latest(_Collected(families))
 
 
@@ -54,5 +54,5 @@ def _buckets(histogram: Histogram, scale: float) -> tuple[list[tuple[str, float]
 
 
 def scaled(bound: int, scale: float) -> float:
-    """A bound in the metric's unit, without the noise of binary fractions."""
+    """Return a bound in the metric's unit, without the noise of binary fractions."""
     return float(f"{bound * scale:.12g}")

@@ -29,7 +29,7 @@ class Family:
 
 
 def families(metrics: Metrics | None) -> list[Family]:
-    """Everything that is known; ``None``: only that nothing is."""
+    """Return everything that is known; ``None``: only that nothing is."""
     up = Family(UP, (), [Sample((), float(metrics is not None), 0)])
     if metrics is None:
         return [up]

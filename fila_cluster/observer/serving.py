@@ -133,7 +133,7 @@ async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, journ
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on the address; raises :class:`CannotListenError`."""
+    """Return a socket on the address; raises :class:`CannotListenError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host.strip("[]"), port), family=family, backlog=100)

@@ -23,5 +23,5 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def without_password(endpoint: str) -> str:
-    """A collector's address as it may be told to anybody."""
+    """Return a collector's address as it may be told to anybody."""
     return re.sub("//.*@", "//", endpoint)

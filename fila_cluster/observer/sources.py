@@ -19,7 +19,7 @@ Sources: TypeAlias = Iterable[Source]
 
 
 def router(metrics: Metrics) -> Iterator[Source]:
-    """The router."""
+    """Yield the router."""
     if metrics.router is not None:
         yield Source((), metrics.router, metrics.router.started_ms)
 
@@ -39,20 +39,20 @@ def router_refusals(metrics: Metrics) -> Iterator[Source]:
 
 
 def in_flight(metrics: Metrics) -> Iterator[Source]:
-    """What waits at each worker: requests, and their bytes."""
+    """Yield what waits at each worker: requests, and their bytes."""
     for source in router(metrics):
         for worker, requests in source.counts.in_flight.items():
             yield Source((worker,), (requests, source.counts.in_flight_bytes[worker]))
 
 
 def known_workers(metrics: Metrics) -> Iterator[Source]:
-    """Every worker that the router knows, up or down."""
+    """Yield every worker that the router knows, up or down."""
     for worker in metrics.status.workers if metrics.status else ():
         yield Source((worker.name,), worker)
 
 
 def known_shards(metrics: Metrics) -> Iterator[Source]:
-    """Every shard, and whether somebody serves it."""
+    """Yield every shard, and whether somebody serves it."""
     if metrics.status is not None:
         served = shards_served(metrics.status)
         for shard in range(metrics.status.shards):
@@ -60,7 +60,7 @@ def known_shards(metrics: Metrics) -> Iterator[Source]:
 
 
 def workers(metrics: Metrics) -> Iterator[Source]:
-    """The workers that answered."""
+    """Yield the workers that answered."""
     for worker in metrics.workers:
         yield Source((worker.name,), worker, worker.started_ms)
 
@@ -80,14 +80,14 @@ def shard_refusals(metrics: Metrics) -> Iterator[Source]:
 
 
 def throttle_keys(metrics: Metrics) -> Iterator[Source]:
-    """The throttle keys that shards show."""
+    """Yield the throttle keys that shards show."""
     for labels, shard, since_ms in shards(metrics):
         for throttle in shard.throttles:
             yield Source((*labels, throttle.key), throttle, since_ms)
 
 
 def queues(metrics: Metrics) -> Iterator[Source]:
-    """The queues that shards show."""
+    """Yield the queues that shards show."""
     for _, shard, since_ms in shards(metrics):
         assert isinstance(shard, ShardMetrics)
         for queue in shard.queues:
@@ -102,21 +102,21 @@ def rejections(metrics: Metrics) -> Iterator[Source]:
 
 
 def hooks(metrics: Metrics) -> Iterator[Source]:
-    """The queues that have hooks."""
+    """Yield the queues that have hooks."""
     for labels, queue, since_ms in queues(metrics):
         if queue.hooks is not None:
             yield Source(labels, queue.hooks, since_ms)
 
 
 def keys(metrics: Metrics) -> Iterator[Source]:
-    """The keys that queues show."""
+    """Yield the keys that queues show."""
     for labels, queue, _ in queues(metrics):
         for key in queue.keys:
             yield Source((*labels, key.fairness_key), key)
 
 
 def keys_and_others(metrics: Metrics) -> Iterator[Source]:
-    """What was delivered of each of them, and of all others."""
+    """Yield what was delivered of each of them, and of all others."""
     for labels, queue, since_ms in queues(metrics):
         assert isinstance(queue, QueueMetrics)
         for key in queue.keys:

@@ -69,7 +69,7 @@ class BrowseReader(DataSourceReader):
         return list(shards.values())
 
     def _parts(self, client: Client, queues: Sequence[str]) -> list[InputPartition]:
-        """The tasks that read some queues of one shard."""
+        """Return the tasks that read some queues of one shard."""
         name = f"spark-{uuid4().hex}"
         opened = opened_in_time(lambda: ShardViews(client).open(name, queues, TASK_MESSAGES, IDLE_S))
         stretches = [sized for queue in opened for sized in stretches_of(queue, self._wanted.of("fairness_key"))]
@@ -101,7 +101,7 @@ class FilteringReader(BrowseReader):
 
 
 def browse_reader(options: Mapping[str, str], schema: "StructType") -> BrowseReader:
-    """The reader for these options."""
+    """Return the reader for these options."""
     return (FilteringReader if is_asked_for(options) else BrowseReader)(options, schema)
 
 
@@ -124,7 +124,7 @@ def opened_in_time(
 
 
 def stretches_of(queue: ViewedQueue, keys: Sequence[str] | None) -> Iterator[tuple[Stretch, int]]:
-    """A queue's ranges of keys, without those that have none of the ``keys``, and about how many messages each has."""
+    """Yield a queue's ranges of keys, without those that have none of the ``keys``, and about how many messages each has."""
     if not queue.messages:
         return
     messages = -(-queue.messages // (len(queue.bounds) + 1))
@@ -148,7 +148,7 @@ def pack(stretches: Sequence[tuple[Stretch, int]]) -> Iterator[tuple[Stretch, ..
 
 
 def interleaved(of_shards: Sequence[Sequence[InputPartition]]) -> Iterator[InputPartition]:
-    """The tasks of all shards, one of each in turn."""
+    """Return the tasks of all shards, one of each in turn."""
     return (part for part in chain.from_iterable(zip_longest(*of_shards)) if part is not None)
 
 

@@ -133,7 +133,7 @@ _json = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def of_arrow(batches: Iterable[pa.RecordBatch], columns: Columns) -> Iterator[Values]:
-    """The values of Arrow batches, some thousand rows at a time."""
+    """Yield the values of Arrow batches, some thousand rows at a time."""
     for whole in batches:
         for start in range(0, whole.num_rows, ROWS_AT_ONCE):
             batch = whole.slice(start, ROWS_AT_ONCE)
@@ -146,7 +146,7 @@ def of_arrow(batches: Iterable[pa.RecordBatch], columns: Columns) -> Iterator[Va
 
 
 def _plain(field: str, column: pa.Array) -> pa.Array:
-    """A payload that is text is the same bytes as UTF-8 already."""
+    """Return a payload that is text is the same bytes as UTF-8 already."""
     if field == "payload" and pa.types.is_string(column.type):
         return column.cast(pa.binary())
     if field == "payload" and pa.types.is_large_string(column.type):
@@ -155,7 +155,7 @@ def _plain(field: str, column: pa.Array) -> pa.Array:
 
 
 def of_rows(rows: Iterable[Any], columns: Columns) -> Iterator[Values]:
-    """The values of rows (``Row`` or dict), some thousand at a time, fewer where they are large."""
+    """Yield the values of rows (``Row`` or dict), some thousand at a time, fewer where they are large."""
     rows = iter(rows)
     count = _ROWS_FIRST
     while chunk := list(islice(rows, count)):

@@ -19,11 +19,11 @@ class FilaDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(…)`` calls it."""
+        """Return what ``format(…)`` calls it."""
         return "fila"
 
     def schema(self) -> StructType:
-        """The columns that are read."""
+        """Return the columns that are read."""
         from fila_cluster.spark.schema import READ_SCHEMA  # noqa: PLC0415
 
         return READ_SCHEMA

@@ -70,7 +70,7 @@ class Feed:
             call = self._client.start(Request(frame.queue, frame.command))
 
     def _judge(self, frame: Frame, call: Call) -> tuple[Frame, FilaError | None]:
-        """What of a frame has to be sent again, and why; no error if nothing has to."""
+        """Return what of a frame has to be sent again, and why; no error if nothing has to."""
         try:
             enqueued: Enqueued = self._client.outcome(call)
         except FilaError as error:

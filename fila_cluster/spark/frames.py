@@ -39,7 +39,7 @@ class Frame:
     """Their numbers in their partition."""
 
     def only(self, indexes: Sequence[int]) -> "Frame":
-        """A frame of some of its messages."""
+        """Return a frame of some of its messages."""
         return Frame(self.queue, _picked(self.command, indexes), [self.rows[index] for index in indexes])
 
 
@@ -48,7 +48,7 @@ def _picked(batch: Enqueue, indexes: Sequence[int]) -> Enqueue:
 
 
 def _part(batch: Enqueue, take: Callable[[list[Any]], list[Any]]) -> Enqueue:
-    """A batch of its own of what ``take`` leaves of each column."""
+    """Return a batch of its own of what ``take`` leaves of each column."""
     total = len(batch.envelopes)
     columns = {name: getattr(batch, name) for name in batch.__struct_fields__}
     own = {name: take(column) for name, column in columns.items() if isinstance(column, list) and len(column) == total}
@@ -65,7 +65,7 @@ class Framing:
         self._rows = 0
 
     def frames(self, values: Values) -> Iterator[Frame]:
-        """The frames of a batch of rows; :class:`InvalidArgumentError` names a row that will not do."""
+        """Yield the frames of a batch of rows; :class:`InvalidArgumentError` names a row that will not do."""
         count, first = len(values["payload"]), self._rows
         self._rows += count
         if not count:
@@ -82,7 +82,7 @@ class Framing:
             yield from _cut(queue, _picked(batch, indexes), [first + index for index in indexes])
 
     def _batch(self, values: Values, queues: str | list[str], first: int) -> Enqueue:
-        """All rows as one command, whatever its size."""
+        """Return all rows as one command, whatever its size."""
         batch = Enqueue(
             _envelopes(values["payload"], values.get("headers"), first),
             throttle_keys=_throttle_keys(values, first),
@@ -180,7 +180,7 @@ def _envelopes(payloads: Sequence[Any], headers: Sequence[Any] | None, first: in
 
 
 def _sealed_headers(column: Sequence[Any]) -> Iterator[bytes]:
-    """What stands before each payload. Headers repeat, and looking them up costs a third of packing them."""
+    """Yield what stands before each payload. Headers repeat, and looking them up costs a third of packing them."""
     known: dict[Any, bytes] = {}
     for headers in column:
         pairs = None if headers is None else tuple(headers.items() if isinstance(headers, Mapping) else headers)
@@ -200,7 +200,7 @@ def _sealed(row: tuple[Any, Any]) -> bytes:
 
 
 def _checked(check: Callable[[Any], Any], value: Any, row: int) -> Any:
-    """The value for the wire, or an error that names the row."""
+    """Return the value for the wire, or an error that names the row."""
     try:
         return check(value)
     except FilaError as wrong:
@@ -210,7 +210,7 @@ def _checked(check: Callable[[Any], Any], value: Any, row: int) -> Any:
 
 
 def in_row(row: int, error: FilaError) -> FilaError:
-    """The same error, saying which row it is about."""
+    """Return the same error, saying which row it is about."""
     return type(error)(f"row {row} of its partition: {error.message}", retry_after=error.retry_after, details=error.details)
 
 
@@ -218,7 +218,7 @@ def in_row(row: int, error: FilaError) -> FilaError:
 
 
 def _packed_options(batch: Enqueue, queues: str | list[str]) -> list[bytes] | bytes:
-    """Everything that a row says beside its envelope, as bytes that say where they end."""
+    """Return everything that a row says beside its envelope, as bytes that say where they end."""
     columns = [queues, batch.throttle_keys or [[]], *(getattr(batch, name) for name in _HASHED)]
     if isinstance(columns[1], list) and len(columns[1]) == 1:
         columns[1] = tuple(columns[1][0])

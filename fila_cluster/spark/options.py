@@ -28,7 +28,7 @@ COUNT_MAX: Final = 2**31 - 1
 
 
 def text_of(options: Mapping[str, str], name: str) -> str | None:
-    """An option's text; None if it is not given, or empty."""
+    """Return an option's text; None if it is not given, or empty."""
     for key, value in options.items():
         if key.lower() == name:
             return str(value) or None
@@ -36,7 +36,7 @@ def text_of(options: Mapping[str, str], name: str) -> str | None:
 
 
 def seconds_of(options: Mapping[str, str], name: str, default_s: float) -> float:
-    """An option that is a duration above 0, in seconds."""
+    """Return an option that is a duration above 0, in seconds."""
     text = text_of(options, name)
     if text is None:
         return default_s
@@ -50,7 +50,7 @@ def seconds_of(options: Mapping[str, str], name: str, default_s: float) -> float
 
 
 def count_of(options: Mapping[str, str], name: str, default: int) -> int:
-    """An option that is a whole number above 0."""
+    """Return an option that is a whole number above 0."""
     text = text_of(options, name)
     if text is None:
         return default
@@ -60,12 +60,12 @@ def count_of(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def queue_of(options: Mapping[str, str]) -> str | None:
-    """The option ``queue`` as it was given, be it a name or a pattern; None if it was not."""
+    """Return the option ``queue`` as it was given, be it a name or a pattern; None if it was not."""
     return text_of(options, "queue")
 
 
 def one_queue_of(options: Mapping[str, str]) -> str | None:
-    """The option ``queue``, which must be one queue's name; None if it was not given."""
+    """Return the option ``queue``, which must be one queue's name; None if it was not given."""
     text = queue_of(options)
     return None if text is None else checks.queue_name(text)
 
@@ -95,7 +95,7 @@ class Connection:
         return cls(endpoint, api_key, server_key, seconds_of(options, "timeout", TIMEOUT_S))
 
     def client(self, *, timeout_s: float | None = None) -> Client:
-        """A client of that broker; close it. ``timeout_s``: another one than the option says."""
+        """Return a client of that broker; close it. ``timeout_s``: another one than the option says."""
         return Client(self.endpoint, timeout=timeout_s or self.timeout_s)
 
 

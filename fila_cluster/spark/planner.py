@@ -38,7 +38,7 @@ except ImportError:  # PySpark 4.0 and 4.1
 
 
 def rows_of(limit: Any, usual: int) -> int | None:
-    """How many rows a limit allows; None: all there are."""
+    """Return how many rows a limit allows; None: all there are."""
     if isinstance(limit, ReadAllAvailable):
         return None
     return int(limit.max_rows) if isinstance(limit, ReadMaxRows) else usual
@@ -96,7 +96,7 @@ class Offset:
         return f"spark/{self.stream}/{self.batch}"
 
     def following(self, endpoint: str) -> Self:
-        """The next batch's offset, nothing reserved yet."""
+        """Return the next batch's offset, nothing reserved yet."""
         return replace(self, stream=self.stream or uuid4().hex, batch=self.batch + 1, endpoint=endpoint, queues={})
 
 
@@ -201,7 +201,7 @@ class Planner:
         return sum(info.pending for info in self._infos())
 
     def lag(self) -> dict[str, float]:
-        """How far behind the stream is: messages, and the age of the oldest one in seconds."""
+        """Return how far behind the stream is: messages, and the age of the oldest one in seconds."""
         if monotonic() - self._lag_at > LAG_S:
             infos = self._infos()
             self._lag = {name: sum(getattr(info, name) for info in infos) for name in ("pending", "delayed", "in_flight")}
@@ -212,7 +212,7 @@ class Planner:
         return self._lag
 
     def _queues(self) -> list[str]:
-        """The queues to ask for messages: those named, and those that match and have some."""
+        """Return the queues to ask for messages: those named, and those that match and have some."""
         if monotonic() - self._looked_at > LOOK_AGAIN_S:
             infos = self._infos()
             self._ready = [info.name for info in infos if info.pending or len(infos) == len(self._selection.names) == 1]
@@ -246,7 +246,7 @@ class Planner:
 
 
 def _next_parts(queue: str, before: Sequence[int], rows: int, at_once: int) -> Iterator[Wanted]:
-    """The parts to ask for next, up to so many rows, behind those that were asked for before."""
+    """Yield the parts to ask for next, up to so many rows, behind those that were asked for before."""
     for number in range(len(before), len(before) + at_once):
         if rows <= 0:
             return

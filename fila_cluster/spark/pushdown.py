@@ -29,7 +29,7 @@ _NOT_NULL: Final = "IsNotNull"
 
 
 def is_asked_for(options: Mapping[str, str]) -> bool:
-    """What the option ``pushdown`` says; by default, whether this version of Spark keeps scans apart."""
+    """Return what the option ``pushdown`` says; by default, whether this version of Spark keeps scans apart."""
     text = (text_of(options, "pushdown") or "").lower()
     if text not in {"", "true", "false"}:
         raise InvalidArgumentError(f"option pushdown: {text!r} will not do, use true or false")
@@ -44,7 +44,7 @@ class PushedFilters:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> Self:
-        """What the options ``fairness_key`` and ``state`` say: a filter that is part of the DataFrame."""
+        """Return what the options ``fairness_key`` and ``state`` say: a filter that is part of the DataFrame."""
         wanted = cls()
         for column in ("fairness_key", "state"):
             text = text_of(options, column)
@@ -66,18 +66,18 @@ class PushedFilters:
                 self.values[column] = values & self.values.get(column, values)
 
     def of(self, column: str) -> list[str] | None:
-        """The values that are wanted of a column, in order; None: all."""
+        """Return the values that are wanted of a column, in order; None: all."""
         values = self.values.get(column)
         return None if values is None else sorted(values)
 
     def wants(self, column: str, value: str) -> bool:
-        """Whether rows with this value are wanted."""
+        """Return whether rows with this value are wanted."""
         values = self.values.get(column)
         return values is None or value in values
 
 
 def _column(each: Any) -> str | None:
-    """The column that a filter is about; None if the broker can't apply it.
+    """Return the column that a filter is about; None if the broker can't apply it.
 
     It is told by its name: the classes exist since PySpark 4.1, and nothing is pushed before.
     """
@@ -97,5 +97,5 @@ def _named(each: Any) -> tuple[Any, ...]:
 
 
 def _values(each: Any) -> frozenset[str]:
-    """The values that a filter lets through."""
+    """Return the values that a filter lets through."""
     return frozenset(value for value in _named(each) if value is not None)

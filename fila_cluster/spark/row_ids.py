@@ -28,11 +28,11 @@ class Job:
 
     @classmethod
     def new(cls, name: str | None) -> Self:
-        """A job of that name, or one that is like no other."""
+        """Return a job of that name, or one that is like no other."""
         return cls(name or "", uuid4().hex, _writes.number())
 
     def scope(self) -> bytes:
-        """What tells the rows of the task that asks from all others; outside of tasks, there is one partition."""
+        """Return what tells the rows of the task that asks from all others; outside of tasks, there is one partition."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         batch = None if context is None else context.getLocalProperty(_BATCH)
@@ -53,7 +53,7 @@ class _Writes:
         self._counts: dict[str, tuple[str, int]] = {}
 
     def number(self) -> int:
-        """How many writes of the micro-batch that this thread is in came before; 0 outside of any."""
+        """Return how many writes of the micro-batch that this thread is in came before; 0 outside of any."""
         context = SparkContext._active_spark_context
         batch = None if context is None else context.getLocalProperty(_BATCH)
         if context is None or batch is None:
@@ -73,7 +73,7 @@ _REPEATED: Final = b"a repeated row"
 
 
 def scope_of(*parts: str) -> bytes:
-    """What tells the rows of one partition of one job from all others, as 32 bytes."""
+    """Return what tells the rows of one partition of one job from all others, as 32 bytes."""
     return blake2b("\0".join(parts).encode(), digest_size=32).digest()
 
 
@@ -86,7 +86,7 @@ class RowIds:
         self._copies: dict[bytes, int] = {}
 
     def of(self, options: Sequence[bytes] | bytes, envelopes: Sequence[bytes]) -> list[str]:
-        """The ids of rows, given their options (one for all, or each its own) and envelopes.
+        """Return the ids of rows, given their options (one for all, or each its own) and envelopes.
 
         Options have to end where the envelope begins, whatever follows: msgpack does.
         """

@@ -184,7 +184,7 @@ def _parts(records: list[bytes], extended: _Longs) -> tuple[pa.Array, pa.Array]:
 
 
 def _lengths(data: bytes, at: _Longs, ends: _Longs) -> _Longs:
-    """The 32-bit numbers at some places of ``data``."""
+    """Return the 32-bit numbers at some places of ``data``."""
     if (at + 4 > ends).any():
         raise InvalidFrameError("damaged message record: it ends in the middle of a length")
     places = at[:, np.newaxis] + np.arange(4)
@@ -245,7 +245,7 @@ _ARROW_SCHEMA: Final = ARROW_SCHEMA.append(pa.field(COLUMN, _DEAD_LETTERED_AT))
 
 
 def with_dead_lettered_at(batch: pa.RecordBatch, records: Sequence[bytes]) -> pa.RecordBatch:
-    """A batch of the reader with the column that its records tell."""
+    """Return a batch of the reader with the column that its records tell."""
     moments_ms = [extension_of(record).dead_lettered_ms for record in records]
     moments = pa.array([None if moment is None else moment * 1000 for moment in moments_ms], pa.int64())
     return pa.RecordBatch.from_arrays([*batch.columns, moments.view(_DEAD_LETTERED_AT)], schema=_ARROW_SCHEMA)

@@ -51,7 +51,7 @@ class Selection:
 
 
 def meant(client: Client, selection: Selection, *, to_drain: bool) -> list[QueueInfo]:
-    """The queues that are meant, in the order of their names; ``to_drain``: by somebody who takes messages out of them.
+    """Return the queues that are meant, in the order of their names; ``to_drain``: by somebody who takes messages out of them.
 
     Raises :class:`QueueNotFoundError` if one that is named does not exist; a pattern may match none.
     """

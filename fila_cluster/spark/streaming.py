@@ -30,7 +30,7 @@ T = TypeVar("T", str, int)
 
 
 def joined(batches: Iterable[LeaseBatch]) -> Iterator[LeaseBatch]:
-    """The same messages in the same order in fewer batches, which are for reading only: they have no lease."""
+    """Yield the same messages in the same order in fewer batches, which are for reading only: they have no lease."""
     waiting: list[LeaseBatch] = []
     rows = size = 0
     for batch in batches:
@@ -58,7 +58,7 @@ def _as_one(batches: Sequence[LeaseBatch]) -> LeaseBatch:
 
 
 def _column(columns: Sequence[list[T] | T], counts: Sequence[int]) -> list[T] | T:
-    """A value that is the same for all stays one."""
+    """Return a value that is the same for all stays one."""
     first = columns[0]
     if not isinstance(first, list) and all(column == first for column in columns):
         return first
@@ -132,7 +132,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset().kept()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options say."""
+        """Return what the options say."""
         return ReadMaxRows(self._rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -175,7 +175,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.complete(Offset.of(end))
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """How far behind the stream is; Spark shows it as the source's ``latestOffset``."""
+        """Return how far behind the stream is; Spark shows it as the source's ``latestOffset``."""
         return dict(self._planner.lag())
 
     def stop(self) -> None:

@@ -133,11 +133,11 @@ class Child:
                     self.liveness.heard(now, len(beats))
 
     def lived_s(self, now: float) -> float:
-        """How long its current or last life is at ``now``, monotonic seconds."""
+        """Return how long its current or last life is at ``now``, monotonic seconds."""
         return now - self._started_at
 
     def exit_code(self) -> int | None:
-        """How it ended (negative: by that signal), None while it runs or waits for its restart."""
+        """Return how it ended (negative: by that signal), None while it runs or waits for its restart."""
         return None if self._running is None or self.restart_at is not None else self._running.poll()
 
     def schedule_restart(self, now: float) -> float:
@@ -153,12 +153,12 @@ class Child:
             self._running.send_signal(number)
 
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Return whether the process is there."""
         return self._running is not None and self._running.poll() is None
 
 
 def describe_exit(code: int) -> str:
-    """An exit code in words."""
+    """Return an exit code in words."""
     if code >= 0:
         return f"exited with code {code}"
     return f"was killed by signal {-code} ({signal.strsignal(-code)})"

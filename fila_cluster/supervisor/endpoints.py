@@ -62,7 +62,7 @@ _CONNECT_S_MAX = 1.0
 
 
 def is_too_long(path: Path) -> bool:
-    """Whether no socket can be there."""
+    """Return whether no socket can be there."""
     return len(os.fsencode(path)) > PATH_BYTES_MAX
 
 
@@ -85,7 +85,7 @@ def _obstacle(path: Path, data_dir: Path | None) -> str:
 
 
 def _answers(path: Path) -> bool:
-    """Whether somebody listens there: sockets outlive who made them."""
+    """Return whether somebody listens there: sockets outlive who made them."""
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(_CONNECT_S_MAX)
         try:

@@ -24,7 +24,7 @@ class Layout:
     shards: int
 
     def shards_of(self, worker: int) -> list[int]:
-        """The shards that a worker hosts, dealt like cards."""
+        """Return the shards that a worker hosts, dealt like cards."""
         return list(range(worker, self.shards, self.workers))
 
 
@@ -43,12 +43,12 @@ def lay_out(workers: int | None, shards: int | None, fixed_shards: int | None) -
 
 
 def cores() -> int:
-    """The CPU cores that this process may use."""
+    """Return the CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def router_settings(settings: Settings, listen: str, worker_listen: str, shards: int) -> RouterSettings:
-    """What the router is told."""
+    """Return what the router is told."""
     return RouterSettings(
         listen=listen,
         worker_listen=worker_listen,
@@ -60,14 +60,14 @@ def router_settings(settings: Settings, listen: str, worker_listen: str, shards:
 
 
 def log_settings(settings: Settings) -> LogSettings:
-    """How everybody writes the log."""
+    """Return how everybody writes the log."""
     return LogSettings(settings.telemetry.log_format, settings.telemetry.log_level)
 
 
 def worker_settings(
     settings: Settings, name: str, router: str, data_dir: Path, shards: list[int], shards_total: int
 ) -> WorkerSettings:
-    """What a worker is told."""
+    """Return what a worker is told."""
     return WorkerSettings(
         name=name,
         router=router,
@@ -94,7 +94,7 @@ def _shard_settings(settings: Settings) -> ShardSettings:
 
 
 def observer_settings(settings: Settings, endpoint: str, dashboard: Address | None) -> ObserverSettings:
-    """What the observer is told: ``endpoint`` is the router's, ``dashboard`` where to serve HTTP, if anywhere."""
+    """Return what the observer is told: ``endpoint`` is the router's, ``dashboard`` where to serve HTTP, if anywhere."""
     telemetry = settings.telemetry
     return ObserverSettings(
         endpoint=endpoint,

@@ -68,7 +68,7 @@ class ReadyProbe:
 
 
 def _says_so(dashboard: Address) -> bool:
-    """Whether the observer answers there, and sees what was seen here."""
+    """Return whether the observer answers there, and sees what was seen here."""
     asking = HTTPConnection(dashboard.host.strip("[]"), dashboard.port, timeout=ANSWER_S_MAX)
     try:
         asking.request("GET", "/readyz")

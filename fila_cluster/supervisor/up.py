@@ -67,7 +67,7 @@ def _up(settings: Settings, worker_endpoint: WorkerEndpoint, ports: Ports, *, in
 
 
 def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_new: bool) -> Journal:
-    """The journal, begun once there is something to tell: who can't start says so in a plain line."""
+    """Return the journal, begun once there is something to tell: who can't start says so in a plain line."""
     journal = Journal("supervisor", log_settings(settings))
     if is_new:
         journal.tell([DataDirCreated(str(data_dir.path), layout.shards)])
@@ -76,7 +76,7 @@ def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_n
 
 
 def _addresses(settings: Settings, worker_endpoint: WorkerEndpoint) -> dict[str, Address]:
-    """What is to be listened on, by the flag that says so."""
+    """Return what is to be listened on, by the flag that says so."""
     dashboard = settings.dashboard.listen_addr if settings.dashboard.enabled else None
     addresses = {
         "--listen": settings.server.listen_addr,

@@ -31,12 +31,12 @@ async def resume(client: AsyncClient, target: Target) -> str:
 
 
 def dead_letters_of(queue: str) -> str:
-    """The name of its dead letter queue; its own, if it is one."""
+    """Return the name of its dead letter queue; its own, if it is one."""
     return queue if is_dead_letter(queue) else dead_letter_name(queue)
 
 
 async def redrivable(client: AsyncClient, dead_letters: str) -> int:
-    """How many dead letters could go back: the pending ones. 0 where there is no such queue."""
+    """Return how many dead letters could go back: the pending ones. 0 where there is no such queue."""
     rows = await client.list_queues(dead_letters)
     return next((row.pending for row in rows if row.name == dead_letters), 0)
 
@@ -48,5 +48,5 @@ async def redrive(client: AsyncClient, dead_letters: str) -> str:
 
 
 async def why(client: AsyncClient, target: Target) -> str:
-    """Why it waits."""
+    """Return why it waits."""
     return str(await client.why(target.queue, fairness_key=target.fairness_key))

@@ -49,7 +49,7 @@ class Top(App[None]):
         self._look_now = asyncio.Event()
 
     def get_default_screen(self) -> Board:
-        """What is under all dialogs."""
+        """Return what is under all dialogs."""
         return self.board
 
     def on_mount(self) -> None:
@@ -138,7 +138,7 @@ class Top(App[None]):
         return ""
 
     def _target(self) -> Target | None:
-        """What the keys act on; says so, if that is nothing."""
+        """Return what the keys act on; says so, if that is nothing."""
         target = self.board.target()
         if target is None:
             self.board.say("choose a queue or a fairness key first", bad=True)

@@ -54,7 +54,7 @@ def _rates(numbers: Summary) -> Text:
 
 
 def urgent(concerns: Sequence[Concern]) -> Text:
-    """The first concern, and how many more there are."""
+    """Return the first concern, and how many more there are."""
     worst = concerns[0] if concerns else None
     if worst is None or worst.severity == "info":
         quiet = Text().append("✓ nothing is wrong", GOOD)
@@ -64,7 +64,7 @@ def urgent(concerns: Sequence[Concern]) -> Text:
 
 
 def throttled(throttles: Sequence[ThrottleStats]) -> Text:
-    """The buckets that a queue's messages draw on, the emptiest first."""
+    """Return the buckets that a queue's messages draw on, the emptiest first."""
     emptiest_first = sorted(throttles, key=lambda each: (each.tokens / each.burst if each.burst else 0.0, each.key))
     lines = [_bucket(each) for each in emptiest_first[:THROTTLES_SHOWN]]
     hidden = len(throttles) - len(lines)

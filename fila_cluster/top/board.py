@@ -26,7 +26,7 @@ NAME_CELLS_MAX: Final = 20
 
 
 def _name(concern: Concern) -> str:
-    """What a concern is about: its text changes with its numbers."""
+    """Return what a concern is about: its text changes with its numbers."""
     return f"{concern.code} {concern.queue} {concern.shard}"
 
 
@@ -145,7 +145,7 @@ class Board(Screen[None]):
         return f"keys of {short}" if name else "keys"
 
     def _place(self) -> str:
-        """Which rows are seen, of how many, and what is filtered."""
+        """Return which rows are seen, of how many, and what is filtered."""
         listing = self.grid.listing
         last = min(listing.top + listing.height, len(listing.rows))
         place = f"{listing.top + 1:,}-{last:,} of {len(listing.rows):,}" if listing.rows else ""
@@ -154,7 +154,7 @@ class Board(Screen[None]):
     # --- going about --------------------------------------------------------------------------------------------------
 
     def target(self) -> Target | None:
-        """What is chosen: a queue, or one of its keys."""
+        """Return what is chosen: a queue, or one of its keys."""
         row = self.grid.listing.chosen
         if row is None or self.view == "workers":
             return None

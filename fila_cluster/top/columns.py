@@ -92,7 +92,7 @@ QUEUES: Final[tuple[Column[QueueRow], ...]] = (
 
 
 def _share_style(row: KeyRow) -> str:
-    """A key that gets less than three quarters of what is due to it."""
+    """Return a key that gets less than three quarters of what is due to it."""
     behind = row.share_due is not None and row.share is not None and row.share < 0.75 * row.share_due
     return WARNING if behind else PLAIN
 

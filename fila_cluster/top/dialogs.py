@@ -51,7 +51,7 @@ class Question(ModalScreen[bool]):
         self.text = text
 
     def compose(self) -> ComposeResult:
-        """The question, and how to answer it."""
+        """Return the question, and how to answer it."""
         with Vertical(id="box"):
             yield Static(self.text, markup=False)
             yield Static("\ny: yes   n: no", id="keys", markup=False)

@@ -22,20 +22,20 @@ def _scaled(number: float) -> str:
 
 
 def _stepped(number: float, step: int, units: str) -> tuple[float, str]:
-    """The number in the first unit in which it has three digits, or in the last one."""
+    """Return the number in the first unit in which it has three digits, or in the last one."""
     steps = next((power for power in range(1, len(units)) if abs(number) < 999.5 * step**power), len(units))
     return number / step**steps, units[steps - 1]
 
 
 def rated(per_second: float | None) -> str:
-    """A rate; a small one with a digit behind the point."""
+    """Return a rate; a small one with a digit behind the point."""
     if per_second is None:
         return UNKNOWN
     return f"{per_second:.1f}" if 0 < per_second < 9.95 else counted(round(per_second))
 
 
 def aged(seconds: float | None) -> str:
-    """A duration in at most four cells up to 999 days: 0.2s, 12s, 3m, 5h, 12d."""
+    """Return a duration in at most four cells up to 999 days: 0.2s, 12s, 3m, 5h, 12d."""
     if seconds is None:
         return UNKNOWN
     if seconds < 9.95:
@@ -47,7 +47,7 @@ def aged(seconds: float | None) -> str:
 
 
 def lasted(nanoseconds: float | None) -> str:
-    """How long something took: 80µs, 1.2ms, 300ms, 1.0s."""
+    """Return how long something took: 80µs, 1.2ms, 300ms, 1.0s."""
     if nanoseconds is None:
         return UNKNOWN
     if nanoseconds < 1e6:
@@ -57,7 +57,7 @@ def lasted(nanoseconds: float | None) -> str:
 
 
 def sized(number_bytes: int | None) -> str:
-    """A size: 512B, 12K, 345M, 1.2G."""
+    """Return a size: 512B, 12K, 345M, 1.2G."""
     if number_bytes is None:
         return UNKNOWN
     if number_bytes < 1024:
@@ -67,7 +67,7 @@ def sized(number_bytes: int | None) -> str:
 
 
 def shared(part: float | None) -> str:
-    """A part of one, in per cent."""
+    """Return a part of one, in per cent."""
     if part is None:
         return UNKNOWN
     if 0 < part < 0.0005:
@@ -76,12 +76,12 @@ def shared(part: float | None) -> str:
 
 
 def sparkline(values: Sequence[int], width: int) -> str:
-    """The last values as bars, the highest one full; zeros are blank, and one or two are no peak."""
+    """Return the last values as bars, the highest one full; zeros are blank, and one or two are no peak."""
     shown = values[-width:]
     highest = max(len(BARS), *shown) if shown else 0
     return "".join(" " if not value else BARS[(value * len(BARS) - 1) // highest] for value in shown)
 
 
 def printable(text: str) -> str:
-    """A text that may hold anything, without what would move the cursor or change the terminal."""
+    """Return a text that may hold anything, without what would move the cursor or change the terminal."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)

@@ -169,7 +169,7 @@ def _cells(columns: list[tuple[Column[R], int]], row: R, *, chosen: bool) -> lis
 
 
 def _set(text: str, cells: int, *, right: bool) -> str:
-    """A text in so many cells: cut with a sign that it is, or filled up."""
+    """Return a text in so many cells: cut with a sign that it is, or filled up."""
     length = cell_len(text)
     if length > cells:
         return set_cell_size(text, cells - 1) + "…"

@@ -46,11 +46,11 @@ class Listing(Generic[R]):
         return self.rows[self.cursor] if self.rows else None
 
     def visible(self) -> list[R]:
-        """The rows that are to be seen now."""
+        """Return the rows that are to be seen now."""
         return self.rows[self.top : self.top + self.height]
 
     def shown_columns(self) -> list[Column[R]]:
-        """The columns that there is room for."""
+        """Return the columns that there is room for."""
         return [column for column in self.columns if column.screen_cells <= self.width]
 
     # --- what is in it ------------------------------------------------------------------------------------------------

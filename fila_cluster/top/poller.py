@@ -79,7 +79,7 @@ class Poller:
         self.close = None if queue is None else await self._look_closely(queue)
 
     async def _left_out(self, metrics: Metrics) -> list[QueueInfo]:
-        """The queues that shards do not show; none, if they can't be listed now: what is seen should be seen."""
+        """Return the queues that shards do not show; none, if they can't be listed now: what is seen should be seen."""
         if not any(shard.queues_left_out for worker in metrics.workers for shard in worker.shards):
             return []
         shown = {queue.info.name for queue in all_queues(metrics)}

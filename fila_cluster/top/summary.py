@@ -28,7 +28,7 @@ class Summary:
 
 
 def summary(now: Metrics, cluster_rates: ClusterRates, rows: list[QueueRow], now_ms: int) -> Summary:
-    """All of it, at Unix time ``now_ms``."""
+    """Return all of it, at Unix time ``now_ms``."""
     workers = now.status.workers if now.status else []
     queues = [row for row in rows if not row.is_dead_letter]
     return Summary(

@@ -33,7 +33,7 @@ _propagator: Final = TraceContextTextMapPropagator()
 
 
 def fields_of(span: Span) -> dict[str, str]:
-    """The headers that make a message part of this span's trace; none unless it is sampled."""
+    """Return the headers that make a message part of this span's trace; none unless it is sampled."""
     fields: dict[str, str] = {}
     if span.get_span_context().trace_flags.sampled:
         _propagator.inject(fields, set_span_in_context(span, _NOWHERE))
@@ -50,7 +50,7 @@ def with_fields(headers: Any, fields: Mapping[str, str]) -> Any:
 
 
 def _have_room(headers: Mapping[Any, Any]) -> bool:
-    """Whether no good message is too large with what tracing adds. Four bytes a character, ten around a pair: enough in any case."""
+    """Return whether no good message is too large with what tracing adds. Four bytes a character, ten around a pair: enough in any case."""
     size = sum(len(key) + len(value) for key, value in headers.items() if isinstance(key, str) and isinstance(value, str))
     return 4 * size + 10 * len(headers) + FIELDS_BYTES_MAX <= HEADERS_BYTES_MAX
 
@@ -80,7 +80,7 @@ def carriers(deliveries: Sequence[Delivery]) -> list[Delivery]:
 
 
 def context_of(delivery: Delivery) -> Context | None:
-    """The producer's context, sampled or not; None if the message carries none, or garbage."""
+    """Return the producer's context, sampled or not; None if the message carries none, or garbage."""
     try:
         headers = delivery.headers
     except FilaError:
@@ -92,5 +92,5 @@ def context_of(delivery: Delivery) -> Context | None:
 
 
 def is_sampled(context: Context) -> bool:
-    """Whether the producer's span was sampled."""
+    """Return whether the producer's span was sampled."""
     return get_current_span(context).get_span_context().trace_flags.sampled

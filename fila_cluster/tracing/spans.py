@@ -38,13 +38,13 @@ Attributes = dict[str, str | int | list[str]]
 
 
 def of_operation(queue: str, name: str, kind: str = "") -> Attributes:
-    """What every span says. ``kind`` is the conventions' operation type, where they have one."""
+    """Return what every span says. ``kind`` is the conventions' operation type, where they have one."""
     attributes: Attributes = {SYSTEM: "fila", DESTINATION: queue, OPERATION_NAME: name}
     return attributes | {OPERATION_TYPE: kind} if kind else attributes
 
 
 def of_delivery(delivery: Delivery) -> Attributes:
-    """What a delivered message says of itself; no header, nothing of the payload."""
+    """Return what a delivered message says of itself; no header, nothing of the payload."""
     optional: dict[str, str | int | list[str] | None] = {
         THROTTLE_KEYS: delivery.throttle_keys,
         PRIORITY: delivery.priority,
@@ -82,11 +82,11 @@ class EnqueueSpan:
         self._fields = fields_of(span)
 
     def carried(self, headers: Any) -> Any:
-        """The headers of a message with the span's context."""
+        """Return the headers of a message with the span's context."""
         return with_fields(headers, self._fields) if self._fields else headers
 
     def carrying(self, messages: Iterable[Any]) -> Iterable[Any]:
-        """The messages, copied, with the span's context."""
+        """Return the messages, copied, with the span's context."""
         return map(self._message, messages) if self._fields else messages
 
     def accepted(self, message_id: str, options: tuple[Any, ...]) -> None:
@@ -110,7 +110,7 @@ class EnqueueSpan:
         self._span.end()
 
     def _message(self, message: Any) -> Any:
-        """A message of a batch; what is none is refused further on."""
+        """Return a message of a batch; what is none is refused further on."""
         if not isinstance(message, Message):
             return message
         carrying = copy(message)
@@ -119,7 +119,7 @@ class EnqueueSpan:
 
 
 def _said(options: tuple[Any, ...]) -> Iterator[tuple[str, str | int | list[str]]]:
-    """The options that were given. Throttle keys in an iterator are gone by now."""
+    """Yield the options that were given. Throttle keys in an iterator are gone by now."""
     fairness_key, throttle_keys, priority = options[_FAIRNESS_KEY], options[_THROTTLE_KEYS], options[_PRIORITY]
     if fairness_key is not None:
         yield FAIRNESS_KEY, fairness_key
@@ -181,7 +181,7 @@ def deliver(tracer: Tracer, delivery: Delivery, producer: Context, among: Open, 
 
 
 def unix_ns(moment: datetime) -> int:
-    """A time of the broker, which counts milliseconds."""
+    """Return a time of the broker, which counts milliseconds."""
     return round(moment.timestamp() * 1000) * 1_000_000
 
 
@@ -224,7 +224,7 @@ class SettleSpans:
                 self._end(one, self._how.verb.name.lower(), self._failure(), now_ns)
 
     def _failure(self) -> Failure | None:
-        """A delivery that its consumer calls failed is a failure although settling it succeeded. A plain retry is none."""
+        """Return a delivery that its consumer calls failed is a failure although settling it succeeded. A plain retry is none."""
         verb, text = self._how.verb, self._how.error
         failed = verb in (Verb.NACK, Verb.FAIL) or (verb is Verb.RETRY and text)
         return (verb.name.lower(), text) if failed else None
@@ -242,7 +242,7 @@ class SettleSpans:
 
 
 def _outcome_of(error: FilaError) -> str | None:
-    """How the delivery ended that this is about; None if it did not, or by another call."""
+    """Return how the delivery ended that this is about; None if it did not, or by another call."""
     if isinstance(error, LeaseExpiredError):
         return EXPIRED
     if error.retryable or isinstance(error, (AlreadySettledError, InvalidArgumentError)):

@@ -40,7 +40,7 @@ class Timekeeper:
         self._ahead_ns = 0
 
     def read(self, wall_ns: int, steady_ns: int) -> int:
-        """The time at these readings; never less than before."""
+        """Return the time at these readings; never less than before."""
         passed_ns, self._read_ns = steady_ns - self._read_ns, steady_ns
         lost_ns = min(self._ahead_ns, passed_ns // SLOWER)
         self._ahead_ns -= lost_ns
@@ -68,7 +68,7 @@ class Clock:
             self._keeper.read(*_look())
 
     def now_ms(self) -> int:
-        """The time."""
+        """Return the time."""
         return self._keeper.read(time.time_ns(), _steady_ns()) // 1_000_000
 
 
@@ -79,7 +79,7 @@ class SteadyClock:
         self._lead_ns = max(wall_ns - steady_ns for wall_ns, steady_ns in (_look() for _ in range(_LOOKS)))
 
     def now_ms(self) -> int:
-        """The time."""
+        """Return the time."""
         return (_steady_ns() + self._lead_ns) // 1_000_000
 
 

@@ -58,7 +58,7 @@ class _Lines:
         self._poll.register(fd, select.POLLOUT)
 
     def has_room(self) -> bool:
-        """Whether a line can be written without waiting: a pipe says so as long as 4 KiB fit."""
+        """Return whether a line can be written without waiting: a pipe says so as long as 4 KiB fit."""
         return bool(self._poll.poll(0))
 
     def write(self, line: str) -> None:

@@ -66,7 +66,7 @@ class StopRequests:
         return [self._reader.fileno(), self._parent_fd]
 
     def requested(self, readable: Container[object]) -> bool:
-        """Whether what a poll found readable means the end; a parent may also just have said something."""
+        """Return whether what a poll found readable means the end; a parent may also just have said something."""
         if self._reader.fileno() in readable:
             return True
         return self._parent_fd in readable and not os.read(self._parent_fd, 4096)

@@ -15,10 +15,10 @@ TAG_BYTES: Final = 4
 
 
 def client_of(session: bytes) -> bytes:
-    """The identity of the client that holds this secret: 16 bytes."""
+    """Return the identity of the client that holds this secret: 16 bytes."""
     return blake2b(session, digest_size=16).digest()
 
 
 def client_name(client: bytes) -> str:
-    """A client for people and for other clients: 8 hex digits that say nothing but which one it is."""
+    """Return a client for people and for other clients: 8 hex digits that say nothing but which one it is."""
     return blake2b(client, digest_size=4).hexdigest()

@@ -31,7 +31,7 @@ def decode_body(struct: type[S], body: bytes | memoryview) -> S:
 
 
 def decode_command(header: Header, body: bytes | memoryview) -> Command:
-    """The command of a request frame; :class:`InvalidFrameError` for an unknown opcode or a body that does not fit."""
+    """Return the command of a request frame; :class:`InvalidFrameError` for an unknown opcode or a body that does not fit."""
     struct = BY_OPCODE.get(header.opcode)
     if struct is None:
         raise InvalidFrameError(f"unknown opcode {header.opcode}: this broker speaks {sorted(BY_OPCODE)}")
@@ -39,33 +39,33 @@ def decode_command(header: Header, body: bytes | memoryview) -> Command:
 
 
 def encode_command(command: Command, request: int, key: str = "", epoch: int = 0) -> list[bytes]:
-    """The three parts of a request frame. ``epoch``: the tag of the session, if there is one."""
+    """Return the three parts of a request frame. ``epoch``: the tag of the session, if there is one."""
     return [pack_header(command.opcode, request, epoch=epoch), key.encode(), encode_body(command)]
 
 
 def encode_reply(opcode: int, request: int, reply: Reply, key: str = "") -> list[bytes]:
-    """The three parts of a frame that answers ``request`` of ``opcode``."""
+    """Return the three parts of a frame that answers ``request`` of ``opcode``."""
     return [pack_header(opcode, request, REPLY), key.encode(), encode_body(reply)]
 
 
 def encode_delivery(key: str, delivered: Delivered) -> list[bytes]:
-    """The three parts of a push to a subscription."""
+    """Return the three parts of a push to a subscription."""
     return [pack_header(DELIVERY), key.encode(), encode_body(delivered)]
 
 
 def encode_error(opcode: int, request: int, error: FilaError, key: str = "") -> list[bytes]:
-    """The three parts of a frame that refuses ``request`` of ``opcode``."""
+    """Return the three parts of a frame that refuses ``request`` of ``opcode``."""
     return [pack_header(opcode, request, REPLY | ERROR), key.encode(), encode_body(to_fault(error))]
 
 
 def to_fault(error: FilaError) -> Fault:
-    """An error as it travels."""
+    """Return an error as it travels."""
     retry_after_ms = 0 if error.retry_after is None else max(1, round(error.retry_after * 1000))
     return Fault(error.code, error.message, retry_after_ms, error.details)
 
 
 def from_fault(fault: Fault) -> FilaError:
-    """The exception that a fault stands for; an unknown code becomes a plain :class:`FilaError` that names it."""
+    """Return the exception that a fault stands for; an unknown code becomes a plain :class:`FilaError` that names it."""
     retry_after = fault.retry_after_ms / 1000 if fault.retry_after_ms else None
     kind = BY_CODE.get(fault.code)
     if kind is None:

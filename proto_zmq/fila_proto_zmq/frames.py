@@ -50,7 +50,7 @@ class Header(NamedTuple):
 
 
 def pack_header(opcode: int, request: int = 0, flags: int = 0, epoch: int = 0, version: int = VERSION) -> bytes:
-    """The 18 bytes of a header."""
+    """Return the 18 bytes of a header."""
     return _LAYOUT.pack(_MAGIC, version, opcode, flags, epoch, request)
 
 

@@ -28,23 +28,23 @@ _TAIL_MASK = (1 << 48) - 1
 
 
 def high_half(enqueued_ms: int, shard: int) -> int:
-    """The first 64 bits of the ids that ``shard`` gives out at ``enqueued_ms``."""
+    """Return the first 64 bits of the ids that ``shard`` gives out at ``enqueued_ms``."""
     return (enqueued_ms << 16) | _VERSION | shard
 
 
 def low_half(sequence: int) -> int:
-    """The last 64 bits of the id with ``sequence``."""
+    """Return the last 64 bits of the id with ``sequence``."""
     return VARIANT | sequence
 
 
 def format_id(high: int, low: int) -> str:
-    """The canonical text of an id, 36 characters."""
+    """Return the canonical text of an id, 36 characters."""
     digits = f"{high:016x}{low:016x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def format_run(high: int, low: int, count: int) -> list[str]:
-    """The texts of ``count`` consecutive ids, the first being ``(high, low)``."""
+    """Return the texts of ``count`` consecutive ids, the first being ``(high, low)``."""
     if (low + count) >> 48 != low >> 48:  # the part that is the same for all would not be
         return [format_id(high, value) for value in range(low, low + count)]
     head = format_id(high, low)[:24]
@@ -53,7 +53,7 @@ def format_run(high: int, low: int, count: int) -> list[str]:
 
 
 def parse_id(text: str) -> tuple[int, int]:
-    """The halves of an id given as text; :class:`InvalidArgumentError` if it is not one of ours."""
+    """Return the halves of an id given as text; :class:`InvalidArgumentError` if it is not one of ours."""
     value = int(text.replace("-", ""), 16) if isinstance(text, str) and _TEXT.fullmatch(text) else 0
     high, low = value >> 64, value & _LOW_MASK
     if high >> 64 or (high >> 12) & 0xF != 7 or low >> 62 != 0b10:
@@ -62,15 +62,15 @@ def parse_id(text: str) -> tuple[int, int]:
 
 
 def enqueued_ms(high: int) -> int:
-    """When the message was enqueued, Unix milliseconds."""
+    """Return when the message was enqueued, Unix milliseconds."""
     return high >> 16
 
 
 def shard_of_id(high: int) -> int:
-    """The shard that accepted the message; its queue's dead letters may have moved on."""
+    """Return the shard that accepted the message; its queue's dead letters may have moved on."""
     return high & _SHARD_MASK
 
 
 def sequence(low: int) -> int:
-    """The shard's sequence number of the message."""
+    """Return the shard's sequence number of the message."""
     return low & _SEQUENCE_MASK

@@ -39,22 +39,22 @@ def check_new_queue_name(name: str) -> str:
 
 
 def is_dead_letter(name: str) -> bool:
-    """Whether ``name`` names a dead letter queue."""
+    """Return whether ``name`` names a dead letter queue."""
     return name.endswith(DEAD_LETTER_SUFFIX)
 
 
 def dead_letter_name(name: str) -> str:
-    """The dead letter queue of ``name``."""
+    """Return the dead letter queue of ``name``."""
     return name + DEAD_LETTER_SUFFIX
 
 
 def root_name(name: str) -> str:
-    """The name that decides the shard: ``orders`` for ``orders`` and ``orders.dlq``."""
+    """Return the name that decides the shard: ``orders`` for ``orders`` and ``orders.dlq``."""
     return name.removesuffix(DEAD_LETTER_SUFFIX)
 
 
 def shard_of(name: str, shards: int) -> int:
-    """The shard, ``0 <= shard < shards``, that holds queue ``name``. Costs about 1 µs per shard: cache it."""
+    """Return the shard, ``0 <= shard < shards``, that holds queue ``name``. Costs about 1 µs per shard: cache it."""
     root = root_name(name).encode()
     return max(range(shards), key=lambda shard: _score(root, shard))
 

@@ -22,7 +22,7 @@ _OUTLOOK: Final = {
 
 
 def unavailable(outage: ShardOutage) -> ShardUnavailableError:
-    """What a client is told. Nothing of its request was begun."""
+    """Return what a client is told. Nothing of its request was begun."""
     return ShardUnavailableError(
         f"shard {outage.shard} is {outage.state}: {outage.reason}: {_OUTLOOK.get(outage.state, 'try again later')}",
         retry_after=_RETRY_S.get(outage.state, 1.0),

@@ -113,7 +113,7 @@ def headers_length(envelope: bytes) -> int:
 
 
 def pack_record(record: Record) -> bytes:
-    """The bytes of a record."""
+    """Return the bytes of a record."""
     if record.extension.cost_milli == COST_MILLI_DEFAULT:
         record.extension.cost_milli = COST_MILLI_DEFAULT  # msgspec leaves out the default only if it is the same object
     extension = _encode_extension(record.extension)
@@ -163,7 +163,7 @@ ID_AT: Final = slice(10, 26)
 
 
 def record_id(data: bytes) -> tuple[int, int]:
-    """The id halves of a packed record, without unpacking the rest."""
+    """Return the id halves of a packed record, without unpacking the rest."""
     _, _, _, high, low = _FIXED.unpack_from(data)
     return high, low
 
@@ -175,20 +175,20 @@ unpack_fixed = _FIXED.unpack_from
 
 
 def extension_of(data: bytes) -> Extension:
-    """What only some records carry; :class:`InvalidFrameError` if it is damaged."""
+    """Return what only some records carry; :class:`InvalidFrameError` if it is damaged."""
     if data[:2] == PLAIN_BYTES:
         return Extension()
     return unpack_record(data).extension
 
 
 def payload_of(data: bytes) -> bytes:
-    """The payload, copied once."""
+    """Return the payload, copied once."""
     start, length = _headers_span(data)
     return data[start + length :]
 
 
 def headers_of(data: bytes) -> dict[str, str]:
-    """The headers; :class:`InvalidFrameError` if a foreign producer sealed garbage."""
+    """Return the headers; :class:`InvalidFrameError` if a foreign producer sealed garbage."""
     start, length = _headers_span(data)
     try:
         return _decode_headers(data[start : start + length]) if length else {}
@@ -197,7 +197,7 @@ def headers_of(data: bytes) -> dict[str, str]:
 
 
 def _headers_span(data: bytes) -> tuple[int, int]:
-    """Where the packed headers start, and their length."""
+    """Return where the packed headers start, and their length."""
     if len(data) < FIXED_BYTES:
         raise InvalidFrameError(f"damaged message record of {len(data)} bytes")
     if data[0] != LAYOUT_VERSION:

@@ -68,7 +68,7 @@ class Limit(NamedTuple):
 
 
 def changes_for(key: str, value: str | None, config: Config) -> dict[str, str | None]:
-    """What setting ``key`` (None: deleting it) changes in ``config``, in stored keys; None: that one goes.
+    """Return what setting ``key`` (None: deleting it) changes in ``config``, in stored keys; None: that one goes.
 
     Raises :class:`InvalidConfigError` for what can't be a key or its value. Deleting what is not there changes nothing.
     """
@@ -85,17 +85,17 @@ def changes_for(key: str, value: str | None, config: Config) -> dict[str, str | 
 
 
 def read(key: str, config: Config) -> str | None:
-    """The value of ``key``, in either spelling; None if it has none."""
+    """Return the value of ``key``, in either spelling; None if it has none."""
     return _composed(key[len(_DOT) :], config) if key.startswith(_DOT) else config.get(key)
 
 
 def select(prefix: str, config: Config) -> dict[str, str]:
-    """All keys that start with ``prefix``, sorted; in the dotted spelling if ``prefix`` begins with it."""
+    """Return all keys that start with ``prefix``, sorted; in the dotted spelling if ``prefix`` begins with it."""
     return {key: value for piece in selecting(prefix, config, len(config) + 1) for key, value in piece.items()}
 
 
 def selecting(prefix: str, config: Config, at_once: int) -> Iterator[dict[str, str]]:
-    """The same in pieces, of so many keys that are looked at, then of so many that are shown. ``config`` must not change meanwhile."""
+    """Yield the same in pieces, of so many keys that are looked at, then of so many that are shown. ``config`` must not change meanwhile."""
     stored, runs = iter(config), []
     while some := list(islice(stored, at_once)):
         runs.append(sorted(_spelled(prefix, some)))
@@ -115,7 +115,7 @@ def _spelled(prefix: str, stored: list[str]) -> list[str]:
 
 
 def pages(config: Config) -> list[dict[str, str]]:
-    """A whole config in pages that are no long work; at least one."""
+    """Return a whole config in pages that are no long work; at least one."""
     items = iter(config.items())
     pages: list[dict[str, str]] = []
     while some := dict(islice(items, PAGE_KEYS_MAX)):
@@ -124,7 +124,7 @@ def pages(config: Config) -> list[dict[str, str]]:
 
 
 def _small(page: dict[str, str]) -> list[dict[str, str]]:
-    """A page in as many as its size asks for."""
+    """Return a page in as many as its size asks for."""
     if len(page) == 1 or sum(map(len, page)) + sum(map(len, page.values())) <= PAGE_BYTES_MAX:
         return [page]
     items = list(page.items())
@@ -133,7 +133,7 @@ def _small(page: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _stored(key: str) -> list[str]:
-    """The keys under which ``key`` is stored."""
+    """Return the keys under which ``key`` is stored."""
     if not key.startswith(_DOT):
         return [key]
     name = key[len(_DOT) :]
@@ -141,7 +141,7 @@ def _stored(key: str) -> list[str]:
 
 
 def _split(key: str, value: str) -> list[str]:
-    """The values of the stored keys."""
+    """Return the values of the stored keys."""
     if not key.startswith(_DOT):
         return [value]
     parts = value.split(",")
@@ -164,7 +164,7 @@ def _composed(name: str, config: Config) -> str | None:
 
 
 def limit_of(throttle_key: str, config: Config) -> Limit | None:
-    """The limit of a throttle key; None: there is none, whatever its burst."""
+    """Return the limit of a throttle key; None: there is none, whatever its burst."""
     rate_milli = _milli(config.get(_COLON + throttle_key + _RATE))
     if rate_milli is None:
         return None
@@ -173,28 +173,28 @@ def limit_of(throttle_key: str, config: Config) -> Limit | None:
 
 
 def namespace_limit(namespace: str, config: Config) -> Limit | None:
-    """The limit of a namespace's enqueues."""
+    """Return the limit of a namespace's enqueues."""
     per_minute_milli = _milli(config.get(_NAMESPACE + namespace + _PER_MINUTE))
     return None if per_minute_milli is None else Limit(per_minute_milli // 60, 1000 * per_minute_milli)
 
 
 def quota_bucket(namespace: str) -> str:
-    """The name of the bucket that a namespace's enqueues draw on. A throttle key's bucket has the key's own name."""
+    """Return the name of the bucket that a namespace's enqueues draw on. A throttle key's bucket has the key's own name."""
     return _QUOTA + namespace
 
 
 def bucket_limit(bucket: str, config: Config) -> Limit | None:
-    """The limit of a bucket of either kind."""
+    """Return the limit of a bucket of either kind."""
     return namespace_limit(bucket[1:], config) if bucket.startswith(_QUOTA) else limit_of(bucket, config)
 
 
 def buckets_of(keys: Iterable[str]) -> set[str]:
-    """The buckets whose limits the stored ``keys`` decide."""
+    """Return the buckets whose limits the stored ``keys`` decide."""
     return {bucket for key in keys if (bucket := _bucket_of(key)) is not None}
 
 
 def all_limits(config: Config) -> Iterator[tuple[str, Limit]]:
-    """All buckets with their limits."""
+    """Yield all buckets with their limits."""
     for bucket in sorted(buckets_of(config)):
         limit = bucket_limit(bucket, config)
         if limit is not None:
@@ -210,14 +210,14 @@ def _bucket_of(key: str) -> str | None:
 
 
 def _between(start: str, key: str, end: str) -> str | None:
-    """What stands between ``start`` and ``end`` in ``key``; None if it is not made of them."""
+    """Return what stands between ``start`` and ``end`` in ``key``; None if it is not made of them."""
     if key.startswith(start) and key.endswith(end) and len(key) >= len(start) + len(end):
         return key[len(start) : len(key) - len(end)]
     return None
 
 
 def _milli(text: str | None) -> int | None:
-    """A stored number in thousandths; None: there is none."""
+    """Return a stored number in thousandths; None: there is none."""
     if text is None or not _NUMBER.fullmatch(text):
         return None
     number = Decimal(text)
@@ -248,7 +248,7 @@ def _check_throttle_key(key: str, throttle_key: str | None) -> None:
 
 
 def _checked(key: str, value: str) -> str:
-    """The value as it is stored; :class:`InvalidConfigError` if ``key`` is to be a number and ``value`` is none."""
+    """Return the value as it is stored; :class:`InvalidConfigError` if ``key`` is to be a number and ``value`` is none."""
     namespace = _between(_NAMESPACE, key, _PER_MINUTE)
     if not key.startswith(_COLON) and namespace is None:
         return value

@@ -22,7 +22,7 @@ class Invocation:
     as_json: bool
 
     def connect(self) -> "Client":
-        """A client for the chosen cluster; close it, or use it as a context."""
+        """Return a client for the chosen cluster; close it, or use it as a context."""
         from fila_cluster import Client  # noqa: PLC0415 # quick --help
 
         return Client(self.endpoint) if self.endpoint else Client()

@@ -25,7 +25,7 @@ class BadLineError(ValueError):
 
 
 def read_message(line: bytes) -> Message:
-    """The message of a line; :class:`ValueError` says what is wrong with it."""
+    """Return the message of a line; :class:`ValueError` says what is wrong with it."""
     try:
         fields = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -71,12 +71,12 @@ def _read_time(text: str) -> datetime:
 
 
 def write_delivery(delivery: Delivery) -> str:
-    """The line of a delivery."""
+    """Return the line of a delivery."""
     return json.dumps(_fields(delivery, _PRINTED_OF_LEASES), default=datetime.isoformat, ensure_ascii=False)
 
 
 def view_fields(message: MessageView) -> dict[str, Any]:
-    """What there is to say of a message that was looked at."""
+    """Return what there is to say of a message that was looked at."""
     return _fields(message, _PRINTED_OF_VIEWS)
 
 

@@ -101,5 +101,5 @@ def queue_options(command: F) -> F:
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that were not left out."""
+    """Return the options that were not left out."""
     return {name: value for name, value in options.items() if value is not None}

@@ -5,7 +5,7 @@ from rich.text import Text
 
 
 def table(*columns: str) -> Table:
-    """An empty table. A column whose name starts with ``#`` holds numbers."""
+    """Return an empty table. A column whose name starts with ``#`` holds numbers."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         number = column.startswith("#")
@@ -14,5 +14,5 @@ def table(*columns: str) -> Table:
 
 
 def flagged(text: str, *, good: bool) -> Text:
-    """A state, green or red where there are colours."""
+    """Return a state, green or red where there are colours."""
     return Text(text, style="green" if good else "bold red")

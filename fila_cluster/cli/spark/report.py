@@ -88,7 +88,7 @@ def command(
 
 
 def _ask(dashboard: str | None, queue: str, client: "Client") -> "HalfHour | str":
-    """What a dashboard remembers, or why there is nothing; it is an error only if a dashboard was named that is none."""
+    """Return what a dashboard remembers, or why there is nothing; it is an error only if a dashboard was named that is none."""
     from fila_cluster.spark.report.lately import (  # noqa: PLC0415 # quick --help
         NoHistoryError,
         WrongDashboardError,

@@ -42,7 +42,7 @@ def _missing_packages() -> str | None:
 
 
 def _java() -> str | None:
-    """The Java that Spark's scripts would choose."""
+    """Return the Java that Spark's scripts would choose."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 

@@ -52,7 +52,7 @@ def spark(name: str, master: str | None, *, verbose: bool) -> Iterator["SparkSes
 
 
 def bar() -> Progress:
-    """A bar on standard error, where that is a terminal. Its tasks have a field ``rows``."""
+    """Return a bar on standard error, where that is a terminal. Its tasks have a field ``rows``."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -78,7 +78,7 @@ class AsyncAdministration:
         await self.request(queues.delete_queue(name, force))
 
     async def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
-        """All queues whose names start with ``prefix``, dead letter queues included, by name."""
+        """Return all queues whose names start with ``prefix``, dead letter queues included, by name."""
         return views.queue_infos(await self._walk(queues.Listing(prefix)))
 
     async def active_queues(self, prefix: str = "") -> list[views.QueueInfo]:
@@ -86,7 +86,7 @@ class AsyncAdministration:
         return views.queue_infos(await self._walk(queues.Listing(prefix, active=True)))
 
     async def queue_stats(self, name: str) -> views.QueueStats:
-        """A queue's counters, its fairness keys and the token buckets that its messages draw on.
+        """Return a queue's counters, its fairness keys and the token buckets that its messages draw on.
 
         The timeout counts for each few thousand keys.
         """
@@ -138,7 +138,7 @@ class AsyncAdministration:
         return await self._walk(redrive.Redriving(dlq, count, fairness_key))
 
     async def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
-        """Why a message, a fairness key or, if neither is named, the queue still waits: first what has to change first.
+        """Return why a message, a fairness key or, if neither is named, the queue still waits: first what has to change first.
 
         That the queue's shard is down is an explanation, too, and comes at once. A message that is neither in the queue nor among its dead
         letters is a :class:`MessageNotFoundError`. The timeout counts for each of at most three questions.
@@ -156,7 +156,7 @@ class AsyncAdministration:
     # --- the cluster --------------------------------------------------------------------------------------------------
 
     async def cluster_status(self) -> views.ClusterStatus:
-        """The cluster's workers as the router sees them."""
+        """Return the cluster's workers as the router sees them."""
         return views.cluster_status(await self.request(cluster.cluster_status()))
 
     async def set_config(self, key: str, value: str) -> None:
@@ -168,12 +168,12 @@ class AsyncAdministration:
         await self.request(cluster.set_config(key, value))
 
     async def get_config(self, key: str) -> str | None:
-        """A key's value; None if it has none."""
+        """Return a key's value; None if it has none."""
         found: commands.ConfigValues = await self.request(cluster.get_config(key))
         return next(iter(found.values.values()), None)
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:
-        """The keys that start with ``prefix``, with their values, in the order of the keys."""
+        """Return the keys that start with ``prefix``, with their values, in the order of the keys."""
         found: commands.ConfigValues = await self.request(cluster.list_config(prefix))
         return dict(sorted(found.values.items()))
 

@@ -126,7 +126,7 @@ class AsyncClient(AsyncAdministration):
     # --- consuming ----------------------------------------------------------------------------------------------------
 
     async def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[AsyncDelivery]:
-        """Up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
+        """Return up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
 
         Each is leased to this client for the queue's visibility timeout, or until the client is closed or gone. What a receive that is
         interrupted or cancelled would have got goes back.
@@ -134,7 +134,7 @@ class AsyncClient(AsyncAdministration):
         return await self._receive(messages.one_queue(queue, max_messages), checks.wait_ms(wait))
 
     async def receive_any(self, queues: Mapping[str, int], *, wait: float = 0.0) -> list[AsyncDelivery]:
-        """What is ready now in any of these queues; if nothing is, what is ready first within ``wait`` seconds.
+        """Return what is ready now in any of these queues; if nothing is, what is ready first within ``wait`` seconds.
 
         ``queues`` says how many messages are wanted of which queue; the result has them in its order.
         """
@@ -206,7 +206,7 @@ class AsyncClient(AsyncAdministration):
         return self._start(*as_request(command))
 
     async def outcome(self, call: Call) -> Any:
-        """The reply to a command that :meth:`start` sent; the error that it met is raised."""
+        """Return the reply to a command that :meth:`start` sent; the error that it met is raised."""
         await self._io.wait(call)
         return call.outcome()
 
@@ -259,7 +259,7 @@ class AsyncClient(AsyncAdministration):
             raise failure(settling)
 
     def settle_one(self, delivery: Delivery, how: Settlement) -> Coroutine[Any, Any, None]:
-        """What a delivery's verbs do."""
+        """Return what a delivery's verbs do."""
         return self._settle((delivery,), how, messages.failure_of_one)
 
     async def extend_one(self, delivery: Delivery, duration_ms: int) -> None:

@@ -125,7 +125,7 @@ class Client(Administration):
     # --- consuming ----------------------------------------------------------------------------------------------------
 
     def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[Delivery]:
-        """Up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
+        """Return up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
 
         Each is leased to this client for the queue's visibility timeout, or until the client is closed or gone. What a receive that is
         interrupted would have got goes back.
@@ -133,7 +133,7 @@ class Client(Administration):
         return self._receive(messages.one_queue(queue, max_messages), checks.wait_ms(wait))
 
     def receive_any(self, queues: Mapping[str, int], *, wait: float = 0.0) -> list[Delivery]:
-        """What is ready now in any of these queues; if nothing is, what is ready first within ``wait`` seconds.
+        """Return what is ready now in any of these queues; if nothing is, what is ready first within ``wait`` seconds.
 
         ``queues`` says how many messages are wanted of which queue; the result has them in its order.
         """
@@ -205,7 +205,7 @@ class Client(Administration):
         return self._start(*as_request(command))
 
     def outcome(self, call: Call) -> Any:
-        """The reply to a command that :meth:`start` sent; the error that it met is raised."""
+        """Return the reply to a command that :meth:`start` sent; the error that it met is raised."""
         self._io.wait(call)
         return call.outcome()
 
@@ -256,7 +256,7 @@ class Client(Administration):
             raise failure(settling)
 
     def settle_one(self, delivery: Delivery, how: Settlement) -> None:
-        """What a delivery's verbs do."""
+        """Return what a delivery's verbs do."""
         return self._settle((delivery,), how, messages.failure_of_one)
 
     def extend_one(self, delivery: Delivery, duration_ms: int) -> None:

@@ -33,7 +33,7 @@ class Purging:
         self._over = False
 
     def next_request(self) -> Request | None:
-        """What to ask next; None when it is done."""
+        """Return what to ask next; None when it is done."""
         return None if self._over else self._request
 
     def answered(self, purged: commands.Purged) -> None:
@@ -59,7 +59,7 @@ class Browsing:
         self._over = False
 
     def next_request(self) -> Request | None:
-        """What to ask next; None when it is done."""
+        """Return what to ask next; None when it is done."""
         if self._over:
             return None
         count = min(self._limit - len(self.result), BROWSE_MESSAGES_MAX)

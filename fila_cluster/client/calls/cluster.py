@@ -13,7 +13,7 @@ def cluster_status() -> Request:
 
 
 async def ask_metrics(client: AsksLater) -> commands.Metrics:
-    """What the router, and the workers that are up, count (``docs/metrics.md``); raises :class:`FilaError` if the router does not answer.
+    """Return what the router, and the workers that are up, count (``docs/metrics.md``); raises :class:`FilaError` if the router does not answer.
 
     Not part of the client's everyday surface: it serves monitors.
     """

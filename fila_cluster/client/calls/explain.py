@@ -36,7 +36,7 @@ class Explaining:
         self._down: ShardUnavailableError | None = None
 
     def next_request(self) -> Request | None:
-        """What to ask next; None when it is done."""
+        """Return what to ask next; None when it is done."""
         request, self._next = self._next, None
         return request
 
@@ -79,5 +79,5 @@ class Explaining:
 
 
 def _held(worker: commands.WorkerStatus) -> list[int]:
-    """The shards that a worker serves, or is to serve."""
+    """Return the shards that a worker serves, or is to serve."""
     return worker.shards + [outage.shard for outage in worker.outages]

@@ -11,12 +11,12 @@ from fila_proto_zmq.limits import PREFETCH_MAX
 
 
 def one_queue(queue: Any, max_messages: Any) -> dict[str, int]:
-    """How many messages a receive asks for of its queue."""
+    """Return how many messages a receive asks for of its queue."""
     return {checks.queue_name(queue): checks.whole_number("max_messages", max_messages, 1, PREFETCH_MAX)}
 
 
 def several_queues(queues: Any) -> dict[str, int]:
-    """How many messages a receive asks for of which queue."""
+    """Return how many messages a receive asks for of which queue."""
     if not isinstance(queues, Mapping) or not queues:
         raise InvalidArgumentError(f"queues={queues!r}: pass a dict of queue names and how many messages of each")
     return {
@@ -26,17 +26,17 @@ def several_queues(queues: Any) -> dict[str, int]:
 
 
 def prefetch_count(prefetch: Any) -> int:
-    """How many unsettled messages a subscription may hold."""
+    """Return how many unsettled messages a subscription may hold."""
     return checks.whole_number("prefetch", prefetch, 1, PREFETCH_MAX)
 
 
 def failure_of_one(settling: Settling) -> FilaError:
-    """The error of a settlement of one delivery, which failed."""
+    """Return the error of a settlement of one delivery, which failed."""
     return settling.errors.pop(0)  # an error's traceback holds the settling: no cycle through it
 
 
 def failure_of(settling: Settling) -> FilaError:
-    """The error of a batch of settlements, of which some failed."""
+    """Return the error of a batch of settlements, of which some failed."""
     total = len(settling.deliveries)
     first = min(settling.errors)
     return BatchError(
@@ -47,7 +47,7 @@ def failure_of(settling: Settling) -> FilaError:
 
 
 def as_deliveries(deliveries: Any) -> Sequence[Delivery]:
-    """A batch to settle, as given."""
+    """Return a batch to settle, as given."""
     batch = deliveries if isinstance(deliveries, (list, tuple)) else list(checks.several("deliveries", deliveries))
     for delivery in batch:
         if not isinstance(delivery, Delivery):

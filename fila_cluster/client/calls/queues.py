@@ -134,7 +134,7 @@ class Listing:
         self._over = False
 
     def next_request(self) -> Request | None:
-        """What to ask next; None when it is done."""
+        """Return what to ask next; None when it is done."""
         after = self.result[-1].name if self.result else ""
         return None if self._over else Request("", commands.ListQueues(self._prefix, self._active, after))
 
@@ -156,7 +156,7 @@ class Counting:
         self._throttles: dict[str, commands.ThrottleStats] = {}
 
     def next_request(self) -> Request | None:
-        """What to ask next; None when it is done."""
+        """Return what to ask next; None when it is done."""
         return None if self._start is None else Request(self._queue, commands.GetQueueStats(self._start))
 
     def answered(self, page: commands.QueueStats) -> None:
@@ -173,7 +173,7 @@ class Counting:
 
 
 async def describe_queue(client: AsksLater, name: str) -> commands.QueueDescription:
-    """A queue as its shard sees it now, times in Unix ms. Raises :class:`QueueNotFoundError`.
+    """Return a queue as its shard sees it now, times in Unix ms. Raises :class:`QueueNotFoundError`.
 
     Not part of the client's everyday surface: it serves dashboards.
     """

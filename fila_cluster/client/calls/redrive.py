@@ -28,7 +28,7 @@ class Redriving:
         self._over = False
 
     def next_request(self) -> Request | None:
-        """What to ask next; None when it is done."""
+        """Return what to ask next; None when it is done."""
         if self._over:
             return None
         step = min(self._count - self.result, _STEP) if self._count else _STEP
@@ -51,7 +51,7 @@ class PickedRedriving:
         self._left = [parse_id(each) for each in dict.fromkeys(message_ids)]
 
     def next_request(self) -> Request | None:
-        """What to ask next; None when it is done."""
+        """Return what to ask next; None when it is done."""
         return Request(self._queue, commands.Redrive(0, None, self._left[:IDS_MAX])) if self._left else None
 
     def answered(self, redriven: commands.Redriven) -> None:

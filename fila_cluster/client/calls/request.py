@@ -18,7 +18,7 @@ class Request(NamedTuple):
 
 
 def as_request(command: Any) -> Request:
-    """What a caller wants to have asked, checked."""
+    """Return what a caller wants to have asked, checked."""
     if isinstance(command, commands.Command):
         return Request("", command)
     if isinstance(command, Request) and isinstance(command.command, commands.Command):
@@ -59,7 +59,7 @@ class Steps(Protocol[R_co]):
         """What came of it so far."""
 
     def next_request(self) -> Request | None:
-        """What to ask next; None when it is done."""
+        """Return what to ask next; None when it is done."""
 
     def answered(self, reply: Any) -> None:
         """Take in the answer to it."""

@@ -51,7 +51,7 @@ class Reservations:
         return [sum(count for _, count in reply.parts) if reply else 0 for reply in replies]
 
     def fetch(self, name: str, queue: str, parts: Iterable[int]) -> Iterable[commands.LeaseBatch]:
-        """The messages of some parts, in order; the next two parts are on their way while one is looked at.
+        """Yield the messages of some parts, in order; the next two parts are on their way while one is looked at.
 
         Raises :class:`LeaseExpiredError` if the reservation is over.
         """
@@ -85,7 +85,7 @@ class Reservations:
         return sum(reply.count for reply in replies if reply)
 
     def _ask_all(self, calls: Sequence[tuple[str, Command]]) -> list[Any]:
-        """The answers in order; None where the queue is gone, and with it what was reserved of it."""
+        """Return the answers in order; None where the queue is gone, and with it what was reserved of it."""
         answers: list[Any] = []
         for start in range(0, len(calls), CALLS_MAX):
             started = [self._client.start(Request(queue, command)) for queue, command in calls[start : start + CALLS_MAX]]

@@ -42,7 +42,7 @@ class ShardViews:
         fairness_keys: Sequence[str] | None = None,
         states: Sequence[str] | None = None,
     ) -> Iterator[list[MessageView]]:
-        """A part of a queue as it was, page by page; the next page is on its way while one is looked at."""
+        """Yield a part of a queue as it was, page by page; the next page is on its way while one is looked at."""
         command = BrowseView(
             view,
             BROWSE_MESSAGES_MAX,

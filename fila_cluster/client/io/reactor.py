@@ -67,12 +67,12 @@ class Reactor:
         return start(time.monotonic())
 
     def complete(self, pending: Pending[Any]) -> "asyncio.Future[None]":
-        """What to await until ``pending`` is done, which the session has collected after :meth:`prepare`."""
+        """Return what to await until ``pending`` is done, which the session has collected after :meth:`prepare`."""
         self._check_open()
         return self.wait(pending)
 
     def wait(self, pending: Pending[Any]) -> "asyncio.Future[None]":
-        """What to await until ``pending`` is done. A future and no coroutine: one layer less to go through, twice."""
+        """Return what to await until ``pending`` is done. A future and no coroutine: one layer less to go through, twice."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if pending.done:
             future.set_result(None)

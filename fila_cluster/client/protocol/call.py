@@ -40,7 +40,7 @@ _ABOUT_THE_STATE = (Explain,)
 
 
 def _is_repeatable(command: Command) -> bool:
-    """Whether it may be sent again although it may have been done. An enqueue, if the broker knows all its messages again."""
+    """Return whether it may be sent again although it may have been done. An enqueue, if the broker knows all its messages again."""
     if isinstance(command, Enqueue):
         return bool(command.dedup_id) if isinstance(command.dedup_id, str) else all(command.dedup_id)
     return not isinstance(command, _NOT_REPEATABLE)
@@ -68,7 +68,7 @@ class Pending(Generic[T]):
             self.wake()
 
     def outcome(self) -> T:
-        """The value, or the error raised; ask once."""
+        """Return the value, or the error raised; ask once."""
         error, self.error = self.error, None  # the traceback holds this frame: no cycle through self
         if error is not None:
             try:
@@ -171,7 +171,7 @@ class Call(Pending[Any]):
         return _is_repeatable(self.command)
 
     def is_answered_by(self, error: FilaError) -> bool:
-        """Whether that a shard is down is what the caller wants to know."""
+        """Return whether that a shard is down is what the caller wants to know."""
         return "shard" in error.details and isinstance(self.command, _ABOUT_THE_STATE)
 
     def finish(self, value: Any = None, error: FilaError | None = None) -> None:

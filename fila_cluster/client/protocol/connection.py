@@ -357,7 +357,7 @@ class Connection:
         )
 
     def _too_large(self, call: Call) -> FilaError:
-        """What is larger than this is not even read by the broker: it cuts the connection instead."""
+        """Return what is larger than this is not even read by the broker: it cuts the connection instead."""
         accepted = 0 if self.welcome is None else self.welcome.max_payload_bytes
         return PayloadTooLargeError(
             f"a message of {len(call.frames[2])} bytes: this broker accepts payloads up to {accepted} "

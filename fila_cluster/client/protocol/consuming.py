@@ -175,7 +175,7 @@ class Consumption:
     # --- what the broker sends ----------------------------------------------------------------------------------------
 
     def received(self, queue: str, delivered: Delivered) -> list[Delivery]:
-        """The deliveries of a receive."""
+        """Return the deliveries of a receive."""
         deliveries = self._take(queue, delivered.batches, self._loose[queue], renewed=False)
         self._schedule_loose()
         return deliveries
@@ -256,7 +256,7 @@ class Consumption:
         self._send(subscription.queue, self._heartbeat(subscription), then, timeout=self._call_timeout_s, persistent=False)
 
     def _heartbeat(self, subscription: Subscription) -> Subscribe:
-        """What a subscription says of itself: it names all that the client holds."""
+        """Return what a subscription says of itself: it names all that the client holds."""
         lapsed = [lease for lease, until in subscription.lapsing.items() if until <= self.now]
         for lease in lapsed:
             del subscription.lapsing[lease]

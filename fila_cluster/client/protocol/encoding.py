@@ -102,7 +102,7 @@ def _seal_columns(messages: Sequence[Message]) -> Enqueue:
 
 
 def convert(values: Sequence[Any], check: Callable[[Any], Any]) -> Any:
-    """A column of hashable values (one at least) for the wire; a single value if they are all the same."""
+    """Return a column of hashable values (one at least) for the wire; a single value if they are all the same."""
     if values.count(values[0]) == len(values):  # a third of the cost of a set
         return check(values[0])
     checked = {value: check(value) for value in set(values)}
@@ -110,7 +110,7 @@ def convert(values: Sequence[Any], check: Callable[[Any], Any]) -> Any:
 
 
 def convert_keys(values: Sequence[Any]) -> KeysColumn:
-    """A column of throttle keys; :class:`TypeError` if one of them is neither None nor a collection that can be read twice."""
+    """Return a column of throttle keys; :class:`TypeError` if one of them is neither None nor a collection that can be read twice."""
     if values.count(None) == len(values):
         return []
     if not all(value is None or isinstance(value, _LISTS) for value in values):
@@ -120,7 +120,7 @@ def convert_keys(values: Sequence[Any]) -> KeysColumn:
 
 
 def _keys_column(throttle_keys: Any) -> KeysColumn:
-    """The column of one message."""
+    """Return the column of one message."""
     keys = checks.throttle_keys(throttle_keys)
     return [keys] if keys else []
 

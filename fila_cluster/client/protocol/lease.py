@@ -34,7 +34,7 @@ class Owner(Protocol):
 
 
 def duration_s(batch: "LeaseBatch | Lease") -> float:
-    """How long the broker leases these messages for, unless renewed."""
+    """Return how long the broker leases these messages for, unless renewed."""
     return (batch.expires_ms - batch.leased_ms) / 1000
 
 

@@ -39,7 +39,7 @@ def ids_of(enqueued: Enqueued, asked: int) -> list[str | FilaError]:
 
 
 def _without_new_id(enqueued: Enqueued) -> Sequence[tuple[int, str | FilaError]]:
-    """What was refused, and what the broker had already, by index."""
+    """Return what was refused, and what the broker had already, by index."""
     if not (enqueued.faults or enqueued.known):
         return ()
     results: list[tuple[int, str | FilaError]] = [(index, from_fault(fault)) for index, fault in enqueued.faults]
@@ -141,7 +141,7 @@ class Bulk:
             count = max(1, min(MESSAGES_PER_FRAME, count * 8, fitting))
 
     def ids(self) -> list[str]:
-        """The ids, in request order; :class:`BatchError` if some message was not accepted."""
+        """Return the ids, in request order; :class:`BatchError` if some message was not accepted."""
         if self._failure is not None:
             self._results.extend(self._failure for _ in self._messages)
         if self._all_accepted:

@@ -144,14 +144,14 @@ class Receiving(Pending["list[Delivery]"]):
         return next(iter(lists)) if len(lists) == 1 else list(chain.from_iterable(lists))
 
     def _has_news(self) -> bool:
-        """Whether there is something to tell the caller. Who was refused before the waiting is asked once more first."""
+        """Return whether there is something to tell the caller. Who was refused before the waiting is asked once more first."""
         if self._errors and (self._waits or any(error.details.get("refused") is not True for error in self._errors.values())):
             return True
         return any(self._got.values())
 
 
 def may_be_cut(deliveries: "Sequence[Delivery]") -> bool:
-    """Whether a queue may have given less than it was asked for only because one frame carries no more."""
+    """Return whether a queue may have given less than it was asked for only because one frame carries no more."""
     if len(deliveries) < DELIVERY_MESSAGES_MAX:
         return sum(len(delivery._packed) for delivery in deliveries) >= DELIVERY_BYTES_MAX
     return True

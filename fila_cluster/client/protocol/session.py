@@ -115,7 +115,7 @@ class Session:
             self._consumption.tick()
 
     def next_deadline(self) -> float:
-        """When to call :meth:`flush` at the latest."""
+        """Return when to call :meth:`flush` at the latest."""
         return min(self._connection.due_at, self.heartbeat_at)
 
     @property

@@ -38,7 +38,7 @@ ACK = Settlement(Verb.ACK)
 
 
 def settlement(verb: Verb, error: object = "", metadata: object = None, after_ms: int = 0) -> Settlement:
-    """A settlement of arguments that a caller gave."""
+    """Return a settlement of arguments that a caller gave."""
     return Settlement(verb, checks.error_text(error), checks.metadata_bytes(metadata), after_ms)
 
 
@@ -126,7 +126,7 @@ class _Frame:
     """Deliveries in it."""
 
     def has_room(self, lease: Lease, count: int) -> bool:
-        """Whether so many deliveries of a lease may join, by the bounds of a frame."""
+        """Return whether so many deliveries of a lease may join, by the bounds of a frame."""
         return (lease in self.leases or len(self.leases) < FENCES_MAX) and self.named + count <= FENCES_MAX
 
     def add(self, settling: Settling, lease: Lease, indexes: list[int]) -> None:
@@ -238,7 +238,7 @@ class Settler:
 
 
 def in_frames(leases: Indexes) -> Iterator[Indexes]:
-    """The same in pieces, each of which a frame may carry."""
+    """Yield the same in pieces, each of which a frame may carry."""
     piece: Indexes = {}
     named = 0
     for lease, indexes in leases.items():
@@ -252,7 +252,7 @@ def in_frames(leases: Indexes) -> Iterator[Indexes]:
 
 
 def pieces_of(fences: Fences) -> list[Fences]:
-    """The same in pieces, each of which a frame may carry; at least one."""
+    """Return the same in pieces, each of which a frame may carry; at least one."""
     pieces: list[Fences] = [[]]
     named = 0
     for lease, indexes in fences:

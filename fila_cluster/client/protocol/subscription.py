@@ -81,7 +81,7 @@ class Subscription:
             self.waiting.remove(pending)
 
     def failure(self) -> FilaError:
-        """Why it ended, to be raised; in each of several threads, hence a copy."""
+        """Return why it ended, to be raised; in each of several threads, hence a copy."""
         assert self.error is not None
         return copy(self.error)
 

@@ -18,7 +18,7 @@ class EnqueueTrace(Protocol):
     """One ``enqueue`` or ``enqueue_many`` that is traced, from its beginning until one of the last three is called."""
 
     def carried(self, headers: Any) -> Any:
-        """The headers of a message with what carries the trace; the given ones, untouched, if that may not be."""
+        """Return the headers of a message with what carries the trace; the given ones, untouched, if that may not be."""
 
     def carrying(self, messages: Iterable[Any]) -> Iterable[Any]:
         """Messages with what carries the trace."""

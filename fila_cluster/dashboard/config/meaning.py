@@ -38,7 +38,7 @@ FAMILIES: Final = (
 
 
 def meaning(key: str) -> str:
-    """What a stored key is for."""
+    """Return what a stored key is for."""
     kind, _, rest = key.partition(":")
     name, _, what = rest.rpartition(":")
     match kind, what:
@@ -64,7 +64,7 @@ class ThrottleRow:
 
 
 def throttle_rows(config: Mapping[str, str], metrics: Metrics) -> list[ThrottleRow]:
-    """All throttle keys with a rate; in use or not."""
+    """Return all throttle keys with a rate; in use or not."""
     limits = ((bucket, limit) for bucket, limit in runtime_config.all_limits(config) if not bucket.startswith("\0"))
     seen = _seen(metrics)
     return [
@@ -83,7 +83,7 @@ def _seen(metrics: Metrics) -> dict[str, tuple[float, int, int]]:
 
 
 def wrong_field(error: str) -> str:
-    """Which part of a throttle's form an error of the broker is about: ``key``, ``rate`` or ``burst``."""
+    """Return which part of a throttle's form an error of the broker is about: ``key``, ``rate`` or ``burst``."""
     if ":burst' =" in error:
         return "burst"
     return "key" if error.startswith(("config key", "a config key", "a throttle key")) else "rate"

@@ -24,7 +24,7 @@ class Speed(NamedTuple):
 
 
 async def ask_speed(question: str) -> Speed | None:
-    """How fast; None: not at all."""
+    """Return how fast; None: not at all."""
     with ui.dialog() as dialog, ui.card().classes("max-w-lg").props("data-testid=speed"):
         ui.label(question).classes("whitespace-pre-line")
         ui.label("They take the normal way: hooks run again, attempts start at 0.").classes("fila-quiet")

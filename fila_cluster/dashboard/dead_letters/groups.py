@@ -30,7 +30,7 @@ _VARYING: Final = re.compile("|".join(f"(?P<{name}>{part})" for name, part in _P
 
 @lru_cache(maxsize=10_000)
 def pattern(error: str) -> str:
-    """The kind of an error, e.g. ``timeout after <n> s for <text>``."""
+    """Return the kind of an error, e.g. ``timeout after <n> s for <text>``."""
     text = " ".join(error[:PATTERN_CHARS_MAX].split())
     if len(error) > PATTERN_CHARS_MAX:
         text = text.rpartition(" ")[0] or text  # half a number is not the number
@@ -91,16 +91,16 @@ class Group:
         return max(self.letters, key=lambda letter: letter.dead_lettered_at).error
 
     def reasons(self) -> Counter[str]:
-        """How many of them are here for which reason."""
+        """Return how many of them are here for which reason."""
         return Counter(letter.reason for letter in self.letters)
 
     def fairness_keys(self) -> Counter[str]:
-        """How many of them are of which fairness key."""
+        """Return how many of them are of which fairness key."""
         return Counter(letter.fairness_key for letter in self.letters)
 
 
 def letter_of(view: MessageView, before: str | None) -> DeadLetter:
-    """What is remembered of a browsed message. Raises :class:`InvalidFrameError` for a record full of garbage."""
+    """Return what is remembered of a browsed message. Raises :class:`InvalidFrameError` for a record full of garbage."""
     error = view.error
     return DeadLetter(
         view.id,
@@ -126,13 +126,13 @@ def grouped(letters: Iterable[DeadLetter], reason: str | None = None) -> dict[st
 
 
 def shares(letters: Sequence[DeadLetter], count: int = 2) -> str:
-    """The most frequent kinds of errors, each with its share, as people read it."""
+    """Return the most frequent kinds of errors, each with its share, as people read it."""
     kinds = Counter(letter.kind for letter in letters).most_common(count)
     return " · ".join(f"{100 * number / len(letters):.0f} % {kind}" for kind, number in kinds)
 
 
 def most_frequent(numbers: Counter[str], count: int = 3) -> str:
-    """The most frequent ones, each with its number if there are several: ``failed (12), expired (3), 4 more``."""
+    """Return the most frequent ones, each with its number if there are several: ``failed (12), expired (3), 4 more``."""
     if len(numbers) == 1:
         return next(iter(numbers))
     named = [f"{name} ({number:,})" for name, number in numbers.most_common(count)]

@@ -17,7 +17,7 @@ _DONE: Final = {"redrive": "went back", "delete": "deleted"}
 
 
 def progress(job: Job) -> str:
-    """How far it is, in a line."""
+    """Return how far it is, in a line."""
     stayed = f" · {counted(job.stayed)} stayed (leased, gone or with nowhere to go)" if job.stayed else ""
     short = job.total - job.seen if job.state == "done" else 0
     missing = f" · {counted(short)} were gone or have nowhere to go" if short else ""

@@ -237,7 +237,7 @@ class _Letters:
 
 
 def _read_text(reading: Reading, count: int, depth: int) -> str:
-    """How far reading is, for people; ``depth`` is what the queue holds, as far as is known."""
+    """Return how far reading is, for people; ``depth`` is what the queue holds, as far as is known."""
     of = count if reading.is_complete else max(count, depth)
     bound = f"; no more than {counted(reading.most)} are read" if count >= reading.most and not reading.is_complete else ""
     unreadable = f"; {counted(reading.unreadable)} are unreadable" if reading.unreadable else ""

@@ -28,20 +28,20 @@ class HookPolicy:
     memory_limit_bytes: int | None = None
 
     def script(self, hook: str) -> str | None:
-        """The text of a hook, None if there is none."""
+        """Return the text of a hook, None if there is none."""
         text: str = getattr(self, hook)
         return text if text.strip() else None
 
 
 def policy_of(options: commands.QueueOptions) -> HookPolicy:
-    """The part of a queue's options that is about hooks."""
+    """Return the part of a queue's options that is about hooks."""
     return HookPolicy(
         _lines(options.on_enqueue), _lines(options.on_failure), options.lua_timeout_ms, options.lua_memory_limit_bytes
     )
 
 
 def changes(applied: HookPolicy, wanted: HookPolicy) -> QueueOptions:
-    """What ``update_queue`` must be told to get from one to the other; empty if they are the same."""
+    """Return what ``update_queue`` must be told to get from one to the other; empty if they are the same."""
     told = QueueOptions()
     if applied.script("on_enqueue") != wanted.script("on_enqueue"):
         told["on_enqueue"] = wanted.script("on_enqueue")
@@ -75,6 +75,6 @@ class Shelf:
             del self._kept[next(iter(self._kept))]
 
     def before(self, queue: str, now: HookPolicy) -> HookPolicy | None:
-        """What to go back to; None: nothing, or somebody else has changed it since."""
+        """Return what to go back to; None: nothing, or somebody else has changed it since."""
         before, after = self._kept.get(queue, (None, None))
         return before if after == now else None

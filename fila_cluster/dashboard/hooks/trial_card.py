@@ -38,7 +38,7 @@ class SampleForm:
             self._attempts = ui.number("Failed attempts", value=1, min=1, precision=0).props("dense outlined").classes("w-36")
 
     def message(self) -> TrialMessage:
-        """What was filled in. :class:`ValueError` says which line is no header."""
+        """Return what was filled in. :class:`ValueError` says which line is no header."""
         return TrialMessage(
             _ID,
             read_headers(self._headers.value or ""),

@@ -79,7 +79,7 @@ class MessageDialog:
 
 
 def message_facts(message: MessageView, now: datetime) -> dict[str, str]:
-    """What is known of a message besides its id, state, headers and payload, by name; what does not apply is not there."""
+    """Return what is known of a message besides its id, state, headers and payload, by name; what does not apply is not there."""
     at = {
         "Enqueued": message.enqueued_at,
         "Due": message.due_at,

@@ -80,7 +80,7 @@ def _row(message: MessageView, before: str | None, now: datetime) -> dict[str, A
 
 
 def next_of(message: MessageView, now: datetime) -> str:
-    """What happens to it by itself, and when."""
+    """Return what happens to it by itself, and when."""
     if message.due_at is not None:
         return f"due {distance(message.due_at, now)}"
     if message.lease_expires_at is not None:

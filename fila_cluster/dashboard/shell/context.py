@@ -43,12 +43,12 @@ class Context:
         return self._rates
 
     def concerns(self) -> list[Concern]:
-        """What needs attention, the most urgent first."""
+        """Return what needs attention, the most urgent first."""
         self._conclude()
         return self._concerns
 
     async def queue_rows(self) -> list[QueueRow]:
-        """A row for each queue of the cluster; those that shards don't show one by one are asked for."""
+        """Return a row for each queue of the cluster; those that shards don't show one by one are asked for."""
         self._conclude()
         latest = self._concluded
         if latest is None:

@@ -24,7 +24,7 @@ NAVIGATION: Final = (
 
 
 def link(path: str, **query: str | None) -> str:
-    """A page's address with what is not None of ``query``."""
+    """Return a page's address with what is not None of ``query``."""
     told = {name: text for name, text in query.items() if text is not None}
     return f"{path}?{urlencode(told)}" if told else path
 

@@ -27,7 +27,7 @@ class Action(NamedTuple):
 
 
 def actions(queue: str, reason: Reason) -> list[Action]:
-    """What can be done about a reason, the most useful first."""
+    """Return what can be done about a reason, the most useful first."""
     details = reason.details
     key = details.get("fairness_key")
     found = _OF_CODES.get(reason.code, _nothing)(queue, details)
@@ -91,13 +91,13 @@ _OF_CODES: Final[dict[str, Callable[[str, Details], list[Action]]]] = {
 
 
 def numbers(reason: Reason, now: datetime | None = None) -> list[tuple[str, str]]:
-    """The details of a reason, each with its name, in words; unknown ones are left out."""
+    """Return the details of a reason, each with its name, in words; unknown ones are left out."""
     moment = now or datetime.now(UTC)
     return [(_name(name), _text(name, value, moment)) for name, value in reason.details.items() if value not in (None, "")]
 
 
 def countdown(until: datetime | None, now: datetime | None = None) -> str:
-    """How long until then."""
+    """Return how long until then."""
     if until is None:
         return ""
     left_s = (until - (now or datetime.now(UTC))).total_seconds()
@@ -110,7 +110,7 @@ def countdown(until: datetime | None, now: datetime | None = None) -> str:
 
 
 def clock(moment: datetime) -> str:
-    """A time of the day, in UTC as all of them."""
+    """Return a time of the day, in UTC as all of them."""
     return f"{moment:%H:%M:%S} UTC"
 
 
@@ -127,7 +127,7 @@ def _text(name: str, value: Any, now: datetime) -> str:
 
 
 def _quantity(name: str, value: float, now: datetime) -> str:
-    """A number in the unit that its name ends with."""
+    """Return a number in the unit that its name ends with."""
     if name.endswith("_ms"):
         ago = " ago" if name.endswith("_ago_ms") else ""
         return f"{aged(value / 1000)}{ago}" if value < _YEAR_2001_MS else _moment(utc(int(value)), now)

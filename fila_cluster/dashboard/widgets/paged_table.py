@@ -29,7 +29,7 @@ class Column:
     """False: it holds buttons, and nothing that rows have."""
 
     def text(self, value: Any) -> str:
-        """A value as it is shown."""
+        """Return a value as it is shown."""
         return UNKNOWN if value is None else self.shown(value)
 
 
@@ -150,5 +150,5 @@ def _quasar(column: Column) -> dict[str, Any]:
 
 
 def linked(href: str) -> str:
-    """The slot of a column whose text leads to the address in another column of the row."""
+    """Return the slot of a column whose text leads to the address in another column of the row."""
     return f'<a :href="props.row.{href}" class="text-primary">{{{{ props.value }}}}</a>'

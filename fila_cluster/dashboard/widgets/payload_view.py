@@ -39,7 +39,7 @@ class Shown(NamedTuple):
 
 
 def fitting(payload: bytes) -> View:
-    """How a payload is best looked at. A bare number or word is text, even though it is JSON, too."""
+    """Return how a payload is best looked at. A bare number or word is text, even though it is JSON, too."""
     if _is_structured(payload):
         return "json"
     try:
@@ -52,7 +52,7 @@ def fitting(payload: bytes) -> View:
 
 
 def rendered(payload: bytes, view: View) -> Shown:
-    """A payload in this view; what is no JSON is shown as text."""
+    """Return a payload in this view; what is no JSON is shown as text."""
     if view == "hex":
         return as_hex(payload)
     return as_json(payload) if view == "json" and _is_structured(payload) else as_text(payload)
@@ -89,7 +89,7 @@ def extension(view: View) -> str:
 
 
 def _is_structured(payload: bytes) -> bool:
-    """Whether it is a JSON object or array."""
+    """Return whether it is a JSON object or array."""
     if len(payload) > JSON_BYTES_MAX or payload.lstrip()[:1] not in {b"{", b"["}:
         return False
     try:
@@ -127,7 +127,7 @@ def _hex_line(at: int, line: bytes) -> str:
 
 
 def _sign(found: re.Match[str]) -> str:
-    """The control character's picture."""
+    """Return the control character's picture."""
     code = ord(found.group())
     return "\u2421" if code == 0x7F else chr(0x2400 + code)
 

@@ -19,7 +19,7 @@ STATE_SLOT: Final = f'<q-badge :color="({COLOURS!r})[props.value]">{{{{ props.va
 
 
 def state_badge() -> ui.badge:
-    """A badge for :func:`show_state`."""
+    """Return a badge for :func:`show_state`."""
     return ui.badge("").classes("px-2 py-1").props("data-testid=queue-state")
 
 

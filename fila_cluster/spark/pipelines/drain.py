@@ -44,7 +44,7 @@ def remove_leftovers(output: str) -> int:
 
 
 def _logged_names(log: Path) -> Iterator[str]:
-    """A file of the log has a line with its version, then one JSON object for each file that was written."""
+    """Yield a file of the log has a line with its version, then one JSON object for each file that was written."""
     for batch in log.iterdir():
         if _BATCH.fullmatch(batch.name):
             for line in batch.read_text().splitlines()[1:]:
@@ -55,7 +55,7 @@ _NESTED = ("throttle_keys", "headers")
 
 
 def shaped(rows: DataFrame, format_name: str, partition_by: Sequence[str] = ()) -> DataFrame:
-    """The columns for files of this format; :class:`PipelineError` if they can't be partitioned like that."""
+    """Return the columns for files of this format; :class:`PipelineError` if they can't be partitioned like that."""
     for name in partition_by:
         if name not in rows.columns or name in (*_NESTED, "payload"):
             known = [column for column in rows.columns if column not in (*_NESTED, "payload")]
@@ -71,7 +71,7 @@ def shaped(rows: DataFrame, format_name: str, partition_by: Sequence[str] = ()) 
 
 
 def _text() -> Column:
-    """The payload, if it is UTF-8."""
+    """Return the payload, if it is UTF-8."""
     return F.try_validate_utf8(F.col("payload").cast("string"))
 
 

@@ -45,12 +45,12 @@ class Source:
     format: str
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The rows; CSV files have a line of column names, text files one column, ``value``."""
+        """Return the rows; CSV files have a line of column names, text files one column, ``value``."""
         return spark.read.format(self.format).options(**_OPTIONS.get(self.format, {})).load(self.path)
 
 
 def source_of(path: str, format_name: str | None = None) -> Source:
-    """What is at ``path``; :class:`PipelineError` if that is nothing, or nothing whose format is known."""
+    """Return what is at ``path``; :class:`PipelineError` if that is nothing, or nothing whose format is known."""
     if _ELSEWHERE.match(path) and not path.startswith("file:"):
         return Source(path, format_name or _one_format([PurePosixPath(path).name], path))
     files = list(_files_at(path.removeprefix("file://").removeprefix("file:")))
@@ -69,7 +69,7 @@ def _files_at(path: str) -> Iterator[Path]:
 
 
 def _hidden(path: Path) -> bool:
-    """What Spark leaves alone: markers, checkpoints and the like."""
+    """Return what Spark leaves alone: markers, checkpoints and the like."""
     return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
 
 

@@ -65,7 +65,7 @@ class Mapped:
             )
 
     def messages(self, rows: DataFrame, format_name: str) -> DataFrame:
-        """The writer's columns."""
+        """Return the writer's columns."""
         columns = {name: _option(rows, name, column) for name, column in self.options.items()}
         if self.tenant:
             columns["fairness_key"] = _column(rows, self.tenant, "--tenant").cast("string")
@@ -97,7 +97,7 @@ def _groups(pattern: str) -> int | None:
 
 
 def _found(pattern: str) -> Column:
-    """What the group matched; null, so the default key, in lines that do not match."""
+    """Return what the group matched; null, so the default key, in lines that do not match."""
     found = F.regexp_extract("value", pattern, 1)
     return F.when(found != "", found)
 
@@ -114,7 +114,7 @@ def _option(rows: DataFrame, name: str, column_name: str) -> Column:
 
 
 def _column(rows: DataFrame, name: str, flag: str) -> Column:
-    """A column by its name, dots included, or a field of a struct: ``customer.id``."""
+    """Return a column by its name, dots included, or a field of a struct: ``customer.id``."""
     if name in rows.columns:
         return _quoted(name)
     if name.partition(".")[0] in rows.columns and "." in name:

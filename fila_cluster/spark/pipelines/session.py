@@ -45,7 +45,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def one_line(text: str) -> str:
-    """The sentence that matters in what Spark said."""
+    """Return the sentence that matters in what Spark said."""
     lines = text.splitlines()
     traces = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     if traces and (said := _end_of_traceback(lines[traces[-1] + 1 :])):
@@ -124,7 +124,7 @@ def _started(conf: SparkConf, log: IO[str] | None) -> SparkSession:
 
 
 def _reason(error: Exception, log: IO[str] | None) -> str:
-    """The line of the log that says why, else the error's first one."""
+    """Return the line of the log that says why, else the error's first one."""
     if log is not None and isinstance(error, PySparkRuntimeError):
         log.seek(0)
         lines = [line.strip() for line in log if line.strip()]

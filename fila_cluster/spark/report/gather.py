@@ -20,7 +20,7 @@ NOT_ASKED = "no dashboard was asked"
 
 
 def source_queue(queue: str) -> str:
-    """The queue that is meant: a dead letter queue's name stands for its queue."""
+    """Return the queue that is meant: a dead letter queue's name stands for its queue."""
     return queue.removesuffix(DEAD_LETTERS)
 
 

@@ -37,7 +37,7 @@ class _Refusal(msgspec.Struct):
 
 
 def ask_half_hour(dashboard: str, queue: str, workers: Mapping[str, int]) -> HalfHour:
-    """The last half hour of a queue. ``workers``, names and pids, tell the cluster that is meant from others.
+    """Return the last half hour of a queue. ``workers``, names and pids, tell the cluster that is meant from others.
 
     Raises :class:`NoHistoryError` and :class:`WrongDashboardError`.
     """
@@ -74,7 +74,7 @@ def _why(error: Exception) -> str:
 
 
 def _said(body: bytes) -> str | None:
-    """What our own refusals say."""
+    """Return what our own refusals say."""
     try:
         said = msgspec.json.decode(body, type=_Refusal).error
     except msgspec.MsgspecError:

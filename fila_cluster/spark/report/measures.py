@@ -23,7 +23,7 @@ _BUCKETS_SHOWN = 60
 
 
 def failures_of(letters: DataFrame) -> Failures:
-    """What there is to say of dead letters, as the batch reader shows them, with ``dead_lettered_at``."""
+    """Return what there is to say of dead letters, as the batch reader shows them, with ``dead_lettered_at``."""
     kinds = letters.select(
         "fairness_key",
         F.coalesce("reason", F.lit(OTHER)).alias("reason"),
@@ -68,7 +68,7 @@ def _failures(kinds: DataFrame) -> Failures:
 
 
 def _most_frequent(kinds: DataFrame, column: str, shown: int) -> dict[str, int]:
-    """The values with the most dead letters, and how many; ties by name."""
+    """Return the values with the most dead letters, and how many; ties by name."""
     rows = kinds.groupBy(column).count().orderBy(F.desc("count"), column).limit(shown).collect()
     return {row[column]: row["count"] for row in rows}
 
@@ -103,7 +103,7 @@ def _crossed(kinds: DataFrame, by: Column, part: str, parts: list[str]) -> dict[
 
 
 def _bucket_s(span_s: int) -> int:
-    """The finest step that cuts a span into no more bars than a plot has room for."""
+    """Return the finest step that cuts a span into no more bars than a plot has room for."""
     return next((step for step in _BUCKETS_S if span_s / step < _BUCKETS_SHOWN), _BUCKETS_S[-1])
 
 
@@ -111,7 +111,7 @@ _PERCENTILES = [0.5, 0.9, 0.99]
 
 
 def waiting_in(messages: DataFrame, now: datetime) -> list[Dwell]:
-    """What is pending: now − enqueued_at."""
+    """Return what is pending: now − enqueued_at."""
     waited_s = F.greatest(F.lit(0.0), F.lit(now.timestamp()) - F.unix_micros("enqueued_at") / 1e6)
     return dwell_of(messages.where("state = 'pending'").select("fairness_key", waited_s.alias("waited_s")))
 
@@ -177,7 +177,7 @@ def _share_lately(share: KeyShare, key: KeyStats | None) -> Share:
 
 
 def _others_lately(others: Sequence[KeyShare], shown: Sequence[Share], stats: QueueStats) -> Share:
-    """What is due to them is what is not due to those that are shown; nothing, if nobody competes."""
+    """Return what is due to them is what is not due to those that are shown; nothing, if nobody competes."""
     names = {share.fairness_key for share in shown}
     keys = [key for key in stats.keys if key.fairness_key not in names]
     due = sum(share.entitled for share in shown)

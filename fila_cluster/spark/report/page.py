@@ -24,7 +24,7 @@ class Extent(NamedTuple):
 
 
 def page(report: Report) -> str:
-    """The HTML."""
+    """Return the HTML."""
     environment = Environment(loader=PackageLoader(__package__, ""), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = "{:,}".format
     environment.filters["percent"] = "{:.1%}".format
@@ -63,7 +63,7 @@ def _drawn(report: Report) -> dict[str, str]:
 
 
 def _is_drawable(history: History) -> bool:
-    """Whether there is a line to be drawn: two moments, and a rate between them."""
+    """Return whether there is a line to be drawn: two moments, and a rate between them."""
     return len(set(history.times)) > 1 and any(number is not None for number in history.series["enqueued"])
 
 

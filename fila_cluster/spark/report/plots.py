@@ -118,7 +118,7 @@ def dwell(entries: Sequence[Dwell], name: str) -> str:
 
 
 def shares(entries: Sequence[Share]) -> str:
-    """A bar for what each tenant got, and a line across it for what it is entitled to."""
+    """Return a bar for what each tenant got, and a line across it for what it is entitled to."""
     with mpl.rc_context(_STYLE):
         axes = _rows([entry.fairness_key or OTHERS for entry in entries])
         places = range(len(entries))
@@ -163,7 +163,7 @@ def levels(history: History) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration for people, with two digits at least: 4.2 ms, 12 s, 3.5 h."""
+    """Return a duration for people, with two digits at least: 4.2 ms, 12 s, 3.5 h."""
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     length_s, unit = next(((length_s, unit) for length_s, unit in units if seconds >= length_s), (0.001, "ms"))
     number = seconds / length_s
@@ -232,7 +232,7 @@ def _legend(axes: Axes, kinds: Sequence[str]) -> None:
 
 
 def _label(name: str) -> str:
-    """A name that fits, without characters that nobody can see."""
+    """Return a name that fits, without characters that nobody can see."""
     seen = "".join(letter if letter.isprintable() else "·" for letter in name) or "(empty)"
     return seen if len(seen) <= _LABEL_LENGTH else f"{seen[: _LABEL_LENGTH - 1]}…"
 
@@ -244,7 +244,7 @@ def _duration_ticks_s(low_s: float, high_s: float) -> list[float]:
 
 
 def _tick_s(span_s: float) -> int:
-    """A step between ticks that people count in."""
+    """Return a step between ticks that people count in."""
     return next((step for step in _TICKS_S if span_s / step < 8), _TICKS_S[-1])
 
 
@@ -255,7 +255,7 @@ def _moment(second: float, tick_s: int) -> str:
 
 
 def _svg(axes: Axes, name: str) -> str:
-    """The picture as an element for a page. ``name`` keeps the ids of several on one page apart."""
+    """Return the picture as an element for a page. ``name`` keeps the ids of several on one page apart."""
     text, figure = StringIO(), axes.figure
     assert isinstance(figure, Figure)
     with warnings.catch_warnings():

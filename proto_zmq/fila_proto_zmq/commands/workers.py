@@ -69,7 +69,7 @@ class PutConfig(Command):
 
 
 def put_whole(version: int, config: Mapping[str, str]) -> list[PutConfig]:
-    """A whole config as frames that are no long work for anybody; at least one."""
+    """Return a whole config as frames that are no long work for anybody; at least one."""
     several = pages(config)
     return [PutConfig(version, {**page}, True, number, number + 1 < len(several)) for number, page in enumerate(several)]
 

@@ -30,7 +30,7 @@ class Event(msgspec.Struct):
     """What an operator should do; empty: nothing."""
 
     def fields(self) -> dict[str, object]:
-        """What is known of it, long texts cut."""
+        """Return what is known of it, long texts cut."""
         return {name: _bounded(getattr(self, name)) for name in self.__struct_fields__}
 
 
@@ -39,11 +39,11 @@ def _bounded(value: object) -> object:
 
 
 def printable(text: str) -> str:
-    """A text without anything that breaks a line or steers a terminal."""
+    """Return a text without anything that breaks a line or steers a terminal."""
     return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def where(error: BaseException) -> list[str]:
-    """The lines of code that an error came through, the last one first."""
+    """Return the lines of code that an error came through, the last one first."""
     frames = reversed(extract_tb(error.__traceback__)[-FRAMES_MAX:])
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

@@ -34,7 +34,7 @@ class ProcessFailed(Event):
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """What ended a process. Only texts that are the project's or the system's own are told: others may quote a message."""
+        """Return what ended a process. Only texts that are the project's or the system's own are told: others may quote a message."""
         reason = str(error) if isinstance(error, (FilaError, OSError, AssertionError)) else ""
         return cls(error.code if isinstance(error, FilaError) else type(error).__name__, reason, where(error))
 

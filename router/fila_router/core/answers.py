@@ -30,7 +30,7 @@ class Outgoing:
         self.notes: list[Event] = []
 
     def take(self) -> tuple[list[Frame], list[Frame], list[Event]]:
-        """All that there is: for workers, for clients, for the operator."""
+        """Return all that there is: for workers, for clients, for the operator."""
         taken = self.to_workers, self.to_clients, self.notes
         self.to_workers, self.to_clients, self.notes = [], [], []
         return taken
@@ -70,12 +70,12 @@ def error_frame(client: bytes, header: bytes, key: bytes, error: FilaError) -> l
 
 
 def request_of(header: bytes) -> int:
-    """The request id of a packed header."""
+    """Return the request id of a packed header."""
     return int.from_bytes(header[10:], "big")
 
 
 def error_in(body: bytes) -> FilaError:
-    """What a worker's error says, or that it can't be read."""
+    """Return what a worker's error says, or that it can't be read."""
     try:
         return from_fault(decode_body(Fault, body))
     except InvalidFrameError as unreadable:
@@ -101,7 +101,7 @@ def interrupted(shard: int) -> ShardUnavailableError:
 
 
 def overloaded(worker: Worker, client: bytes, opcode: int) -> OverloadedError:
-    """The worker's bound of open requests, or the client's share of it, is reached."""
+    """Return the worker's bound of open requests, or the client's share of it, is reached."""
     in_flight = worker.in_flight
     why = f"{worker.name} has {len(in_flight)} requests of {in_flight.size_bytes} bytes in hand"
     return too_busy(why, in_flight.retry_ms(client, opcode) / 1000)
@@ -113,7 +113,7 @@ def too_busy(why: str, retry_after: float = RETRY_S) -> OverloadedError:
 
 
 def not_greeted() -> ShardUnavailableError:
-    """A request of a session that its connection does not have: the router is new, or has forgotten it, or the connection is new."""
+    """Return a request of a session that its connection does not have: the router is new, or has forgotten it, or the connection is new."""
     return ShardUnavailableError(
         "this connection has not greeted for the session that the request names: say Hello with it, then ask again",
         details={"refused": True, "greet": True},
@@ -121,7 +121,7 @@ def not_greeted() -> ShardUnavailableError:
 
 
 def no_common_version(versions: list[int]) -> UnsupportedVersionError:
-    """A greeting that can't be answered in any version it names."""
+    """Return a greeting that can't be answered in any version it names."""
     return UnsupportedVersionError(
         f"protocol versions {versions[:10]} are not spoken here, only {list(VERSIONS)}: install a matching client",
         details={"versions": list(VERSIONS)},
@@ -129,7 +129,7 @@ def no_common_version(versions: list[int]) -> UnsupportedVersionError:
 
 
 def other_version(version: int) -> UnsupportedVersionError:
-    """A worker's registration in a version that is not spoken here."""
+    """Return a worker's registration in a version that is not spoken here."""
     return UnsupportedVersionError(
         f"this worker speaks protocol version {version}, its router {list(VERSIONS)}: install the same release for both",
         details={"versions": list(VERSIONS)},

@@ -148,13 +148,13 @@ class Bucket:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def free_for(self, account: Account) -> int:
-        """The level, without what is held for accounts that came earlier."""
+        """Return the level, without what is held for accounts that came earlier."""
         if not self.holds:
             return self.level
         return self.level - sum(amount for holder, amount in self.holds.items() if holder.turn < account.turn)
 
     def required(self, account: Account) -> int:
-        """The level at which ``account`` can be granted its least: all of the burst if it wants more than that.
+        """Return the level at which ``account`` can be granted its least: all of the burst if it wants more than that.
 
         A bucket that holds nothing and gets nothing is never full. One that gets something lets through at its rate.
         """
@@ -162,14 +162,14 @@ class Bucket:
         return min(account.least, full) - account.outstanding
 
     def shortfall(self, account: Account) -> int:
-        """What is missing until it is this account's turn here, and its least is there; not above 0: nothing."""
+        """Return what is missing until it is this account's turn here, and its least is there; not above 0: nothing."""
         missing = self.required(account) - self.free_for(account)
         if self.line and account.line is not self and self.line.peekitem(0)[0] < account.turn:
             missing += self.queued
         return missing
 
     def wait_ms(self, shortfall: int) -> int:
-        """How long so many tokens take to come in."""
+        """Return how long so many tokens take to come in."""
         if shortfall <= 0:
             return 0
         return min(NEVER_MS, -(-shortfall // self.rate)) if self.rate else NEVER_MS
@@ -193,7 +193,7 @@ class Bucket:
         return self.line.peekitem(0)[1] if self.line else None
 
     def head_due_ms(self, now_ms: int) -> int | None:
-        """When the head may be served; None: not before a shard reports or somebody lets go of tokens. After :meth:`accrue`."""
+        """Return when the head may be served; None: not before a shard reports or somebody lets go of tokens. After :meth:`accrue`."""
         head = self.head
         if head is None:
             return None
@@ -203,7 +203,7 @@ class Bucket:
         return now_ms + self.wait_ms(max(shortfall, min(self._handful(head) - self.level, room)))
 
     def _handful(self, head: Account) -> int:
-        """How many tokens are worth a frame; not so many that the bucket might overflow meanwhile."""
+        """Return how many tokens are worth a frame; not so many that the bucket might overflow meanwhile."""
         handful = self.rate and self.rate * min(HANDFUL_MS, self.burst // (2 * self.rate))
         return handful if len(self.line) > 1 else min(handful, head.most - head.outstanding)
 
@@ -225,11 +225,11 @@ class DueBuckets:
             self._dates.add((due_ms, bucket.key))
 
     def first_ms(self) -> int | None:
-        """When the first bucket is due."""
+        """Return when the first bucket is due."""
         return self._dates[0][0] if self._dates else None
 
     def due(self, now_ms: int) -> str | None:
-        """The key of the bucket that is due first, if one is."""
+        """Return the key of the bucket that is due first, if one is."""
         return self._dates[0][1] if self._dates and self._dates[0][0] <= now_ms else None
 
     def __iter__(self) -> Iterator[tuple[int, str]]:

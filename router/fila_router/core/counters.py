@@ -36,7 +36,7 @@ class Counters:
         self.refused[code] = self.refused.get(code, 0) + 1
 
     def metrics(self, workers: Iterable[Worker]) -> RouterMetrics:
-        """All of it, with what waits at the workers."""
+        """Return all of it, with what waits at the workers."""
         open_requests = {worker.name: len(worker.in_flight) for worker in workers}
         open_bytes = {worker.name: worker.in_flight.size_bytes for worker in workers}
         return RouterMetrics(

@@ -32,7 +32,7 @@ class Joining(Protocol):
         ...
 
     def whole(self) -> Reply:
-        """The joined answer."""
+        """Return the joined answer."""
         ...
 
 
@@ -50,7 +50,7 @@ class QueueLists:
         self._lists.append(decode_body(QueueList, body))
 
     def whole(self) -> QueueList:
-        """All queues, or a page of them."""
+        """Return all queues, or a page of them."""
         return joined(self._lists)
 
 
@@ -83,7 +83,7 @@ class Measurements:
             raise InvalidFrameError(f"body of {len(body)} bytes is no Metrics: {cause}") from None
 
     def whole(self) -> Unopened:
-        """What there is."""
+        """Return what there is."""
         return Unopened(self._workers, *self._own())
 
 
@@ -104,15 +104,15 @@ class FanIn:
     answers: Joining
 
     def joined(self) -> list[bytes]:
-        """The whole answer."""
+        """Return the whole answer."""
         return reply_frame(self.client, self.header, self.key, self.answers.whole())
 
     def failed(self, error: FilaError) -> list[bytes]:
-        """The answer that there is none."""
+        """Return the answer that there is none."""
         return error_frame(self.client, self.header, self.key, error)
 
     def overdue(self) -> list[bytes]:
-        """The answer when somebody does not answer."""
+        """Return the answer when somebody does not answer."""
         if not self.answers.strict:
             return self.joined()
         missing = ", ".join(sorted(identity.decode(errors="replace") for identity in self.waiting))
@@ -154,7 +154,7 @@ class FanIns:
         return [frame for request in waiting for frame in self._miss(request, identity, unavailable(shard))]
 
     def _miss(self, request: int, identity: bytes, error: FilaError) -> Frames:
-        """A worker does not say what was asked."""
+        """Return a worker does not say what was asked."""
         if self._open[request].answers.strict:
             return [self._open.pop(request).failed(error)]
         return self._check_off(request, identity)

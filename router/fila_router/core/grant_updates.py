@@ -38,7 +38,7 @@ class GrantUpdates:
             self.tell(account, wait_ms, now_ms)
 
     def unheard(self, account: Account, now_ms: int) -> bool:
-        """Whether an account that asks again should be told again."""
+        """Return whether an account that asks again should be told again."""
         return account.told_ms is None or now_ms - account.told_ms >= REMIND_MS
 
     def drop(self, session: Session, account: Account | None = None) -> None:
@@ -49,7 +49,7 @@ class GrantUpdates:
             self._waits.get(session, {}).pop(account, None)
 
     def take(self, buckets_of: Callable[[Account], Iterable[Bucket]]) -> list[Grants]:
-        """All that there is to tell, a frame for each shard, with the levels of the buckets concerned."""
+        """Return all that there is to tell, a frame for each shard, with the levels of the buckets concerned."""
         waits, self._waits = self._waits, {}
         return [_grants(session, told, buckets_of) for session, told in waits.items() if told]
 
@@ -81,6 +81,6 @@ class Parks:
         return news
 
     def unknown_to(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
-        """What somebody who knows ``parks`` should be told."""
+        """Return what somebody who knows ``parks`` should be told."""
         self._until_ms = {key: until_ms for key, until_ms in self._until_ms.items() if until_ms > now_ms}
         return {key: until_ms for key, until_ms in self._until_ms.items() if until_ms > parks.get(key, 0)}

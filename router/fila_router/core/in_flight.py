@@ -80,12 +80,12 @@ plain tuple: one is made per frame."""
 
 
 def relieves(opcode: int) -> bool:
-    """Whether a request frees something: it must always have a way."""
+    """Return whether a request frees something: it must always have a way."""
     return _ROOM_OF[opcode] == _RELIEVING
 
 
 def asks_page(opcode: int) -> bool:
-    """Whether a request is for a page: little to ask, much to answer and to read."""
+    """Return whether a request is for a page: little to ask, much to answer and to read."""
     return _ROOM_OF[opcode] == _PAGING
 
 
@@ -96,7 +96,7 @@ class Asked(Protocol):
 
 
 def has_share(client: bytes, open_now: Collection[Asked], calls_max: int) -> bool:
-    """Whether ``client`` may have one more among those that are few: looks at all of them when half of the room is taken."""
+    """Return whether ``client`` may have one more among those that are few: looks at all of them when half of the room is taken."""
     if len(open_now) < calls_max // 2:
         return True
     clients = [asked.client for asked in open_now]
@@ -134,7 +134,7 @@ class Room:
         self.answers_per_s = 0.0
 
     def has_room(self, client: bytes) -> bool:
-        """Whether ``client`` may have one more request here."""
+        """Return whether ``client`` may have one more request here."""
         calls, held_bytes = len(self.calls), self.size_bytes
         if calls < self.calls_max // 2 and held_bytes < self.bytes_max // 2 and calls < self.client_max:
             return True
@@ -220,12 +220,12 @@ class InFlight:
         return len(self.rooms[_PAGING].calls)
 
     def pages_of(self, client: bytes) -> int:
-        """How many pages are open for one client."""
+        """Return how many pages are open for one client."""
         held = self.rooms[_PAGING].held.get(client)
         return held[0] if held is not None else 0
 
     def has_room(self, client: bytes, opcode: int) -> bool:
-        """Whether one more request of ``opcode`` may go from ``client`` to this worker."""
+        """Return whether one more request of ``opcode`` may go from ``client`` to this worker."""
         return self.rooms[_ROOM_OF[opcode]].has_room(client)
 
     def open(
@@ -262,7 +262,7 @@ class InFlight:
         self._measured_ms = now_ms
 
     def retry_ms(self, client: bytes, opcode: int) -> int:
-        """When there will be room again: half of what is in the way is answered, at the pace at which the worker answers such requests."""
+        """Return when there will be room again: half of what is in the way is answered, at the pace at which the worker answers such requests."""
         room = self.rooms[_ROOM_OF[opcode]]
         if room is self.rooms[_WAITING] or not room.answers_per_s:
             return RETRY_MS_MAX if room is self.rooms[_WAITING] else 4 * RETRY_MS_MIN

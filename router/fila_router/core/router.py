@@ -114,7 +114,7 @@ class Router:
     def from_client(
         self, connection: bytes, header: bytes, key: bytes, body: Body, now_ms: int
     ) -> tuple[bytes, bytes] | None:
-        """The worker to forward this frame to, and the client to name there; None if it was answered here."""
+        """Return the worker to forward this frame to, and the client to name there; None if it was answered here."""
         self._tally.from_clients += 1
         session = self._sessions.on(connection, now_ms)
         client = session.client
@@ -160,7 +160,7 @@ class Router:
         self.unreachable(identity, now_ms)
 
     def connection_of(self, client: bytes, body_bytes: int, now_ms: int) -> Connection | None:
-        """Where to send an answer of so many bytes; None: its client is gone, or does not read."""
+        """Return where to send an answer of so many bytes; None: its client is gone, or does not read."""
         session = self._sessions.by_client.get(client)
         if session is None or not self.unread.take(session.connection, body_bytes, now_ms):
             return None
@@ -246,7 +246,7 @@ class Router:
         self.outbox.to_workers.extend([identity, b"", question, b"", body] for identity in sorted(asked))
 
     def _keeper_of_config(self) -> tuple[int, Worker]:
-        """Who can say what the runtime config is: the owner of shard 0, else anybody who lives."""
+        """Return who can say what the runtime config is: the owner of shard 0, else anybody who lives."""
         self._check_started()
         for shard, worker in enumerate(self._table.owners):
             if worker is not None and worker.routable:
@@ -422,7 +422,7 @@ class Router:
 
 
 def _own_command(header: Header, body: bytes) -> Command:
-    """What the router itself is asked; raises for everything that nobody here answers."""
+    """Return what the router itself is asked; raises for everything that nobody here answers."""
     if header.opcode != Hello.opcode:  # the one frame that may come in any version
         check_version(header)
     if header.flags:

@@ -35,7 +35,7 @@ _decode = msgspec.msgpack.Decoder(_Addressed).decode
 
 
 def addressee(body: Any) -> int:
-    """The shard that a body is for; :class:`InvalidFrameError` if it says none."""
+    """Return the shard that a body is for; :class:`InvalidFrameError` if it says none."""
     try:
         return _decode(body).to_shard
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
@@ -57,7 +57,7 @@ class RoutingTable:
         self._shards: dict[bytes, int] = {}
 
     def shard_of(self, key: bytes) -> int:
-        """The shard of a routing key; :class:`InvalidArgumentError` if it is no queue name."""
+        """Return the shard of a routing key; :class:`InvalidArgumentError` if it is no queue name."""
         shard = self._shards.get(key)
         return self._place(key) if shard is None else shard
 
@@ -73,22 +73,22 @@ class RoutingTable:
         return shard
 
     def shards_of(self, worker: Worker) -> list[int]:
-        """The shards that ``worker`` is the last known owner of."""
+        """Return the shards that ``worker`` is the last known owner of."""
         return [shard for shard, owner in enumerate(self.owners) if owner is worker]
 
     def owner_of(self, shard: int) -> Worker | None:
-        """The last known owner, live or not; None also if there is no such shard."""
+        """Return the last known owner, live or not; None also if there is no such shard."""
         return self.owners[shard] if 0 <= shard < len(self.owners) else None
 
     def live_owner(self, shard: int) -> Worker:
-        """The worker that answers for ``shard`` now; :class:`ShardUnavailableError` if there is none."""
+        """Return the worker that answers for ``shard`` now; :class:`ShardUnavailableError` if there is none."""
         owner = self.owners[shard]
         if owner is None or not owner.routable:
             raise self.unavailable(shard)
         return owner
 
     def unavailable(self, shard: int) -> ShardUnavailableError:
-        """Why there is no live owner of ``shard``: what the worker that is to host it said, if it lives."""
+        """Return why there is no live owner of ``shard``: what the worker that is to host it said, if it lives."""
         outage = self._outage_of(shard) if self.owners[shard] is None else None
         return unavailable(shard) if outage is None else outages.unavailable(outage)
 
@@ -157,7 +157,7 @@ class RoutingTable:
             worker.seen_ms = now_ms
 
     def status(self) -> list[WorkerStatus]:
-        """All workers by name, lost ones included."""
+        """Return all workers by name, lost ones included."""
         return [
             WorkerStatus(
                 worker.name, worker.pid, worker.state, self.shards_of(worker), worker.rss_bytes, worker.queues, worker.outages

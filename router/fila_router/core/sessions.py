@@ -35,7 +35,7 @@ class RefusalLog:
         """How many had been told, and when, by code."""
 
     def news(self, now_ms: int) -> Iterator[ClientRefused]:
-        """What is to be told now. Call it now and then."""
+        """Yield what is to be told now. Call it now and then."""
         for code in CODES:
             count = self._tally.refused.get(code, 0)
             told, told_ms = self._told.get(code, (0, now_ms - TELL_AGAIN_MS))
@@ -80,11 +80,11 @@ class Sessions:
         return len(self.by_client)
 
     def new_secret(self) -> bytes:
-        """A secret that nobody has."""
+        """Return a secret that nobody has."""
         return self._entropy(SESSION_BYTES)
 
     def on(self, name: bytes, now_ms: int) -> Session:
-        """The session on a connection; a new one, which nobody can resume, if it has none."""
+        """Return the session on a connection; a new one, which nobody can resume, if it has none."""
         connection = self.by_name.get(name)
         if connection is None or connection.session is None:
             return self._open(client_of(self.new_secret()), name, (NO_TAG,), now_ms)

@@ -318,7 +318,7 @@ class TokenBank:
 
 
 def _share(account: Account, buckets: list[Bucket]) -> int:
-    """What an account gets whose turn it is: as much as the others, in portions that are of use."""
+    """Return what an account gets whose turn it is: as much as the others, in portions that are of use."""
     fair = min(bucket.free_for(account) // (len(bucket.line) + (account.line is not bucket)) for bucket in buckets)
     total = account.outstanding + fair
     if total >= account.most:

@@ -171,7 +171,7 @@ class Unread:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def may_ask(self, connection: Connection) -> bool:
-        """Whether a client may ask for more, or has to read first."""
+        """Return whether a client may ask for more, or has to read first."""
         if connection.unread > self._limits.client_unread_refused:
             return False
         if self.total <= self._half or not connection.stuck:
@@ -179,7 +179,7 @@ class Unread:
         return connection.unread <= max(self._little, self._free)
 
     def may_ask_page(self, connection: Connection, own_pages: int, all_pages: int, now_ms: int) -> bool:
-        """Whether a client may ask for one more page beside those that are open, its own ones and all.
+        """Return whether a client may ask for one more page beside those that are open, its own ones and all.
 
         It is probed in time, so that one that reads page after page is never refused for those that it has read.
         """

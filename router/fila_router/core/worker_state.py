@@ -70,5 +70,5 @@ class Worker:
         self.routable = False
 
     def is_silent(self, now_ms: int) -> bool:
-        """Whether it has been quiet for longer than a live worker can be."""
+        """Return whether it has been quiet for longer than a live worker can be."""
         return now_ms - self.seen_ms > SILENCE_MS_MAX

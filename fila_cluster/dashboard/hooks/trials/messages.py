@@ -23,19 +23,19 @@ PAGE: Final = 100
 
 
 async def first_messages(client: AsyncClient, queue: str, count: int) -> list[TrialMessage]:
-    """The first ones, key by key."""
+    """Return the first ones, key by key."""
     return [message async for message in _messages(client, queue, count)]
 
 
 async def newest_messages(client: AsyncClient, queue: str, count: int) -> list[TrialMessage]:
-    """The newest of the first :data:`LOOKED_MAX`, the newest first."""
+    """Return the newest of the first :data:`LOOKED_MAX`, the newest first."""
     found = [message async for message in _messages(client, queue, LOOKED_MAX)]
     found.sort(key=lambda message: message.id, reverse=True)  # ids begin with the time
     return found[:count]
 
 
 async def _messages(client: AsyncClient, queue: str, count: int) -> AsyncIterator[TrialMessage]:
-    """Up to ``count`` of them, page by page: a page is bounded, their sum need not be."""
+    """Yield up to ``count`` of them, page by page: a page is bounded, their sum need not be."""
     name, looked_bytes, after = checks.queue_name(queue), 0, None
     while count > 0 and looked_bytes < LOOKED_BYTES_MAX:
         page = cast(Browsed, await client.request(Request(name, Browse(min(count, PAGE), after))))
@@ -49,7 +49,7 @@ async def _messages(client: AsyncClient, queue: str, count: int) -> AsyncIterato
 
 
 def trial_message(view: MessageView) -> TrialMessage:
-    """What a trial needs of a message. Garbage where headers should be is none, as for a broker's hooks."""
+    """Return what a trial needs of a message. Garbage where headers should be is none, as for a broker's hooks."""
     try:
         headers, payload_bytes = view.headers, len(view.payload)
     except InvalidFrameError:

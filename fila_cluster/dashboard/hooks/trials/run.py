@@ -81,7 +81,7 @@ def _tried(decide: Decide, plan: Plan, until_s: float) -> HookReport:
 
 
 def verdict(decision: Decision) -> Verdict:
-    """A decision in the words of a script: only what it set."""
+    """Return a decision in the words of a script: only what it set."""
     if isinstance(decision, HookFailed):
         return Verdict({}, decision.text)
     if isinstance(decision, FailureDecision):

@@ -28,7 +28,7 @@ def enqueue_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[d
 
 
 def decided_fields(report: HookReport) -> list[str]:
-    """The fields that a run has set at all, in order: the others need no column."""
+    """Return the fields that a run has set at all, in order: the others need no column."""
     return [field for field in ENQUEUE_FIELDS if any(field in each.decided for each in report.verdicts)]
 
 
@@ -42,7 +42,7 @@ def failure_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[d
 
 
 def summary(messages: Sequence[TrialMessage], report: HookReport) -> str:
-    """How it went, in a line."""
+    """Return how it went, in a line."""
     tried, failed = len(report.verdicts), sum(bool(each.failure) for each in report.verdicts)
     parts = [f"{tried:,} tried", f"{failed:,} failed", f"{report.took_us / 1000:,.1f} ms in all"]
     if report.instructions:
@@ -94,7 +94,7 @@ def _text(field: str, value: Any) -> str:
 
 
 def _fate(each: Verdict) -> str:
-    """A verdict of ``on_failure`` for people; what a failed run means, too."""
+    """Return a verdict of ``on_failure`` for people; what a failed run means, too."""
     if each.decided.get("action") == "dlq":
         return "dead letter"
     delay_ms = each.decided.get("delay_ms", 0)
