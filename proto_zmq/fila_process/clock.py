@@ -1,11 +1,12 @@
-"""The time, as all cores are told it.
+"""The time that all cores are given.
 
-Two clocks of the system are read. The *steady* one never jumps, and goes on while the machine sleeps where the system has such a
-clock (``CLOCK_BOOTTIME``). The *wall* clock is what people and other machines call the time, and is set now and then: by an operator, by NTP,
-after a sleep.
+Two clocks of the system are read. The *steady* one never jumps, and goes on while the machine sleeps where the system has
+such a clock (``CLOCK_BOOTTIME``). The *wall* clock is what people and other machines call the time, and is set now and then:
+by an operator, by NTP, after a sleep.
 
-:class:`Clock` is for what has a date (delays, times to live, leases, ids). It follows the wall clock forward at once, so that all processes
-agree, however long ago they were started. It never goes back: when the wall clock was set back, it runs slower until the two agree.
+:class:`Clock` is for what has a date (delays, times to live, leases, ids). It follows the wall clock forward at once, so that
+all processes agree, however long ago they were started. It never goes back: when the wall clock was set back, it runs slower
+until the two agree.
 
 :class:`SteadyClock` is for rates: ``burst + rate × t`` has to hold however the wall clock is set.
 """
@@ -17,10 +18,10 @@ SLOWER: Final = 20
 """A clock that is ahead loses a twentieth: a lease of 30 s lasts 1.5 s longer, an hour is made up in twenty."""
 
 PERIOD_NS: Final = 1_000_000_000
-"""How long looks are gathered before it is judged whether the clock is ahead."""
+"""How long readings are gathered before the clock decides whether it is ahead."""
 
 AHEAD_NS: Final = 5_000_000
-"""Less is no step but an imprecise look."""
+"""A smaller lead is an imprecise reading, not a step of the wall clock."""
 
 _LOOKS: Final = 9
 
@@ -28,13 +29,13 @@ _LOOKS: Final = 9
 class Timekeeper:
     """Unix nanoseconds from readings of both clocks, the wall clock read first.
 
-    Whoever is interrupted between the two reads the steady clock too late, and finds the wall clock's lead too small, never too large: of
-    several looks the largest lead is the truest.
+    A process that is interrupted between the two readings reads the steady clock too late, and finds the wall clock's lead
+    too small, never too large. So of several readings the largest lead is the most exact.
     """
 
     def __init__(self, wall_ns: int, steady_ns: int) -> None:
         self._lead_ns = self._truest_ns = wall_ns - steady_ns
-        """The time is this much more than the steady clock; and what it should be, as the best look of this period has it."""
+        """The time minus the steady clock; and what that difference should be, by the best reading of this period."""
         self._read_ns = steady_ns
         self._period_ends_ns = steady_ns + PERIOD_NS
         self._ahead_ns = 0

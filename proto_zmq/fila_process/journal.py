@@ -1,7 +1,7 @@
-"""What a process says of itself, on standard error: a line for each event, for machines or for people.
+"""The log of a process on standard error: a line for each event, for machines or for people.
 
-Whoever forgets to read a pipe must not hold up a broker. So nothing is written that would not fit; how many lines were lost is said
-as soon as somebody reads again.
+A reader that stops reading a pipe must not hold up a broker. So a line that would not fit is not written; how many lines were
+lost is logged as soon as the pipe is read again.
 """
 
 import json
@@ -18,11 +18,11 @@ from fila_proto_zmq.events import Event, Level, LinesLost, LogSettings, printabl
 _LEVELS: Final = get_args(Level)
 
 Style: TypeAlias = Callable[[dict[str, Any]], str]
-"""Makes a line of what all events have and of an event's own fields, in this order."""
+"""Make a line of the fields that all events have and of an event's own fields, in this order."""
 
 
 class Journal:
-    """Writes events down. ``process``: who this is; ``fd``: where to, standard error if not given."""
+    """Writes events down. ``process``: the name of this process; ``fd``: where to write, standard error if not given."""
 
     def __init__(self, process: str, settings: LogSettings, fd: int | None = None) -> None:
         self._process, self._pid = process, os.getpid()
@@ -48,7 +48,7 @@ class Journal:
 
 
 class _Lines:
-    """Where rendered lines go. ``lost``: those for which there was no room, since it was last said."""
+    """Where rendered lines go. ``lost``: the lines without room since the last report of lost lines."""
 
     def __init__(self, fd: int) -> None:
         self.lost = 0
@@ -58,7 +58,7 @@ class _Lines:
         self._poll.register(fd, select.POLLOUT)
 
     def has_room(self) -> bool:
-        """Return whether a line can be written without waiting: a pipe says so as long as 4 KiB fit."""
+        """Return whether a line can be written without waiting: a pipe has room as long as 4 KiB fit."""
         return bool(self._poll.poll(0))
 
     def write(self, line: str) -> None:
@@ -71,8 +71,11 @@ class _Lines:
 
 
 def _for_people(*, colors: bool) -> Style:
-    """Only what there is; and as names come from users, nothing that breaks a line or steers a terminal."""
-    # Its import takes a quarter of a part's start, and a log that is written for machines does without it.
+    """Return a style with only the fields that are there.
+
+    Names come from users: nothing may break a line or steer a terminal.
+    """
+    # structlog takes a quarter of a process's start, and a log for machines does without it.
     import structlog.dev  # noqa: PLC0415
 
     renderer = structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False, pad_event_to=18)

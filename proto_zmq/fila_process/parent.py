@@ -18,7 +18,7 @@ _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 
 def read_settings(kind: type[_Settings]) -> _Settings:
-    """Wait for the settings and read them; :class:`msgspec.MsgspecError` if they are none of that kind."""
+    """Wait for the settings and read them; :class:`msgspec.MsgspecError` if they are not of this kind."""
     with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: its end is watched later
         return msgspec.json.decode(stdin.readline(), type=kind)
 
@@ -27,7 +27,7 @@ BEAT_S: Final = 1.0
 
 
 class Heartbeat:
-    """The writer. Call :meth:`beat` in every turn of the loop."""
+    """Writes the sign of life. Call :meth:`beat` in every turn of the loop."""
 
     def __init__(self, parent_fd: int) -> None:
         self._socket = socket.socket(fileno=os.dup(parent_fd)) if stat.S_ISSOCK(os.fstat(parent_fd).st_mode) else None
@@ -39,7 +39,7 @@ class Heartbeat:
         if self._socket is None or now_s < self._next_s:
             return
         self._next_s = now_s + BEAT_S
-        with suppress(OSError):  # the parent is gone, or hangs itself
+        with suppress(OSError):  # the parent is gone, or hangs
             self._socket.send(b".", socket.MSG_DONTWAIT)
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Heartbeat:
 
 
 class StopRequests:
-    """The descriptors to watch, and what their being readable means. Made once, in the main thread."""
+    """The descriptors to watch, and what it means when they are readable. Made once, in the main thread."""
 
     def __init__(self, parent_fd: int) -> None:
         """``parent_fd``: a pipe whose end says that the parent is gone."""
@@ -66,7 +66,7 @@ class StopRequests:
         return [self._reader.fileno(), self._parent_fd]
 
     def requested(self, readable: Container[object]) -> bool:
-        """Return whether what a poll found readable means the end; a parent may also just have said something."""
+        """Return whether the readable descriptors mean the end; data from the parent does not."""
         if self._reader.fileno() in readable:
             return True
         return self._parent_fd in readable and not os.read(self._parent_fd, 4096)

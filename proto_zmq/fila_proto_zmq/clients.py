@@ -1,7 +1,7 @@
-"""Who a client is: what follows from the secret of its session.
+"""The identities of a client, which follow from the secret of its session.
 
-The router gives each session a secret, and only the session's own client ever sees it. Workers know the client by a hash of it, so what
-they see can't be turned into the secret; people and other clients see a short hash of that.
+The router gives each session a secret that only the session's own client sees. Workers know the client by a hash of the
+secret, from which the secret can't be found; people and other clients see a short hash of that hash.
 """
 
 from hashlib import blake2b
@@ -20,5 +20,5 @@ def client_of(session: bytes) -> bytes:
 
 
 def client_name(client: bytes) -> str:
-    """Return a client for people and for other clients: 8 hex digits that say nothing but which one it is."""
+    """Return a client's name for people and for other clients: 8 hex digits that only tell clients apart."""
     return blake2b(client, digest_size=4).hexdigest()

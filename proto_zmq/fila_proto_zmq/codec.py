@@ -1,7 +1,7 @@
 """Commands, replies and errors to bytes and back: the one place where bodies are encoded and decoded.
 
-Decoding checks every field's type against its struct (msgspec does so in C, 0.1 µs a message), so nothing behind this line
-meets a value of a type that it does not expect.
+Decoding checks every field's type against its struct (msgspec does so in C, 0.1 µs a message), so the code behind it
+meets only values of the types that it expects.
 """
 
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ def decode_body(struct: type[S], body: bytes | memoryview) -> S:
     """Decode a body as ``struct``; :class:`InvalidFrameError` says which field does not fit."""
     try:
         decoded: S = _decoders[struct](body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:  # the last: absurdly nested
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:  # the last: nested too deeply
         raise InvalidFrameError(f"body of {len(body)} bytes is no {struct.__name__}: {cause}") from None
     return decoded
 

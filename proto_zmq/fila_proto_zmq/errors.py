@@ -1,4 +1,4 @@
-"""Every error a peer can be told, one class per code. ``fila_cluster.errors`` re-exports them to users.
+"""Every error of the wire, one class per code. ``fila_cluster.errors`` re-exports them to users.
 
 An error crosses the wire as ``(code, text, retry_after_ms, details)`` and becomes the same exception on the other side. The
 text says what was wrong, with which value, and what to do about it.
@@ -105,7 +105,7 @@ class PayloadTooLargeError(FilaError):
 
 
 class RateLimitedError(FilaError):
-    """A namespace is over its enqueue quota; ``retry_after`` says when it is not."""
+    """A namespace is over its enqueue quota; ``retry_after`` is when it has room again."""
 
     code = "RATE_LIMITED"
     retryable = True
@@ -131,7 +131,7 @@ class PermissionDeniedError(FilaError):
 
 
 class ShardUnavailableError(FilaError):
-    """The worker that holds the queue is down; it will be back by itself."""
+    """The worker that holds the queue is down; it comes back by itself."""
 
     code = "SHARD_UNAVAILABLE"
     retryable = True
@@ -171,7 +171,7 @@ class InternalError(FilaError):
 class BatchError(FilaError):
     """Some items of a batch failed; the others are done. Client libraries raise it.
 
-    ``results`` has one entry per item, in request order: the item's result, or the :class:`FilaError` that it met.
+    ``results`` has one entry per item, in request order: the item's result, or its :class:`FilaError`.
     """
 
     code = "BATCH"

@@ -68,6 +68,6 @@ def check_version(header: Header) -> None:
     """Raise :class:`UnsupportedVersionError` unless this library speaks the header's version."""
     if header.version not in VERSIONS:
         raise UnsupportedVersionError(
-            f"protocol version {header.version} is not spoken here: use one of {', '.join(map(str, VERSIONS))}",
+            f"protocol version {header.version} is not supported: use one of {', '.join(map(str, VERSIONS))}",
             details={"versions": list(VERSIONS)},
         )

@@ -31,7 +31,7 @@ def check_queue_name(name: str) -> str:
 
 
 def check_new_queue_name(name: str) -> str:
-    """Like :func:`check_queue_name`, and refuse names that are the broker's own to give."""
+    """Like :func:`check_queue_name`, and refuse names that only the broker gives."""
     check_queue_name(name)
     if is_dead_letter(name):
         raise InvalidArgumentError(f"queue name {name!r} ends in .dlq: those are made by the broker, one per queue")

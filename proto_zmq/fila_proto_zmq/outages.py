@@ -1,4 +1,4 @@
-"""Why a shard of a living worker does not serve, in words: the worker says it, the router repeats it to clients."""
+"""Why a shard of a living worker does not serve: states and texts, from the worker through the router to clients."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from fila_proto_zmq.errors import ShardUnavailableError
 OPENING: Final = "opening"
 """It is being recovered from its disk."""
 WAITING: Final = "waiting"
-"""Its disk refuses, which may pass: it is tried again and again."""
+"""Its disk refuses work, which may pass: the worker keeps trying."""
 QUARANTINED: Final = "quarantined"
 """It is damaged, or fails again and again: it stays closed until its worker is started again."""
 
@@ -22,7 +22,7 @@ _OUTLOOK: Final = {
 
 
 def unavailable(outage: ShardOutage) -> ShardUnavailableError:
-    """Return what a client is told. Nothing of its request was begun."""
+    """Return the error for a client. Nothing of its request was begun."""
     return ShardUnavailableError(
         f"shard {outage.shard} is {outage.state}: {outage.reason}: {_OUTLOOK.get(outage.state, 'try again later')}",
         retry_after=_RETRY_S.get(outage.state, 1.0),

@@ -1,6 +1,6 @@
 """A message as bytes: the *envelope* a producer seals, and the *record* the broker stores and delivers.
 
-The producer packs headers and payload once; nobody unpacks them until a consumer (or a hook, for the headers) asks. The
+The producer packs headers and payload once. They stay packed until a consumer (or a hook, for the headers) asks for them. The
 broker puts a few fixed fields in front and stores the result; a delivery sends the stored record as it is. So a payload is
 copied through the broker, never parsed.
 
@@ -26,9 +26,9 @@ LAYOUT_VERSION: Final = 1
 EXTENDED: Final = 1
 """Flag: the record carries an extension."""
 PRICED: Final = 2
-"""Flag: the extension says what a delivery costs."""
+"""Flag: the extension has the cost of a delivery."""
 HAS_TTL: Final = 4
-"""Flag: the extension says when the message is too old."""
+"""Flag: the extension has the time at which the message is too old."""
 
 _PLAIN_FLAGS: Final = LAYOUT_VERSION << 8
 PLAIN_BYTES: Final = _PLAIN_FLAGS.to_bytes(2, "big")
@@ -46,7 +46,7 @@ _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 class Extension(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=False):
-    """What only some messages carry. Absent fields cost nothing; unknown ones are ignored.
+    """The fields that only some messages have. Absent fields cost nothing; unknown ones are ignored.
 
     Times are Unix milliseconds, durations milliseconds.
     """
@@ -54,9 +54,9 @@ class Extension(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=False)
     lease_ms: int | None = None
     """This message's own visibility timeout."""
     error: str = ""
-    """What the last unsuccessful attempt reported."""
+    """The error text of the last unsuccessful attempt."""
     metadata: bytes = b""
-    """What an earlier attempt left for the next one."""
+    """The bytes that an earlier attempt left for the next one."""
     reason: str | None = None
     """Why it was dead-lettered: ``failed``, ``max_attempts``, ``hook`` or ``expired``."""
     source_queue: str | None = None
@@ -159,7 +159,7 @@ def _check_layout(flags: int) -> None:
 
 
 ID_AT: Final = slice(10, 26)
-"""Where the bytes of its id are in a packed record."""
+"""The place of the id's bytes in a packed record."""
 
 
 def record_id(data: bytes) -> tuple[int, int]:
@@ -175,7 +175,7 @@ unpack_fixed = _FIXED.unpack_from
 
 
 def extension_of(data: bytes) -> Extension:
-    """Return what only some records carry; :class:`InvalidFrameError` if it is damaged."""
+    """Return the extension; :class:`InvalidFrameError` if it is damaged."""
     if data[:2] == PLAIN_BYTES:
         return Extension()
     return unpack_record(data).extension

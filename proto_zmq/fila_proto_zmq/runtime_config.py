@@ -1,4 +1,4 @@
-"""Runtime config: what its keys mean, and which values they may have.
+"""Runtime config: the meaning of its keys, and the values that they may have.
 
 Most keys are free text, for hooks to read. These set limits:
 
@@ -9,11 +9,11 @@ Most keys are free text, for hooks to read. These set limits:
 ``namespace:<namespace>:max_enqueues_per_minute``     how many messages the queues of a namespace take in together
 ====================================================  ===============================================================
 
-A throttle key may contain colons and dots: ``throttle:`` in front and ``:rate`` behind decide. The two spellings are one
-thing. It is stored in the first, and :func:`read` and :func:`select` show it in the one that was asked for.
+A throttle key may contain colons and dots: ``throttle:`` in front and ``:rate`` behind decide. The two spellings mean the
+same. The first one is stored, and :func:`read` and :func:`select` show the spelling that the caller used.
 
-A config is a plain dict of stored keys. Values were judged when they were set; one that can't be read (a later version wrote
-it) limits nothing.
+A config is a plain dict of stored keys. Values are checked when they are set. A value that can't be read (a later version
+wrote it) limits nothing.
 """
 
 import re
@@ -36,7 +36,7 @@ Config = Mapping[str, str]
 
 PAGE_KEYS_MAX: Final = 500
 PAGE_BYTES_MAX: Final = 256 * 1024
-"""Keys, and characters, of a page: a shard takes over such a one in some milliseconds."""
+"""Keys, and characters, of a page: a shard takes one over in some milliseconds."""
 
 NUMBER_MAX: Final = 1_000_000_000
 """The highest rate, burst and quota: more is no limit to anything."""
@@ -68,9 +68,9 @@ class Limit(NamedTuple):
 
 
 def changes_for(key: str, value: str | None, config: Config) -> dict[str, str | None]:
-    """Return what setting ``key`` (None: deleting it) changes in ``config``, in stored keys; None: that one goes.
+    """Return the changes to ``config`` in stored keys when ``key`` is set (None: deleted); None: that key goes.
 
-    Raises :class:`InvalidConfigError` for what can't be a key or its value. Deleting what is not there changes nothing.
+    Raises :class:`InvalidConfigError` for a bad key or a bad value. Deleting a key that is not there changes nothing.
     """
     _check_key(key)
     if value is None:
@@ -95,7 +95,10 @@ def select(prefix: str, config: Config) -> dict[str, str]:
 
 
 def selecting(prefix: str, config: Config, at_once: int) -> Iterator[dict[str, str]]:
-    """Yield the same in pieces, of so many keys that are looked at, then of so many that are shown. ``config`` must not change meanwhile."""
+    """Yield the same in pieces of ``at_once`` keys: first keys are searched, then the found ones come.
+
+    ``config`` must not change meanwhile.
+    """
     stored, runs = iter(config), []
     while some := list(islice(stored, at_once)):
         runs.append(sorted(_spelled(prefix, some)))
@@ -115,7 +118,7 @@ def _spelled(prefix: str, stored: list[str]) -> list[str]:
 
 
 def pages(config: Config) -> list[dict[str, str]]:
-    """Return a whole config in pages that are no long work; at least one."""
+    """Return a whole config in pages of bounded size; at least one."""
     items = iter(config.items())
     pages: list[dict[str, str]] = []
     while some := dict(islice(items, PAGE_KEYS_MAX)):
@@ -124,7 +127,7 @@ def pages(config: Config) -> list[dict[str, str]]:
 
 
 def _small(page: dict[str, str]) -> list[dict[str, str]]:
-    """Return a page in as many as its size asks for."""
+    """Return a page in as many pages as its size asks for."""
     if len(page) == 1 or sum(map(len, page)) + sum(map(len, page.values())) <= PAGE_BYTES_MAX:
         return [page]
     items = list(page.items())
@@ -164,7 +167,7 @@ def _composed(name: str, config: Config) -> str | None:
 
 
 def limit_of(throttle_key: str, config: Config) -> Limit | None:
-    """Return the limit of a throttle key; None: there is none, whatever its burst."""
+    """Return the limit of a throttle key; None: it has none. A burst without a rate is no limit."""
     rate_milli = _milli(config.get(_COLON + throttle_key + _RATE))
     if rate_milli is None:
         return None
@@ -210,7 +213,7 @@ def _bucket_of(key: str) -> str | None:
 
 
 def _between(start: str, key: str, end: str) -> str | None:
-    """Return what stands between ``start`` and ``end`` in ``key``; None if it is not made of them."""
+    """Return what stands between ``start`` and ``end`` in ``key``; None if it does not begin and end so."""
     if key.startswith(start) and key.endswith(end) and len(key) >= len(start) + len(end):
         return key[len(start) : len(key) - len(end)]
     return None
@@ -248,7 +251,7 @@ def _check_throttle_key(key: str, throttle_key: str | None) -> None:
 
 
 def _checked(key: str, value: str) -> str:
-    """Return the value as it is stored; :class:`InvalidConfigError` if ``key`` is to be a number and ``value`` is none."""
+    """Return the value as it is stored; :class:`InvalidConfigError` if ``key`` takes a number and ``value`` is none."""
     namespace = _between(_NAMESPACE, key, _PER_MINUTE)
     if not key.startswith(_COLON) and namespace is None:
         return value

@@ -1,4 +1,4 @@
-"""Everything that can be said on the wire: one struct per opcode, commands with their replies.
+"""All commands and replies of the wire: one struct per opcode.
 
 A struct travels as a msgpack array of its fields in order (nested structs too). A reader ignores trailing elements that it
 does not know and takes the default for those that are missing, so fields are only ever added at the end.
@@ -7,7 +7,7 @@ Times are Unix milliseconds (``_ms`` of an instant), durations milliseconds. A *
 of a batch, or a single value that holds for all of them: uniform batches cost nothing per message. A column of lists
 (:data:`KeysColumn`) has no, one or as many elements: none means empty lists, one holds for all.
 
-Opcodes up to 79 are asked by clients, 80 to 99 pass between the router and its workers, and between workers.
+Opcodes up to 79 are for clients, 80 to 99 for the router and its workers, and between workers.
 """
 
 from fila_proto_zmq.commands.cluster import MARK, ClusterStatus, GetClusterStatus, Hello, ShardOutage, Welcome, WorkerStatus

@@ -1,11 +1,11 @@
-"""Greetings, and who is there."""
+"""Greetings, and the state of the cluster's processes."""
 
 from typing import ClassVar, Final
 
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
 MARK: Final = 2
-"""Opcode of a push without content: the broker sends it to see whether a connection takes frames. Ignore it."""
+"""Opcode of a push without content: the broker sends it to test whether a connection takes frames. Ignore it."""
 
 
 class Welcome(Reply):
@@ -17,9 +17,12 @@ class Welcome(Reply):
     consumer_timeout_ms: int
     """A client that is silent for longer loses its leases: send a heartbeat at least three times in this span."""
     max_payload_bytes: int = 0
-    """The largest payload that this broker accepts; 0: it does not say. Far larger frames cost a client its connection."""
+    """The largest payload that this broker accepts; 0: not known. Far larger frames cost a client its connection."""
     session: bytes = b""
-    """The secret of this session, 32 bytes: who brings it in a later Hello is the same client. Its first 4 bytes are the epoch of requests."""
+    """The secret of this session, 32 bytes: a later Hello with it is from the same client.
+
+    Its first 4 bytes are the epoch of requests.
+    """
 
 
 class Hello(Command):
@@ -30,11 +33,14 @@ class Hello(Command):
     versions: list[int]
     client: str = ""
     session: bytes = b""
-    """The secret that an earlier Welcome gave; empty: a new session."""
+    """The secret of an earlier Welcome; empty: a new session."""
 
 
 class ShardOutage(Struct):
-    """A shard that does not serve, though its worker lives. ``state``: ``opening``, ``waiting`` (for its disk) or ``quarantined``."""
+    """A shard that does not serve, though its worker lives.
+
+    ``state``: ``opening``, ``waiting`` (for its disk) or ``quarantined``.
+    """
 
     shard: int
     state: str

@@ -1,4 +1,4 @@
-"""Look at what lies in a queue: browse, frozen views, descriptions, and why something waits."""
+"""Look into a queue: browse, views, descriptions, and why something waits."""
 
 from typing import Any, ClassVar
 
@@ -76,7 +76,7 @@ class Redriven(Reply):
     count: int
     remaining: int
     looked_at: int = 0
-    """How many of the ``ids`` were dealt with, from the first one: ask again with the others."""
+    """How many of the ``ids`` are dealt with, from the first one: send the others again."""
 
 
 class Redrive(Command):
@@ -87,7 +87,10 @@ class Redrive(Command):
     count: int
     fairness_key: str | None = None
     ids: list[tuple[int, int]] | None = None
-    """Only these, each as ``(high, low)``; those that are not pending there are passed over. Then ``count`` is 0 and no key is named."""
+    """Only these, each as ``(high, low)``; those that are not pending there are skipped.
+
+    Then ``count`` is 0 and no key is named.
+    """
 
 
 class ViewedQueue(Struct):
@@ -108,10 +111,10 @@ class ViewOpened(Reply):
 
 
 class OpenView(Command):
-    """Freeze how some queues of one shard lie there now, under a name, to be read page by page with :class:`BrowseView`.
+    """Freeze the state of some queues of one shard under a name, to be read page by page with :class:`BrowseView`.
 
-    All are named in ``queues`` and live on the shard of the routing key, which is one of them. A view that is open is
-    answered for as it is. One that nobody reads for ``idle_ms`` is closed.
+    All are named in ``queues`` and live on the shard of the routing key, which is one of them. Opening an open view again
+    gives the same answer. A view that is not read for ``idle_ms`` is closed.
     """
 
     opcode: ClassVar[int] = 51
@@ -133,7 +136,8 @@ class ViewBrowsed(Reply):
 class BrowseView(Command):
     """A page of the routing key's queue as it was when the view was opened.
 
-    Key by key; of each key the messages with the same throttle keys together, in line order, and then the delayed ones likewise.
+    The order is key by key; within a key, the messages with the same throttle keys together, in line order, then the delayed
+    ones likewise.
     """
 
     opcode: ClassVar[int] = 52
@@ -161,10 +165,10 @@ class ConsumerView(Struct):
     prefetch: int
     """How many unsettled messages its subscriptions may hold, or how many its waiting receives ask for."""
     credit: int
-    """How many it would be sent now."""
+    """How many messages it would be sent now."""
     in_flight: int
     heard_ms: int
-    """When its client was last heard; of a reservation, when it was last taken or renewed."""
+    """When the broker last received a frame of its client; of a reservation, when it was last taken or renewed."""
     expires_ms: int
     """When the first of its leases ends unless it is renewed; 0: it holds none."""
 
@@ -176,35 +180,35 @@ class HookState(Struct):
     failed: int
     bypassed: int
     failures_in_row: int
-    """Up to now. An open breaker starts over with one less than ``threshold``."""
+    """The failures in a row up to now. An open breaker starts again with one less than ``threshold``."""
     threshold: int
-    """So many open the breaker."""
+    """The number of failures in a row that opens the breaker."""
     open_until_ms: int
-    """Hooks are bypassed until then; 0: they are not."""
+    """Hooks are bypassed until then; 0: they run."""
     last_failure: str
-    """Why the last run that failed did; empty: none has."""
+    """Why the last failed run failed; empty: no run has failed."""
 
 
 class QueueDescription(Reply):
-    """One queue. ``created_ms`` 0: that is not known."""
+    """One queue. ``created_ms`` 0: not known."""
 
     info: QueueInfo
     options: QueueOptions
-    """As they are now; those of a dead letter queue are the broker's."""
+    """The options in force; those of a dead letter queue are the broker's."""
     created_ms: int
     size_bytes: int
-    """Of its messages, as they are stored."""
+    """The size of its messages as they are stored."""
     redrivable: bool
-    """Whether its dead letters may be sent back: it is a dead letter queue, or was named as one."""
+    """Whether its dead letters may be sent back: it is a dead letter queue, or the dead letter target of a queue."""
     consumers: list[ConsumerView]
-    """Those who hold the most first."""
+    """The consumers that hold the most messages come first."""
     consumers_left_out: int
     hooks: HookState | None = None
     """None: it has none."""
 
 
 class DescribeQueue(Command):
-    """Ask what a queue is. Unlike its statistics, this does not grow with its keys."""
+    """Ask for a queue's description. Unlike its statistics, this does not grow with its keys."""
 
     opcode: ClassVar[int] = 21
     reply: ClassVar[type[Reply]] = QueueDescription
@@ -221,7 +225,7 @@ class Reason(Struct):
 
 
 class Explained(Reply):
-    """Why something waits: first what has to change first for a delivery to happen now."""
+    """Why something waits. First comes the reason that has to end first for a delivery to happen now."""
 
     state: str
     """``pending``, ``delayed``, ``leased`` or ``dead_lettered``; of a key or a queue that has no messages, ``empty``."""
@@ -229,7 +233,7 @@ class Explained(Reply):
     position: int | None = None
     """How many messages of its key go before it; nil where it does not apply."""
     estimated_ms: int = 0
-    """When it will be delivered, from current rates; 0: nothing can be said."""
+    """When it will be delivered, from current rates; 0: not known."""
 
 
 class Explain(Command):

@@ -1,4 +1,4 @@
-"""Messages in, messages out, and what became of them."""
+"""Enqueue, receive and settle messages."""
 
 from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
@@ -18,7 +18,7 @@ class Fault(Struct):
 class Enqueued(Reply):
     """Ids of an enqueue: those accepted are consecutive from ``(id_high, id_low)``, in request order.
 
-    ``faults`` maps an index of the request to what was wrong with that message; it took no id.
+    ``faults`` maps an index of the request to the error of that message, which took no id.
     """
 
     id_high: int
@@ -26,7 +26,7 @@ class Enqueued(Reply):
     count: int
     faults: list[tuple[int, Fault]] = []
     known: list[tuple[int, int, int]] = []
-    """Messages whose ``dedup_id`` was seen before, by index, with the id that it has: nothing was stored for them."""
+    """Messages whose ``dedup_id`` is known, by index, with the id of the first message: nothing was stored for them."""
 
 
 class Enqueue(Command):
@@ -70,24 +70,24 @@ class LeaseBatch(Struct):
     records: list[bytes]
     throttle_keys: KeysColumn = []
     at_most_once: bool = False
-    """These are never delivered again: ack each as soon as the application has it."""
+    """These are not delivered again: ack each as soon as the application has it."""
 
 
 class Delivered(Reply):
-    """What a receive got, or a push to a subscription (opcode ``DELIVERY``, request id 0)."""
+    """The leases of a receive, or a push to a subscription (opcode ``DELIVERY``, request id 0)."""
 
     subscription: int
     """0: the answer to a Receive."""
     batches: list[LeaseBatch]
     incarnation: int = 0
-    """Of the subscription, when this was pushed."""
+    """The subscription's incarnation at the time of this push."""
 
 
 DELIVERY = 33
 
 
 class Receive(Command):
-    """Lease up to ``count`` messages: what is ready now, else as soon as something is, at most ``wait_ms`` from now.
+    """Lease up to ``count`` messages: those ready now; if none is, the next ones that become ready within ``wait_ms``.
 
     Repeated under the same request id it is answered with the same leases, as long as they last.
     """
@@ -104,25 +104,26 @@ class CancelReceive(Command):
     opcode: ClassVar[int] = 36
     request: int
     release: bool = False
-    """Give back what it was answered with, too: the answer was lost, or comes too late."""
+    """Also give back the messages of the answer: it was lost, or comes too late."""
 
 
 class Subscribed(Reply):
-    """How the subscription stands."""
+    """The state of the subscription."""
 
     incarnation: int = 0
     """0: the subscription has none."""
     pushes: int = 0
     """Frames that were pushed under this incarnation so far. A client that has seen fewer has lost some."""
     gone: list[int] = []
-    """Of the leases that the client named: those that ended."""
+    """The leases that ended, among those that the client named."""
 
 
 class Subscribe(Command):
     """Keep at most ``prefetch`` unsettled messages with this subscription; repeat as a heartbeat.
 
-    The same frame opens a subscription, keeps its client alive, renews the leases named in ``renew``, heals a restarted
-    broker and takes back what was lost on its way, so there is no other path to get wrong.
+    The same frame opens a subscription, keeps its client alive, renews the leases named in ``renew``, restores the
+    subscription in a restarted broker and takes back messages that were lost on their way. So there is only one path to get
+    right.
     """
 
     opcode: ClassVar[int] = 31
@@ -131,8 +132,8 @@ class Subscribe(Command):
     prefetch: int
     renew: list[int] = []
     incarnation: int | None = None
-    """The one that the client believes in; 0: none, it drops what is pushed until this is answered. None: it does not
-    say what it holds, and nothing is taken back."""
+    """The client's incarnation; 0: none, the client drops pushes until this is answered. None: the client does not name what
+    it holds, and nothing is taken back."""
     holds: list[int] = []
     """The leases of this subscription that the client holds and does not renew."""
 
@@ -143,21 +144,24 @@ class Unsubscribe(Command):
     opcode: ClassVar[int] = 32
     subscription: int
     holds: list[int] | None = None
-    """The leases of this subscription that the client holds: the others are given back. None: it does not say."""
+    """The leases of this subscription that the client holds: the others are given back.
+
+    None: not named, nothing is given back.
+    """
 
 
 class Heartbeat(Command):
-    """The client lives. Sent to a queue where it holds leases but has no subscription."""
+    """Show that the client lives. Sent to a queue where it holds leases but has no subscription."""
 
     opcode: ClassVar[int] = 34
 
 
 class Goodbye(Command):
-    """The client leaves: everything that it has not settled on this shard goes back, uncounted."""
+    """Take leave: all messages that the client has not settled on this shard go back, without counting as failed attempts."""
 
     opcode: ClassVar[int] = 35
     taken: Fences = []
-    """Deliveries made at most once that the application has had, and whose acks were not confirmed: these are gone."""
+    """At-most-once deliveries that the application has, and whose acks were not confirmed: they are not delivered again."""
 
 
 class Verb(IntEnum):
@@ -168,9 +172,10 @@ class Verb(IntEnum):
     RETRY = 3
     FAIL = 4
     RELEASE = 5
-    """Given back unharmed, uncounted: prefetched, never handed to the application."""
+    """Give back without a failed attempt: prefetched, and never handed to the application."""
     DEFER = 6
-    """Given back unharmed, to be delivered again ``after_ms`` from now; until then its throttle keys deliver nothing."""
+    """Give back without a failed attempt, to be delivered again after ``after_ms``; until then its throttle keys deliver
+    nothing."""
 
 
 class Settled(Reply):
@@ -180,7 +185,7 @@ class Settled(Reply):
 
 
 class Settle(Command):
-    """End deliveries of the queue of the routing key. Repeating one gives the first answer again."""
+    """Settle deliveries of the queue of the routing key. Repeating one gives the first answer again."""
 
     opcode: ClassVar[int] = 40
     reply: ClassVar[type[Reply]] = Settled
@@ -192,7 +197,7 @@ class Settle(Command):
 
 
 class Extended(Reply):
-    """When the leases end now, and what could not be extended."""
+    """The new ends of the leases, and the leases that could not be extended."""
 
     expires_ms: int
     faults: list[tuple[int, int, Fault]] = []

@@ -1,4 +1,4 @@
-"""All that is counted, of one moment."""
+"""All counters at one moment."""
 
 from typing import ClassVar
 
@@ -8,7 +8,8 @@ from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
 
 class Histogram(Struct):
-    """Observations by size: ``counts[i]`` were at most ``bounds[i]`` and more than the bound before it; the last one has no bound."""
+    """Observations by size: ``counts[i]`` were at most ``bounds[i]`` and more than the bound before it; the last one has no
+    bound."""
 
     bounds: list[int]
     counts: list[int]
@@ -26,11 +27,12 @@ class KeyMetrics(Struct):
     delivered: int
     """Since the key is among those shown."""
     fair_share: float
-    """What part of the queue's deliveries its weight entitles it to, among the keys that could deliver now; 0: it could not."""
+    """The part of the queue's deliveries that its weight entitles it to, among the keys that could deliver now; 0: it could
+    not."""
 
 
 OTHER_KEYS = "(other)"
-"""What monitors call all fairness keys that are not shown. A key of this very name is one of them."""
+"""The name for all fairness keys that are not shown. A key of this name counts among them."""
 
 
 class HookMetrics(Struct):
@@ -39,7 +41,7 @@ class HookMetrics(Struct):
     runs: int
     failed: int
     bypassed: int
-    """Messages that went without, because the circuit breaker was open."""
+    """Messages that were enqueued without the hook, because the circuit breaker was open."""
     breaker_open: bool
     run_ns: Histogram
 
@@ -49,7 +51,7 @@ class QueueMetrics(Struct):
 
     info: QueueInfo
     oldest_pending_ms: int
-    """Age of the oldest message that is next in its line, as far as was looked; 0 if none is pending."""
+    """Age of the oldest message at the head of its line, among the lines that were looked at; 0 if none is pending."""
     enqueued: int
     delivered: int
     acked: int
@@ -59,7 +61,7 @@ class QueueMetrics(Struct):
     redriven: int
     """Dead letters that went back from here."""
     rejected: dict[str, int]
-    """Messages that were refused, by the error's code."""
+    """Refused messages, by the error's code."""
     known_keys: int
     active_keys: int
     """Fairness keys that could deliver now."""
@@ -67,12 +69,12 @@ class QueueMetrics(Struct):
     rounds: int
     keys: list[KeyMetrics]
     other_delivered: int
-    """What was delivered of keys while they were not shown."""
+    """Deliveries of keys while they were not shown."""
     dwell_ms: Histogram | None = None
-    """From the enqueue to the first delivery; None: nothing was delivered."""
+    """From the enqueue to the first delivery; None: no deliveries."""
     hooks: HookMetrics | None = None
     settle_ms: Histogram | None = None
-    """From the lease to the ack; None: nothing was acked."""
+    """From the lease to the ack; None: no acks."""
 
 
 class ThrottleMetrics(Struct):
@@ -85,7 +87,7 @@ class ThrottleMetrics(Struct):
     passes: int
     """How often a message got its tokens."""
     hits: int
-    """How often a lane of messages had to wait for some."""
+    """How often a lane of messages had to wait for tokens."""
 
 
 class StoreMetrics(Struct):
@@ -96,7 +98,7 @@ class StoreMetrics(Struct):
     memtable_bytes: int
     disk_bytes: int
     compaction_bytes: int
-    """What is left to compact, as an estimate."""
+    """The bytes left to compact, an estimate."""
     stalled: bool
     """Writes are slowed down or stopped until compaction has caught up."""
 
@@ -111,7 +113,7 @@ class ShardMetrics(Struct):
     throttle_passes: int
     throttle_hits: int
     refused: dict[str, int]
-    """Requests that were refused, by the error's code."""
+    """Refused requests, by the error's code."""
     buffered_bytes: int
     store: StoreMetrics
 
@@ -135,7 +137,7 @@ class RouterMetrics(Struct):
     from_workers: int
     to_workers: int
     refused: dict[str, int]
-    """Requests that the router refused itself, by the error's code."""
+    """Requests that the router itself refused, by the error's code."""
     in_flight: dict[str, int]
     in_flight_bytes: dict[str, int]
     rss_bytes: int = 0
@@ -143,16 +145,16 @@ class RouterMetrics(Struct):
 
 
 class Metrics(Reply):
-    """What the processes of a cluster count. From a worker: only itself."""
+    """The counters of a cluster's processes. A worker answers with its own."""
 
     workers: list[WorkerMetrics]
-    """Those that are up and answered in time."""
+    """The workers that are up and answered in time."""
     status: ClusterStatus | None = None
     router: RouterMetrics | None = None
 
 
 class GetMetrics(Command):
-    """Ask for all counters. The router asks every worker that is up, and goes without those that do not answer."""
+    """Ask for all counters. The router asks every worker that is up, and leaves out those that do not answer."""
 
     opcode: ClassVar[int] = 61
     reply: ClassVar[type[Reply]] = Metrics

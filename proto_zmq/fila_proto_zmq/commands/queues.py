@@ -1,4 +1,4 @@
-"""Queues: what they are, what they hold."""
+"""Queues: their options, their counters, lists of them."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -75,7 +75,7 @@ class QueueInfo(Struct):
 
     @property
     def depth(self) -> int:
-        """All its messages."""
+        """The number of all its messages."""
         return self.pending + self.in_flight + self.delayed
 
 
@@ -102,7 +102,8 @@ class ThrottleStats(Struct):
 
 
 class QueueStats(Reply):
-    """A queue's counters (since its shard started) and a page of its keys; with what comes of those keys."""
+    """A queue's counters (since its shard started) and a page of its keys, with the share of the counters that these keys
+    have."""
 
     info: QueueInfo
     oldest_pending_ms: int
@@ -119,7 +120,7 @@ class QueueStats(Reply):
     throttles: list[ThrottleStats] = []
     """The buckets that messages of these keys draw on."""
     next: int = 0
-    """Where the next page begins; 0: this is the last one."""
+    """Where the next page begins; 0: this is the last page."""
 
 
 class GetQueueStats(Command):
@@ -136,7 +137,7 @@ class QueueList(Reply):
 
     queues: list[QueueInfo]
     more: bool = False
-    """Whether there are more behind the last one."""
+    """Whether more queues follow the last one."""
 
 
 class ListQueues(Command):
@@ -148,11 +149,11 @@ class ListQueues(Command):
     active: bool = False
     """Only those with messages."""
     after: str = ""
-    """Only those behind this name: the last one of the page before."""
+    """Only those after this name, the last one of the page before."""
 
 
 def joined(lists: Iterable[QueueList]) -> QueueList:
-    """One page of several: as far as none of them may have a queue that it does not show."""
+    """Join several pages into one, up to the first name after which one of the pages may lack a queue."""
     lists = list(lists)
     queues = sorted((queue for each in lists for queue in each.queues), key=lambda queue: queue.name)
     end = min((each.queues[-1].name for each in lists if each.more and each.queues), default=None)

@@ -7,17 +7,17 @@ from fila_proto_zmq.commands.structs import Command, Reply
 
 
 class Reserved(Reply):
-    """What a reservation holds of a queue: ``(part, messages)``, and when it ends unless it is renewed."""
+    """The messages that a reservation holds of a queue: ``(part, messages)``, and when it ends unless it is renewed."""
 
     parts: list[tuple[int, int]]
     expires_ms: int
 
 
 class Reserve(Command):
-    """Lease up to ``count`` messages to a name instead of to this client: what is ready now, at most ``wait_ms`` from now.
+    """Lease up to ``count`` messages to a name instead of to this client: those ready now, or within ``wait_ms``.
 
-    A reservation is durable and outlives its client. It is taken in parts, each in one delivery; a part that was taken
-    before is answered for as it is. When it expires its messages are given back, uncounted.
+    A reservation is durable and outlives its client. It is taken in parts, each in one delivery; asking again for a part that
+    is taken gives the same answer. When it expires its messages are given back, without a failed attempt.
     """
 
     opcode: ClassVar[int] = 42
@@ -30,7 +30,7 @@ class Reserve(Command):
 
 
 class FetchReserved(Command):
-    """The messages of a part of a reservation, as often as they are asked for."""
+    """Ask for the messages of a part of a reservation, as often as needed."""
 
     opcode: ClassVar[int] = 43
     reply: ClassVar[type[Reply]] = Delivered
@@ -48,13 +48,13 @@ class RenewReservation(Command):
 
 
 class ReservationEnded(Reply):
-    """How many messages were settled; 0 if the reservation was over."""
+    """How many messages were settled; 0 if the reservation had ended."""
 
     count: int
 
 
 class EndReservation(Command):
-    """Settle all that a reservation holds of a queue: ``verb`` 1 acks it, 5 gives it back."""
+    """Settle all messages that a reservation holds of a queue: ``verb`` 1 acks them, 5 gives them back."""
 
     opcode: ClassVar[int] = 45
     reply: ClassVar[type[Reply]] = ReservationEnded

@@ -1,4 +1,4 @@
-"""What all wire structs are made of."""
+"""The bases of all wire structs."""
 
 from typing import ClassVar, TypeAlias
 
@@ -14,15 +14,15 @@ class Struct(msgspec.Struct, array_like=True, gc=False):
 
 
 class Reply(Struct):
-    """Base of what answers a command."""
+    """Base of the answers to commands."""
 
 
 class Done(Reply):
-    """It is done (and durable, where it changed anything); there is nothing more to say."""
+    """The command is done (and durable, if it changed anything); there is no more to answer."""
 
 
 class Command(Struct):
-    """Base of what a peer asks. ``opcode`` is its number, ``reply`` the struct of a successful answer."""
+    """Base of requests. ``opcode`` is the command's number, ``reply`` the struct of a successful answer."""
 
     opcode: ClassVar[int]
     reply: ClassVar[type[Reply]] = Done

@@ -1,4 +1,4 @@
-"""What the router and its workers say to each other."""
+"""Commands between the router and its workers."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -9,7 +9,8 @@ from fila_proto_zmq.runtime_config import pages
 
 
 class Registered(Reply):
-    """The router routes to this worker now; what it lacked of the runtime config and of the parked throttle keys."""
+    """The router routes to this worker; the parts of the runtime config and the parked throttle keys that the worker lacked.
+    """
 
     config_version: int = 0
     config: dict[str, str] | None = None
@@ -20,7 +21,8 @@ class Registered(Reply):
 class Register(Command):
     """A worker offers its shards, each as ``(shard, epoch)``. A shard's higher epoch replaces a lower one.
 
-    A worker registers again whenever one of its shards begins or ceases to serve: what it does not offer, it does not hold.
+    A worker registers again whenever one of its shards begins or ceases to serve: it does not hold a shard that it does not
+    offer.
     """
 
     opcode: ClassVar[int] = 80
@@ -39,7 +41,10 @@ class Register(Command):
 
 
 class Pulse(Command):
-    """A worker lives. The router answers with :class:`Done`, or with an error if the worker has to register again."""
+    """Show that a worker lives.
+
+    The router answers with :class:`Done`, or with an error if the worker has to register again.
+    """
 
     opcode: ClassVar[int] = 81
     rss_bytes: int
@@ -47,15 +52,15 @@ class Pulse(Command):
 
 
 class Leave(Command):
-    """A worker is about to stop: route nothing more to it."""
+    """Announce that a worker stops: nothing more is routed to it."""
 
     opcode: ClassVar[int] = 82
 
 
 class PutConfig(Command):
-    """The router tells a worker of a change to the runtime config; ``whole``: there is nothing else in it.
+    """Pass a change of the runtime config on to a worker; ``whole``: the config has no other keys.
 
-    A whole config of many keys comes in pages, one after the other. It holds with the last of them, which alone is answered.
+    A whole config of many keys comes in pages. It holds with the last page, and only that page is answered.
     """
 
     opcode: ClassVar[int] = 83
@@ -69,17 +74,18 @@ class PutConfig(Command):
 
 
 def put_whole(version: int, config: Mapping[str, str]) -> list[PutConfig]:
-    """Return a whole config as frames that are no long work for anybody; at least one."""
+    """Return a whole config as frames of bounded size, so that each is short work; at least one."""
     several = pages(config)
     return [PutConfig(version, {**page}, True, number, number + 1 < len(several)) for number, page in enumerate(several)]
 
 
 class TokenWant(Struct):
-    """What a shard wants of the buckets of a set of throttle keys, for messages that need all of them.
+    """The tokens that a shard wants of the buckets of a set of throttle keys, for messages that need all of them.
 
-    Amounts in millionths of a token. ``least`` is of use at all, ``most`` can be used now, both *including* the tokens that
-    the shard holds or that are on their way to it (granted, not yet consumed or returned). ``consumed`` and ``returned``
-    are totals of the session: lost or repeated frames do no harm. A want stands until the next one for the same keys.
+    Amounts in millionths of a token. ``least`` is the smallest useful amount, ``most`` can be used now, both *including* the
+    tokens that the shard holds or that are on their way to it (granted, not yet consumed or returned). ``consumed`` and
+    ``returned`` are totals of the session: lost or repeated frames do no harm. A want holds until the next one for the same
+    keys.
     """
 
     keys: list[str]
@@ -90,17 +96,17 @@ class TokenWant(Struct):
 
 
 class Tokens(Command):
-    """A shard asks for tokens and says what it did with those it had. Not answered: :class:`Grants` follow."""
+    """Ask for tokens and report the use of earlier ones. Not answered: :class:`Grants` follow."""
 
     opcode: ClassVar[int] = 84
     shard: int
     session: int
-    """A new one starts with no tokens and totals of 0."""
+    """A new session starts with no tokens and totals of 0."""
     wants: list[TokenWant]
 
 
 class Grant(Struct):
-    """Tokens granted to a shard in this session in all. ``wait_ms``: when ``least`` may be there; 0: it is granted."""
+    """The total of tokens granted to a shard in this session. ``wait_ms``: when ``least`` may be there; 0: it is granted."""
 
     keys: list[str]
     granted: int
@@ -108,7 +114,7 @@ class Grant(Struct):
 
 
 class Grants(Command):
-    """The router grants tokens. ``levels``: of the buckets concerned, ``(key, level, rate, burst)``, the rate a millisecond.
+    """Grant tokens. ``levels``: of the buckets concerned, ``(key, level, rate, burst)``, the rate a millisecond.
 
     Amounts in millionths of a token.
     """
@@ -121,7 +127,7 @@ class Grants(Command):
 
 
 class Park(Command):
-    """Deliver nothing that carries these throttle keys until a time, Unix ms. To the router, which tells every worker."""
+    """Park throttle keys: their messages are not delivered until a time, Unix ms. The router passes it on to every worker."""
 
     opcode: ClassVar[int] = 86
     parks: dict[str, int]
@@ -141,8 +147,8 @@ class Transfer(Struct):
 class TransferMessages(Command):
     """Messages for another shard, numbered from ``first`` without gaps. The router forwards it to ``to_shard``.
 
-    Numbers are those of a ``stream``, which lasts from one opening of the sender's store to the next; of streams before ``since``
-    nothing can come any more.
+    Numbers are those of a ``stream``, which lasts from one opening of the sender's store to the next. Streams before
+    ``since`` have ended.
     """
 
     opcode: ClassVar[int] = 90
@@ -155,7 +161,8 @@ class TransferMessages(Command):
 
 
 class MessagesTransferred(Command):
-    """All of a stream up to number ``last`` are durable on ``from_shard``, except ``refused``, which the sender keeps."""
+    """Confirm that all messages of a stream up to number ``last`` are durable on ``from_shard``, except ``refused``, which
+    the sender keeps."""
 
     opcode: ClassVar[int] = 91
     to_shard: int

@@ -1,8 +1,8 @@
-"""What a cluster says of itself in its logs: the whole catalogue. ``docs/logs.md`` says what to do about each.
+"""All events of the logs. ``docs/logs.md`` has what to do about each.
 
-An event is a value: cores note it among what a turn brings about, shells write it down. Names and fields are for people's searches
-and alerts, so they are as fixed as the wire. Events are about queues, workers and processes, never about single messages; no field
-ever holds a payload, a header, a script or the value of a config key.
+An event is a value: cores note it among the effects of a turn, shells write it down. Names and fields are for people's
+searches and alerts, so they are as fixed as the wire. Events are about queues, workers and processes, never about single
+messages; no field holds a payload, a header, a script or the value of a config key.
 """
 
 from fila_proto_zmq.events.cluster import (

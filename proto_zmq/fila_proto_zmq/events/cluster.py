@@ -1,10 +1,10 @@
-"""What the supervisor tells: the cluster as a whole, and the processes that it is made of."""
+"""Events of the supervisor: the cluster as a whole, and its processes."""
 
 from fila_proto_zmq.events.event import Event
 
 
 class ClusterStarting(Event):
-    """All checks are done; the parts are about to be started."""
+    """All checks are done; the processes are about to be started."""
 
     event = "cluster.starting"
     version: str
@@ -14,7 +14,7 @@ class ClusterStarting(Event):
 
 
 class DataDirCreated(Event):
-    """A cluster was born: a new data directory, with its number of shards."""
+    """A new cluster: a data directory was created, with its number of shards."""
 
     event = "data_dir.created"
     advice = (
@@ -36,7 +36,7 @@ class ClusterReady(Event):
 
 
 class ClusterStopping(Event):
-    """The supervisor was told to stop, or gives up."""
+    """The supervisor stops: on a signal, or because it gives up."""
 
     event = "cluster.stopping"
     advice = (
@@ -61,7 +61,7 @@ class ChildStarted(Event):
 
 
 class ChildDied(Event):
-    """A part of the cluster has ended without being told to, and will be started again."""
+    """A part of the cluster ended without a request to stop, and will be started again."""
 
     event = "child.died"
     level = "warning"
@@ -78,7 +78,7 @@ class ChildDied(Event):
 
 
 class ChildUnstartable(Event):
-    """The system did not let the supervisor start a part again; it tries on."""
+    """The system did not let the supervisor start a part again; the supervisor keeps trying."""
 
     event = "child.unstartable"
     level = "error"
@@ -89,7 +89,7 @@ class ChildUnstartable(Event):
 
 
 class ChildHung(Event):
-    """A part runs and has not turned for long. It is ended, and will be started again."""
+    """A part runs and its loop has not turned for long. The supervisor ends it and starts it again."""
 
     event = "child.hung"
     level = "error"

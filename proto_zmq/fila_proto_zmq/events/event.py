@@ -1,4 +1,4 @@
-"""What an event is, how it is shown, and how much of it."""
+"""The base of all events, and how much of an event is shown."""
 
 from traceback import extract_tb
 from typing import ClassVar, Literal, TypeAlias
@@ -11,7 +11,7 @@ TEXT_MAX = 300
 """Characters of a field that are written; names come from users, and some have no bound of their own."""
 
 FRAMES_MAX = 12
-"""Lines of code that are told of an error."""
+"""Lines of code that are shown of an error."""
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,7 +30,7 @@ class Event(msgspec.Struct):
     """What an operator should do; empty: nothing."""
 
     def fields(self) -> dict[str, object]:
-        """Return what is known of it, long texts cut."""
+        """Return the known fields, long texts cut."""
         return {name: _bounded(getattr(self, name)) for name in self.__struct_fields__}
 
 

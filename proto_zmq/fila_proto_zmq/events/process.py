@@ -1,4 +1,4 @@
-"""What any process says of itself, and what the observer says."""
+"""Events of any process, and of the observer."""
 
 from typing import Self
 
@@ -7,7 +7,7 @@ from fila_proto_zmq.events.event import Event, where
 
 
 class ProcessStopping(Event):
-    """A part was told to stop."""
+    """A part was asked to stop."""
 
     event = "process.stopping"
 
@@ -34,13 +34,16 @@ class ProcessFailed(Event):
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """Return what ended a process. Only texts that are the project's or the system's own are told: others may quote a message."""
+        """Describe the error that ended a process.
+
+        Only the project's and the system's own texts are shown: others may quote a message.
+        """
         reason = str(error) if isinstance(error, (FilaError, OSError, AssertionError)) else ""
         return cls(error.code if isinstance(error, FilaError) else type(error).__name__, reason, where(error))
 
 
 class LinesLost(Event):
-    """Nobody read standard error for a while, so lines were dropped rather than the broker held up."""
+    """Standard error was not read for a while, so lines were dropped rather than the broker held up."""
 
     event = "log.lines_lost"
     level = "warning"
@@ -49,7 +52,7 @@ class LinesLost(Event):
 
 
 class ObserverServing(Event):
-    """The observer watches, and serves HTTP if it was told where."""
+    """The observer watches, and serves HTTP if it has an address to listen on."""
 
     event = "observer.serving"
     listen: str | None
@@ -70,7 +73,7 @@ class DashboardLeftOut(Event):
 
 
 class ExportFailing(Event):
-    """The collector does not take what is exported; told once, until it does again."""
+    """The collector does not accept what is exported. Logged once, until it accepts exports again."""
 
     event = "export.failing"
     level = "warning"
@@ -79,7 +82,7 @@ class ExportFailing(Event):
 
 
 class ExportRecovered(Event):
-    """The collector takes what is exported again."""
+    """The collector accepts exports again."""
 
     event = "export.recovered"
     otlp_endpoint: str
@@ -96,7 +99,7 @@ class LibraryWarned(Event):
 
 
 class LibraryFailed(Event):
-    """An error in a library that the process uses, or in what it called."""
+    """An error in a library that the process uses, or in code that the library called."""
 
     event = "library.failed"
     level = "error"

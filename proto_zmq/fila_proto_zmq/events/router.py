@@ -1,4 +1,4 @@
-"""What the router tells: of workers that come and go, and of clients that it refuses."""
+"""Events of the router: workers that come and go, and clients that it refuses."""
 
 from fila_proto_zmq.events.event import Event
 
@@ -36,7 +36,7 @@ class WorkerLost(Event):
 
 
 class WorkerReturned(Event):
-    """A worker that was lost is heard again, and serves its shards as before."""
+    """A worker that was lost sends frames again, and serves its shards as before."""
 
     event = "worker.returned"
     advice = "If this comes often, the machine, or the network to it, is overloaded."
@@ -46,7 +46,7 @@ class WorkerReturned(Event):
 
 
 class WorkerLeft(Event):
-    """A worker that stops has said so; its shards are down until somebody registers them."""
+    """A worker has announced its stop; its shards are down until a worker registers them."""
 
     event = "worker.left"
     worker: str
@@ -85,7 +85,7 @@ class ClientConnected(Event):
 
 
 class ClientRefused(Event):
-    """Clients were refused for what they are or how they speak: ``refusals`` since this was last said, the last by ``client``."""
+    """Clients were refused: ``refusals`` since the last such event, the last one of ``client``."""
 
     event = "client.refused"
     level = "warning"

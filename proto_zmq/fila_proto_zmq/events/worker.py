@@ -1,10 +1,10 @@
-"""What workers tell: of their shards, queues, hooks and consumers, and of the disk."""
+"""Events of workers: their shards, queues, hooks and consumers, and the disk."""
 
 from fila_proto_zmq.events.event import Event
 
 
 class ShardOpened(Event):
-    """A shard is open, with what was found in it. Epoch 1: it is new."""
+    """A shard is open, with the number of things found in it. Epoch 1: it is new."""
 
     event = "shard.opened"
     shard: int
@@ -18,7 +18,7 @@ class ShardOpened(Event):
 
 
 class WorkerAdmitted(Event):
-    """The router has taken this worker's registration."""
+    """The router has accepted this worker's registration."""
 
     event = "worker.admitted"
     router: str
@@ -43,7 +43,7 @@ class QueueUpdated(Event):
 
 
 class QueueDeleted(Event):
-    """A queue was deleted with ``messages`` in it and its dead letter queue; ``idle``: by itself."""
+    """A queue was deleted with ``messages`` in it and its dead letter queue; ``idle``: because it was idle."""
 
     event = "queue.deleted"
     queue: str
@@ -93,7 +93,7 @@ class QueueRedriven(Event):
 
 
 class ConfigSet(Event):
-    """A key of the runtime config was set. Its value may be a secret, and is not told."""
+    """A key of the runtime config was set. Its value may be a secret, and is not logged."""
 
     event = "config.set"
     key: str
@@ -109,7 +109,7 @@ class ConfigDeleted(Event):
 
 
 class HookRefused(Event):
-    """A queue's new script does not compile; the queue is as it was, and whoever sent it knows why."""
+    """A queue's new script does not compile; the queue is unchanged, and the client got the error."""
 
     event = "hook.refused"
     level = "warning"
@@ -119,7 +119,7 @@ class HookRefused(Event):
 
 
 class HookMissing(Event):
-    """A queue came back without its hooks, which compile no more."""
+    """A queue was recovered without its hooks, which do not compile any more."""
 
     event = "hook.missing"
     level = "error"
@@ -152,7 +152,7 @@ class BreakerClosed(Event):
 
 
 class ConsumerLost(Event):
-    """A consumer was silent for too long; what it held is delivered to others, as a failed attempt."""
+    """A consumer was silent for too long; its messages are delivered to others, and count as failed attempts."""
 
     event = "consumer.lost"
     level = "warning"
@@ -167,7 +167,7 @@ class ConsumerLost(Event):
 
 
 class ClientLeft(Event):
-    """A client has said goodbye to a shard; what it held went back, uncounted."""
+    """A client has said goodbye to a shard; its messages went back, without a failed attempt."""
 
     event = "client.left"
     level = "debug"
