@@ -377,7 +377,7 @@ def router_configs(bench: Bench) -> None:
 
         def register(body: bytes = body) -> None:
             router.from_worker(b"worker", b"", header, b"", body, 0)
-            router.outbox.take()
+            router.outgoing.take()
 
         bench.clock(f"{count:,} entries of the config, a router", what, register)
 

@@ -1,4 +1,4 @@
-"""``python -P -m fila_router``: one line of JSON on standard input says what to be, the end of that input: stop."""
+"""``python -P -m fila_router``: standard input gives the settings as one line of JSON; the end of that input means stop."""
 
 import gc
 import resource
@@ -20,7 +20,7 @@ from fila_router.sockets import CannotListenError, open_back, open_front
 
 
 def main() -> int:
-    """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
+    """Run until asked to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
         return serve(read_settings(RouterSettings))
     except (CannotListenError, msgspec.MsgspecError) as error:
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def serve(settings: RouterSettings) -> int:
-    """Listen as ``settings`` say and forward frames until told to stop; returns the exit code."""
+    """Listen as ``settings`` say and forward frames until asked to stop; return the exit code."""
     stop = StopRequests(STDIN)
     _allow_many_connections()
     journal = Journal("router", settings.log)
@@ -43,7 +43,7 @@ def serve(settings: RouterSettings) -> int:
         gc.freeze()
         try:
             loop.run()
-        except Exception as error:  # a bug: whoever reads the log is told, and the next life is another try
+        except Exception as error:  # a bug: log it and end; the parent starts the process again
             journal.tell([ProcessFailed.of(error)])
             return 1
     journal.tell([ProcessStopped(round(1000 * (time.monotonic() - listening_at)))])
@@ -51,7 +51,7 @@ def serve(settings: RouterSettings) -> int:
 
 
 def _allow_many_connections() -> None:
-    """Every client is a descriptor, and the usual soft limit is 1024."""
+    """Raise the limit of descriptors: every client is one, and the usual soft limit is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

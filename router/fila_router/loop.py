@@ -1,7 +1,7 @@
-"""Moves frames between the two sockets as the core says: one thread, one poll.
+"""Moves frames between the two sockets as the core decides: one thread, one poll.
 
-Cost per forwarded frame is what decides here (benchmarks/router_hop.py): reading part by part, the small ones as bytes
-and the body uncopied, costs half of ``recv_multipart``, and a ready socket is drained without asking the poller between
+The cost per forwarded frame decides here (benchmarks/router_hop.py): reading part by part, the small ones as bytes
+and the body uncopied, costs half of ``recv_multipart``, and a ready socket is drained without a poll between
 frames. The core's own share is less than a microsecond of about 16.
 """
 
@@ -25,7 +25,7 @@ BURST_FRAMES: Final = 500
 TICK_MS: Final = 250
 
 LOOK_MS: Final = 1000
-"""How often memory and time spent are measured."""
+"""How often memory and CPU time are measured."""
 
 _NOW: Final = zmq.NOBLOCK
 _MORE: Final = zmq.SNDMORE
@@ -54,7 +54,7 @@ class Loop:
             self._poller.register(source, zmq.POLLIN)
 
     def run(self) -> None:
-        """Forward until asked to stop; what has arrived by then still goes out."""
+        """Forward until asked to stop; frames that have arrived by then still go out."""
         tick_ms = self._clock.now_ms()
         stopping = False
         while not stopping:
@@ -64,7 +64,7 @@ class Loop:
                 self._drain_workers(now_ms)
             self._core.serve(now_ms)
             self._send_held(now_ms)
-            self._send_answers(now_ms)  # a worker that is back has to know some things before it gets clients' frames
+            self._send_answers(now_ms)  # a worker that is back needs some of these before it gets clients' frames
             if self._front in ready:
                 self._drain_clients(now_ms)
             if now_ms >= tick_ms:
@@ -142,9 +142,9 @@ class Loop:
             send(body, copy=False)
 
     def _send_answers(self, now_ms: int) -> None:
-        outbox = self._core.outbox
-        while outbox.to_workers or outbox.to_clients or outbox.notes:
-            to_workers, to_clients, notes = outbox.take()
+        outgoing = self._core.outgoing
+        while outgoing.to_workers or outgoing.to_clients or outgoing.notes:
+            to_workers, to_clients, notes = outgoing.take()
             for identity, *parts in to_workers:
                 if _reaches(self._back, identity):
                     self._back.send_multipart(parts)
@@ -164,7 +164,7 @@ class Loop:
             self._front.send_multipart(parts)
 
     def _send_held(self, now_ms: int) -> None:
-        """Try again what pipes did not take, and learn which of them take something."""
+        """Try again the frames that pipes did not take, and learn which pipes take some."""
         unread = self._core.unread
         for connection in unread.due(now_ms):
             if self._is_full(connection):
@@ -187,7 +187,7 @@ class Loop:
         return False
 
     def _takes(self, connection: Connection) -> bool:
-        """Begin a frame to a client; False if its pipe is full, or if it is gone: then nothing is held for it any more."""
+        """Begin a frame to a client; False if its pipe is full, or if the client is gone: then its held frames are dropped."""
         try:
             self._front.send(connection.name, _MORE_NOW)
         except zmq.ZMQError as error:
@@ -200,7 +200,7 @@ class Loop:
 
 
 def _reaches(socket: Socket, address: bytes) -> bool:
-    """Begin a frame to ``address``; False if nobody is there, or nobody who reads."""
+    """Begin a frame to ``address``; False if the peer is gone or does not read."""
     try:
         socket.send(address, _MORE_NOW)
     except zmq.ZMQError as error:

@@ -1,4 +1,4 @@
-"""What a router has to be told at its start. Its parent writes this as one line of JSON to its standard input."""
+"""The settings of a router process. Its parent writes them as one line of JSON to its standard input."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from fila_proto_zmq.events import LogSettings
 
 
 class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``shards_total`` is fixed at the birth of a cluster."""
+    """``shards_total`` is fixed when a cluster is created."""
 
     listen: str
     """Where clients connect: a ZeroMQ endpoint, ``tcp://host:port``."""

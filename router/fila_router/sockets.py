@@ -1,18 +1,20 @@
 """The router's two sockets: the front for clients, the back for workers.
 
-Both are ZeroMQ ROUTERs that drop nothing silently: a peer that is gone or does not read is an error to the sender. A worker that
-comes back takes over the name of its old connection, which is perhaps not known to be dead yet. At the front nobody takes over a name:
-a second peer with the same one is not listened to. Clients have no names there, see :mod:`fila_router.core.sessions`.
+Both are ZeroMQ ROUTERs that drop nothing silently: a peer that is gone or does not read is an error to the sender. A worker
+that comes back takes over the name of its old connection, which may not be closed yet. At the front no client takes over a
+name: frames of a second peer with the same one are not read. Clients have no names there, see
+:mod:`fila_router.core.sessions`.
 
-What waits towards a worker is bounded by the core, not here. Of a client, only so many frames are taken in advance (then its
-connection is not read from), and only so many are kept in its pipe: that is how :mod:`fila_router.core.unread` sees what it reads.
+The core bounds what waits for a worker. Of a client, only a few frames are taken in advance (then its
+connection is not read), and only a few are kept in its pipe: that is how :mod:`fila_router.core.unread` sees how much it
+reads.
 
 Two properties of libzmq would otherwise let any program, or any page in a browser, harm the broker:
 
-- A first byte other than 0xFF is taken for a peer of ZMTP 1.0, which has no handshake: the bytes of an HTTP POST are then frames. With
-  a ZAP domain, libzmq refuses such peers; no ZAP handler is needed.
-- Peers without a routing id get numbered ones, and a peer that chose the next number beforehand makes libzmq abort. Where the numbers
-  start comes from ``rand()``, which starts with the same seed in each process: it is given another one.
+- A peer whose first byte is not 0xFF is taken for one of ZMTP 1.0, which has no handshake: the bytes of an HTTP POST are then
+  frames. With a ZAP domain, libzmq refuses such peers; no ZAP handler is needed.
+- Peers without a routing id get numbered ones, and a peer that chose the next number beforehand makes libzmq abort. The first
+  number comes from ``rand()``, which has the same seed in each process: it gets another seed.
 """
 
 import ctypes
@@ -55,11 +57,11 @@ _REASONS: dict[int | None, str] = {
 
 
 class CannotListenError(Exception):
-    """An endpoint is not to be had; the text says what to do."""
+    """The router can't listen on an endpoint; the text has the remedy."""
 
 
 def open_front(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socket:
-    """Listen for clients. A frame that no payload could excuse closes its sender's connection."""
+    """Listen for clients. A frame larger than any payload allows closes its sender's connection."""
     frame_bytes_max = settings.max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
     limits: dict[zmq.SocketOption, int | bytes] = {
         zmq.MAXMSGSIZE: frame_bytes_max,
@@ -76,10 +78,10 @@ def open_back(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socke
 
 
 def _seed() -> None:
-    """Let the numbers that libzmq gives to peers start where no peer can guess."""
+    """Seed ``rand()``, so that no peer can guess the numbers that libzmq gives out."""
     try:
         ctypes.CDLL(None).srand(secrets.randbits(32))
-    except (OSError, AttributeError):  # a libc that can't be reached so: the numbers can be guessed, all else holds
+    except (OSError, AttributeError):  # this libc can't be reached so: the numbers can be guessed, the rest works
         return
 
 

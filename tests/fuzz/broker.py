@@ -199,7 +199,7 @@ class FuzzedBroker:
         """Turns and frames between router and worker until both rest."""
         for _ in range(TURNS_MAX):
             self.router.serve(self.now_ms)
-            to_workers, to_clients, notes = self.router.outbox.take()
+            to_workers, to_clients, notes = self.router.outgoing.take()
             for note in notes:
                 note.fields()
             for client, header, _, body in to_clients:

@@ -111,7 +111,7 @@ def test_any_frames_of_workers_leave_the_router_standing(frames: list[tuple[byte
     for header, body in frames:
         for client in (b"", b"somebody"):
             broker.router.from_worker(identity, client, header, b"q", body, broker.now_ms)
-        broker.router.outbox.take()
+        broker.router.outgoing.take()
         broker.router.tick(broker.now_ms)
 
 

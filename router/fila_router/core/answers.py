@@ -1,4 +1,4 @@
-"""What the router says in its own name: frames and errors with their reasons, kept until the loop sends them."""
+"""The router's own frames: answers and errors with their reasons, kept until the loop sends them."""
 
 from typing import Any, Final, TypeAlias
 
@@ -17,20 +17,20 @@ from fila_router.core.counters import Counters
 from fila_router.core.worker_state import Worker
 
 Frame: TypeAlias = list[Any]
-"""Bytes; the body of what is passed on perhaps as a socket gave it out."""
+"""A frame's parts as bytes; the body of a forwarded frame may be as a socket gave it out."""
 
 
 class Outgoing:
-    """Frames for both sides, in order. ``notes``: what happened, for the operator."""
+    """Frames for both sides, in order. ``notes``: events for the log."""
 
-    def __init__(self, tally: Counters | None = None) -> None:
-        self._tally = tally or Counters()
+    def __init__(self, counters: Counters | None = None) -> None:
+        self._counters = counters or Counters()
         self.to_clients: list[Frame] = []
         self.to_workers: list[Frame] = []
         self.notes: list[Event] = []
 
     def take(self) -> tuple[list[Frame], list[Frame], list[Event]]:
-        """Return all that there is: for workers, for clients, for the operator."""
+        """Return everything that is kept: for workers, for clients, for the log."""
         taken = self.to_workers, self.to_clients, self.notes
         self.to_workers, self.to_clients, self.notes = [], [], []
         return taken
@@ -41,17 +41,17 @@ class Outgoing:
 
     def refuse(self, client: bytes, header: bytes, key: bytes, error: FilaError) -> None:
         """Answer the request of ``header`` with an error."""
-        self._tally.refuse(error.code, client)
+        self._counters.refuse(error.code, client)
         self.to_clients.append(error_frame(client, header, key, error))
 
     def tell(self, workers: list[bytes], command: Command, request: int = 0) -> None:
-        """Say the same to some workers. Request 0: nobody answers."""
+        """Send the same command to some workers. Request 0: no answer is expected."""
         frame = [b"", pack_header(command.opcode, request), b"", encode_body(command)]
         self.to_workers.extend([identity, *frame] for identity in workers)
 
 
 RETRY_S: Final = 0.2
-"""When to come again after a refusal: a worker restarts in about half a second, an overload passes in a tenth."""
+"""When to try again after a refusal: a worker restarts in about half a second, an overload passes in a tenth."""
 
 _UNREADABLE: Final = pack_header(0)
 
@@ -75,7 +75,7 @@ def request_of(header: bytes) -> int:
 
 
 def error_in(body: bytes) -> FilaError:
-    """Return what a worker's error says, or that it can't be read."""
+    """Return the error of a worker's answer, or an error that the answer can't be read."""
     try:
         return from_fault(decode_body(Fault, body))
     except InvalidFrameError as unreadable:
@@ -83,7 +83,7 @@ def error_in(body: bytes) -> FilaError:
 
 
 def unavailable(shard: int) -> ShardUnavailableError:
-    """Nobody to forward to."""
+    """Return the error for a shard without a live worker."""
     return ShardUnavailableError(
         f"shard {shard} has no live worker: it comes back by itself, try again in a moment",
         retry_after=RETRY_S,
@@ -92,7 +92,7 @@ def unavailable(shard: int) -> ShardUnavailableError:
 
 
 def interrupted(shard: int) -> ShardUnavailableError:
-    """Forwarded, but the worker is gone."""
+    """Return the error for a request that was forwarded before its worker was lost."""
     return ShardUnavailableError(
         f"the worker of shard {shard} was lost before it answered: whether it did the work is unknown",
         retry_after=RETRY_S,
@@ -101,19 +101,20 @@ def interrupted(shard: int) -> ShardUnavailableError:
 
 
 def overloaded(worker: Worker, client: bytes, opcode: int) -> OverloadedError:
-    """Return the worker's bound of open requests, or the client's share of it, is reached."""
+    """Return the error for a full worker: its bound of open requests, or the client's share of that, is reached."""
     in_flight = worker.in_flight
-    why = f"{worker.name} has {len(in_flight)} requests of {in_flight.size_bytes} bytes in hand"
+    why = f"{worker.name} has {len(in_flight)} open requests of {in_flight.size_bytes} bytes"
     return too_busy(why, in_flight.retry_ms(client, opcode) / 1000)
 
 
 def too_busy(why: str, retry_after: float = RETRY_S) -> OverloadedError:
-    """Some bound is reached."""
+    """Return the error for a bound that is reached."""
     return OverloadedError(f"{why}: try again in {retry_after:g} s", retry_after=retry_after, details={"refused": True})
 
 
 def not_greeted() -> ShardUnavailableError:
-    """Return a request of a session that its connection does not have: the router is new, or has forgotten it, or the connection is new."""
+    """Return the error for a session that the connection does not have: the router is new, or has forgotten it, or the
+    connection is new."""
     return ShardUnavailableError(
         "this connection has not greeted for the session that the request names: say Hello with it, then ask again",
         details={"refused": True, "greet": True},
@@ -121,15 +122,15 @@ def not_greeted() -> ShardUnavailableError:
 
 
 def no_common_version(versions: list[int]) -> UnsupportedVersionError:
-    """Return a greeting that can't be answered in any version it names."""
+    """Return the error for a greeting without a version in common."""
     return UnsupportedVersionError(
-        f"protocol versions {versions[:10]} are not spoken here, only {list(VERSIONS)}: install a matching client",
+        f"protocol versions {versions[:10]} are not supported, only {list(VERSIONS)}: install a matching client",
         details={"versions": list(VERSIONS)},
     )
 
 
 def other_version(version: int) -> UnsupportedVersionError:
-    """Return a worker's registration in a version that is not spoken here."""
+    """Return the error for a worker that registers in another version."""
     return UnsupportedVersionError(
         f"this worker speaks protocol version {version}, its router {list(VERSIONS)}: install the same release for both",
         details={"versions": list(VERSIONS)},

@@ -1,4 +1,4 @@
-"""A token bucket of the whole cluster, the accounts that wait for its tokens, and when which bucket is due."""
+"""A token bucket of the whole cluster, the accounts that wait for its tokens, and when a bucket is due."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from sortedcontainers import SortedDict, SortedSet
 from fila_proto_zmq.runtime_config import Limit
 
 PATIENCE_MS: Final = 20
-"""For how long tokens of one bucket are held for an account that waits for another's; doubled whenever that was in vain."""
+"""How long tokens of one bucket are held for an account that waits for another's; doubled after each hold in vain."""
 
 
 class SessionState(Enum):
-    """How it is with a session."""
+    """The state of a session."""
 
     OPEN = "its tokens count as outstanding"
     SUSPENDED = "its worker is lost, or leaves: its tokens count as spent, until it returns"
@@ -22,7 +22,7 @@ class SessionState(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class ShardSession:
     """A shard's session. ``epoch`` keeps the sessions of a shard's different lives apart."""
 
     shard: int
@@ -34,9 +34,12 @@ class Session:
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """Invariants: ``outstanding >= 0``; it has a ``turn`` if and only if it waits; ``line`` and ``holders`` only if it waits."""
+    """The tokens of one shard for one set of keys.
 
-    session: Session
+    Invariants: ``outstanding >= 0``; it has a ``turn`` if and only if it waits; ``line`` and ``holders`` only if it waits.
+    """
+
+    session: ShardSession
     keys: tuple[str, ...]
     granted: int
     consumed: int
@@ -45,22 +48,22 @@ class Account:
     least: int = 0
     most: int = 0
     turn: int = 0
-    """Its place in the order in which wants came, over all accounts; 0: it waits for nothing."""
+    """Its place in the order of all wants; 0: it does not wait."""
     line: "Bucket | None" = None
-    """The bucket it waits at: the one that will keep it waiting longest."""
+    """The bucket at which it waits: the one that will take longest."""
     claim: int = 0
-    """What it added to that bucket's ``queued``."""
+    """Its share of that bucket's ``queued``."""
     holders: list["Bucket"] = field(default_factory=list)
-    """Buckets that hold tokens for it."""
+    """The buckets that hold tokens for it."""
     patience_ms: int = PATIENCE_MS
-    told_ms: int | None = None
-    """When the shard was last told something of this account."""
-    told_until_ms: int | None = None
-    """How long it was told to wait."""
+    updated_ms: int | None = None
+    """When the shard last got an update of this account."""
+    reported_until_ms: int | None = None
+    """The end of the wait in that update."""
 
     @property
     def outstanding(self) -> int:
-        """Granted, and neither consumed nor returned as far as is known."""
+        """The tokens that were granted and, as far as known, neither consumed nor returned."""
         return self.granted - self.consumed - self.returned
 
     @property
@@ -70,28 +73,28 @@ class Account:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing would be lost if it was forgotten."""
+        """Whether it can be forgotten without losing anything."""
         return not self.turn and not self.outstanding
 
 
 NEVER_MS: Final = 24 * 3600 * 1000
-"""How long a wait is said to be that has no end."""
+"""The wait that is reported when it has no end."""
 
 HANDFUL_MS: Final = 4
-"""Where tokens are scarce, as many are gathered as come in in this time, so that a frame carries many."""
+"""Where tokens are scarce, the income of this time is gathered, so that a frame carries many tokens."""
 
 
 class Bucket:
     """Tokens of one key, from ``since_ms`` on.
 
-    Invariants: ``level + outstanding <= burst``; ``line`` has the accounts whose ``line`` this is, by their turns; ``queued`` is
-    the sum of their claims.
+    Invariants: ``level + outstanding <= burst``; ``line`` has the accounts whose ``line`` this is, by their turns; ``queued``
+    is the sum of their claims.
     """
 
     __slots__ = ("burst", "due_ms", "holds", "key", "level", "line", "new", "outstanding", "queued", "rate", "since_ms")
 
     def __init__(self, key: str, limit: Limit, outstanding: int, now_ms: int, *, full: bool) -> None:
-        """``outstanding``: what shards hold of tokens that were granted while there was no limit."""
+        """``outstanding``: the tokens that shards hold and that were granted while there was no limit."""
         self.key = key
         self.rate, self.burst = limit
         self.outstanding = outstanding
@@ -100,14 +103,14 @@ class Bucket:
         """Full, and nothing was drawn from it yet."""
         self.since_ms = now_ms
         self.due_ms: int | None = None
-        """When the head of the line may be served, as the bank has it in its agenda."""
+        """When the head of the line may be served, as :class:`DueBuckets` has it."""
         self.line: SortedDict[int, Account] = SortedDict()
         self.queued = 0
         self.holds: dict[Account, int] = {}
-        """Tokens kept for accounts that wait for another bucket's. They bind those who came later."""
+        """Tokens kept for accounts that wait at another bucket. Accounts that came later can't have them."""
 
     def accrue(self, now_ms: int) -> None:
-        """Let in what came since the last time, as far as there is room."""
+        """Add the tokens since the last call, up to the burst."""
         gain = min(self.rate * (now_ms - self.since_ms), self.room)
         self.since_ms = max(self.since_ms, now_ms)
         if gain > 0:
@@ -119,7 +122,7 @@ class Bucket:
         return self.burst - self.level - self.outstanding
 
     def change(self, limit: Limit, now_ms: int) -> None:
-        """Follow the config. The bucket keeps its tokens, clamped to the burst; a new one stays full.
+        """Apply a new limit. The bucket keeps its tokens, clamped to the burst; a new one stays full.
 
         So it does not matter whether a rate and a burst are set in one call or in two.
         """
@@ -136,19 +139,19 @@ class Bucket:
         self.outstanding += amount
 
     def settle(self, consumed: int, returned: int) -> None:
-        """Learn what became of outstanding tokens. Call :meth:`accrue` before."""
+        """Settle outstanding tokens. Call :meth:`accrue` before."""
         self.outstanding -= consumed + returned
         self.level = min(self.level + returned, self.burst - self.outstanding)
 
     def take_back(self, outstanding: int) -> None:
-        """Count tokens as outstanding again that were taken for spent."""
+        """Count tokens that were taken for spent as outstanding again."""
         self.outstanding += outstanding
         self.level = min(self.level, self.burst - self.outstanding)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def free_for(self, account: Account) -> int:
-        """Return the level, without what is held for accounts that came earlier."""
+        """Return the level less the tokens that are held for accounts that came earlier."""
         if not self.holds:
             return self.level
         return self.level - sum(amount for holder, amount in self.holds.items() if holder.turn < account.turn)
@@ -156,20 +159,20 @@ class Bucket:
     def required(self, account: Account) -> int:
         """Return the level at which ``account`` can be granted its least: all of the burst if it wants more than that.
 
-        A bucket that holds nothing and gets nothing is never full. One that gets something lets through at its rate.
+        A bucket with a burst of 0 and no income is never full. A bucket with income lets through at its rate.
         """
         full = self.burst if self.burst or self.rate else account.least
         return min(account.least, full) - account.outstanding
 
     def shortfall(self, account: Account) -> int:
-        """Return what is missing until it is this account's turn here, and its least is there; not above 0: nothing."""
+        """Return the missing tokens until this account's turn here with its least; 0 or less: none."""
         missing = self.required(account) - self.free_for(account)
         if self.line and account.line is not self and self.line.peekitem(0)[0] < account.turn:
             missing += self.queued
         return missing
 
     def wait_ms(self, shortfall: int) -> int:
-        """Return how long so many tokens take to come in."""
+        """Return how long this many tokens take to come in."""
         if shortfall <= 0:
             return 0
         return min(NEVER_MS, -(-shortfall // self.rate)) if self.rate else NEVER_MS
@@ -189,11 +192,14 @@ class Bucket:
 
     @property
     def head(self) -> Account | None:
-        """The account that waits first."""
+        """The account whose turn is next."""
         return self.line.peekitem(0)[1] if self.line else None
 
     def head_due_ms(self, now_ms: int) -> int | None:
-        """Return when the head may be served; None: not before a shard reports or somebody lets go of tokens. After :meth:`accrue`."""
+        """Return when the head may be served; None: not before a shard reports or held tokens are released.
+
+        Call :meth:`accrue` before.
+        """
         head = self.head
         if head is None:
             return None
@@ -203,19 +209,19 @@ class Bucket:
         return now_ms + self.wait_ms(max(shortfall, min(self._handful(head) - self.level, room)))
 
     def _handful(self, head: Account) -> int:
-        """Return how many tokens are worth a frame; not so many that the bucket might overflow meanwhile."""
+        """Return how many tokens are worth a frame; fewer where the bucket might overflow meanwhile."""
         handful = self.rate and self.rate * min(HANDFUL_MS, self.burst // (2 * self.rate))
         return handful if len(self.line) > 1 else min(handful, head.most - head.outstanding)
 
 
 class DueBuckets:
-    """Appointments of buckets. Invariant: a bucket is in it at its ``due_ms``, or has none."""
+    """Buckets by the time at which they are due. Invariant: a bucket is in it at its ``due_ms``, or has none."""
 
     def __init__(self) -> None:
         self._dates: SortedSet[tuple[int, str]] = SortedSet()
 
     def put_down(self, bucket: Bucket, due_ms: int | None) -> None:
-        """Serve ``bucket`` at ``due_ms`` and not when it was due before; None: not at all."""
+        """Serve ``bucket`` at ``due_ms`` instead of an earlier entry's time; None: not at all."""
         if bucket.due_ms == due_ms:
             return
         if bucket.due_ms is not None:

@@ -1,4 +1,4 @@
-"""How a change of the runtime config comes to every worker before the client that made it is answered.
+"""How a change of the runtime config reaches every worker before the client that made it is answered.
 
 ::
 
@@ -7,9 +7,9 @@
                             router ── PutConfig ──▶ every live worker
     client ◀─ ConfigChange ─ router ◀── Done from each of them, or they are lost
 
-The router keeps a copy, of which the token buckets follow, and with which workers that return are brought up to date before
-anything else is sent to them. It writes nothing down: a new router learns the config from the workers as they register, and the
-highest version wins. A client waits for a version, not for certain frames; so it does not matter which of them are lost.
+The router keeps a copy. The token buckets follow it, and a worker that returns is brought up to date from it before any other
+frame is sent to the worker. The copy is not on disk: a new router learns the config from the workers as they register, and
+the highest version wins. A client waits for a version, not for certain frames; so a lost frame does no harm.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ from fila_router.core.token_bank import TokenBank
 from fila_router.core.worker_state import Worker
 
 CHANGE_MS_MAX: Final = 4000
-"""Just below the usual timeout of a client, which so learns what happened."""
+"""Just below the usual timeout of a client, so that the client gets this error."""
 
 OWNER: Final = 0
-"""The shard whose worker judges and numbers changes."""
+"""The shard whose worker checks and numbers changes."""
 
 
 @dataclass(slots=True)
 class Change:
-    """A client's change under way. ``made``: what the owner made of it, once it has."""
+    """A client's change under way. ``made``: the owner's answer, once there is one."""
 
     client: bytes
     header: bytes
@@ -49,29 +49,29 @@ class Change:
 class ConfigReplication:
     """The copy of the config, and the changes under way, by the number that the owner repeats in its answer."""
 
-    def __init__(self, table: RoutingTable, bank: TokenBank, outbox: Outgoing, changes_max: int) -> None:
+    def __init__(self, table: RoutingTable, bank: TokenBank, outgoing: Outgoing, changes_max: int) -> None:
         self._changes_max = changes_max
         self.version = 0
         self.values: dict[str, str] = {}
         self._table = table
         self._bank = bank
-        self._outbox = outbox
+        self._outgoing = outgoing
         self._open: dict[int, Change] = {}
         self._asked = 0
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def propose(self, client: bytes, header: bytes, key: bytes, command: SetConfig, now_ms: int) -> None:
-        """Let the owner of shard 0 judge a client's change."""
+        """Send a client's change to the owner of shard 0, which checks it."""
         owner = self._table.live_owner(OWNER)
         if not has_share(client, self._open.values(), self._changes_max):
             raise too_busy(f"{len(self._open)} changes of the runtime config are under way")
         self._asked += 1
         self._open[self._asked] = Change(client, header, key, now_ms + CHANGE_MS_MAX)
-        self._outbox.tell([owner.identity], command, self._asked)
+        self._outgoing.tell([owner.identity], command, self._asked)
 
     def judged(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
-        """Take in the owner's answer, also if the client has given up."""
+        """Take in the owner's answer, also if the client waits no longer."""
         if self._table.owners[OWNER] is not worker:
             return
         try:
@@ -87,38 +87,40 @@ class ConfigReplication:
             self._follow(made.changes, now_ms)
             self.version = made.version
             self._tell(self._live(), made.changes)
-        elif made.version > self.version:  # an earlier one was lost: let it register, and so bring the whole
+        elif (
+            made.version > self.version
+        ):  # an earlier change was lost: let the worker register, and so bring the whole config
             lost = ShardUnavailableError("changes of the runtime config were lost: register again")
-            self._outbox.to_workers.append([worker.identity, b"", *encode_error(Pulse.opcode, 0, lost)])
+            self._outgoing.to_workers.append([worker.identity, b"", *encode_error(Pulse.opcode, 0, lost)])
         self.settle()
 
     def taken(self, worker: Worker, header: Header, body: bytes) -> None:
-        """Take in a worker's answer to a change that it was told; the change's version is its request id."""
+        """Take in a worker's answer to a change; the change's version is its request id."""
         if header.flags & ERROR:
-            worker.config_told = -1  # so it gets the whole next time
+            worker.config_sent = -1  # send the whole next time
             error = error_in(body)
-            self._outbox.notes.append(ConfigNotTaken(worker.name, header.request, error.code))
+            self._outgoing.notes.append(ConfigNotTaken(worker.name, header.request, error.code))
             self._refuse([number for number, change in self._open.items() if change.made], error)
         else:
-            worker.config_has = max(worker.config_has, min(header.request, worker.config_told))
+            worker.config_has = max(worker.config_has, min(header.request, worker.config_sent))
             self.settle()
 
     def settle(self) -> None:
-        """Answer those whose version every live worker has. Call when one was lost, too."""
+        """Answer the clients whose version every live worker has. Call also when a worker was lost."""
         if not self._open:
             return
         everywhere = min((worker.config_has for worker in self._live()), default=0)
         for number, change in list(self._open.items()):
             if change.made is not None and change.made.version <= min(everywhere, self.version):
                 del self._open[number]
-                self._outbox.answer(change.client, change.header, change.key, change.made)
+                self._outgoing.answer(change.client, change.header, change.key, change.made)
 
     # --- workers that come --------------------------------------------------------------------------------------------
 
     def greet(self, worker: Worker, offer: Register, now_ms: int) -> dict[str, str] | None:
-        """Learn from a worker that registers, and return what it lacks: None: nothing, else the whole; a large one it is told in pages.
+        """Learn from a worker that registers, and return the config that it lacks; None: nothing, or too large, and sent in pages.
 
-        Of two configs with one version, as a restored copy may have, that of the owner of shard 0 holds.
+        Two configs may have one version, as after a restored backup: then the one of the owner of shard 0 holds.
         """
         differs = offer.config_version != self.version or offer.config != self.values
         from_owner = any(shard == OWNER for shard, _ in offer.shards)
@@ -127,7 +129,7 @@ class ConfigReplication:
             self._bank.adopt(self._limit_of, now_ms)
             differs = False
             self._tell([other for other in self._live() if other is not worker], None)
-        worker.config_told = worker.config_has = self.version  # it reads this before anything that comes after it
+        worker.config_sent = worker.config_has = self.version  # it reads the answer before any later frame
         if not differs:
             return None
         whole = put_whole(self.version, self.values)
@@ -137,7 +139,7 @@ class ConfigReplication:
         return None
 
     def bring_up(self, worker: Worker) -> None:
-        """Tell everything to a worker that was lost and is back."""
+        """Send the whole config to a worker that was lost and is back."""
         if self.version:
             self._tell([worker], None)
         worker.config_has = self.version
@@ -145,11 +147,11 @@ class ConfigReplication:
     # --- ends without an answer ---------------------------------------------------------------------------------------
 
     def lose_owner(self) -> None:
-        """The worker that was asked is gone."""
+        """Fail the changes that wait for the owner, which was lost."""
         self._refuse([number for number, change in self._open.items() if change.made is None], interrupted(OWNER))
 
     def give_up(self, now_ms: int) -> None:
-        """Answer for those that do not."""
+        """Fail changes that wait for too long."""
         overdue = [number for number, change in self._open.items() if change.deadline_ms <= now_ms]
         if overdue:
             behind = [worker.name for worker in self._live() if worker.config_has < self.version] or ["the owner of shard 0"]
@@ -164,7 +166,7 @@ class ConfigReplication:
         for number in numbers:
             change = self._open.pop(number, None)
             if change is not None:
-                self._outbox.refuse(change.client, change.header, change.key, error)
+                self._outgoing.refuse(change.client, change.header, change.key, error)
 
     # --- the copy -----------------------------------------------------------------------------------------------------
 
@@ -186,17 +188,17 @@ class ConfigReplication:
         return [worker for worker in self._table.workers.values() if worker.routable]
 
     def _tell(self, workers: list[Worker], changes: dict[str, str | None] | None) -> None:
-        """Tell the newest version: by its changes (None: unknown) to those who have the one before, else the whole."""
-        up_to_date = [worker for worker in workers if changes is not None and worker.config_told == self.version - 1]
+        """Send the newest version: its changes (None: unknown) to workers with the version before, the whole to others."""
+        up_to_date = [worker for worker in workers if changes is not None and worker.config_sent == self.version - 1]
         behind = [worker for worker in workers if worker not in up_to_date]
         if up_to_date and changes is not None:
-            self._outbox.tell([worker.identity for worker in up_to_date], PutConfig(self.version, changes), self.version)
+            self._outgoing.tell([worker.identity for worker in up_to_date], PutConfig(self.version, changes), self.version)
         if behind:
             self._tell_whole(behind, put_whole(self.version, self.values))
         for worker in workers:
-            worker.config_told = self.version
+            worker.config_sent = self.version
 
     def _tell_whole(self, workers: list[Worker], whole: list[PutConfig]) -> None:
         identities = [worker.identity for worker in workers]
         for put in whole:
-            self._outbox.tell(identities, put, 0 if put.more else self.version)
+            self._outgoing.tell(identities, put, 0 if put.more else self.version)

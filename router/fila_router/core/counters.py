@@ -1,4 +1,4 @@
-"""What a router counts of itself, and what was measured of it: integers only, read by whoever asks for metrics."""
+"""A router's counters and measurements: integers only, read for metrics."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from fila_router.core.worker_state import Worker
 
 
 class Counters:
-    """Frames by where they came from and went to, and refusals."""
+    """Frames by their sender and receiver, and refusals."""
 
     __slots__ = (
         "cpu_ms",
@@ -26,17 +26,17 @@ class Counters:
         self.rss_bytes = self.cpu_ms = 0
         self.from_clients = self.to_clients = self.from_workers = self.to_workers = 0
         self.refused: dict[str, int] = {}
-        """Requests that were answered with an error here, by its code."""
+        """Requests that the router answered with an error, by its code."""
         self.refused_last: dict[str, bytes] = {}
-        """Who was the last of them."""
+        """The last refused client, by the error's code."""
 
     def refuse(self, code: str, client: bytes) -> None:
-        """A request was refused."""
+        """Count a refused request."""
         self.refused_last[code] = client
         self.refused[code] = self.refused.get(code, 0) + 1
 
     def metrics(self, workers: Iterable[Worker]) -> RouterMetrics:
-        """Return all of it, with what waits at the workers."""
+        """Return all counters, with the open requests of the workers."""
         open_requests = {worker.name: len(worker.in_flight) for worker in workers}
         open_bytes = {worker.name: worker.in_flight.size_bytes for worker in workers}
         return RouterMetrics(

@@ -1,4 +1,4 @@
-"""Clients' questions to every worker: asked once each, answered with one joined reply."""
+"""Questions of clients to every worker: each worker is asked once, and the client gets one joined answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from fila_router.core.in_flight import has_share
 from fila_router.core.limits import DEFAULTS
 
 LIST_MS_MAX: Final = 4000
-"""Just below the usual timeout of a client, which so learns what happened."""
+"""Just below the usual timeout of a client, so that the client gets this error."""
 
 METRICS_MS_MAX: Final = 1000
-"""Who asks every second has nothing from older answers."""
+"""A client that asks every second has no use for older answers."""
 
 
 class Joining(Protocol):
-    """Answers so far. ``strict``: all or nothing; ``ms_max``: how long to wait for the last one."""
+    """The answers so far. ``strict``: all or nothing; ``ms_max``: how long to wait for the last one."""
 
     strict: bool
     ms_max: int
 
     def add(self, body: bytes) -> None:
-        """Take in one worker's answer; :class:`InvalidFrameError` if it is none."""
+        """Take in one worker's answer; :class:`InvalidFrameError` if it is malformed."""
         ...
 
     def whole(self) -> Reply:
@@ -46,7 +46,7 @@ class QueueLists:
         self._lists: list[QueueList] = []
 
     def add(self, body: bytes) -> None:
-        """One worker's queues."""
+        """Take in one worker's queues."""
         self._lists.append(decode_body(QueueList, body))
 
     def whole(self) -> QueueList:
@@ -66,7 +66,7 @@ _open = msgspec.msgpack.Decoder(Unopened).decode
 
 
 class Measurements:
-    """Workers' metrics, and the router's own as of the end."""
+    """Workers' metrics, and the router's own at the end."""
 
     strict = False
     ms_max = METRICS_MS_MAX
@@ -76,14 +76,14 @@ class Measurements:
         self._workers: list[msgspec.Raw] = []
 
     def add(self, body: bytes) -> None:
-        """One worker's metrics."""
+        """Take in one worker's metrics."""
         try:
             self._workers += _open(body).workers
         except msgspec.MsgspecError as cause:
             raise InvalidFrameError(f"body of {len(body)} bytes is no Metrics: {cause}") from None
 
     def whole(self) -> Unopened:
-        """Return what there is."""
+        """Return the metrics that there are."""
         return Unopened(self._workers, *self._own())
 
 
@@ -108,11 +108,11 @@ class FanIn:
         return reply_frame(self.client, self.header, self.key, self.answers.whole())
 
     def failed(self, error: FilaError) -> list[bytes]:
-        """Return the answer that there is none."""
+        """Return an error as the answer."""
         return error_frame(self.client, self.header, self.key, error)
 
     def overdue(self) -> list[bytes]:
-        """Return the answer when somebody does not answer."""
+        """Return the answer when a worker does not answer in time."""
         if not self.answers.strict:
             return self.joined()
         missing = ", ".join(sorted(identity.decode(errors="replace") for identity in self.waiting))
@@ -120,7 +120,7 @@ class FanIn:
 
 
 class FanIns:
-    """All questions under way, by the request id that the workers repeat in their answers."""
+    """All open questions, by the request id that the workers repeat in their answers."""
 
     def __init__(self, questions_max: int = DEFAULTS.questions_max) -> None:
         self._questions_max = questions_max
@@ -128,7 +128,7 @@ class FanIns:
         self._asked = 0
 
     def ask(self, client: bytes, header: bytes, key: bytes, asked: set[bytes], answers: Joining, now_ms: int) -> int:
-        """Note a question to the workers ``asked``; returns the request id to use."""
+        """Note a question to the workers ``asked``; return the request id to use."""
         if not has_share(client, self._open.values(), self._questions_max):
             raise too_busy(f"{len(self._open)} questions to all workers are open")
         self._asked += 1
@@ -149,12 +149,12 @@ class FanIns:
         return self._check_off(header.request, identity)
 
     def lose(self, identity: bytes, shard: int) -> Frames:
-        """Give up what waits for a lost worker, the holder of ``shard``."""
+        """Give up the answers of a lost worker, the holder of ``shard``."""
         waiting = [request for request, fan_in in self._open.items() if identity in fan_in.waiting]
         return [frame for request in waiting for frame in self._miss(request, identity, unavailable(shard))]
 
     def _miss(self, request: int, identity: bytes, error: FilaError) -> Frames:
-        """Return a worker does not say what was asked."""
+        """Go on without a worker's answer; return the frames for clients that this completes."""
         if self._open[request].answers.strict:
             return [self._open.pop(request).failed(error)]
         return self._check_off(request, identity)
@@ -164,6 +164,6 @@ class FanIns:
         return [] if self._open[request].waiting else [self._open.pop(request).joined()]
 
     def give_up(self, now_ms: int) -> Frames:
-        """Give up what has waited for too long."""
+        """Give up questions that have waited for too long."""
         overdue = [request for request, fan_in in self._open.items() if fan_in.deadline_ms <= now_ms]
         return [self._open.pop(request).overdue() for request in overdue]

@@ -1,21 +1,21 @@
-"""The requests that one worker owes an answer, so that each is answered exactly once, whatever becomes of the worker.
+"""The requests that one worker has to answer, so that each is answered exactly once, also if the worker is lost.
 
-A request is named by its *ticket*: client id + request id, as bytes. There are four rooms, each bounded in requests and in bytes,
-because behind them is a socket's queue that would otherwise grow without limit while a worker is busy:
+A request is named by its *ticket*: client id + request id, as bytes. There are four rooms, each bounded in requests and in
+bytes, because the requests lie in a socket's queue, which would otherwise grow without limit while a worker is busy:
 
 - what loads a worker (enqueues, deliveries, questions);
 - what relieves it (settling, heartbeats): it is admitted however full the first room is;
 - pages, whose answers are large and take long: a few of them are much work;
 - what waits by design, perhaps for hours (receives, reservations): it costs memory, not time.
 
-A room is shared fairly. As long as half of it is free anybody may take what there is; beyond, a client may hold what it would hold if
-all clients in the room, and one more, held the same. So there is always room for one that comes.
+A room is shared fairly. As long as half of it is free, a client may take any free part; beyond that, a client may hold as
+much as it would if all clients in the room, and one more, held the same. So there is always room for a new client.
 
-A client that lost its connection repeats what is open, under the same ids, on its next one: a worker may have to see that again, and one
-answer will do for both. A repetition on the same connection is no such thing. It is dropped, because a worker would do it again and again
-for the place of one request.
+A client that lost its connection repeats its open requests, under the same ids, on its next one. A worker may have to see
+them again, and one answer serves both. A repetition on the same connection is dropped, because a worker would do it again and
+again for the place of one request.
 
-An entry that is never answered is dropped when no client can be waiting for it any more; nobody is told, since its
+An entry that is never answered is dropped when no client can be waiting for it any more. No error is sent, since its
 client gave up long before.
 """
 
@@ -42,14 +42,14 @@ from fila_proto_zmq.limits import WAIT_MS_MAX
 from fila_router.core.limits import DEFAULTS, RouterLimits
 
 OVERHEAD_BYTES: Final = 128
-"""What a frame weighs beside its body: no flood of empty frames is free."""
+"""The size of a frame beside its body: a flood of empty frames is not free."""
 
 CALL_MS_MAX: Final = 60_000
 """No call may take this long; a client's timeout is seconds."""
 
 RETRY_MS_MIN: Final = 50
 RETRY_MS_MAX: Final = 5000
-"""When to come again after a refusal: no sooner than a worker's turn takes, and no later than anybody's timeout."""
+"""When to try again after a refusal: no sooner than a worker's turn takes, and no later than any client's timeout."""
 
 REPEATS_MAX: Final = 4
 """How often an open request is forwarded again, for a client that comes back on connection after connection."""
@@ -75,12 +75,12 @@ _ROOM_OF: Final = bytes(_KINDS.get(opcode, _LOADING) for opcode in range(256))
 """The room of each opcode."""
 
 Call: TypeAlias = tuple[bytes, bytes, bytes, int, int, int, bytes, int]
-"""Client id, header, routing key, shard, bytes, when to forget it (ms), the connection it came on last, how often it was repeated. A
+"""Client id, header, routing key, shard, bytes, when to forget it (ms), the last connection it came on, how often it was repeated. A
 plain tuple: one is made per frame."""
 
 
 def relieves(opcode: int) -> bool:
-    """Return whether a request frees something: it must always have a way."""
+    """Return whether a request relieves its worker: such a request is always admitted."""
     return _ROOM_OF[opcode] == _RELIEVING
 
 
@@ -90,13 +90,13 @@ def asks_page(opcode: int) -> bool:
 
 
 class Asked(Protocol):
-    """Something that a client waits for."""
+    """A question that a client waits for."""
 
     client: bytes
 
 
 def has_share(client: bytes, open_now: Collection[Asked], calls_max: int) -> bool:
-    """Return whether ``client`` may have one more among those that are few: looks at all of them when half of the room is taken."""
+    """Return whether ``client`` may have one more of few places. Counts all of them when half of the places are taken."""
     if len(open_now) < calls_max // 2:
         return True
     clients = [asked.client for asked in open_now]
@@ -130,7 +130,7 @@ class Room:
         self.client_max = client_max
         self.forget_ms = forget_ms
         self.answered = 0
-        """Answers since the pace was measured last."""
+        """Answers since the rate was last measured."""
         self.answers_per_s = 0.0
 
     def has_room(self, client: bytes) -> bool:
@@ -185,7 +185,7 @@ class Room:
         return call
 
     def measure(self, span_ms: int) -> None:
-        """Learn how fast these requests are answered, from a time in which there were some."""
+        """Measure how fast these requests are answered, over a time in which there were some."""
         if self.answered or self.calls:
             self.answers_per_s = (self.answers_per_s + self.answered * 1000 / span_ms) / 2
         self.answered = 0
@@ -211,7 +211,7 @@ class InFlight:
 
     @property
     def size_bytes(self) -> int:
-        """What all of them weigh."""
+        """The size of all of them."""
         return sum(room.size_bytes for room in self.rooms)
 
     @property
@@ -235,13 +235,13 @@ class InFlight:
         return self.rooms[_ROOM_OF[header[3]]].add(client, header, key, shard, size_bytes, connection, now_ms)
 
     def close(self, client: bytes, header: bytes) -> bool:
-        """Note an answer; False if nobody waits for it (any more)."""
+        """Note an answer; False if no client waits for it (any more)."""
         room = self.rooms[_ROOM_OF[header[3]]]
         room.answered += 1
         return room.pop(client + header[10:]) is not None
 
     def withdraw(self, client: bytes, header: bytes) -> int:
-        """Remove a request that was opened and could not be sent; returns its shard."""
+        """Remove a request that was opened and could not be sent; return its shard."""
         call = self.rooms[_ROOM_OF[header[3]]].pop(client + header[10:])
         assert call is not None
         return call[3]
@@ -251,18 +251,19 @@ class InFlight:
         return self._remove(lambda call: call[3] in shards)
 
     def forget_overdue(self, now_ms: int) -> None:
-        """Drop what can't be awaited any more."""
+        """Drop requests that no client can wait for any more."""
         self._remove(lambda call: call[5] <= now_ms)
 
     def measure(self, now_ms: int) -> None:
-        """Learn how fast the worker answers. Call it a few times a second."""
+        """Measure how fast the worker answers. Call it a few times a second."""
         if self._measured_ms is not None and now_ms > self._measured_ms:
             for room in self.rooms:
                 room.measure(now_ms - self._measured_ms)
         self._measured_ms = now_ms
 
     def retry_ms(self, client: bytes, opcode: int) -> int:
-        """Return when there will be room again: half of what is in the way is answered, at the pace at which the worker answers such requests."""
+        """Return when there will be room again: when half of the requests in the way are answered, at the worker's rate for
+        such requests."""
         room = self.rooms[_ROOM_OF[opcode]]
         if room is self.rooms[_WAITING] or not room.answers_per_s:
             return RETRY_MS_MAX if room is self.rooms[_WAITING] else 4 * RETRY_MS_MIN

@@ -1,7 +1,7 @@
-"""Workers come, fall silent, return, leave and are superseded; what that means for all who deal with them.
+"""Workers come, fall silent, return, leave and are replaced; the effects on all parts of the router.
 
-Four parties want to know: those who wait for a worker's answers, the runtime config, the parked throttle keys, and the token
-bank.
+Four parts depend on it: the clients that wait for a worker's answers, the runtime config, the parked throttle keys, and the
+token bank.
 """
 
 from typing import Final
@@ -20,25 +20,27 @@ from fila_router.core.token_bank import TokenBank
 from fila_router.core.worker_state import Worker
 
 START_MS_MAX: Final = 3000
-"""How long a new router waits for the runtime config. Then it goes on with what the workers brought."""
+"""How long a new router waits for the runtime config. Then it goes on with the config that the workers brought."""
 
 TICK_GAP_MS_MAX: Final = 1000
-"""A longer pause between ticks was the router's own: its machine slept, or it was stopped."""
+"""A longer pause between ticks was the router's own: its machine slept, or the process was stopped."""
 
 _KNOCK: Final = [b"", *encode_reply(Pulse.opcode, 0, Done())]
-"""An answer to a pulse that nobody sent: a worker ignores it, but sending it shows whether there is a connection."""
+"""An answer to a pulse that was not sent: a worker ignores it, but sending it shows whether there is a connection."""
 
 
 class Membership:
-    """The workers, and what they are told when they come. ``started``: clients' frames may be forwarded."""
+    """The workers, and the state that they get when they come. ``started``: clients' frames may be forwarded."""
 
-    def __init__(self, table: RoutingTable, bank: TokenBank, fan_ins: FanIns, outbox: Outgoing, limits: RouterLimits) -> None:
+    def __init__(
+        self, table: RoutingTable, bank: TokenBank, fan_ins: FanIns, outgoing: Outgoing, limits: RouterLimits
+    ) -> None:
         self.started = False
-        self.rendezvous = ConfigReplication(table, bank, outbox, limits.questions_max)
+        self.config_replication = ConfigReplication(table, bank, outgoing, limits.questions_max)
         self._table = table
         self._bank = bank
         self._fan_ins = fan_ins
-        self._outbox = outbox
+        self._outgoing = outgoing
         self._parks = Parks()
         self.wall_ahead_ms = 0
         """How far the workers' time, by which parks end, is ahead of the router's."""
@@ -48,82 +50,85 @@ class Membership:
     # --- coming -------------------------------------------------------------------------------------------------------
 
     def register(self, identity: bytes, offer: Register, now_ms: int) -> Registered:
-        """Route to a worker from now on; the answer brings it up to date. Raises for a ghost's offer."""
+        """Route to a worker from now on; the answer brings it up to date. Raises for an outdated worker's offer."""
         try:
             superseded = self._table.register(identity, offer, now_ms)
         except FilaError as error:
-            self._outbox.notes.append(WorkerRefused(identity.decode(errors="replace"), error.code, str(error)))
+            self._outgoing.notes.append(WorkerRefused(identity.decode(errors="replace"), error.code, str(error)))
             raise
         for worker, shards in superseded:
             self._abandon(worker, shards)
         for shard in {shard for shard, _ in offer.shards}.union(*(shards for _, shards in superseded)):
             self._bank.close(shard, now_ms)
         worker = self._table.workers[identity]
-        config = self.rendezvous.greet(worker, offer, now_ms)
+        config = self.config_replication.greet(worker, offer, now_ms)
         self.park(worker, offer.parks, now_ms)
         self.started |= any(shard == OWNER for shard, _ in offer.shards)
-        self.rendezvous.settle()
+        self.config_replication.settle()
         serves = self._table.shards_of(worker)
-        if serves:  # a worker that has just started opens its shards yet
-            self._outbox.notes.append(WorkerJoined(worker.name, worker.pid, worker.version, serves))
-        return Registered(self.rendezvous.version, config, self._parks.unknown_to(offer.parks, now_ms + self.wall_ahead_ms))
+        if serves:  # a worker that has just started may still be opening its shards
+            self._outgoing.notes.append(WorkerJoined(worker.name, worker.pid, worker.version, serves))
+        return Registered(
+            self.config_replication.version, config, self._parks.unknown_to(offer.parks, now_ms + self.wall_ahead_ms)
+        )
 
     def heard(self, worker: Worker, now_ms: int, *, registers: bool = False) -> None:
-        """Note a frame of a worker. If it was lost it is back, and is brought up to date before anything else.
+        """Note a frame of a worker. If the worker was lost it is back, and is brought up to date before any other frame.
 
-        ``registers``: the frame is a registration, by its next life perhaps; then that is the news.
+        ``registers``: the frame is a registration, perhaps of a new process; then the registration itself brings it up to
+        date.
         """
         was_routable = worker.routable
         worker.seen(now_ms)
         if worker.routable and not was_routable:
-            self.rendezvous.bring_up(worker)
+            self.config_replication.bring_up(worker)
             parks = self._parks.unknown_to({}, now_ms + self.wall_ahead_ms)
             if parks:
-                self._outbox.tell([worker.identity], Park(parks))
+                self._outgoing.tell([worker.identity], Park(parks))
             shards = self._table.shards_of(worker)
             self._bank.resume(shards, now_ms)
             if not registers:
-                self._outbox.notes.append(WorkerReturned(worker.name, worker.pid, shards))
+                self._outgoing.notes.append(WorkerReturned(worker.name, worker.pid, shards))
 
     def park(self, source: Worker, parks: dict[str, int], now_ms: int) -> None:
-        """Tell the others what one worker knows of parked throttle keys."""
-        news = self._parks.merge(parks, now_ms + self.wall_ahead_ms)
-        if news:
+        """Pass a worker's parked throttle keys on to the others."""
+        new_parks = self._parks.merge(parks, now_ms + self.wall_ahead_ms)
+        if new_parks:
             others = [worker.identity for worker in self._table.workers.values() if worker.routable and worker is not source]
-            self._outbox.tell(others, Park(news))
+            self._outgoing.tell(others, Park(new_parks))
 
     # --- going --------------------------------------------------------------------------------------------------------
 
     def leave(self, worker: Worker, now_ms: int) -> None:
-        """Give a worker nothing new; it answers what it has."""
+        """Route nothing new to a worker; it answers its open requests."""
         worker.leave()
         shards = self._table.shards_of(worker)
         self._bank.suspend(shards, now_ms)
-        self._outbox.notes.append(WorkerLeft(worker.name, worker.pid, shards))
-        self.rendezvous.settle()
+        self._outgoing.notes.append(WorkerLeft(worker.name, worker.pid, shards))
+        self.config_replication.settle()
 
     def lose(self, worker: Worker, why: str, now_ms: int) -> None:
-        """Take a worker for lost, and answer for it."""
+        """Take a worker for lost, and answer its open requests with errors."""
         shards = self._table.shards_of(worker)
         if worker.routable:
             worker.routable = False
-            self._outbox.notes.append(WorkerLost(worker.name, worker.pid, shards, why))
+            self._outgoing.notes.append(WorkerLost(worker.name, worker.pid, shards, why))
         self._bank.suspend(shards, now_ms)
         self._abandon(worker, frozenset(shards))
-        self.rendezvous.settle()
+        self.config_replication.settle()
 
     def _abandon(self, worker: Worker, shards: frozenset[int]) -> None:
-        """Answer for ``worker`` what it can't answer any more of ``shards``."""
+        """Answer the requests for ``shards`` that ``worker`` can't answer any more."""
         for client, header, key, shard, *_ in worker.in_flight.take(shards):
-            self._outbox.refuse(client, header, key, interrupted(shard))
-        self._outbox.to_clients += self._fan_ins.lose(worker.identity, min(shards, default=0))
+            self._outgoing.refuse(client, header, key, interrupted(shard))
+        self._outgoing.to_clients += self._fan_ins.lose(worker.identity, min(shards, default=0))
         if OWNER in shards:
-            self.rendezvous.lose_owner()
+            self.config_replication.lose_owner()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Look after everybody."""
+        """Find silent workers and check the connections of the others."""
         if self._first_tick_ms is None:
             self._first_tick_ms = self._ticked_ms = now_ms
         if now_ms - self._ticked_ms > TICK_GAP_MS_MAX:
@@ -133,10 +138,10 @@ class Membership:
         for worker in self._table.workers.values():
             if worker.routable or worker.in_flight:
                 self._look_after(worker, now_ms)
-        self.rendezvous.give_up(now_ms)
+        self.config_replication.give_up(now_ms)
 
     def _look_after(self, worker: Worker, now_ms: int) -> None:
         if worker.is_silent(now_ms):
             self.lose(worker, f"silent for {(now_ms - worker.seen_ms) / 1000:.1f} s", now_ms)
         else:
-            self._outbox.to_workers.append([worker.identity, *_KNOCK])
+            self._outgoing.to_workers.append([worker.identity, *_KNOCK])

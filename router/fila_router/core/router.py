@@ -1,11 +1,11 @@
-"""The router's decisions: what becomes of a frame, from either side.
+"""The router's decisions about each frame, from either side.
 
-A frame of a queue is forwarded unopened: its fixed header and its routing key say everything. What can't be forwarded
-is answered here, at once. A request that a worker took with it is answered too, so that no client waits for the dead.
+A frame of a queue is forwarded unopened: its fixed header and its routing key are enough. A frame that can't be forwarded
+is answered at once. The router also answers the open requests of a lost worker, so that no client waits in vain.
 
-The caller forwards what it is told to, lets the router :meth:`~Router.serve` those who wait for tokens, and sends what is in the
-outbox. What is in it for workers has to go out before the next frame of a client is forwarded: it may be what the worker has
-to know before.
+The caller forwards frames as the router decides, lets the router :meth:`~Router.serve` the accounts that wait for tokens, and
+sends the frames in the outgoing. Those for workers have to go out before the next frame of a client is forwarded: the worker
+may need them first.
 """
 
 from collections.abc import Callable
@@ -61,10 +61,10 @@ from fila_router.core.unread import Connection, Unread
 from fila_router.core.worker_state import Worker
 
 Body: TypeAlias = Any
-"""Bytes, or what a socket gave out uncopied: only its length matters unless it is for the router itself."""
+"""Bytes, or a body as a socket gave it out, uncopied: only its length matters unless it is for the router itself."""
 
 SWEEP_MS: Final = 10_000
-"""How often it is looked for what is overdue or idle."""
+"""How often to search for overdue requests and idle sessions."""
 
 OF_WORKERS: Final = 80
 """Opcodes from here on pass between the router and its workers, and between those."""
@@ -73,15 +73,15 @@ _OWN: Final = frozenset(
     command.opcode for command in (Hello, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
 )
 _FORWARDED: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _OWN)
-"""First six bytes (magic, version, opcode, flags) of all headers that are forwarded: one look-up judges them all."""
+"""First six bytes (magic, version, opcode, flags) of all headers that are forwarded: one look-up checks them all."""
 _ONE_WAY: Final = RELAYED | {Tokens.opcode, Park.opcode}
 _PREFIX: Final = pack_header(0)[:3]
 _SILENCE_TIMEOUTS: Final = 10
-"""A session lives for at least so many consumer timeouts: by then nothing is left of it at any worker."""
+"""A session lives for at least this many consumer timeouts: by then it holds nothing at any worker."""
 
 
 class Router:
-    """Everything a router knows. Nothing is kept of a client but its session and its open requests."""
+    """The whole state of a router. Of a client it keeps only the session and the open requests."""
 
     def __init__(
         self,
@@ -93,20 +93,20 @@ class Router:
         entropy: Callable[[int], bytes],
         limits: RouterLimits = DEFAULTS,
     ) -> None:
-        """``entropy(n)``: n bytes that nobody can guess, the secrets of sessions."""
+        """``entropy(n)``: n bytes that can't be guessed, the secrets of sessions."""
         self.unread = Unread(limits)
         silence_ms_max = max(limits.session_silence_ms, _SILENCE_TIMEOUTS * consumer_timeout_ms)
         self._sessions = Sessions(limits, silence_ms_max, entropy, self.unread)
-        self._tally = Counters()
-        self._refusals = RefusalLog(self._tally)
-        self.outbox = Outgoing(self._tally)
+        self._counters = Counters()
+        self._refusals = RefusalLog(self._counters)
+        self.outgoing = Outgoing(self._counters)
         self._consumer_timeout_ms = consumer_timeout_ms
         self._max_payload_bytes = max_payload_bytes
         self._version = version
         self._table = RoutingTable(shards_total, limits)
         self._fan_ins = FanIns(limits.questions_max)
         self._bank = TokenBank()
-        self._members = Membership(self._table, self._bank, self._fan_ins, self.outbox, limits)
+        self._members = Membership(self._table, self._bank, self._fan_ins, self.outgoing, limits)
         self._swept_ms = 0
 
     # --- clients ------------------------------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ class Router:
     def from_client(
         self, connection: bytes, header: bytes, key: bytes, body: Body, now_ms: int
     ) -> tuple[bytes, bytes] | None:
-        """Return the worker to forward this frame to, and the client to name there; None if it was answered here."""
-        self._tally.from_clients += 1
+        """Return the worker to forward this frame to, and the client to name there; None if the router answered it."""
+        self._counters.from_clients += 1
         session = self._sessions.on(connection, now_ms)
         client = session.client
         try:
@@ -131,13 +131,13 @@ class Router:
                 return self._forward(worker, session, header, key, shard, len(body), now_ms)
             return self._serve_client(session, header, key, bytes(body), now_ms)
         except FilaError as error:
-            self.outbox.refuse(client, header, key, error)
+            self.outgoing.refuse(client, header, key, error)
         return None
 
     def _forward(
         self, worker: Worker, session: Session, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int
     ) -> tuple[bytes, bytes] | None:
-        """Note a request that goes to ``worker``; None if it is there already."""
+        """Note a request that goes to ``worker``; None if it is open there already."""
         client, in_flight = session.client, worker.in_flight
         if asks_page(header[3]):
             self._check_pages(worker, session, header[3], now_ms)
@@ -145,29 +145,29 @@ class Router:
             raise overloaded(worker, client, header[3])
         if not in_flight.open(client, header, key, shard, size_bytes, session.connection.name, now_ms):
             return None
-        self._tally.to_workers += 1
+        self._counters.to_workers += 1
         return worker.identity, client
 
     def malformed(self, connection: bytes, header: bytes, now_ms: int) -> None:
         """Answer a frame that has less or more than three parts."""
         error = InvalidFrameError("a frame has exactly 3 parts: header, routing key, body")
-        self.outbox.refuse(self._sessions.on(connection, now_ms).client, header, b"", error)
+        self.outgoing.refuse(self._sessions.on(connection, now_ms).client, header, b"", error)
 
     def unsent(self, identity: bytes, client: bytes, header: bytes, key: bytes, now_ms: int) -> None:
-        """Take back what :meth:`from_client` decided: the worker's connection is gone."""
+        """Undo the decision of :meth:`from_client`: the worker's connection is gone."""
         shard = self._table.workers[identity].in_flight.withdraw(client, header)
-        self.outbox.refuse(client, header, key, unavailable(shard))
+        self.outgoing.refuse(client, header, key, unavailable(shard))
         self.unreachable(identity, now_ms)
 
     def connection_of(self, client: bytes, body_bytes: int, now_ms: int) -> Connection | None:
-        """Return where to send an answer of so many bytes; None: its client is gone, or does not read."""
+        """Return where to send an answer of this size; None: its client is gone, or does not read."""
         session = self._sessions.by_client.get(client)
         if session is None or not self.unread.take(session.connection, body_bytes, now_ms):
             return None
         return session.connection
 
     def ended(self, connection: Connection) -> None:
-        """Note that a client's connection is no more."""
+        """Note that a client's connection has ended."""
         self._sessions.ended(connection)
 
     def _check_reads(self, session: Session, opcode: int) -> None:
@@ -176,7 +176,7 @@ class Router:
             raise too_busy(f"{session.connection.unread} bytes of answers and deliveries wait for this client to read them")
 
     def _check_pages(self, worker: Worker, session: Session, opcode: int, now_ms: int) -> None:
-        """Raise for a page of a client that has to read first, or to wait for the pages that it asked for."""
+        """Raise for a page of a client that has to read first, or to wait for its open pages."""
         workers, client, connection = self._table.workers.values(), session.client, session.connection
         own = sum(each.in_flight.pages_of(client) for each in workers)
         if not self.unread.may_ask_page(connection, own, sum(each.in_flight.pages for each in workers), now_ms):
@@ -199,16 +199,16 @@ class Router:
             self._ask_who_is_there(client, header, key, body, now_ms)
         elif isinstance(command, SetConfig):
             self._check_started()
-            self._members.rendezvous.propose(client, header, key, command, now_ms)
+            self._members.config_replication.propose(client, header, key, command, now_ms)
         elif isinstance(command, (GetConfig, ListConfig)):
             shard, worker = self._keeper_of_config()
             return self._forward(worker, session, header, key, shard, len(body), now_ms)
         else:
-            self.outbox.answer(client, header, key, self._status())
+            self.outgoing.answer(client, header, key, self._status())
         return None
 
     def _greet(self, connection: bytes, header: bytes, key: bytes, hello: Hello, now_ms: int) -> None:
-        """Welcome a client to the session that it brings, or to a new one."""
+        """Welcome a client to the session whose secret it brings, or to a new one."""
         common = [version for version in VERSIONS if version in hello.versions]
         if not common:
             raise no_common_version(hello.versions)
@@ -218,14 +218,14 @@ class Router:
         welcome = Welcome(
             common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes, session=secret
         )
-        self.outbox.answer(client, header, key, welcome)
-        self.outbox.notes.append(ClientConnected(client_name(client)))
+        self.outgoing.answer(client, header, key, welcome)
+        self.outgoing.notes.append(ClientConnected(client_name(client)))
 
     def _status(self) -> ClusterStatus:
         return ClusterStatus(self._version, len(self._table.owners), self._table.status())
 
     def _metrics(self) -> tuple[ClusterStatus, RouterMetrics]:
-        return self._status(), self._tally.metrics(self._table.workers.values())
+        return self._status(), self._counters.metrics(self._table.workers.values())
 
     def _ask_all(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
         self._check_started()
@@ -233,20 +233,20 @@ class Router:
         self._put_question(header, asked, self._fan_ins.ask(client, header, key, set(asked), QueueLists(), now_ms), body)
 
     def _ask_who_is_there(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
-        """Ask the workers that are up, whatever else is wrong: this is what shows it."""
+        """Ask the workers that are up, also when other parts do not work: the answer shows what is wrong."""
         asked = {worker.identity for worker in self._table.workers.values() if worker.routable}
         answers = Measurements(self._metrics)
         if asked:
             self._put_question(header, asked, self._fan_ins.ask(client, header, key, set(asked), answers, now_ms), body)
         else:
-            self.outbox.answer(client, header, key, answers.whole())
+            self.outgoing.answer(client, header, key, answers.whole())
 
     def _put_question(self, header: bytes, asked: set[bytes], request: int, body: bytes) -> None:
         question = pack_header(header[3], request)
-        self.outbox.to_workers.extend([identity, b"", question, b"", body] for identity in sorted(asked))
+        self.outgoing.to_workers.extend([identity, b"", question, b"", body] for identity in sorted(asked))
 
     def _keeper_of_config(self) -> tuple[int, Worker]:
-        """Return who can say what the runtime config is: the owner of shard 0, else anybody who lives."""
+        """Return the worker that knows the runtime config: the owner of shard 0, else any live one."""
         self._check_started()
         for shard, worker in enumerate(self._table.owners):
             if worker is not None and worker.routable:
@@ -262,12 +262,13 @@ class Router:
     def from_worker(
         self, identity: bytes, client: bytes, header: bytes, key: bytes, body: Body, now_ms: int
     ) -> Connection | None:
-        """Whom to forward this frame to; None: it was for the router, or from a ghost, or its client is gone or does not read."""
+        """Return the connection to forward this frame to; None: it was for the router, or from an outdated worker, or its client is gone or does
+        not read."""
         if header[:3] != _PREFIX or len(header) != HEADER_BYTES:
             if not client:
                 self._refuse_other_version(identity, header)
             return None
-        self._tally.from_workers += 1
+        self._counters.from_workers += 1
         worker = self._table.workers.get(identity)
         if worker is None:
             if not client:
@@ -287,7 +288,7 @@ class Router:
             return None
         if asks_page(header[3]):
             self.unread.page_sent(session.connection, now_ms)
-        self._tally.to_clients += 1
+        self._counters.to_clients += 1
         return session.connection
 
     def unreachable(self, identity: bytes, now_ms: int) -> None:
@@ -312,7 +313,7 @@ class Router:
             self._answer(worker.identity, header, bytes(body), now_ms)
 
     def _refuse_other_version(self, identity: bytes, header: bytes) -> None:
-        """Tell a worker that registers in another version of the protocol, or it would wait for an answer for ever."""
+        """Refuse a worker that registers in another version of the protocol. Without an answer it would wait for ever."""
         if (
             len(header) == HEADER_BYTES
             and header[:2] == _PREFIX[:2]
@@ -320,23 +321,23 @@ class Router:
             and not header[5] & REPLY
         ):
             error = other_version(header[2])
-            self.outbox.to_workers.append([identity, b"", *encode_error(Register.opcode, request_of(header), error)])
+            self.outgoing.to_workers.append([identity, b"", *encode_error(Register.opcode, request_of(header), error)])
 
     def _heed_stranger(self, identity: bytes, header: Header, body: bytes, now_ms: int) -> None:
-        """It may register; what is no question to us it will say again when it has."""
+        """Let an unknown worker register; drop its other frames, which it sends again once it has registered."""
         if not header.flags & REPLY and header.opcode not in _ONE_WAY:
             self._answer(identity, header, body, now_ms)
 
     def _hear_answer(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
         if header.opcode == SetConfig.opcode:
-            self._members.rendezvous.judged(worker, header, body, now_ms)
+            self._members.config_replication.judged(worker, header, body, now_ms)
         elif header.opcode == PutConfig.opcode:
-            self._members.rendezvous.taken(worker, header, body)
+            self._members.config_replication.taken(worker, header, body)
         else:
-            self.outbox.to_clients += self._fan_ins.join(worker.identity, header, body)
+            self.outgoing.to_clients += self._fan_ins.join(worker.identity, header, body)
 
     def _heed_one_way(self, worker: Worker, header: Header, raw_header: bytes, body: Body, now_ms: int) -> None:
-        """What nobody answers, not even if it is nonsense."""
+        """Take in a frame that gets no answer, not even if it is malformed."""
         try:
             if header.opcode in RELAYED:
                 self._relay(raw_header, body)
@@ -352,7 +353,7 @@ class Router:
     def _relay(self, raw_header: bytes, body: Body) -> None:
         owner = self._table.owner_of(addressee(memoryview(body)))
         if owner is not None and owner.routable:
-            self.outbox.to_workers.append([owner.identity, b"", raw_header, b"", body])
+            self.outgoing.to_workers.append([owner.identity, b"", raw_header, b"", body])
 
     def _answer(self, identity: bytes, header: Header, body: bytes, now_ms: int) -> None:
         try:
@@ -360,7 +361,7 @@ class Router:
             answer = encode_reply(header.opcode, header.request, reply)
         except FilaError as error:
             answer = encode_error(header.opcode, header.request, error)
-        self.outbox.to_workers.append([identity, b"", *answer])
+        self.outgoing.to_workers.append([identity, b"", *answer])
 
     def _obey(self, identity: bytes, command: Command, now_ms: int) -> Reply:
         if isinstance(command, Register):
@@ -378,17 +379,17 @@ class Router:
         return Done()
 
     def measured(self, rss_bytes: int, cpu_ms: int) -> None:
-        """So much memory is resident, and so much time was computed so far."""
-        self._tally.rss_bytes, self._tally.cpu_ms = rss_bytes, cpu_ms
+        """Note the resident memory, and the CPU time so far."""
+        self._counters.rss_bytes, self._counters.cpu_ms = rss_bytes, cpu_ms
 
     def dated(self, ahead_ms: int) -> None:
-        """The wall clock, by which workers date what they say, is so far ahead of the time that is told here (or behind, if negative)."""
+        """Note how far the wall clock, which workers use for dates, is ahead of ``now_ms`` (negative: behind)."""
         self._members.wall_ahead_ms = ahead_ms
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> int | None:
-        """Milliseconds until :meth:`serve` or :attr:`unread` has something to do; None: not before somebody speaks."""
+        """Return the milliseconds until :meth:`serve` or :attr:`unread` has something to do; None: not before a frame comes."""
         due_ms, unread_due_ms = self._bank.next_due(now_ms), self.unread.due_ms
         if unread_due_ms is None:
             return due_ms
@@ -396,21 +397,21 @@ class Router:
         return wait_ms if due_ms is None else min(due_ms, wait_ms)
 
     def serve(self, now_ms: int) -> None:
-        """Grant tokens to those who wait for them. Call after each batch of workers' frames, and when it is due."""
+        """Grant tokens to the accounts that wait for them. Call after each batch of workers' frames, and when it is due."""
         if self._bank.next_due(now_ms) != 0:
             return
         for grants in self._bank.serve(now_ms):
             owner = self._table.owner_of(grants.shard)
             if owner is not None and owner.routable:
-                self.outbox.tell([owner.identity], grants)
+                self.outgoing.tell([owner.identity], grants)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due. Call a few times a second, after what has arrived was taken in."""
-        self._tally.started_ms = self._tally.started_ms or now_ms
+        """Do what is due. Call a few times a second, after the frames that have arrived."""
+        self._counters.started_ms = self._counters.started_ms or now_ms
         self._members.tick(now_ms)
         self.unread.look_at_debtors(now_ms)
-        self.outbox.to_clients += self._fan_ins.give_up(now_ms)
-        self.outbox.notes += self._refusals.news(now_ms)
+        self.outgoing.to_clients += self._fan_ins.give_up(now_ms)
+        self.outgoing.notes += self._refusals.to_log(now_ms)
         for worker in self._table.workers.values():
             worker.in_flight.measure(now_ms)
         if now_ms - self._swept_ms >= SWEEP_MS:
@@ -422,7 +423,7 @@ class Router:
 
 
 def _own_command(header: Header, body: bytes) -> Command:
-    """Return what the router itself is asked; raises for everything that nobody here answers."""
+    """Return the command for the router itself; raise for opcodes that it does not know."""
     if header.opcode != Hello.opcode:  # the one frame that may come in any version
         check_version(header)
     if header.flags:

@@ -1,4 +1,4 @@
-"""Which worker holds which shard: learnt from the workers, ordered by epochs, forgotten when this process ends."""
+"""Which worker holds which shard: learnt from the workers, ordered by epochs, kept in memory only."""
 
 from collections import defaultdict
 from typing import Any, Final
@@ -26,7 +26,7 @@ RELAYED: Final = frozenset(command.opcode for command in (TransferMessages, Mess
 
 
 class _Addressed(msgspec.Struct, array_like=True, gc=False):
-    """The one field that all of them begin with."""
+    """The first field of all these commands."""
 
     to_shard: int
 
@@ -35,15 +35,15 @@ _decode = msgspec.msgpack.Decoder(_Addressed).decode
 
 
 def addressee(body: Any) -> int:
-    """Return the shard that a body is for; :class:`InvalidFrameError` if it says none."""
+    """Return the shard that a body is for; :class:`InvalidFrameError` if it names none."""
     try:
         return _decode(body).to_shard
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
-        raise InvalidFrameError(f"a body of {len(body)} bytes does not say which shard it is for: {cause}") from None
+        raise InvalidFrameError(f"a body of {len(body)} bytes does not name its shard: {cause}") from None
 
 
 CACHED_KEYS_MAX: Final = 200_000
-"""Routing keys whose shard is remembered (about 100 bytes each); beyond, the cache starts afresh."""
+"""Routing keys whose shard is remembered (about 100 bytes each); beyond that the cache is emptied."""
 
 
 class RoutingTable:
@@ -81,14 +81,14 @@ class RoutingTable:
         return self.owners[shard] if 0 <= shard < len(self.owners) else None
 
     def live_owner(self, shard: int) -> Worker:
-        """Return the worker that answers for ``shard`` now; :class:`ShardUnavailableError` if there is none."""
+        """Return the worker that serves ``shard`` now; :class:`ShardUnavailableError` if there is none."""
         owner = self.owners[shard]
         if owner is None or not owner.routable:
             raise self.unavailable(shard)
         return owner
 
     def unavailable(self, shard: int) -> ShardUnavailableError:
-        """Return why there is no live owner of ``shard``: what the worker that is to host it said, if it lives."""
+        """Return the error for a shard without a live owner, with the reason that its worker gave, if that worker lives."""
         outage = self._outage_of(shard) if self.owners[shard] is None else None
         return unavailable(shard) if outage is None else outages.unavailable(outage)
 
@@ -152,7 +152,7 @@ class RoutingTable:
         self.workers = {identity: worker for identity, worker in self.workers.items() if worker in owners or worker.outages}
 
     def forgive_silence(self, now_ms: int) -> None:
-        """Give all workers a fresh start: it was this process that did not listen."""
+        """Count no silence before now: it was this process that did not read."""
         for worker in self.workers.values():
             worker.seen_ms = now_ms
 

@@ -1,4 +1,4 @@
-"""Which client speaks on which connection, and which clients are refused for what they are."""
+"""Which client is on which connection, and the log of refused clients."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from fila_router.core.limits import RouterLimits
 from fila_router.core.unread import Connection, Unread
 
 TELL_AGAIN_MS: Final = 10_000
-"""How long what was told of one kind of refusal is news enough."""
+"""How long one event covers the refusals of its kind."""
 
 CODES: Final = tuple(
     error.code for error in (InvalidFrameError, PermissionDeniedError, UnauthenticatedError, UnsupportedVersionError)
@@ -27,34 +27,35 @@ CODES: Final = tuple(
 
 
 class RefusalLog:
-    """What was told of the refusals that a tally counts."""
+    """The refusals that were logged, of those that are counted."""
 
-    def __init__(self, tally: Counters) -> None:
-        self._tally = tally
-        self._told: dict[str, tuple[int, int]] = {}
-        """How many had been told, and when, by code."""
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._logged: dict[str, tuple[int, int]] = {}
+        """The number of logged refusals, and when they were logged, by code."""
 
-    def news(self, now_ms: int) -> Iterator[ClientRefused]:
-        """Yield what is to be told now. Call it now and then."""
+    def to_log(self, now_ms: int) -> Iterator[ClientRefused]:
+        """Yield the refusals to log now. Call it now and then."""
         for code in CODES:
-            count = self._tally.refused.get(code, 0)
-            told, told_ms = self._told.get(code, (0, now_ms - TELL_AGAIN_MS))
-            if count > told and now_ms - told_ms >= TELL_AGAIN_MS:
-                self._told[code] = count, now_ms
-                yield ClientRefused(client_name(self._tally.refused_last[code]), code, count - told)
+            count = self._counters.refused.get(code, 0)
+            logged, logged_ms = self._logged.get(code, (0, now_ms - TELL_AGAIN_MS))
+            if count > logged and now_ms - logged_ms >= TELL_AGAIN_MS:
+                self._logged[code] = count, now_ms
+                yield ClientRefused(client_name(self._counters.refused_last[code]), code, count - logged)
 
 
 NO_TAG: Final = bytes(TAG_BYTES)
 
 _FORGET_SHARE: Final = 16
-"""When there are too many sessions, one in so many is forgotten at once, so that looking for the oldest costs little for each."""
+"""When there are too many sessions, one in this many is forgotten at once, so that the search for the oldest costs little for
+each."""
 
 _heard_ms = attrgetter("heard_ms")
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A client on its connection. ``tags``: what its requests may carry."""
+    """A client on its connection. ``tags``: the session tags that its requests may have."""
 
     client: bytes
     connection: Connection
@@ -63,7 +64,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions, and the connections that have one or have something unread.
+    """All sessions, and the connections that have a session or unread bytes.
 
     Invariants: a session is in ``by_client`` if and only if it is its connection's; that connection is in ``by_name``.
     """
@@ -80,11 +81,11 @@ class Sessions:
         return len(self.by_client)
 
     def new_secret(self) -> bytes:
-        """Return a secret that nobody has."""
+        """Return a new secret."""
         return self._entropy(SESSION_BYTES)
 
     def on(self, name: bytes, now_ms: int) -> Session:
-        """Return the session on a connection; a new one, which nobody can resume, if it has none."""
+        """Return the session on a connection; without one, a new session that can't be resumed."""
         connection = self.by_name.get(name)
         if connection is None or connection.session is None:
             return self._open(client_of(self.new_secret()), name, (NO_TAG,), now_ms)
@@ -92,7 +93,7 @@ class Sessions:
         return connection.session
 
     def resume(self, name: bytes, secret: bytes, now_ms: int) -> Session:
-        """Let the client that holds ``secret`` be the one on this connection."""
+        """Put the client that holds ``secret`` on this connection."""
         client = client_of(secret)
         connection, earlier = self.by_name.get(name), self.by_client.get(client)
         if earlier is not None and earlier.connection is not connection:
@@ -112,7 +113,7 @@ class Sessions:
         return session
 
     def forget(self, session: Session) -> None:
-        """End a session, as far as this router is concerned. Its connection stays known while it has much unread."""
+        """End a session in this router. Its connection stays known while it has much unread."""
         connection = session.connection
         if connection.session is session:
             del self.by_client[session.client]
@@ -121,7 +122,7 @@ class Sessions:
             self._drop_settled(connection)
 
     def ended(self, connection: Connection) -> None:
-        """Forget a connection that is no more."""
+        """Forget a connection that has ended."""
         if connection.session is not None:
             self.forget(connection.session)
         self._unread.clear(connection)
@@ -133,7 +134,7 @@ class Sessions:
             self.by_name.pop(connection.name, None)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget those that were silent for too long."""
+        """Forget sessions that were silent for too long."""
         for session in list(self.by_client.values()):
             if now_ms - session.heard_ms > self._silence_ms_max:
                 self.forget(session)

@@ -1,20 +1,23 @@
-"""The token buckets of the cluster: one bank for all shards, at the one door that has no fail-over to go wrong.
+"""The token buckets of the cluster: one bank for all shards, in the router, which needs no fail-over.
 
-Shards ask for tokens of *sets* of throttle keys, because a message needs all of its keys' tokens at once; the bank grants a set
-whole or not at all. Every want has its turn in the order in which wants came:
+Shards ask for tokens of *sets* of throttle keys, because a message needs the tokens of all its keys at once; the bank grants
+a set whole or not at all. Every want has its turn in the order of arrival:
 
-* It waits in line at the bucket that will keep it waiting longest. Those behind it there wait too, so that small wants
-  can't starve a large one. Its other buckets serve others meanwhile: waiting for an empty bucket holds up nobody at a full one.
-* When its turn has come there, another bucket may be empty: then it moves to that one's line, in its old place, and the tokens it
-  found are held for it, from those who came later. Not for longer than its patience, which doubles with each vain move: so two
-  busy buckets can't send it to and fro for ever, and an account that waits for days holds nothing.
-* Who is served gets what is there, divided by those who wait for it, at least its least and at most its most, and then has to
-  ask again, behind the others: no shard starves another.
+* A want waits in line at the bucket that will take longest. Wants behind it there wait too, so that small wants
+  can't starve a large one. Its other buckets serve other wants meanwhile: waiting at an empty bucket holds up no want at a full
+  one.
+* When its turn has come there, another bucket may be empty: then it moves to that one's line, in its old place, and the
+  tokens that it found are held for it against later wants, but only for its patience, which doubles with each vain move. So
+  two busy buckets can't send it to and fro for ever, and an account that waits for days holds nothing.
+* A want that is served gets an equal part of the tokens with all that wait for them, at least its least and at most its most.
+  Then the account has to ask again, behind the others: no shard starves another.
 
-A report or a want costs about 15 microseconds, whatever else waits; a bucket is looked at only when its head may be served.
+A report or a want costs about 15 microseconds, however many others wait; a bucket is served only when its head may have its
+tokens.
 
-Left out: the bank writes nothing down. A new router's buckets start empty, and fill as the limits say. There may be a hundred thousand
-of them, so those of a config that was brought as a whole are made when a shard first asks for their tokens, as of when it came.
+Left out: nothing is on disk. A new router's buckets start empty, and fill as the limits say. There may be a hundred thousand
+of them, so the buckets of a config that came as a whole are made when a shard first asks for their tokens, as of that
+config's time.
 """
 
 from collections import Counter
@@ -23,37 +26,43 @@ from typing import Final
 
 from fila_proto_zmq.commands import Grants, Tokens, TokenWant
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.bucket import NEVER_MS, PATIENCE_MS, Account, Bucket, DueBuckets, Session, SessionState
+from fila_router.core.bucket import NEVER_MS, PATIENCE_MS, Account, Bucket, DueBuckets, SessionState, ShardSession
 from fila_router.core.grant_updates import GrantUpdates
 
 SERVED_MAX: Final = 500
-"""Accounts looked at in one go, about 10 ms of work: who waits for a frame to be forwarded should not notice."""
+"""Accounts served in one go, about 10 ms of work: forwarding must not wait noticeably."""
 
 IDLE_MS: Final = 60_000
-"""Settled accounts are forgotten when nothing was heard of them for this long."""
+"""Settled accounts are forgotten after this long without a frame about them."""
 
 AMOUNT_MAX: Final = 2**62
-"""Of a want, and of what an account may be granted in a session: what travels has 64 bits. Shards begin a new session before."""
+"""The bound of a want, and of an account's grants in a session: the wire has 64 bits.
+
+Shards begin a new session before that.
+"""
 
 
 class TokenBank:
-    """All buckets, and what shards had of them. Call :meth:`serve` after each batch of what shards said, and when it is due."""
+    """All buckets, and the tokens that shards have of them.
+
+    Call :meth:`serve` after each batch of shards' frames, and when it is due.
+    """
 
     def __init__(self) -> None:
         self.buckets: dict[str, Bucket] = {}
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, ShardSession] = {}
         """The last session of each shard, over or not."""
         self._limit_of: Callable[[str], Limit | None] = lambda key: None
         self._limits_since_ms = 0
-        """The limits of buckets that are yet to be made, and since when they hold."""
+        """The limits of buckets that are not made yet, and since when they hold."""
         self._turns = 0
-        self._agenda = DueBuckets()
-        self._news = GrantUpdates()
+        self._due_buckets = DueBuckets()
+        self._updates = GrantUpdates()
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
     def limit(self, key: str, limit: Limit | None, now_ms: int, *, full: bool) -> None:
-        """Follow the config for one bucket: None removes it. ``full``: how a new one starts, else it is empty."""
+        """Apply the config to one bucket: None removes it. ``full``: a new one starts full, else empty."""
         bucket = self.buckets.get(key)
         if limit is None:
             if bucket is not None:
@@ -65,9 +74,9 @@ class TokenBank:
             self._place_anew(bucket, now_ms)
 
     def adopt(self, limit_of: Callable[[str], Limit | None], now_ms: int) -> None:
-        """Follow a whole config. Its buckets are empty, but for those that are there, and are made when they are wanted.
+        """Apply a whole config. Existing buckets stay; the others are empty, and are made when they are first wanted.
 
-        ``limit_of`` knows the limit that a bucket has at the time of the call. Call :meth:`know` before one changes.
+        ``limit_of`` returns the limit of a bucket at the time of the call. Call :meth:`know` before a limit changes.
         """
         self._limit_of, self._limits_since_ms = limit_of, now_ms
         outstanding = Counter[str]()
@@ -83,7 +92,7 @@ class TokenBank:
                 self.buckets[key] = Bucket(key, limit, outstanding[key], now_ms, full=False)
 
     def know(self, keys: Iterable[str]) -> None:
-        """Make the buckets of these keys that are yet to be made: no account has any of their tokens."""
+        """Make the buckets of these keys that are not made yet: no account has tokens of them."""
         for key in keys:
             if key not in self.buckets and (limit := self._limit_of(key)) is not None:
                 self.buckets[key] = Bucket(key, limit, 0, self._limits_since_ms, full=False)
@@ -93,7 +102,7 @@ class TokenBank:
         for account in bucket.holds:
             account.holders.remove(bucket)
         self._place_anew(bucket, now_ms)
-        self._agenda.put_down(bucket, None)
+        self._due_buckets.put_down(bucket, None)
 
     def _place_anew(self, bucket: Bucket, now_ms: int) -> None:
         for account in list(bucket.line.values()):
@@ -107,28 +116,28 @@ class TokenBank:
         return sum(account.outstanding for account in accounts if key in account.keys)
 
     def _buckets_of(self, account: Account) -> list[Bucket]:
-        """Those that limit the account; keys without a limit restrict nothing."""
+        """Return the buckets that limit the account; keys without a limit restrict nothing."""
         buckets = self.buckets
         return [buckets[key] for key in account.keys if key in buckets]
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     def close(self, shard: int, now_ms: int) -> None:
-        """End a shard's session: its worker has registered, or has lost it. What is out counts as spent from now on."""
+        """End a shard's session: its worker has registered, or has lost it. Outstanding tokens count as spent from now on."""
         session = self.sessions.get(shard)
         if session is not None:
             self._write_off(session, SessionState.OVER, now_ms)
             session.accounts.clear()
 
     def suspend(self, shards: Iterable[int], now_ms: int) -> None:
-        """Count as spent what the shards of a lost or leaving worker hold, until it returns."""
+        """Count the tokens of a lost or leaving worker's shards as spent, until it returns."""
         for shard in shards:
             session = self.sessions.get(shard)
             if session is not None and session.standing is SessionState.OPEN:
                 self._write_off(session, SessionState.SUSPENDED, now_ms)
 
     def resume(self, shards: Iterable[int], now_ms: int) -> None:
-        """A lost worker is back, and may still spend what it holds."""
+        """Count the tokens of a lost worker that is back as outstanding again."""
         for shard in shards:
             session = self.sessions.get(shard)
             if session is not None and session.standing is SessionState.SUSPENDED:
@@ -138,7 +147,7 @@ class TokenBank:
                         bucket.accrue(now_ms)
                         bucket.take_back(account.outstanding)
 
-    def _write_off(self, session: Session, standing: SessionState, now_ms: int) -> None:
+    def _write_off(self, session: ShardSession, standing: SessionState, now_ms: int) -> None:
         for account in session.accounts.values():
             self._dismiss(account, now_ms)
             if session.standing is SessionState.OPEN:
@@ -147,17 +156,17 @@ class TokenBank:
                     bucket.settle(account.outstanding, 0)
                     self._schedule(bucket, now_ms)
         session.standing = standing
-        self._news.drop(session)
+        self._updates.drop(session)
 
-    def _session(self, shard: int, epoch: int, number: int, now_ms: int) -> Session:
+    def _session(self, shard: int, epoch: int, number: int, now_ms: int) -> ShardSession:
         session = self.sessions.get(shard)
         if session is None or (session.epoch, session.number) != (epoch, number):
             self.close(shard, now_ms)
-            session = self.sessions[shard] = Session(shard, epoch, number)
+            session = self.sessions[shard] = ShardSession(shard, epoch, number)
         return session
 
     def sweep(self, now_ms: int) -> None:
-        """Forget settled accounts that nobody speaks of. Call now and then."""
+        """Forget settled accounts without recent frames. Call now and then."""
         for session in self.sessions.values():
             idle = [
                 keys for keys, account in session.accounts.items() if account.settled and now_ms - account.heard_ms >= IDLE_MS
@@ -168,23 +177,23 @@ class TokenBank:
     # --- what shards say ----------------------------------------------------------------------------------------------
 
     def ask(self, tokens: Tokens, epoch: int, now_ms: int) -> None:
-        """Take in a shard's reports and wants. A session that is over is not heard: its frames were under way."""
+        """Take in a shard's reports and wants. Frames of an ended session are ignored: they were under way."""
         session = self._session(tokens.shard, epoch, tokens.session, now_ms)
         if session.standing is SessionState.OVER:
             return
         for want in tokens.wants:
             if want.consumed < 0 or want.returned < 0 or want.consumed + want.returned > AMOUNT_MAX:
-                continue  # no shard can have come there
+                continue  # such a total is beyond any session's
             account = self._account(session, want, now_ms)
             self._report(account, want.consumed, want.returned, now_ms)
             if session.standing is SessionState.OPEN:
                 self._want(account, want, now_ms)
 
-    def _account(self, session: Session, want: TokenWant, now_ms: int) -> Account:
+    def _account(self, session: ShardSession, want: TokenWant, now_ms: int) -> Account:
         keys = tuple(dict.fromkeys(want.keys))
         account = session.accounts.get(keys)
         if account is not None and want.consumed + want.returned < account.consumed + account.returned:
-            self._forget(account, now_ms)  # so has the shard
+            self._forget(account, now_ms)  # the shard has forgotten it, too
             account = None
         if account is None:
             self.know(keys)
@@ -196,10 +205,10 @@ class TokenBank:
     def _forget(self, account: Account, now_ms: int) -> None:
         self._dismiss(account, now_ms)
         self._report(account, account.granted - account.returned, account.returned, now_ms)
-        self._news.drop(account.session, account)
+        self._updates.drop(account.session, account)
 
     def _report(self, account: Account, consumed: int, returned: int, now_ms: int) -> None:
-        """Settle tokens. More than was granted can't have been spent, but if it was, it is charged."""
+        """Settle tokens. A shard can't have spent more than was granted, but if it did, that is charged."""
         newly_consumed, newly_returned = consumed - account.consumed, returned - account.returned
         excess = max(0, newly_consumed + newly_returned - account.outstanding)
         account.granted += excess
@@ -218,22 +227,22 @@ class TokenBank:
         account.most = min(max(want.most, account.least), AMOUNT_MAX)
         if not account.wanting or account.granted > AMOUNT_MAX:
             self._dismiss(account, now_ms)
-            if account.least and self._news.unheard(account, now_ms):
-                self._news.tell(account, 0, now_ms)
+            if account.least and self._updates.unheard(account, now_ms):
+                self._updates.tell(account, 0, now_ms)
         elif not account.turn:
             self._turns += 1
             account.turn = self._turns
             account.patience_ms = PATIENCE_MS
-            account.told_until_ms = None
+            account.reported_until_ms = None
             self._place(account, now_ms)
-        elif not unchanged or self._news.unheard(account, now_ms):
-            account.told_until_ms = None
+        elif not unchanged or self._updates.unheard(account, now_ms):
+            account.reported_until_ms = None
             self._place(account, now_ms)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def _place(self, account: Account, now_ms: int) -> None:
-        """Let an account wait at the bucket that will take longest, or have what it wants if nothing limits it."""
+        """Let an account wait at the bucket that will take longest, or have its tokens if nothing limits it."""
         self._withdraw(account, now_ms)
         buckets = self._buckets_of(account)
         if not buckets:
@@ -252,10 +261,10 @@ class TokenBank:
         account.patience_ms = min(2 * account.patience_ms, NEVER_MS - 1)
         slowest.join(account)
         self._schedule(slowest, now_ms)
-        self._news.announce(account, longest_ms, now_ms)
+        self._updates.announce(account, longest_ms, now_ms)
 
     def _withdraw(self, account: Account, now_ms: int) -> None:
-        """Take an account out of its line, and let go of what is held for it."""
+        """Take an account out of its line, and release the tokens that are held for it."""
         left = account.holders
         account.holders = []
         for bucket in left:
@@ -267,35 +276,35 @@ class TokenBank:
             self._schedule(bucket, now_ms)
 
     def _dismiss(self, account: Account, now_ms: int) -> None:
-        """It waits for nothing any more."""
+        """End an account's wait."""
         if account.turn:
             self._withdraw(account, now_ms)
             account.turn = 0
 
     def _schedule(self, bucket: Bucket, now_ms: int) -> None:
-        """Something changed for those who wait at ``bucket``."""
+        """Compute anew when ``bucket`` is due, after a change for the accounts in its line."""
         if bucket.line:
             bucket.accrue(now_ms)
-        self._agenda.put_down(bucket, bucket.head_due_ms(now_ms))
+        self._due_buckets.put_down(bucket, bucket.head_due_ms(now_ms))
 
     # --- serving ------------------------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> int | None:
-        """Milliseconds until somebody may be served; None: not before a shard speaks."""
-        if self._news:
+        """Return the milliseconds until an account may be served; None: not before a shard's frame."""
+        if self._updates:
             return 0
-        first_ms = self._agenda.first_ms()
+        first_ms = self._due_buckets.first_ms()
         return None if first_ms is None else max(0, first_ms - now_ms)
 
     def serve(self, now_ms: int) -> list[Grants]:
-        """Grant what is due, as much as may be done in one go; returns what there is to tell, one for each shard."""
+        """Grant what is due, as much as may be done in one go; return the updates, one for each shard."""
         left = SERVED_MAX
-        while left > 0 and (key := self._agenda.due(now_ms)) is not None:
+        while left > 0 and (key := self._due_buckets.due(now_ms)) is not None:
             left = self._serve(self.buckets[key], left, now_ms)
-        return self._news.take(self._buckets_of)
+        return self._updates.take(self._buckets_of)
 
     def _serve(self, bucket: Bucket, left: int, now_ms: int) -> int:
-        """Serve those in line, no more than ``left``; returns how many are left of that."""
+        """Serve up to ``left`` accounts in line; return how many of ``left`` remain."""
         bucket.accrue(now_ms)
         while left > 0 and (account := bucket.head) is not None and bucket.shortfall(account) <= 0:
             left -= 1
@@ -314,11 +323,11 @@ class TokenBank:
             bucket.lend(amount)
         account.granted += amount
         self._dismiss(account, now_ms)
-        self._news.tell(account, 0, now_ms)
+        self._updates.tell(account, 0, now_ms)
 
 
 def _share(account: Account, buckets: list[Bucket]) -> int:
-    """Return what an account gets whose turn it is: as much as the others, in portions that are of use."""
+    """Return the grant for the account whose turn it is: as much as the others get, in portions of a useful size."""
     fair = min(bucket.free_for(account) // (len(bucket.line) + (account.line is not bucket)) for bucket in buckets)
     total = account.outstanding + fair
     if total >= account.most:

@@ -1,9 +1,10 @@
-"""How much a client was sent and has perhaps not taken, and what follows from that.
+"""The bytes that a client was sent and may not have read, and the limits on them.
 
-What a client does not read stays in this process: in its connection's pipe, which libzmq bounds in frames but not in bytes. libzmq does
-not say what has left a pipe. But a pipe takes only so many frames, ``pipe_frames``: whenever so many more were accepted, the earlier
-ones are gone. So frames are counted in generations of that size, and at most the latest two of them can be in the pipe. Their bytes
-are the connection's *unread* ones: an upper bound, and nothing that a client says can lower it.
+Bytes that a client does not read stay in this process: in its connection's pipe, which libzmq bounds in frames but not in
+bytes. libzmq does not report which frames have left a pipe. But a pipe takes only ``pipe_frames`` frames: whenever this many
+more were accepted, the earlier ones are gone. So frames are counted in generations of that size, and at most the latest two
+generations can be in the pipe. Their bytes are the connection's *unread* ones: an upper bound, and nothing that a client
+sends can lower it.
 
 A connection with much unread that has no further traffic is *probed*: it is sent empty frames (MARK, to be ignored) until two
 generations were accepted, or until the pipe is full, which shows that its client does not read.
@@ -11,13 +12,15 @@ generations were accepted, or until the pipe is full, which shows that its clien
 A frame that a pipe does not take is held back here, in order, as long as the client is within its bounds:
 
 - beyond ``client_unread_refused`` its requests are refused, except those that relieve a worker;
-- beyond ``client_unread_max`` what comes for it is dropped, as for a client that is gone: it asks again, and leases that it never saw
-  end by themselves;
-- a *page* is little to ask and much to answer, so it counts as unread from the moment when it is asked for. Who has unread what makes
-  ``client_pages_max`` pages, or what is free of half of ``unread_max``, has further ones refused before a worker sees them;
-- all together may have ``unread_max``. Once half of that is taken, each may have as much as is still free (the dynamic threshold of
-  Choudhury & Hahne 1998); so those with the most are squeezed first. This is for those whose pipe has stayed full for a while: a client
-  that reads has as much again, up to twice ``unread_max``. Beyond that each may have its part of ``unread_max`` if there were as many as can be.
+- beyond ``client_unread_max`` frames for it are dropped, as for a client that is gone: it asks again, and leases that it
+  never saw end by themselves;
+- a *page* is little to ask and much to answer, so it counts as unread from the moment of the question. A client with
+  ``client_pages_max`` pages unread, or with as much as half of the free part of ``unread_max``, has further pages refused
+  before a worker sees them;
+- all together may have ``unread_max``. Once half of that is taken, each may have as much as is still free (the dynamic
+  threshold of Choudhury & Hahne 1998); so those with the most are limited first. This is for clients whose pipe has stayed
+  full for a while: a client that reads may have as much again, up to twice ``unread_max``. Beyond that each may have its part
+  of ``unread_max``, for the largest possible number of clients.
 """
 
 from collections import deque
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from fila_router.core.sessions import Session
 
 FRAME_BYTES: Final = 256
-"""What a frame weighs beside its body."""
+"""The size of a frame beside its body."""
 
 MARK_FRAME: Final = [pack_header(MARK), b"", b"\x90"]
 
@@ -40,15 +43,16 @@ PAUSE_MS_MAX: Final = 250
 """A pipe that is full is tried again at least so often."""
 
 STUCK_PAUSE_MS: Final = 127
-"""A pipe whose pause has grown to this has been full for as long: its client does not read, or is slow."""
+"""A pipe whose pause has grown to this has been full for this long: its client does not read, or is slow."""
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A connection of a client, by the name that libzmq has for it. ``session``: whose it is now.
+    """A connection of a client, by the name that libzmq has for it. ``session``: the session on it now.
 
-    ``recent``, ``earlier``: bytes of the generation of frames under way and of the one before; ``frames``: how many were accepted of
-    the former. ``held``: frames that the pipe did not take, of ``held_bytes``. ``in_debt``: it has much unread.
+    ``recent``, ``earlier``: bytes of the generation of frames under way and of the one before; ``frames``: the number of
+    accepted frames of the former. ``held``: frames that the pipe did not take, of ``held_bytes``. ``in_debt``: it has much
+    unread.
     """
 
     name: bytes
@@ -64,7 +68,7 @@ class Connection:
 
     @property
     def unread(self) -> int:
-        """Bytes that it has perhaps not taken."""
+        """Bytes that it may not have read."""
         return self.recent + self.earlier + self.held_bytes
 
     @property
@@ -74,7 +78,7 @@ class Connection:
 
 
 class Unread:
-    """What all connections have unread. Invariants: ``total`` is the sum of it; ``debtors`` are those that are ``in_debt``: those with
+    """The unread bytes of all connections. Invariants: ``total`` is their sum; ``debtors`` are those that are ``in_debt``: those with
     more than ``unread_little``, and those that were refused a frame; those with frames held back are in ``waiting``.
     """
 
@@ -94,7 +98,7 @@ class Unread:
 
     @property
     def _free(self) -> int:
-        """Bytes that all together may still have."""
+        """Bytes that all connections together may still have."""
         return self._limits.unread_max - self.total
 
     # --- sending ------------------------------------------------------------------------------------------------------
@@ -136,7 +140,7 @@ class Unread:
             self._look_at(connection, now_ms)
 
     def _turn_over(self, connection: Connection) -> None:
-        """So many frames were accepted that those before them are gone."""
+        """Start a new generation: the frames before the last one have left the pipe."""
         self.total -= connection.earlier
         connection.earlier, connection.recent, connection.frames = connection.recent, 0, 0
         if connection.in_debt and connection.unread <= self._little:
@@ -154,7 +158,7 @@ class Unread:
             self._look_at(connection, now_ms)
 
     def drop_held(self, connection: Connection) -> None:
-        """Nobody is there any more for what was held back."""
+        """Drop the frames that are held back: their client is gone."""
         self.total -= connection.held_bytes
         connection.held_bytes = 0
         connection.held.clear()
@@ -209,14 +213,14 @@ class Unread:
         self.due_ms = now_ms
 
     def look_at_debtors(self, now_ms: int) -> None:
-        """Learn who has read meanwhile, if much is unread altogether. Call it a few times a second."""
+        """Find out which clients have read meanwhile, if much is unread altogether. Call it a few times a second."""
         if self.total > self._half:
             for connection in self.debtors:
                 if connection not in self.waiting:
                     self._look_at(connection, now_ms)
 
     def due(self, now_ms: int) -> list[Connection]:
-        """Those to be tried now: send what is held, then marks while it is :attr:`~Connection.in_debt`."""
+        """Return the connections to try now: send the held frames, then marks while it is :attr:`~Connection.in_debt`."""
         if self.due_ms is None or now_ms < self.due_ms:
             return []
         due = [connection for connection in self.waiting if connection.due_ms <= now_ms]
@@ -225,25 +229,25 @@ class Unread:
         return due
 
     def released(self, connection: Connection) -> None:
-        """The pipe took the first of the frames that are held back."""
+        """Note that the pipe took the first of the frames that are held back."""
         size = len(connection.held.popleft()[-1]) + FRAME_BYTES
         connection.held_bytes -= size
         connection.recent += size
         self.marked(connection)
 
     def marked(self, connection: Connection) -> None:
-        """The pipe took a mark."""
+        """Note that the pipe took a mark."""
         connection.pause_ms = 0
         connection.frames += 1
         if connection.frames >= self._generation:
             self._turn_over(connection)
 
     def full(self, connection: Connection, now_ms: int) -> None:
-        """The pipe took nothing: try again later."""
+        """Note that the pipe took nothing; it is tried again later."""
         connection.pause_ms = min(PAUSE_MS_MAX, 2 * connection.pause_ms + 1)
         connection.due_ms = now_ms + connection.pause_ms
         self.due_ms = connection.due_ms if self.due_ms is None else min(self.due_ms, connection.due_ms)
 
     def done(self, connection: Connection) -> None:
-        """Nothing is held back any more, and nothing is to be learnt."""
+        """Note that no frame is held back any more, and no mark is needed."""
         self.waiting.pop(connection, None)

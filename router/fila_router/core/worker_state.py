@@ -4,9 +4,9 @@
 
     registers ──▶ routable ──── silent, unreachable ───▶ lost ── any frame ──▶ routable
                      │
-                     └──── leaves ───▶ leaving: answers what it has in hand, gets nothing new
+                     └──── leaves ───▶ leaving: answers its open requests, gets nothing new
 
-A lost worker comes back by any frame: as long as nobody else has registered its shards, it holds them. A leaving one
+A lost worker comes back by any frame: it holds its shards until another worker registers them. A leaving one
 only comes back by registering.
 """
 
@@ -17,7 +17,7 @@ from fila_proto_zmq.commands import ShardOutage
 from fila_router.core.in_flight import InFlight
 
 SILENCE_MS_MAX: Final = 3000
-"""Workers pulse four times a second, and a turn takes milliseconds: so long a silence is no accident."""
+"""Workers send a pulse four times a second, and a turn takes milliseconds: a silence this long is no accident."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,16 +29,16 @@ class Worker:
     version: str
     seen_ms: int
     routable: bool = True
-    """Requests may be sent to it. Read for every frame, hence a field."""
+    """Requests may be sent to it. A field, because it is read for every frame."""
     leaving: bool = False
     rss_bytes: int = 0
     queues: int = 0
     outages: list[ShardOutage] = field(default_factory=list)
     """The shards that it is to host and does not serve."""
-    config_told: int = -1
-    """The version of the runtime config that it was told last; -1: it must be told the whole."""
+    config_sent: int = -1
+    """The version of the runtime config that was last sent to it; -1: it must get the whole config."""
     config_has: int = -1
-    """The version that it surely has before it reads anything that is sent to it now."""
+    """The version that it certainly has before it reads the next frame."""
     in_flight: InFlight = field(default_factory=InFlight)
 
     @property
@@ -48,11 +48,11 @@ class Worker:
 
     @property
     def state(self) -> str:
-        """``up`` or ``down``, as cluster status says it."""
+        """``up`` or ``down``, as in the cluster status."""
         return "up" if self.routable else "down"
 
     def registered(self, pid: int, version: str, outages: list[ShardOutage]) -> None:
-        """Start (again) from a registration."""
+        """Start (again) with a registration."""
         self.pid = pid
         self.outages = outages
         self.version = version
@@ -65,10 +65,10 @@ class Worker:
         self.routable = not self.leaving
 
     def leave(self) -> None:
-        """Give it nothing new; it answers what it has."""
+        """Route nothing new to it; it answers its open requests."""
         self.leaving = True
         self.routable = False
 
     def is_silent(self, now_ms: int) -> bool:
-        """Return whether it has been quiet for longer than a live worker can be."""
+        """Return whether it has been silent for longer than a live worker can be."""
         return now_ms - self.seen_ms > SILENCE_MS_MAX

@@ -133,4 +133,6 @@ def check(bank: TokenBank) -> None:
         assert bucket.queued == sum(account.claim for account in bucket.line.values())
         assert all(account.line is bucket and key in account.keys for account in bucket.line.values())
         assert all(bucket in account.holders and amount >= 0 for account, amount in bucket.holds.items())
-    assert set(bank._agenda) == {(bucket.due_ms, key) for key, bucket in bank.buckets.items() if bucket.due_ms is not None}
+    assert set(bank._due_buckets) == {
+        (bucket.due_ms, key) for key, bucket in bank.buckets.items() if bucket.due_ms is not None
+    }

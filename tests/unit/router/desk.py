@@ -69,7 +69,7 @@ class Desk:
 
     def answers(self) -> list[Answer]:
         """What the router answered since this was last asked."""
-        outbox = self.router.outbox
+        outbox = self.router.outgoing
         frames, outbox.to_clients = outbox.to_clients, []
         return [_answer(self._connection_of(client), *frame) for client, *frame in frames]
 
@@ -84,7 +84,7 @@ class Desk:
     def say(self, worker: str, command: Command) -> Reply | FilaError:
         """A worker's own frame, and the router's answer."""
         self.router.from_worker(worker.encode(), b"", pack_header(command.opcode, 1), b"", encode_body(command), self.now_ms)
-        identity, client, header, key, body = self.router.outbox.to_workers.pop()
+        identity, client, header, key, body = self.router.outgoing.to_workers.pop()
         assert (identity, client, key) == (worker.encode(), b"", b"")
         return _content(header, body)
 
@@ -95,7 +95,7 @@ class Desk:
 
     def told(self) -> list[tuple[str, Command]]:
         """What the router told workers, answers and forwarded questions apart, since this was last asked."""
-        frames, self.router.outbox.to_workers = self.router.outbox.to_workers, []
+        frames, self.router.outgoing.to_workers = self.router.outgoing.to_workers, []
         return [
             (identity.decode(), decode_command(unpack_header(header), bytes(body)))
             for identity, _, header, _, body in frames
@@ -104,7 +104,7 @@ class Desk:
 
     def notes(self, kind: type[Event] = Event) -> list[Event]:
         """What the router noted for the operator, of one kind only if that is wanted."""
-        return [note for note in self.router.outbox.notes if isinstance(note, kind)]
+        return [note for note in self.router.outgoing.notes if isinstance(note, kind)]
 
     def confirm(self, worker: str, command: Command, request: int, reply: Reply | FilaError | None = None) -> None:
         """A worker's answer to a question of the router's own."""
@@ -146,8 +146,8 @@ class Desk:
                 for worker in pulsing:
                     self.pulse(worker)
             self.router.tick(self.now_ms)
-            self.knocked = {frame[0].decode() for frame in self.router.outbox.to_workers if frame[2] == KNOCK}
-            self.router.outbox.to_workers = [frame for frame in self.router.outbox.to_workers if frame[2] != KNOCK]
+            self.knocked = {frame[0].decode() for frame in self.router.outgoing.to_workers if frame[2] == KNOCK}
+            self.router.outgoing.to_workers = [frame for frame in self.router.outgoing.to_workers if frame[2] != KNOCK]
 
 
 def _answer(client: bytes, header: bytes, key: bytes, body: bytes) -> Answer:

@@ -81,7 +81,7 @@ def test_so_many_parks_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatc
 
 def test_a_stranger_s_park_is_not_told(desk: Desk):
     desk.mention("stranger", Park({"api": 5000}))
-    assert desk.router.outbox.to_workers == []
+    assert desk.router.outgoing.to_workers == []
 
 
 # --- shard to shard ---------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ BETWEEN = [
 def test_a_frame_for_a_shard_goes_to_its_worker_as_it_is(desk: Desk, command: Command, wrap: type):
     header, body = pack_header(command.opcode, 0), wrap(encode_body(command))
     assert not desk.router.from_worker(b"worker-0", b"", header, b"", body, desk.now_ms)
-    ((identity, client, sent, key, passed),) = desk.router.outbox.to_workers
+    ((identity, client, sent, key, passed),) = desk.router.outgoing.to_workers
     assert (identity, client, sent, key) == (b"worker-2", b"", header, b"")
     assert passed is body
 
@@ -108,22 +108,22 @@ def test_a_frame_for_a_shard_goes_to_its_worker_as_it_is(desk: Desk, command: Co
 @pytest.mark.parametrize("to_shard", [-1, 3, 2**40])
 def test_a_frame_for_a_shard_that_does_not_exist_is_dropped(desk: Desk, to_shard: int):
     desk.mention("worker-0", Appoint(to_shard, 0, 1, "q"))
-    assert desk.router.outbox.to_workers == []
+    assert desk.router.outgoing.to_workers == []
 
 
 def test_a_frame_for_a_shard_without_a_live_worker_is_dropped(desk: Desk):
     desk.unreachable("worker-2")
     desk.mention("worker-0", Appoint(2, 0, 1, "q"))
-    assert desk.router.outbox.to_workers == []
+    assert desk.router.outgoing.to_workers == []
 
 
 def test_a_stranger_s_frame_is_dropped(desk: Desk):
     desk.mention("stranger", Appoint(2, 0, 1, "q"))
-    assert desk.router.outbox.to_workers == []
+    assert desk.router.outgoing.to_workers == []
 
 
 def test_any_frame_shows_that_its_worker_lives(desk: Desk):
     desk.unreachable("worker-0")
     desk.mention("worker-0", Appoint(2, 0, 1, "q"))
-    assert [frame[0] for frame in desk.router.outbox.to_workers] == [b"worker-2"]
+    assert [frame[0] for frame in desk.router.outgoing.to_workers] == [b"worker-2"]
     assert desk.router._table.workers[b"worker-0"].routable

@@ -46,8 +46,8 @@ def desk() -> Desk:
 
 def proposed(desk: Desk) -> int:
     """The owner of shard 0, and nobody else, was asked; the number to answer with."""
-    ((identity, _, header, _, _),) = desk.router.outbox.to_workers
-    desk.router.outbox.to_workers.clear()
+    ((identity, _, header, _, _),) = desk.router.outgoing.to_workers
+    desk.router.outgoing.to_workers.clear()
     assert identity == b"worker-0"
     assert unpack_header(header).opcode == SetConfig.opcode
     return unpack_header(header).request
@@ -192,7 +192,7 @@ def test_a_worker_that_cannot_take_a_change_is_told_to_client_and_operator_and_g
     desk.confirm("worker-1", PutConfig(1, {}), 1, StorageError("disk full"))
     error = desk.error()
     assert isinstance(error, StorageError)
-    assert desk.router.outbox.notes[-1] == ConfigNotTaken("worker-1", 1, "STORAGE")
+    assert desk.router.outgoing.notes[-1] == ConfigNotTaken("worker-1", 1, "STORAGE")
     told = dict(change(desk, 2, b="2"))
     assert told["worker-0"] == PutConfig(2, {"b": "2"})
     assert told["worker-1"] == PutConfig(2, {"a": "1", "b": "2"}, whole=True)
@@ -255,7 +255,7 @@ def test_a_large_config_is_told_in_pages_before_anything_else(desk: Desk, monkey
         PutConfig(1, {"e": "5"}, True, 2),
     ]
     assert desk.register("worker-1", shards=(1,), epoch=2) == Registered(1, None)
-    requests = [unpack_header(header).request for _, _, header, _, _ in desk.router.outbox.to_workers]
+    requests = [unpack_header(header).request for _, _, header, _, _ in desk.router.outgoing.to_workers]
     assert requests == [0, 0, 1], "the last one is answered"
     assert desk.told() == [("worker-1", page) for page in pages]
     desk.unreachable("worker-2")
@@ -312,10 +312,10 @@ def test_after_a_lost_word_of_the_owner_it_registers_again(desk: Desk):
     change(desk, 1, a="1")
     desk.ask(SET, key=b"")
     judge(desk, proposed(desk), 3, c="3")
-    ((identity, _, header, _, _),) = desk.router.outbox.to_workers
+    ((identity, _, header, _, _),) = desk.router.outgoing.to_workers
     assert identity == b"worker-0"
     assert unpack_header(header)[:2] == (Pulse.opcode, REPLY | ERROR)
-    desk.router.outbox.to_workers.clear()
+    desk.router.outgoing.to_workers.clear()
     desk.register("worker-0", config_version=3, config={"a": "1", "b": "2", "c": "3"})
     whole = PutConfig(3, {"a": "1", "b": "2", "c": "3"}, whole=True)
     assert desk.told() == [("worker-1", whole), ("worker-2", whole)]

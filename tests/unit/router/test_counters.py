@@ -21,7 +21,7 @@ def desk() -> Desk:
 def ask(desk: Desk) -> dict[str, int]:
     """Ask for metrics; the workers that are asked in turn, each with the request id to answer."""
     assert desk.ask(GetMetrics(), key=b"") is None
-    frames, desk.router.outbox.to_workers = desk.router.outbox.to_workers, []
+    frames, desk.router.outgoing.to_workers = desk.router.outgoing.to_workers, []
     assert all((client, header[3], key) == (b"", GetMetrics.opcode, b"") for _, client, header, key, _ in frames)
     return {worker.decode(): unpack_header(header).request for worker, _, header, _, _ in frames}
 

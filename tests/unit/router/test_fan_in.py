@@ -21,7 +21,7 @@ def desk() -> Desk:
 
 def questions(desk: Desk) -> dict[str, int]:
     """The workers asked, each with the request id to answer."""
-    frames, desk.router.outbox.to_workers = desk.router.outbox.to_workers, []
+    frames, desk.router.outgoing.to_workers = desk.router.outgoing.to_workers, []
     assert all(client == b"" and key == b"" for _, client, _, key, _ in frames)
     return {worker.decode(): unpack_header(header).request for worker, _, header, _, _ in frames}
 
@@ -50,7 +50,7 @@ def test_every_worker_is_asked_once_and_the_answers_are_joined_by_name(desk: Des
 
 def test_the_prefix_travels_unopened(desk: Desk):
     desk.ask(ListQueues("orders/"), key=b"")
-    assert {frame[4] for frame in desk.router.outbox.to_workers} == {encode_body(ListQueues("orders/"))}
+    assert {frame[4] for frame in desk.router.outgoing.to_workers} == {encode_body(ListQueues("orders/"))}
 
 
 def test_a_missing_shard_refuses_the_whole(desk: Desk):

@@ -41,7 +41,7 @@ def test_grants_go_to_the_worker_of_the_shard_and_are_answers_to_nothing(desk: D
     want(desk, "worker-0", 2, 1)
     want(desk, "worker-1", 1, 1)
     desk.router.serve(desk.now_ms)
-    frames = desk.router.outbox.to_workers
+    frames = desk.router.outgoing.to_workers
     assert [frame[0] for frame in frames] == [b"worker-0", b"worker-1"]
     for _, client, header, key, body in frames:
         assert (client, unpack_header(header), key) == (b"", (Grants.opcode, 0, 0, 0, 1), b"")
@@ -132,4 +132,4 @@ def test_nonsense_is_not_answered(desk: Desk):
         header = bytes.fromhex(f"464301{opcode:02x}") + bytes(14)
         for body in (b"", b"\xc1", b"\x90", b"\x91\xa1x", b"\x92\x91"):
             desk.router.from_worker(b"worker-0", b"", header, b"", body, desk.now_ms)
-    assert desk.router.outbox.to_workers == []
+    assert desk.router.outgoing.to_workers == []

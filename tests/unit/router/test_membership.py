@@ -230,7 +230,7 @@ def test_a_worker_that_registers_in_another_version_is_told_so():
     desk = Desk()
     header = pack_header(Register.opcode, 7, version=2)
     assert desk.router.from_worker(b"worker-0", b"", header, b"", b"", 0) is None
-    ((identity, client, answer, _, body),) = desk.router.outbox.to_workers
+    ((identity, client, answer, _, body),) = desk.router.outgoing.to_workers
     assert (identity, client, unpack_header(answer)[:4]) == (b"worker-0", b"", (Register.opcode, REPLY | ERROR, 0, 7))
     error = from_fault(decode_body(Fault, body))
     assert isinstance(error, UnsupportedVersionError)
