@@ -33,7 +33,7 @@ def check(run: "Run") -> None:
                     "memory", f"shard {shard.index}: {len(shard.leases)} leases, {len(shard.consumers)} consumers at rest"
                 )
             families = shard.store.families
-            dead = sum(len(each.members) for each in shard.acked.dead.values())
+            dead = shard.acked.messages
             for name in ("messages", "delayed", "outbox"):
                 left = sum(1 for _ in shard.store.scan(FIRST, LAST, getattr(families, name)))
                 if left - (dead if name == "messages" else 0):

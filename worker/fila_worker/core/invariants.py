@@ -56,7 +56,7 @@ def check_stored(state: "State") -> None:
     _check_sizes(state)
     for queue in state.queues.values():
         _check_queue(state, queue.name)
-    _expect("buffered bytes", state.buffered_bytes, sum(_buffered_bytes(lane) for lane in state.lanes.values()))
+    _expect("buffered bytes", state.buffers.used_bytes, sum(_buffered_bytes(lane) for lane in state.lanes.values()))
 
 
 def _expect(what: str, kept: object, derived: object) -> None:
@@ -74,12 +74,12 @@ def _keys_on_disk(state: "State") -> dict[int, list[bytes]]:
 def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     name = f"lane {lane.id} ({lane.key.queue.name}, {lane.key.name!r})"
     _expect(f"{name}: stored", lane.stored, len(on_disk))
-    _expect(f"{name}: leased keys without a message", lane.leased - set(on_disk), set())
+    _expect(f"{name}: leased keys without a message", lane.claimed - set(on_disk), set())
     _expect(f"{name}: first key below its floor", [key for key in on_disk if key < lane.floor], [])
     in_memory = [key for key, _ in lane.buffered()]
     beyond = [key for key in on_disk if lane.tail is not None and key >= lane.tail]
-    in_line = sorted(in_memory + [key for key in beyond if key not in lane.leased])
-    _expect(f"{name}: pending", in_line, [key for key in on_disk if key not in lane.leased])
+    in_line = sorted(in_memory + [key for key in beyond if key not in lane.claimed])
+    _expect(f"{name}: pending", in_line, [key for key in on_disk if key not in lane.claimed])
     _expect(f"{name}: line in order", list(lane.line), sorted(lane.line, key=lambda entry: entry[0]))
     behind = [key for key, _ in lane.returned if not lane.line or key > lane.line[-1][0]]
     _expect(f"{name}: returned, and behind the line", behind, [])
@@ -122,9 +122,12 @@ def _buffered_bytes(lane: "Lane") -> int:
 def _check_leases(state: "State") -> None:
     leased = Counter(key for lease in state.leases.leases.values() for _, key, _ in lease.open_members())
     _expect("messages leased twice", [key for key, times in leased.items() if times > 1], [])
-    dead = {key for each in state.acked.dead.values() for key, _ in each.members}
-    _expect("messages both leased and dead", dead & set(leased), set())
-    _expect("leased keys", {key for lane in state.lanes.values() for key in lane.leased}, set(leased) | dead)
+    _expect("leased keys", {key for lane in state.lanes.values() for key in lane.leased}, set(leased))
+    acked = [key for lane in state.lanes.values() for key in lane.acked]
+    _expect("messages both leased and acked", set(acked) & set(leased), set())
+    _expect("messages acked twice", len(acked), len(set(acked)))
+    _expect("acked messages", len(acked), state.acked.messages)
+    _expect("lanes with acked messages", {lane for lane in state.lanes.values() if lane.acked}, set(state.acked.lanes))
     _check_lease_records(state)
     due = {lease_id: expiry for expiry, lease_id in sorted(state.leases.due, reverse=True)}
     for lease in state.leases.leases.values():
@@ -160,7 +163,7 @@ def _check_holders(state: "State") -> None:
 
 def _check_lease_records(state: "State") -> None:
     """On disk are open leases, marks of acked ones whose messages are there too, and the finished ones: each once, no more."""
-    book, dead = state.leases, state.acked.dead
+    book, dead = state.leases, state.acked.leases
     both = [lease_id for lease_id in dead if lease_id in book.finished or lease_id in book.leases]
     _expect("leases with a mark that are known elsewhere too", both, [])
     records = {u64(key): data for key, data in state.store.scan(FIRST, LAST, state.store.families.leases)}
@@ -246,17 +249,16 @@ def _check_queue(state: "State", name: str) -> None:
     lanes = [lane for key in queue.keys.values() for lane in key.views]
     _expect(f"{name}: lanes", queue.lanes, len(lanes))
     _expect(f"{name}: pending", queue.pending, sum(lane.pending for lane in lanes))
-    dead = state.acked.count_by_lane()
-    _expect(f"{name}: in flight", queue.in_flight, sum(len(lane.leased) - dead[lane.id] for lane in lanes))
+    _expect(f"{name}: in flight", queue.in_flight, sum(len(lane.leased) for lane in lanes))
     _expect(f"{name}: delayed", queue.delayed, sum(lane.delayed for lane in lanes))
     for key in queue.keys.values() if not queue.reshaping else ():
-        _check_key(key, dead)
+        _check_key(key)
     ring = Counter(key.name for key in queue.ring.active_keys())
     _expect(f"{name}: ring", ring, Counter(key.name for key in queue.keys.values() if key.active))
     _check_demands(state, queue)
 
 
-def _check_key(key: "FairnessKey", dead: Counter[int]) -> None:
+def _check_key(key: "FairnessKey") -> None:
     lanes = key.views
     _expect(f"{key.name}: ready", key.ready, sum(lane.active and not lane.blocked for lane in lanes))
     _expect(f"{key.name}: blocked", key.blocked, sum(lane.blocked for lane in lanes))
@@ -264,7 +266,7 @@ def _check_key(key: "FairnessKey", dead: Counter[int]) -> None:
     _expect(f"{key.name}: active", key.active, key.deliverable)
     cap = key.queue.options.max_in_flight_per_key
     if cap is not None:
-        held = sum(len(lane.leased) - dead[lane.id] + lane.retrying for lane in lanes)
+        held = sum(len(lane.leased) + lane.retrying for lane in lanes)
         _expect(f"{key.name}: held", key.held, held)
 
 
@@ -285,7 +287,7 @@ def _check_sizes(state: "State") -> None:
     sizes: Counter[int] = Counter()
     lanes: list[Lane | ColdLane] = [*state.lanes.values(), *_cold_lanes(state)]
     queue_of = {lane.id: lane.key.queue.id for lane in lanes}
-    dead = {key for each in state.acked.dead.values() for key, _ in each.members}
+    dead = {key for lane in state.lanes.values() for key in lane.acked}
     for key, record in state.store.scan(FIRST, LAST, state.store.families.messages):
         _check_place(key, record)
         if key not in dead:

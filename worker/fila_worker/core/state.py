@@ -25,7 +25,7 @@ from fila_worker.core.model.consumers import Consumers
 from fila_worker.core.model.due_index import DueIndex
 from fila_worker.core.model.fairness_keys import FairnessKey
 from fila_worker.core.model.lane_tokens import LaneTokens
-from fila_worker.core.model.lanes import ENTRY_BYTES, Lane, held_bytes
+from fila_worker.core.model.lanes import HeadBuffers, Lane
 from fila_worker.core.model.leases import LeaseBook, first_lease
 from fila_worker.core.model.ledger import Counters, Ledger, decode_lane
 from fila_worker.core.model.outbox import Outbox, stream_of
@@ -91,8 +91,7 @@ class State:
         self.queues = QueueTable()
         self.lanes = WarmLanes()
         """The lanes that are in memory; see :meth:`find_lane`."""
-        self.buffered_bytes = 0
-        """Record bytes held by lanes."""
+        self.buffers = HeadBuffers(settings.buffer_bytes)
         self.runnable: dict[int, Queue] = {}
         """Queues that have both demands and, perhaps, something to deliver."""
         self.delivery = Timer()
@@ -198,12 +197,9 @@ class State:
 
     def enter(self, lane: Lane, size_bytes: int) -> None:
         """Count a message that is stored and pending now."""
-        queue = lane.key.queue
         self.ledger.touch(lane)
-        lane.stored += 1
-        queue.pending += 1
-        queue.grow(size_bytes)
-        self.ledger.touch_queue(queue)
+        lane.store(size_bytes)
+        self.ledger.touch_queue(lane.key.queue)
 
     def take_out(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
         """A pending message, popped from its line, leaves its queue."""
@@ -220,21 +216,18 @@ class State:
 
     def delete_pending(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
         """Like :meth:`take_out`, for a caller that looks after the lane's and its key's activity itself."""
-        queue = lane.key.queue
         self.ledger.touch(lane, message_key)
         self.batch.delete(message_key, self.store.families.messages)
-        lane.stored -= 1
-        queue.pending -= 1
-        queue.shrink(size_bytes)
-        self.ledger.touch_queue(queue)
+        lane.discard(size_bytes)
+        self.ledger.touch_queue(lane.key.queue)
 
     def line_up(self, lane: Lane, message_key: bytes, record: bytes | None) -> None:
         """A message of ``lane``, counted and stored, is pending now: put it in line and its fairness key in the ring."""
-        keep = record is not None and self.buffered_bytes < self.settings.buffer_bytes
-        if lane.add(message_key, record if keep else None) and record is not None and keep:
-            self.buffered_bytes += len(record) + ENTRY_BYTES
+        kept = record if self.buffers.room_bytes > 0 else None
+        if lane.add(message_key, kept) and kept is not None:
+            self.buffers.hold(kept)
         if len(lane.returned) > self._disorder_max:
-            self.buffered_bytes -= held_bytes(lane.spill(self._disorder_max // 2))
+            self.buffers.spill(lane, self._disorder_max // 2)
         self.activate(lane, message_key)
 
     # --- activity -----------------------------------------------------------------------------------------------------

@@ -171,8 +171,7 @@ def _recover_lanes(state: "State") -> Steps:
             _recover_cold(queue, lane_id, record)
         else:
             _recover_lane(state, queue, lane_id, record)
-        queue.pending += record.stored
-        queue.delayed += record.delayed
+        queue.count_lane(record.stored, record.delayed)
         if number % step == 0:
             yield
 
@@ -318,6 +317,5 @@ def _restore(state: "State", lease: Lease, key: bytes) -> None:
         return
     for _, message_key, lane in open_members:
         lane.leases().add(message_key)
-    lease.queue.pending -= lease.open
-    lease.queue.in_flight += lease.open
+    lease.queue.count_leased(lease.open)
     state.leases.add(lease)

@@ -14,7 +14,6 @@ from fila_worker.core.keys import lane_of
 from fila_worker.core.manage.deletion import delete_if_idle
 from fila_worker.core.model.delays import lift, parse_delayed, too_old
 from fila_worker.core.model.due_index import Kind
-from fila_worker.core.model.lanes import held_bytes
 from fila_worker.core.settle import dead_letters
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def _expire(state: "State", keys: list[bytes], now_ms: int, expired: set[bytes])
     by_lane: defaultdict[Lane, list[bytes]] = defaultdict(list)
     for key in keys:
         lane = state.find_lane(lane_of(key))
-        if lane is not None and key not in lane.leased:
+        if lane is not None and key not in lane.claimed:
             by_lane[lane].append(key)
     bytes_read = 0
     for lane, found in by_lane.items():
@@ -98,7 +97,7 @@ def _expire_pending(state: "State", lane: "Lane", keys: list[bytes], now_ms: int
     found = state.store.get_many(keys, state.store.families.messages)
     old = {key: record for key, record in zip(keys, found, strict=True) if record and too_old(record, now_ms)}
     state.ledger.show(lane)
-    state.buffered_bytes -= held_bytes(lane.remove(old.keys()))
+    state.buffers.remove(lane, old.keys())
     for key, record in old.items():
         state.take_out(lane, key, len(record))
         dead_letters.dead_letter(state, lane, key, record, dead_letters.EXPIRED, now_ms)

@@ -101,7 +101,7 @@ def test_nothing_of_a_deleted_queue_is_left_on_disk_or_in_memory(shard: ShardHar
     shard.pass_time(20_000)
     assert on_disk(shard) == dict.fromkeys(on_disk(shard), 0)
     core = shard.shard
-    assert (len(core.lanes), core.buffered_bytes, len(core.leases), len(core.consumers), len(core.runnable)) == (0,) * 5
+    assert (len(core.lanes), core.buffers.used_bytes, len(core.leases), len(core.consumers), len(core.runnable)) == (0,) * 5
 
 
 def test_nothing_of_a_deleted_queue_shows_up_in_a_new_one_of_its_name(shard: ShardHarness) -> None:

@@ -117,7 +117,7 @@ def test_delays_survive_a_restart(shard: ShardHarness) -> None:
 
 def test_delayed_messages_are_not_held_in_memory(shard: ShardHarness) -> None:
     shard.enqueue(*[bytes(1000)] * 100, delay_ms=1_000)
-    assert shard.shard.buffered_bytes == 0
+    assert shard.shard.buffers.used_bytes == 0
 
 
 def test_due_messages_that_do_not_fit_in_memory_are_delivered_in_order() -> None:

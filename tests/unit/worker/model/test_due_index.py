@@ -134,7 +134,7 @@ def test_turns_read_nothing_while_nothing_is_due() -> None:
     for _ in range(100):
         shard.pass_time(500)
     assert (dict(store.items), store.begins, store.commits) == ({}, [], commits)
-    assert shard.shard.buffered_bytes == 0
+    assert shard.shard.buffers.used_bytes == 0
     assert shard.shard.next_due(shard.now_ms) == 10_000
 
 

@@ -168,7 +168,7 @@ def test_a_backlog_beyond_memory_is_delivered_in_order(buffer_bytes: int) -> Non
     for start in range(0, 300, 25):
         shard.enqueue(*numbered(300)[start : start + 25])
     assert receive_all(shard, 300) == numbered(300)
-    assert shard.shard.buffered_bytes == 0
+    assert shard.shard.buffers.used_bytes == 0
 
 
 def test_memory_does_not_grow_with_the_backlog() -> None:
@@ -176,7 +176,7 @@ def test_memory_does_not_grow_with_the_backlog() -> None:
     shard.create()
     for _ in range(50):
         shard.enqueue(*numbered(20))
-    assert shard.shard.buffered_bytes < 2000 + 20 * 100
+    assert shard.shard.buffers.used_bytes < 2000 + 20 * 100
     assert in_memory(shard) < 100
 
 
@@ -203,7 +203,7 @@ def test_all_lanes_share_one_memory() -> None:
     shard.create()
     for key in "abcdefgh":
         shard.enqueue(*numbered(20), key=key)
-    assert shard.shard.buffered_bytes < 2000 + 20 * 100
+    assert shard.shard.buffers.used_bytes < 2000 + 20 * 100
     by_key: dict[str, list[bytes]] = {}
     while got := shard.receive(10):
         for each in got:

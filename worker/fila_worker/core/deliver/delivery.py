@@ -101,7 +101,7 @@ def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
         if count > 0:
             parcel = pick(state, queue, count, now_ms)
             if parcel.members:
-                queue.pending -= len(parcel)
+                queue.count_leased(len(parcel))
                 _hand_over(state, queue, demand, parcel, now_ms)
             served += max(len(parcel), parcel.size_bytes // WEIGHT_BYTES)
         queue.want(demand)
@@ -132,7 +132,7 @@ def pick(state: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch
         line, leased, credit = lane.line, lane.leases() if lane.leased is NO_LEASES else lane.leased, key.credit
         if (short := line.__class__ is list) and len(line) > SHORT:
             line, short = lane.lengthen(), False
-        turn = left = min(count, lane.stored - len(leased))
+        turn = left = min(count, lane.stored - len(leased) - len(lane.acked))
         while left and credit > 0 and room_bytes > 0:
             # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
             message_key, record = (
@@ -165,14 +165,14 @@ def pick(state: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch
         key.credit = credit
         if lane.throttle_keys:
             parcel.labelled = True
-        if lane.stored == len(leased):
+        if not lane.stored - len(leased) - len(lane.acked):
             lane.active = False
             key.ready -= 1
             ring.leave(key)
         elif credit <= 0:
             ring.end_turn(key)
     parcel.room_bytes = room_bytes
-    state.buffered_bytes -= released
+    state.buffers.used_bytes -= released
     return parcel
 
 
@@ -233,8 +233,7 @@ def _pop_head(state: "State", lane: "Lane", kept: bytes | None) -> None:
     if len(lane.line) > SHORT and isinstance(lane.line, list):
         lane.lengthen()
     lane.pop()
-    if kept is not None:
-        state.buffered_bytes -= len(kept) + ENTRY_BYTES
+    state.buffers.release(kept)
 
 
 # --- handing over -----------------------------------------------------------------------------------------------------
@@ -259,7 +258,6 @@ def _hand_over(state: "State", queue: "Queue", demand: Demand, parcel: PickedBat
 
 def _reserve(state: "State", demand: Reserving, parcel: PickedBatch, now_ms: int) -> None:
     """Lease a parcel to a reservation, and say how much it is; whoever wants the messages asks for them by its name."""
-    demand.queue.in_flight += len(parcel)
     holder = state.leases.reservation(demand.queue.id, demand.reservation)
     lease = Lease(state.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
     lease.sizes = list(map(len, parcel.records))
@@ -273,7 +271,6 @@ def _reserve(state: "State", demand: Reserving, parcel: PickedBatch, now_ms: int
 
 
 def _lease(state: "State", demand: Demand, parcel: PickedBatch, now_ms: int) -> list[LeaseBatch]:
-    demand.queue.in_flight += len(parcel)
     duration_ms = demand.queue.visibility_timeout_ms(state.settings)
     if not any(map(_low_flags, parcel.records)):
         return [_grant(state, demand, parcel, slice(None), duration_ms, now_ms)]
@@ -335,8 +332,7 @@ def answer_again(state: "State", leases: list[Lease], now_ms: int) -> Delivered:
 def _give_away(state: "State", queue: "Queue", parcel: PickedBatch, now_ms: int) -> LeaseBatch:
     """Deliver at most once: the messages are gone with their delivery, and there is no lease."""
     for (message_key, lane), record in zip(parcel.members, parcel.records, strict=True):
-        lane.leased.remove(message_key)
-        queue.pending += 1  # as it was before it was picked
+        lane.unlease(message_key)
         state.delete_pending(lane, message_key, len(record))
         state.release_slot(lane.key)
     queue.acked += len(parcel)

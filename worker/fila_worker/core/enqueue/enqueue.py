@@ -221,9 +221,9 @@ def _accept(
     faults: Faults = []
     payload_max, messages, count = state.settings.max_payload_bytes, state.store.families.messages, len(command.envelopes)
     unquestioned = min(payload_max, HEADERS_BYTES_MAX)
-    keys, put, changed, watches = queue.keys, state.batch.put, state.ledger.changed, state.ledger.watches
-    sequence, room = numbers.sequence, state.settings.buffer_bytes - state.buffered_bytes
-    first, buffered, size_bytes = sequence, 0, 0
+    keys, put, buffers, ledger = queue.keys, state.batch.put, state.buffers, state.ledger
+    sequence = first = numbers.sequence
+    room, buffered, size_bytes = buffers.room_bytes, 0, 0
     rows = zip(
         command.envelopes,
         policy.spread(command.fairness_key, count),
@@ -253,10 +253,10 @@ def _accept(
         record = pack_fixed(PLAIN, 0, priority, high, VARIANT | sequence) + envelope
         put(message_key, record, messages)
         if not lane.changed:
-            if watches:
-                state.ledger.show(lane)
+            if ledger.watches:
+                ledger.show(lane)
             lane.changed = True
-            changed.append(lane)
+            ledger.changed.append(lane)
         lane.stored += 1
         size_bytes += size
         line = lane.line
@@ -266,15 +266,15 @@ def _accept(
             if not lane.active:
                 state.rouse(lane, message_key)
         else:
-            state.buffered_bytes += buffered
+            buffers.used_bytes += buffered
             state.line_up(lane, message_key, record)
-            buffered, room = 0, state.settings.buffer_bytes - state.buffered_bytes
+            buffered, room = 0, buffers.room_bytes
     accepted = sequence - first
-    state.buffered_bytes += buffered
+    buffers.used_bytes += buffered
     numbers.sequence = sequence
     queue.pending, queue.enqueued = queue.pending + accepted, queue.enqueued + accepted
     queue.grow(size_bytes + accepted * FIXED_BYTES)
-    state.ledger.touch_queue(queue)
+    ledger.touch_queue(queue)
     return faults
 
 

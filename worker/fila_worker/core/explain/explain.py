@@ -14,7 +14,6 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_worker.core.component import Component
 from fila_worker.core.explain.backlog_reasons import explain_key, explain_queue
 from fila_worker.core.explain.message_reasons import explain_message
-from fila_worker.core.model import acked_messages
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 def explain(state: "State", call: "Call", command: Explain) -> "Work":
     """Say why a message, a fairness key or a queue waits."""
     queue = state.queues.find(call.queue)
-    acked_messages.purge(state)  # what is acked is not in flight any more
     state.settle_writes()
     if command.id is not None:
         if command.fairness_key is not None:

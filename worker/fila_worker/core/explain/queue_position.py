@@ -60,7 +60,8 @@ def _before(state: "State", lane: "Lane", message_key: bytes, reads_max: int) ->
         return in_line + sum(key < message_key for key, _ in lane.returned), True
     stored, all_of_them = sample(state.store.scan(lane.tail, message_key, state.store.families.messages), reads_max)
     keys = [key for key, _ in stored]
-    count = sum(key not in lane.leased for key in keys)
+    claimed = lane.claimed
+    count = sum(key not in claimed for key in keys)
     if all_of_them:
         return held + count, True
     return held + min(lane.pending - held, round(count * _stretch(keys, message_key))), False

@@ -16,9 +16,8 @@ from fila_proto_zmq.ids import format_id, sequence, shard_of_id
 from fila_proto_zmq.record import ID_AT
 from fila_worker.core.component import Component
 from fila_worker.core.keys import PRIORITY_BIAS, after, pack_place, pack_u64
-from fila_worker.core.model.acked_messages import purge as purge_dead
 from fila_worker.core.model.delays import DELAYED_HEAD_BYTES, lift, parse_delayed
-from fila_worker.core.model.lanes import FEW, held_bytes
+from fila_worker.core.model.lanes import FEW
 from fila_worker.core.settings import Limits
 from fila_worker.core.walking import View, again, pieces
 
@@ -90,7 +89,7 @@ def locate(state: "State", queue: "Queue", high: int, low: int) -> "Generator[in
     step = state.settings.limits.step_effort
     for views in pieces(state, queue, step):
         found = yield from search.look_into(views)
-        if found is not None and not _was_acked(state, found):
+        if found is not None and not _was_acked(found):
             state.jobs.charge(search.spent())
             return found
         yield 1 + len(views) // NEAR_LANES + search.spent()
@@ -105,15 +104,12 @@ def find_browsed(state: "State", queue: "Queue", high: int, low: int) -> Found |
         return None
     wanted = _ID.pack(high, low)
     pairs = [(lane, lane.prefix + place[1]) for lane in key.views]
-    return next((found for found in _look_up(state, pairs) if found.record[ID_AT] == wanted), None)
+    return next((found for found in _look_up(state, pairs) if found.record[ID_AT] == wanted and not _was_acked(found)), None)
 
 
-def _was_acked(state: "State", found: Found) -> bool:
-    """Whether a message that looks leased is acked, and only not removed yet."""
-    if found.state != LEASED:
-        return False
-    purge_dead(state)
-    return found.key not in found.lane.leased
+def _was_acked(found: Found) -> bool:
+    """Whether a message is acked, and only not removed yet."""
+    return found.key in found.lane.acked
 
 
 class BrowseCursors:
@@ -274,7 +270,7 @@ def cancel(state: "State", call: "Call", command: Cancel) -> "Work":
         if delayed.retrying:
             state.release_slot(found.lane.key)
     else:
-        state.buffered_bytes -= held_bytes(found.lane.remove({found.key}))
+        state.buffers.remove(found.lane, {found.key})
         state.take_out(found.lane, found.key, len(found.record))
     return Cancelled(True)
 

@@ -172,7 +172,7 @@ def _start(lane: "View", leaving: bytes | None) -> bytes:
     """A scan from here meets none of the tombstones of what was consumed before."""
     head = lane.peek()
     start = head[0] if head else lane.end
-    for first in (lane.tail, leaving, min(lane.leased) if lane.leased else None):
+    for first in (lane.tail, leaving, min(lane.claimed, default=None)):
         if first is not None and first < start:
             start = first
     return start

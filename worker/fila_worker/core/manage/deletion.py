@@ -10,8 +10,7 @@ from fila_worker.core.keys import pack_u32, pack_u64
 from fila_worker.core.model.acked_messages import purge
 from fila_worker.core.model.cold_lanes import ColdLane
 from fila_worker.core.model.due_index import Kind
-from fila_worker.core.model.lanes import Lane, held_bytes
-from fila_worker.core.settle.failed_attempts import unlease
+from fila_worker.core.model.lanes import Lane
 from fila_worker.core.walking import portions, views_of
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def _drop_leases(state: "State", queue: "Queue") -> "Generator[int, int, None]":
         if state.leases.leases.get(lease.id) is lease:
             effort += LEASE_COST + lease.open
             for _, message_key, lane in lease.open_members():
-                unlease(lane, message_key)
+                lane.unlease(message_key)
                 state.line_up(lane, message_key, None)
             state.leases.drop(lease, state.batch)
     state.jobs.charge(effort)
@@ -84,8 +83,7 @@ def _remove(state: "State", queue: "Queue", views: "list[View]") -> None:
     lanes = [view for view in views if isinstance(view, Lane)]
     for view in views:
         state.ledger.show(view)
-        queue.pending -= view.pending
-        queue.delayed -= view.delayed
+        queue.count_lane(-view.pending, -view.delayed)
         queue.ring.leave(view.key)
         if isinstance(view, ColdLane):
             view.key.cold = None
@@ -93,7 +91,7 @@ def _remove(state: "State", queue: "Queue", views: "list[View]") -> None:
             queue.forget_key(view.key)
     state.ledger.forget(lanes, state.batch)
     for lane in lanes:
-        state.buffered_bytes -= held_bytes(lane.clear())
+        state.buffers.clear(lane)
         state.forget_lane(lane)
     for first, last in _stretches(sorted(view.id for view in views)):
         for family in (state.store.families.messages, state.store.families.delayed, state.store.families.lanes):

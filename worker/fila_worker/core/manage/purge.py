@@ -16,7 +16,6 @@ from fila_worker.core.component import Component
 from fila_worker.core.keys import after
 from fila_worker.core.model import acked_messages
 from fila_worker.core.model.delays import DELAYED_HEAD_BYTES, parse_delayed
-from fila_worker.core.model.lanes import held_bytes
 from fila_worker.core.settings import Limits
 from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
 
@@ -133,11 +132,11 @@ def _empty(state: "State", lane: "Lane") -> int:
     state.ledger.show(lane)
     pending, delayed, retrying = lane.pending, lane.delayed, lane.retrying
     tail, keys = lane.tail, [key for key, _ in lane.buffered()]
-    state.buffered_bytes -= held_bytes(lane.clear())
+    state.buffers.clear(lane)
     _delete(state, lane, keys)
     if tail is not None:
         messages = state.store.families.messages
-        beyond = sorted(key for key in lane.leased if key >= tail)
+        beyond = sorted(key for key in lane.claimed if key >= tail)
         for start, end in zip([tail, *map(after, beyond)], [*beyond, lane.end], strict=True):
             state.batch.delete_range(start, end, messages)
     if delayed:
@@ -154,7 +153,7 @@ def _empty_some(state: "State", lane: "Lane", step: _Step) -> None:
     state.ledger.show(lane)
     entries, tail = lane.buffered(), lane.tail
     size_bytes = _size_of(state, entries)
-    state.buffered_bytes -= held_bytes(lane.clear())
+    state.buffers.clear(lane)
     gone = [key for key, _ in entries]
     step.charge(1 + len(gone) // IN_MEMORY)
     if tail is not None:
@@ -178,9 +177,9 @@ def _read_tail(state: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[
     """What of a lane's tail is to go now, and its size; the rest becomes the tail. Leased ones are passed over."""
     step.charge_look()
     gone: list[bytes] = []
-    size_bytes = 0
+    size_bytes, claimed = 0, lane.claimed
     for key, record in state.store.scan(tail, lane.end, state.store.families.messages):
-        if key in lane.leased:
+        if key in claimed:
             continue
         if step.over and gone:
             lane.tail = key
@@ -215,7 +214,7 @@ def _remove_delayed(state: "State", lane: "Lane", step: _Step) -> tuple[int, int
 def _delete(state: "State", lane: "Lane", keys: list[bytes]) -> None:
     """Delete messages, given in order, of a lane that has no other but leased ones between them."""
     messages = state.store.families.messages
-    for run in _runs(keys, lane.leased):
+    for run in _runs(keys, lane.claimed):
         if len(run) >= state.settings.limits.range_messages_min:
             state.batch.delete_range(run[0], after(run[-1]), messages)
         else:
@@ -231,16 +230,11 @@ def _runs(keys: list[bytes], leased: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 def _count_out(state: "State", lane: "Lane", pending: int, delayed: int, retrying: int) -> None:
     """So many messages have left a lane."""
-    key, queue = lane.key, lane.key.queue
     state.ledger.touch(lane)
-    lane.stored -= pending
-    lane.delayed -= delayed
-    lane.retrying -= retrying
-    queue.pending -= pending
-    queue.delayed -= delayed
-    state.ledger.touch_queue(queue)
+    lane.drop(pending, delayed, retrying)
+    state.ledger.touch_queue(lane.key.queue)
     state.thin_out(lane)
-    state.release_slot(key, retrying)
+    state.release_slot(lane.key, retrying)
 
 
 class Purges(Component):

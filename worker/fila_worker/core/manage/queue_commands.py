@@ -1,6 +1,5 @@
 """Queues come, go and are asked how they are."""
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -39,7 +38,6 @@ from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appoi
 from fila_worker.core.manage.deletion import clear, remove
 from fila_worker.core.manage.queue_options import check_options
 from fila_worker.core.metrics.oldest_message import waiting_since_ms
-from fila_worker.core.model import acked_messages
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.walking import keys_from, pieces
 
@@ -140,7 +138,6 @@ def reshape(state: "State", queue: Queue) -> "Work":
 
 def recount_held(state: "State", keys: "Iterable[FairnessKey]") -> None:
     """Count what some keys have in flight, for a cap that is new or recovered."""
-    acked_messages.purge(state)  # what is acked is not in flight
     for key in keys:
         key.held = sum(len(lane.leased) + lane.retrying for lane in key.views)
         key.blocked_head = b""
@@ -205,25 +202,24 @@ def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
 def queue_stats(state: "State", call: "Call", command: GetQueueStats) -> QueueStats:
     """One queue's counters, and a page of its keys with their token buckets."""
     queue = state.queues.find(call.queue)
-    dead = state.acked.count_by_lane()
     keys, end = keys_from(state, queue, command.start, state.settings.limits.stats_keys_max)
     lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
     state.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
     return QueueStats(
         queue.info(state.index), _oldest_pending_ms(state, keys, call.now_ms), state.settings.quantum, queue.enqueued,
         queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
-        [_key_stats(key, state.settings.quantum, dead) for key in keys], _throttle_stats(state, lanes, call.now_ms),
+        [_key_stats(key, state.settings.quantum) for key in keys], _throttle_stats(state, lanes, call.now_ms),
         end if len(keys) == state.settings.limits.stats_keys_max else 0,
     )  # fmt: skip
 
 
-def _key_stats(key: "FairnessKey", quantum: int, dead: Counter[int]) -> KeyStats:
+def _key_stats(key: "FairnessKey", quantum: int) -> KeyStats:
     lanes = key.views
     return KeyStats(
         key.name,
         key.weight,
         key.pending,
-        sum(len(lane.leased) - dead[lane.id] for lane in lanes),
+        sum(len(lane.leased) for lane in lanes),
         sum(lane.delayed for lane in lanes),
         key.deficit(quantum),
         key.delivered,

@@ -17,7 +17,7 @@ from fila_worker.core.component import Component
 from fila_worker.core.enqueue import insert
 from fila_worker.core.inspect.backlog import PENDING, find_browsed, locate
 from fila_worker.core.keys import after, own_place
-from fila_worker.core.model.lanes import held_bytes, unpack_stored
+from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.settle import transfers
 from fila_worker.core.settle.dead_letters import transfer_of
@@ -100,11 +100,12 @@ class _Redriving:
         state = self._state
         begin = max(cursor, _first_pending(lane))
         found = list(islice(state.store.scan(begin, lane.end, state.store.families.messages), count))
+        claimed = lane.claimed
         for read, (message_key, record) in enumerate(found):
             if state.jobs.full and read:
                 break  # the hooks took the time of the others
             cursor = after(message_key)
-            if message_key not in lane.leased and _may_go(state, unpack_stored(record)):
+            if message_key not in claimed and _may_go(state, unpack_stored(record)):
                 self._move(lane, message_key, record)
         else:
             return (cursor if len(found) == count else None), len(found)
@@ -151,7 +152,7 @@ class _Redriving:
 
     def _move(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
         state = self._state
-        state.buffered_bytes -= held_bytes(lane.remove({message_key}))
+        state.buffers.remove(lane, {message_key})
         _send_back(state, lane, message_key, record, self._now_ms)
         state.thin_out(lane)
         self.moved += 1

@@ -101,7 +101,7 @@ def report(state: "State", now_ms: int) -> ShardMetrics:
     _look_at_keys(state, shown)
     return ShardMetrics(
         state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown), _throttles(state, now_ms),
-        state.token_client.passes, state.token_client.hits, dict(state.refused), state.buffered_bytes, state.store.metrics(),
+        state.token_client.passes, state.token_client.hits, dict(state.refused), state.buffers.used_bytes, state.store.metrics(),
     )  # fmt: skip
 
 

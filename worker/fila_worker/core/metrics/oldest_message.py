@@ -96,7 +96,8 @@ class _Search:
             return None
         self._state.settle_writes()
         stored = self._state.store.scan(max(lane.tail, start), lane.end, self._state.store.families.messages)
-        return next((entry for entry in islice(stored, LEASED_MAX) if entry[0] not in lane.leased), None)
+        claimed = lane.claimed
+        return next((entry for entry in islice(stored, LEASED_MAX) if entry[0] not in claimed), None)
 
 
 def _may_have_more(lane: "Lane", priority: bytes) -> bool:

@@ -1,7 +1,7 @@
 """Acked messages that still lie on disk, until enough of them can be removed at once.
 
 An ack has to be durable, but the message need not be gone at once. So when all of a delivery batch is acked, one small write
-marks its lease as acked, and its messages stay *leased* as far as their lanes can see: nobody will scan, deliver or count
+marks its lease as acked, and its messages are *acked* in their lanes: no scan, delivery or count meets
 them. When enough have gathered they are *purged*: most of a lane's are then one unbroken run from its beginning, and a range
 tombstone removes them for what two single deletes cost (a delete costs a third of an enqueue). After a crash the marks say
 which messages are dead.
@@ -9,8 +9,7 @@ which messages are dead.
 A mark is removed by the purge that removes its messages, and by nothing else.
 """
 
-from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, after, lane_of, pack_u32, pack_u64
 from fila_worker.core.model.leases import SETTLED, Finished, Lease
@@ -24,14 +23,7 @@ Members: TypeAlias = "list[tuple[bytes, Lane]]"
 
 
 LANE_COST: Final = 2
-"""Effort to remove the dead messages of a lane."""
-
-
-class AckedLease(NamedTuple):
-    """An acked lease: whose it was, None for a reservation, and its messages."""
-
-    client: bytes | None
-    members: Members
+"""Effort to remove the acked messages of a lane."""
 
 
 _MARK: Final = b"\x00"
@@ -40,13 +32,14 @@ _MARK: Final = b"\x00"
 
 
 class AckedMessages:
-    """The dead messages by lease. Invariant: each is in its lane's ``leased`` and ``stored``, and in no open lease."""
+    """The leases whose messages are acked and still lie on disk. Invariant: these messages are in their lanes' ``acked``."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.dead: dict[int, AckedLease] = {}
-        self.lanes: set[Lane] = set()
-        """That have dead messages."""
+        self.leases: dict[int, bytes | None] = {}
+        """Whose they were, by lease id; None: a reservation's."""
+        self.lanes: dict[Lane, None] = {}
+        """The lanes that have acked messages."""
         self.messages = 0
         self.size_bytes = 0
 
@@ -57,27 +50,23 @@ class AckedMessages:
         return (
             self.messages >= limits.acked_messages_max
             or self.size_bytes >= limits.acked_bytes_max
-            or len(self.dead) >= limits.acked_leases_max
+            or len(self.leases) >= limits.acked_leases_max
             or len(self.lanes) >= limits.acked_lanes_max
         )
 
-    def add(self, lease_id: int, dead: AckedLease, size_bytes: int) -> None:
-        """Remember the messages of an acked lease."""
-        self.dead[lease_id] = dead
-        self.lanes.update([lane for _, lane in dead.members])
-        self.messages += len(dead.members)
+    def add(self, lease_id: int, client: bytes | None, members: Members, size_bytes: int) -> None:
+        """Remember a lease; its messages are acked in their lanes."""
+        self.leases[lease_id] = client
+        self.lanes |= dict.fromkeys([lane for _, lane in members])
+        self.messages += len(members)
         self.size_bytes += size_bytes
 
-    def count_by_lane(self) -> Counter[int]:
-        """How many are dead in each lane, by lane id."""
-        return Counter(lane.id for dead in self.dead.values() for _, lane in dead.members)
-
-    def take(self) -> dict[int, AckedLease]:
-        """All of it, and start anew."""
-        dead, self.dead = self.dead, {}
-        self.lanes.clear()
+    def take(self) -> "tuple[dict[int, bytes | None], dict[Lane, None]]":
+        """Return the leases and the lanes, and start anew."""
+        taken = self.leases, self.lanes
+        self.leases, self.lanes = {}, {}
         self.messages = self.size_bytes = 0
-        return dead
+        return taken
 
 
 def mark_acked(state: "State", lease: Lease) -> None:
@@ -86,7 +75,12 @@ def mark_acked(state: "State", lease: Lease) -> None:
     client = lease.client or b""
     mark = b"".join([_MARK, pack_u32(len(client)), client, *[key for key, _ in members]])
     state.batch.put(pack_u64(lease.id), mark, state.store.families.leases)
-    state.acked.add(lease.id, AckedLease(lease.client, members), sum(lease.sizes))
+    for key, lane in members:  # what lane.bury() does without the call: 2 % of an ack
+        lane.leased.remove(key)
+        if not lane.acked:
+            lane.acked = []
+        lane.acked.append(key)
+    state.acked.add(lease.id, lease.client, members, sum(lease.sizes))
     if state.acked.full:
         purge(state)
 
@@ -105,42 +99,28 @@ def recover_mark(state: "State", lease_id: int, data: bytes) -> bool:
         return False
     keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")
     keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
-    dead = AckedLease(data[_CLIENT_AT:keys_at] or None, [(key, state.known_lane(lane_of(key))) for key in keys])
-    for key, lane in dead.members:
-        lane.leases().add(key)
-        lane.key.queue.pending -= 1
-    state.acked.add(lease_id, dead, 0)
+    members = [(key, state.known_lane(lane_of(key))) for key in keys]
+    for key, lane in members:
+        lane.exhume(key)
+    state.acked.add(lease_id, data[_CLIENT_AT:keys_at] or None, members, 0)
     return True
 
 
 def purge(state: "State") -> None:
-    """Remove all dead messages from disk."""
-    by_lane: dict[Lane, list[bytes]] = {}
-    for lease_id, dead in state.acked.take().items():
-        state.leases.remember(lease_id, Finished(dead.client, SETTLED), state.batch)
-        for key, lane in dead.members:
-            if lane in by_lane:
-                by_lane[lane].append(key)
-            else:
-                by_lane[lane] = [key]
-    state.jobs.charge(LANE_COST * len(by_lane))
-    touch, delete, messages = state.ledger.touch, state.batch.delete, state.store.families.messages
-    for lane, keys in by_lane.items():
-        touch(lane)
-        lane.stored -= len(keys)
-        if len(keys) == 1:
-            lane.leased.remove(keys[0])
-            delete(keys[0], messages)
-        else:
-            lane.leased.difference_update(keys)
-            _remove(state, lane, keys)
+    """Remove all acked messages from disk."""
+    leases, lanes = state.acked.take()
+    for lease_id, client in leases.items():
+        state.leases.remember(lease_id, Finished(client, SETTLED), state.batch)
+    state.jobs.charge(LANE_COST * len(lanes))
+    for lane in lanes:
+        state.ledger.touch(lane)
+        _remove(state, lane, lane.take_acked())
 
 
 def _remove(state: "State", lane: "Lane", keys: list[bytes]) -> None:
     messages = state.store.families.messages
-    first, last = min(keys), max(keys)
-    if len(keys) >= state.settings.limits.range_messages_min and _nothing_lives_up_to(lane, last):
-        state.batch.delete_range(first, after(last), messages)
+    if len(keys) >= state.settings.limits.range_messages_min and _nothing_lives_up_to(lane, last := max(keys)):
+        state.batch.delete_range(min(keys), after(last), messages)
         return
     for key in keys:
         state.batch.delete(key, messages)

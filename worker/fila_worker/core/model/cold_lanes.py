@@ -20,7 +20,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_worker.core.keys import LANE_BYTES, LAST, after, pack_u64
-from fila_worker.core.model.lanes import ENTRY_BYTES, Lane, held_bytes
+from fila_worker.core.model.lanes import ENTRY_BYTES, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -78,6 +78,8 @@ class ColdLane(_Unpacked):
     blocked: Final = False
     idle: Final = False
     leased: "Final[Set[bytes]]" = frozenset()
+    acked: Final[tuple[bytes, ...]] = ()
+    claimed = leased
 
     @property
     def prefix(self) -> bytes:
@@ -167,7 +169,7 @@ def warm_up(key: "FairnessKey") -> Lane:
 def warm_up_next(state: "State", queue: "Queue", key: "FairnessKey") -> Lane | None:
     """A cold key has its turn: warm it up, and those that come after it, with their first messages. Returns its sole lane."""
     size_bytes = max(1, queue.size_bytes // max(1, queue.depth)) + ENTRY_BYTES
-    room_bytes = min(AHEAD_BYTES, state.settings.buffer_bytes - state.buffered_bytes)
+    room_bytes = min(AHEAD_BYTES, state.buffers.room_bytes)
     count = min(state.settings.limits.warm_ahead_max, room_bytes // size_bytes)
     if count < 1:
         warm_up(key)
@@ -180,7 +182,7 @@ def warm_up_next(state: "State", queue: "Queue", key: "FairnessKey") -> Lane | N
         if record is not None and lane.stored:
             lane.line.append((first, record))
             lane.tail = after(first) if lane.stored > 1 else None
-            state.buffered_bytes += len(record) + ENTRY_BYTES
+            state.buffers.hold(record)
     return key.only_lane
 
 
@@ -210,6 +212,7 @@ def _may_cool(state: "State", lane: Lane) -> bool:
     return (
         state.ledger.is_folded(lane)
         and not lane.leased
+        and not lane.acked
         and lane.recorded
         and not lane.changed
         and not lane.throttle_keys
@@ -226,7 +229,7 @@ def _cool(state: "State", lane: Lane) -> None:
     head, floor = lane.peek(), lane.floor
     if lane.stored:
         floor = min(first for first in (head[0] if head else None, lane.tail) if first is not None)
-    state.buffered_bytes -= held_bytes(lane.clear())
+    state.buffers.clear(lane)
     key.cold, key.only, key.only_lane, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
     del state.lanes[lane.id]
     del lane.key  # who still holds the object must not go on with it

@@ -51,30 +51,20 @@ def delay(
     deferred: bool = False,
 ) -> None:
     """Let a message of ``lane``, not counted anywhere, come to its place ``key`` at ``due_ms``."""
-    queue = lane.key.queue
     state.ledger.touch(lane)
     flags = _RETRYING * retrying | _DEFERRED * deferred
     state.batch.put(key, _HEAD.pack(due_ms, flags) + record, state.store.families.delayed)
     state.due_index.add(due_ms, Kind.RELEASE, key, state.batch)
-    lane.delayed += 1
-    queue.delayed += 1
-    queue.grow(len(record))
-    if retrying:
-        lane.retrying += 1
-    state.ledger.touch_queue(queue)
+    lane.put_off(len(record), retrying=retrying)
+    state.ledger.touch_queue(lane.key.queue)
 
 
 def lift(state: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
     """Take a delayed message out of the delayed ones. The caller says where it goes, and releases its slot if it had one."""
-    queue = lane.key.queue
     state.ledger.touch(lane)
     state.batch.delete(key, state.store.families.delayed)
-    lane.delayed -= 1
-    queue.delayed -= 1
-    queue.shrink(len(delayed.record))
-    if delayed.retrying:
-        lane.retrying -= 1
-    state.ledger.touch_queue(queue)
+    lane.lift(len(delayed.record), retrying=delayed.retrying)
+    state.ledger.touch_queue(lane.key.queue)
 
 
 def too_old(record: bytes, now_ms: int) -> bool:

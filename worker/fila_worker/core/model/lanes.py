@@ -50,6 +50,9 @@ ENTRY_BYTES: Final = 170
 NO_LEASES: Final = cast("set[bytes]", frozenset())
 """What a lane has leased before it had its first: most keys of many wait for theirs, and a set takes 216 bytes."""
 
+NONE_ACKED: Final = cast("list[bytes]", ())
+"""What a lane has acked before it had its first, shared in the same way."""
+
 NONE_RETURNED: Final = cast("list[Entry]", ())
 """What was returned to a lane to which nothing was: its memory is shared, too."""
 
@@ -65,12 +68,13 @@ def held_bytes(entries: Iterable[Entry]) -> int:
 class Lane:
     """One line of messages.
 
-    Invariants: ``stored`` counts the lane's keys in the ``messages`` family, and ``leased`` is a part of them; each of the
+    Invariants: ``stored`` counts the lane's keys in the ``messages`` family; ``leased`` and ``acked`` are parts of them; each of the
     others is in exactly one of ``line``, ``returned`` and the range from ``tail``. What is in ``returned`` comes before the last
     message of ``line``: so a message behind that one is behind all that is in memory.
     """
 
     __slots__ = (
+        "acked",
         "active",
         "blocked",
         "changed",
@@ -118,9 +122,11 @@ class Lane:
         """What its first message takes, as of when it had to wait."""
         self.prefix = pack_u64(lane_id)
         self.stored = 0
-        """Messages in the ``messages`` family: pending and leased."""
+        """Messages in the ``messages`` family: pending, leased and acked."""
         self.leased = NO_LEASES
         """Its messages that are leased; to add one, use :meth:`leases`."""
+        self.acked = NONE_ACKED
+        """Its messages that are acked and still lie on disk (:mod:`core.model.acked_messages`)."""
         self.delayed = 0
         """Messages in the ``delayed`` family that will come to this lane."""
         self.retrying = 0
@@ -145,7 +151,12 @@ class Lane:
     @property
     def pending(self) -> int:
         """Messages that could be delivered."""
-        return self.stored - len(self.leased)
+        return self.stored - len(self.leased) - len(self.acked)
+
+    @property
+    def claimed(self) -> Set[bytes]:
+        """What is stored and not pending: a scan of the disk passes it over."""
+        return self.leased.union(self.acked) if self.acked else self.leased
 
     @property
     def idle(self) -> bool:
@@ -157,6 +168,71 @@ class Lane:
         if self.leased is NO_LEASES:
             self.leased = set()
         return self.leased
+
+    # --- counts: of the lane, and of its queue ---
+
+    def store(self, size_bytes: int) -> None:
+        """Count a message that is stored, and pending now. (The enqueue loop inlines this.)"""
+        self.stored += 1
+        queue = self.key.queue
+        queue.pending += 1
+        queue.grow(size_bytes)
+
+    def discard(self, size_bytes: int) -> None:
+        """Count a pending message that leaves the ``messages`` family."""
+        self.stored -= 1
+        queue = self.key.queue
+        queue.pending -= 1
+        queue.shrink(size_bytes)
+
+    def drop(self, pending: int, delayed: int, retrying: int) -> None:
+        """Count pending and delayed messages that are removed, all but their sizes. ``retrying``: how many of the delayed ones were retried."""
+        self.stored -= pending
+        self.delayed -= delayed
+        self.retrying -= retrying
+        self.key.queue.pending -= pending
+        self.key.queue.delayed -= delayed
+
+    def put_off(self, size_bytes: int, *, retrying: bool) -> None:
+        """Count a message that is delayed now."""
+        self.delayed += 1
+        self.retrying += retrying
+        queue = self.key.queue
+        queue.delayed += 1
+        queue.grow(size_bytes)
+
+    def lift(self, size_bytes: int, *, retrying: bool) -> None:
+        """Count a delayed message that leaves the ``delayed`` family."""
+        self.drop(0, 1, retrying)
+        self.key.queue.shrink(size_bytes)
+
+    def unlease(self, message_key: bytes) -> None:
+        """Make a leased message pending. The caller puts it in line, or takes it out."""
+        self.leased.remove(message_key)
+        queue = self.key.queue
+        queue.in_flight -= 1
+        queue.pending += 1
+
+    def bury(self, message_key: bytes) -> None:
+        """Make a leased message an acked one; its queue has counted it out."""
+        self.leased.remove(message_key)
+        if not self.acked:
+            self.acked = []
+        self.acked.append(message_key)
+
+    def exhume(self, message_key: bytes) -> None:
+        """Take up a stored message that was acked before a restart."""
+        self.leases().add(message_key)
+        self.bury(message_key)
+        self.key.queue.pending -= 1
+
+    def take_acked(self) -> list[bytes]:
+        """Return the acked messages, which are removed now."""
+        acked, self.acked = self.acked, NONE_ACKED
+        self.stored -= len(acked)
+        return acked
+
+    # --- the line ---
 
     def warm(self) -> "Lane":
         """The lane itself: it is an object. A cold one (:class:`core.model.cold_lanes.ColdLane`) becomes one by this."""
@@ -237,8 +313,8 @@ class Lane:
 
     def refill(self, items: list[Entry], *, exhausted: bool) -> None:
         """Take what a scan from ``tail`` found; ``exhausted``: there was no more."""
-        leased = self.leased
-        self.line.extend(entry for entry in items if entry[0] not in leased)
+        claimed = self.claimed
+        self.line.extend(entry for entry in items if entry[0] not in claimed)
         self.tail = None if exhausted else after(items[-1][0])
 
     def spill(self, keep: int) -> list[Entry]:
@@ -280,20 +356,56 @@ def next_entry(state: "State", lane: "Lane") -> "Entry":
     return entry
 
 
+class HeadBuffers:
+    """The memory that the head buffers of a shard's lanes take together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        """What the records in memory take. (The enqueue and delivery loops add up what they put in and take out.)"""
+
+    @property
+    def room_bytes(self) -> int:
+        """What still fits."""
+        return self.bytes_max - self.used_bytes
+
+    def hold(self, record: bytes) -> None:
+        """Count a record that is kept."""
+        self.used_bytes += len(record) + ENTRY_BYTES
+
+    def release(self, record: bytes | None) -> None:
+        """Count a record that leaves memory, if it was kept."""
+        if record is not None:
+            self.used_bytes -= len(record) + ENTRY_BYTES
+
+    def remove(self, lane: Lane, keys: Set[bytes]) -> None:
+        """Take messages out of the middle of a lane's line."""
+        self.used_bytes -= held_bytes(lane.remove(keys))
+
+    def clear(self, lane: Lane) -> None:
+        """Forget what a lane has in memory."""
+        self.used_bytes -= held_bytes(lane.clear())
+
+    def spill(self, lane: Lane, keep: int) -> None:
+        """Forget all but the first ``keep`` messages of a lane's buffer."""
+        self.used_bytes -= held_bytes(lane.spill(keep))
+
+
 def refill(state: "State", lane: "Lane") -> None:
     """Read on from the lane's tail until something is in memory, or nothing is left."""
     state.settle_writes()
-    families, limits = state.store.families, state.settings.limits
+    families, limits, buffers = state.store.families, state.settings.limits, state.buffers
     messages_max = limits.refill_messages_max
-    bytes_max = min(limits.refill_bytes_max, state.settings.buffer_bytes // (len(lane.key.queue.ring) + 1))
+    bytes_max = min(limits.refill_bytes_max, buffers.bytes_max // (len(lane.key.queue.ring) + 1))
+    claimed = lane.claimed
     while lane.tail is not None and not lane.line:
         items: list[Entry] = []
         bytes_read = 0
         for key, record in islice(state.store.scan(lane.tail, lane.end, families.messages), messages_max):
-            keep = state.buffered_bytes + len(record) + ENTRY_BYTES <= state.settings.buffer_bytes
+            keep = len(record) + ENTRY_BYTES <= buffers.room_bytes
             items.append((key, record if keep else None))
-            if keep and key not in lane.leased:
-                state.buffered_bytes += len(record) + ENTRY_BYTES
+            if keep and key not in claimed:
+                buffers.hold(record)
             bytes_read += len(record)
             if bytes_read >= bytes_max:
                 break

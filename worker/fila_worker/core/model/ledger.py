@@ -142,13 +142,13 @@ class Ledger:
             self._unfolded[lane.id] = lane
         parts += [_SIZE.pack(queue_id, queue.size_bytes) for queue_id, queue in self.changed_queues.items()]
         self._sized.update(self.changed_queues)
-        self.changed_queues.clear()
         batch.put(pack_u64(self._next_entry), b"".join(parts), self._families.ledger)
         self._next_entry += 1
         self._counts_written += len(self.changed)
-        if self.changed and self.fold_due:
-            self.timer.by(AT_ONCE)
+        if (self.changed or self.changed_queues) and self.fold_due:
+            self.timer.due_ms = AT_ONCE
         self.changed.clear()
+        self.changed_queues.clear()
 
     @property
     def fold_due(self) -> bool:
@@ -280,5 +280,5 @@ class Ledger:
 
 def _floor(lane: Lane) -> bytes:
     head = lane.peek()
-    bounds = [head[0] if head else None, lane.tail, min(lane.leased, default=None)]
+    bounds = [head[0] if head else None, lane.tail, min(lane.claimed, default=None)]
     return min((bound for bound in bounds if bound is not None), default=lane.floor)

@@ -208,6 +208,22 @@ class Queue:
         assert left >= 0, f"queue {self.name!r} holds {self.size_bytes} bytes and is to lose {size_bytes}"
         self.size_bytes = left
 
+    def count_leased(self, count: int) -> None:
+        """Count pending messages that are leased now."""
+        self.pending -= count
+        self.in_flight += count
+
+    def count_acked(self, count: int, size_bytes: int) -> None:
+        """Count leased messages that are acked now."""
+        self.in_flight -= count
+        self.acked += count
+        self.shrink(size_bytes)
+
+    def count_lane(self, stored: int, delayed: int) -> None:
+        """Count the messages of a lane that is recovered; less than none for one that is removed."""
+        self.pending += stored
+        self.delayed += delayed
+
     def info(self, shard: int) -> QueueInfo:
         """The queue's row in a list."""
         return QueueInfo(

@@ -99,7 +99,7 @@ def _end(state: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
         message_key, lane = lease.members[index]  # type: ignore[misc]
         state.ledger.show(lane)
         lease.members[index] = ended
-        unlease(lane, message_key)
+        lane.unlease(message_key)
     lease.taken |= ended is TAKEN
 
 
@@ -220,7 +220,7 @@ def give_back(state: "State", lease: Lease, indexes: list[int], ended: bool, now
         for index in indexes:
             message_key, lane = lease.members[index]  # type: ignore[misc]
             lease.members[index] = ended
-            unlease(lane, message_key)
+            lane.unlease(message_key)
             state.line_up(lane, message_key, None)
             state.release_slot(lane.key)
     lease.taken |= ended is TAKEN
@@ -250,20 +250,12 @@ def _drop(state: "State", lease: Lease, indexes: list[int], ended: bool) -> None
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
         lease.members[index] = ended
-        unlease(lane, message_key)
+        lane.unlease(message_key)
         state.take_out(lane, message_key, lease.sizes[index])
         state.release_slot(lane.key)
     lease.taken |= ended is TAKEN
     state.leases.close_members(lease, len(indexes), state.batch, given_back=True)
     invite(state, lease)
-
-
-def unlease(lane: "Lane", message_key: bytes) -> None:
-    """A leased message of this lane is pending."""
-    queue = lane.key.queue
-    lane.leased.remove(message_key)
-    queue.in_flight -= 1
-    queue.pending += 1
 
 
 def expire_leases(state: "State", now_ms: int) -> None:

@@ -206,9 +206,8 @@ def _judge_finished(
 
 def _finished(state: "State", client: bytes, lease_id: int) -> "list[Member] | bool":
     """How a client's lease that is over ended; an unknown one was taken from its holder."""
-    dead = state.acked.dead.get(lease_id)
-    if dead is not None:
-        return SETTLED if dead.client == client else TAKEN
+    if lease_id in state.acked.leases:
+        return SETTLED if state.acked.leases[lease_id] == client else TAKEN
     finished = state.leases.finished.get(lease_id)
     return finished.members if finished is not None and finished.client == client else TAKEN
 
@@ -230,10 +229,9 @@ def _refusal(lease_id: int, index: int, error: FilaError) -> tuple[int, int, Fau
 
 def ack(state: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms: int) -> None:
     """Be done with the messages: a whole batch is buried and purged later, single ones are removed at once."""
-    queue.in_flight -= len(indexes)
-    queue.acked += len(indexes)
+    size_bytes = sum(lease.sizes) if len(indexes) == len(lease.sizes) else sum(lease.sizes[each] for each in indexes)
+    queue.count_acked(len(indexes), size_bytes)
     queue.meter.acked(lease.leased_ms, len(indexes), now_ms)
-    queue.shrink(sum(lease.sizes) if len(indexes) == len(lease.sizes) else sum(lease.sizes[each] for each in indexes))
     state.ledger.touch_queue(queue)
     if queue.options.max_in_flight_per_key is not None:
         _free_slots(state, lease, indexes)
