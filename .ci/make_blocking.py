@@ -1,4 +1,4 @@
-"""Make the blocking client of the asyncio one: ``make blocking`` writes it, ``--check`` says whether it is up to date.
+"""Make the blocking client from the asyncio one: ``make blocking`` writes it, ``--check`` says whether it is up to date.
 
 Methods, their docstrings and types stand once, in ``fila_cluster/client/asynchronous``. The modules of ``fila_cluster/client/blocking`` are
 the same text without ``async`` and ``await``, with other names, and with other words where the two clients differ for their users.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 CLIENT = Path(__file__).parents[1] / "fila_cluster/client"
 SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "blocking"
-NOTE = "# Made by .ci/make_blocking.py of fila_cluster/client/asynchronous/{name}: edit that, then run `make blocking`.\n\n"
+NOTE = "# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/{name}: edit that, then run `make blocking`.\n\n"
 
 SYNTAX = (
     (r"\basync (def|with|for) ", r"\1 "),
@@ -30,7 +30,7 @@ SYNTAX = (
 
 WORDS = {
     "__init__.py": {
-        "The asyncio client, and the source that the blocking one is made from.": "The blocking client, made of the asyncio one.",
+        "The asyncio client, and the source that the blocking one is made from.": "The blocking client, made from the asyncio one.",
     },
     "administration.py": {},
     "consumer.py": {"Several tasks may take": "Several threads may take"},
@@ -45,11 +45,11 @@ WORDS = {
         "an async iterator, to be used in an ``async with``": "an iterator, to be used in a ``with``",
     },
 }  # fmt: skip
-"""What the documentation of the blocking client says instead; each must occur once."""
+"""Texts of the asyncio client that differ in the blocking one, by module; each must occur once."""
 
 
 def blocking(name: str, source: str) -> str:
-    """The text of a module of the blocking client, formatted."""
+    """Return the text of a module of the blocking client, formatted."""
     text = source
     for there, here in WORDS[name].items():
         if text.count(there) != 1:
@@ -65,7 +65,7 @@ def blocking(name: str, source: str) -> str:
 
 
 def made() -> dict[Path, str]:
-    """The modules of the blocking client as they should be."""
+    """Return the modules of the blocking client as they should be."""
     return {TARGET / file.name: blocking(file.name, file.read_text()) for file in sorted(SOURCE.glob("*.py"))}
 
 

@@ -1,6 +1,6 @@
-# Made by .ci/make_blocking.py of fila_cluster/client/asynchronous/__init__.py: edit that, then run `make blocking`.
+# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/__init__.py: edit that, then run `make blocking`.
 
-"""The blocking client, made of the asyncio one."""
+"""The blocking client, made from the asyncio one."""
 
 from fila_cluster.client.blocking.client import Client
 from fila_cluster.client.blocking.consumer import Consumer

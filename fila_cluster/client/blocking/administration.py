@@ -1,4 +1,4 @@
-# Made by .ci/make_blocking.py of fila_cluster/client/asynchronous/administration.py: edit that, then run `make blocking`.
+# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/administration.py: edit that, then run `make blocking`.
 
 """The calls about queues, their backlogs and the cluster: plain questions.
 

@@ -1,4 +1,4 @@
-# Made by .ci/make_blocking.py of fila_cluster/client/asynchronous/client.py: edit that, then run `make blocking`.
+# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/client.py: edit that, then run `make blocking`.
 
 """The calls that carry messages, any other command, how a client is opened and closed, and what its deliveries and consumers need of it."""
 

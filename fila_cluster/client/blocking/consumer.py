@@ -1,4 +1,4 @@
-# Made by .ci/make_blocking.py of fila_cluster/client/asynchronous/consumer.py: edit that, then run `make blocking`.
+# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/consumer.py: edit that, then run `make blocking`.
 
 """What ``consume()`` returns: an iterator of deliveries that is a context manager.
 
