@@ -37,6 +37,7 @@ lint: .venv/.tested
 	$(BIN)/python .ci/make_blocking.py --check
 	$(BIN)/python .ci/make_docs.py --check
 	$(BIN)/mypy
+	$(BIN)/mypy .ci/make_blocking.py .ci/make_docs.py
 	$(BIN)/lint-imports
 
 format: .venv/.unit
