@@ -37,12 +37,12 @@ WORDS = {
     "client.py": {
         """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
 
-    Calls are awaited and may run concurrently: what is asked for in one tick of the loop travels together, so
+    Calls are awaited and may run concurrently: calls of one tick of the loop travel together, so
     ``gather`` over many ``enqueue`` or ``ack`` costs a few frames.
 """: """A connection to a broker for programs that block. Thread-safe: share one among threads.
 """,
         "interrupted or cancelled": "interrupted",
-        "an async iterator, to be used in an ``async with``": "an iterator, to be used in a ``with``",
+        "an async iterator of deliveries. Use it in an ``async with``": "an iterator of deliveries. Use it in a ``with``",
     },
 }  # fmt: skip
 """Texts of the asyncio client that differ in the blocking one, by module; each must occur once."""

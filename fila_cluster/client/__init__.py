@@ -1,8 +1,9 @@
 """The client library: one session without I/O, and two thin shells around it.
 
-Reading order: :mod:`message`, :mod:`views`, :mod:`explanation` and :class:`Delivery` (what users hold) · :mod:`calls` (arguments to
-commands, answers to results) · :mod:`protocol` (sans-I/O: start with :mod:`protocol.session`) · :mod:`io` (the socket, threads, the
-event loop) · :mod:`asynchronous` (the API; :mod:`blocking` is made of it) · :mod:`tracer` (where tracing hooks in).
+Reading order: :mod:`message`, :mod:`views`, :mod:`explanation` and :class:`Delivery` (what users hold) · :mod:`calls`
+(arguments to commands, answers to results) · :mod:`protocol` (sans-I/O: start with :mod:`protocol.session`) · :mod:`io` (the
+socket, threads, the event loop) · :mod:`asynchronous` (the API; :mod:`blocking` is made of it) · :mod:`protocol.tracer`
+(where tracing hooks in).
 """
 
 from fila_cluster.client.asynchronous import AsyncClient, AsyncConsumer

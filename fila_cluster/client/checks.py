@@ -1,7 +1,7 @@
-"""What callers pass in, checked and turned into the wire's units: an error here costs no round trip.
+"""Arguments of callers, checked and turned into the wire's units: an error here costs no round trip.
 
 Each function takes a value of any type and returns the wire's value, or raises :class:`InvalidArgumentError` with the
-argument's name, the value and what to pass instead. The broker checks again what it depends on.
+argument's name, the value and a remedy. The broker checks again what it depends on.
 """
 
 import math
@@ -66,7 +66,7 @@ def lease_ms(seconds: Any) -> int:
 
 
 def ttl_ms(seconds: Any) -> int:
-    """Return how long a message may wait to be delivered; 0 on the wire: as the queue says."""
+    """Return how long a message may wait to be delivered; 0 on the wire: the queue's time to live."""
     return 0 if seconds is None else positive_milliseconds("ttl", seconds, TTL_MS_MAX)
 
 
@@ -89,7 +89,7 @@ def due_ms(moment: Any) -> int:
 
 
 def weight_units(weight: Any) -> int:
-    """Return a key's share; 0 on the wire: leave it. Below 1 counts as 1, fractions are cut."""
+    """Return a key's weight; 0 on the wire: unchanged. Below 1 counts as 1, fractions are cut."""
     if weight is None:
         return 0
     if not _is_number(weight) or weight != weight:  # noqa: PLR0124 - NaN; math.isnan overflows with a huge int
@@ -101,7 +101,7 @@ def weight_units(weight: Any) -> int:
 
 def cost_milli(cost: Any) -> int:
     """Return what a delivery costs, in thousandths: rounded half up, one at least."""
-    if not _is_number(cost) or not 0 < cost <= COST_MILLI_MAX / 1000:  # NaN is no such number either
+    if not _is_number(cost) or not 0 < cost <= COST_MILLI_MAX / 1000:  # NaN fails this comparison, too
         raise InvalidArgumentError(f"cost={cost!r}: a cost is a number above 0, at most {COST_MILLI_MAX // 1000}")
     return max(1, math.floor(float(cost) * 1000 + 0.5 + 1e-6))
 
@@ -123,12 +123,12 @@ def fairness_key(key: Any) -> str:
 
 
 def only_fairness_key(key: Any) -> str | None:
-    """Return the group that a call is about; None: all of the queue."""
+    """Return the fairness key that a call is about; None: all of the queue."""
     return None if key is None else fairness_key(key)
 
 
 def dedup_id(text: Any) -> str:
-    """Return what a producer knows a message by; empty on the wire: nothing."""
+    """Return a producer's own name for a message; empty on the wire: none."""
     if text is None:
         return ""
     return _text("dedup_id", text, DEDUP_ID_BYTES_MAX, "give each message its own, or leave it out")
@@ -148,7 +148,7 @@ def throttle_keys(keys: Any) -> list[str]:
 
 
 def _text(what: str, text: Any, bytes_max: int, if_empty: str) -> str:
-    """Return a short text that names something."""
+    """Return a short text that names something, checked."""
     if not isinstance(text, str):
         raise InvalidArgumentError(f"{what}={text!r}: pass a str, not {_kind(text)}")
     if not text:
@@ -157,11 +157,11 @@ def _text(what: str, text: Any, bytes_max: int, if_empty: str) -> str:
         length = len(encodable(what, text))
         if length > bytes_max:
             raise InvalidArgumentError(f"{what} of {length} bytes ({text[:40]!r}…): at most {bytes_max}; use a hash of it")
-    return str.__str__(text)  # of an enum's member its value
+    return str.__str__(text)  # the value of an enum's member
 
 
 def encodable(what: str, text: str) -> bytes:
-    """Return a text as UTF-8; lone surrogates have none."""
+    """Return a text as UTF-8; lone surrogates can't be encoded."""
     try:
         return text.encode()
     except UnicodeEncodeError as cause:
@@ -176,7 +176,7 @@ def whole_number(what: str, number: Any, minimum: int, maximum: int) -> int:
 
 
 def error_text(error: Any) -> str:
-    """Return what an attempt reports; of a longer text the end is kept, where a stack trace says what happened."""
+    """Return an attempt's error text; of a longer text the end is kept, which has the error of a stack trace."""
     if not isinstance(error, str):
         raise InvalidArgumentError(f"error={error!r}: pass a str, not {_kind(error)}; for an exception, str(error)")
     data = error.encode(errors="replace")
@@ -184,7 +184,7 @@ def error_text(error: Any) -> str:
 
 
 def metadata_bytes(metadata: Any) -> bytes | None:
-    """Return what one attempt leaves for the next; None leaves what is there."""
+    """Return the bytes that one attempt leaves for the next; None keeps the earlier ones."""
     if metadata is None:
         return None
     if not isinstance(metadata, (bytes, bytearray, memoryview)):
@@ -198,7 +198,7 @@ def metadata_bytes(metadata: Any) -> bytes | None:
 
 
 def plain_text(what: str, text: Any, hint: str) -> str:
-    """Any text that can travel."""
+    """Return any text that can be encoded."""
     if not isinstance(text, str):
         raise InvalidArgumentError(f"{what} is a str, not {_kind(text)}: pass {hint}")
     encodable(what, text)
@@ -206,14 +206,14 @@ def plain_text(what: str, text: Any, hint: str) -> str:
 
 
 def several(what: str, items: Any) -> Iterable[Any]:
-    """Something to go through; what is in it, is somebody else's question."""
+    """Return an iterable; its items are not checked here."""
     if not isinstance(items, Iterable):
         raise InvalidArgumentError(f"{what}: pass a list of them, not {_kind(items)}")
     return items
 
 
 def _is_number(value: Any) -> bool:
-    kind = type(value)  # asking the ABC alone costs five times as much
+    kind = type(value)  # asking only the ABC costs five times as much
     return kind is int or kind is float or (isinstance(value, Real) and kind is not bool)
 
 
@@ -231,7 +231,7 @@ TIMEOUT_MS_MAX = 24 * 3600 * 1000
 
 
 def endpoint_or_default(endpoint: Any) -> str:
-    """Return the argument, else ``FILA_ENDPOINT``, else this machine."""
+    """Return the argument, else ``FILA_ENDPOINT``, else the default port of this machine."""
     if endpoint is None:
         return os.environ.get("FILA_ENDPOINT") or ENDPOINT_DEFAULT
     if not isinstance(endpoint, str):
@@ -240,7 +240,7 @@ def endpoint_or_default(endpoint: Any) -> str:
 
 
 def refuse_keys(**keys: Any) -> None:
-    """A key that would go unused must not look as if it protected anything."""
+    """Refuse keys: one that is ignored would look as if it protected the connection."""
     for name, key in keys.items():
         if key:
             raise InvalidArgumentError(f"{name}: this version has no authentication, leave it out")

@@ -1,4 +1,4 @@
-"""Why something waits: what ``why`` answers, for programs and, as text, for people."""
+"""Why something waits: the answer to ``why``, for programs and, as text, for people."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from fila_proto_zmq import commands
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that keeps messages waiting. ``docs/why.md`` lists the codes and their ``details``.
+    """One reason why messages wait. ``docs/why.md`` lists the codes and their ``details``.
 
     ``until`` is when it ends, None where that is not known.
     """
@@ -29,10 +29,10 @@ class Reason:
 class Explanation:
     """Why a message, a fairness key or a queue waits; ``str()`` of it is for people.
 
-    ``state`` is ``pending``, ``delayed``, ``leased`` or ``dead_lettered``; ``empty`` of a key or a queue without messages, ``unknown``
-    while its shard is down. The first of the ``reasons`` is what has to change first for a delivery to happen now. ``position`` is how many
-    messages of its key go before a pending one (0: next), ``estimated_delivery_at`` follows from current rates; None: nothing
-    can be said.
+    ``state`` is ``pending``, ``delayed``, ``leased`` or ``dead_lettered``; ``empty`` of a key or a queue without messages,
+    ``unknown`` while its shard is down. The first of the ``reasons`` has to end first for a delivery to happen now.
+    ``position`` is how many messages of its key go before a pending one (0: next), ``estimated_delivery_at`` follows from
+    current rates; None: not known.
     """
 
     state: str
@@ -45,7 +45,7 @@ class Explanation:
 
     @property
     def headline(self) -> str:
-        """All of it but the reasons, in a line."""
+        """Everything but the reasons, in one line."""
         place = "" if self.position is None else f", {_place(self.position)}"
         at = self.estimated_delivery_at
         estimate = "" if at is None else f", delivery expected at {_clock(at)}, {_from_now(at)}"
@@ -53,7 +53,7 @@ class Explanation:
 
 
 def explanation(reply: commands.Explained) -> Explanation:
-    """Return what the broker says."""
+    """Return the broker's explanation."""
     reasons = [Reason(each.code, each.text, _moment(each.until_ms), each.details) for each in reply.reasons]
     return Explanation(reply.state, reasons, reply.position, _moment(reply.estimated_ms))
 
@@ -67,7 +67,7 @@ def _place(position: int) -> str:
 
 
 def _clock(moment: datetime) -> str:
-    """Return a time of the day; with its day, if that is not today."""
+    """Return a time of the day, with its date if it is not today."""
     day = "" if abs(moment - datetime.now(UTC)) < timedelta(hours=12) else f"{moment:%Y-%m-%d} "
     return f"{day}{moment:%H:%M:%S} UTC"
 

@@ -1,4 +1,4 @@
-"""A message: what a producer hands over, what the broker stores, and what ``browse`` shows of it."""
+"""A message: as a producer enqueues it, as the broker stores it, and as ``browse`` shows it."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -27,22 +27,22 @@ class Message:
     fairness_key: str | None = None
     """The group that it shares a queue's capacity as; None: ``"default"``."""
     weight: int | None = None
-    """The key's share of delivery from now on; None: as it is."""
+    """The key's share of delivery from now on; None: unchanged."""
     throttle_keys: Iterable[str] | None = None
     """Token buckets that must have tokens before it is delivered, a list or tuple; all of them are charged together."""
     priority: int = 0
     """Within the fairness key, lower first."""
     cost: float = 1
-    """What one delivery takes from its key's share and its token buckets; to a thousandth."""
+    """What one delivery takes from its key's share and its token buckets; rounded to a thousandth."""
     delay: float = 0.0
     deliver_at: datetime | None = None
     """Not before this instant (timezone-aware); the later of it and ``delay`` counts."""
     ttl: float | None = None
-    """How long it may wait for its delivery before it expires; None: as the queue says."""
+    """How long it may wait for its delivery before it expires; None: the queue's time to live."""
     lease: float | None = None
     """This message's own visibility timeout; None: the queue's."""
     dedup_id: str | None = None
-    """A second message with the same one, within the dedup window, stores nothing and has the first one's id."""
+    """A second message with the same one, within the dedup window, is not stored and gets the first one's id."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,14 +50,14 @@ _NONE: tuple[str, ...] = ()
 
 
 def utc(unix_ms: int) -> datetime:
-    """Return an instant of the wire as a datetime."""
+    """Return a Unix time of the wire as a datetime."""
     return _EPOCH + timedelta(milliseconds=unix_ms)
 
 
 class StoredMessage:
-    """What a record says. A subclass has the record in ``_packed``, and room for the parts that were asked for.
+    """The fields of a record. A subclass has the record in ``_packed``, and room for decoded parts.
 
-    A record that a foreign producer filled with garbage raises :class:`InvalidFrameError` where the garbage is asked for.
+    A malformed record of a foreign producer raises :class:`InvalidFrameError` when the malformed part is read.
     """
 
     __slots__ = _NONE
@@ -112,12 +112,12 @@ class StoredMessage:
 
     @property
     def error(self) -> str:
-        """What the last failed attempt reported."""
+        """The error text of the last failed attempt."""
         return self._extended().error
 
     @property
     def metadata(self) -> bytes:
-        """What an earlier attempt left for the next one."""
+        """The bytes that an earlier attempt left for the next one."""
         return self._extended().metadata
 
     @property

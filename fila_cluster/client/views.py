@@ -1,4 +1,4 @@
-"""What the broker says of itself: queues, keys, workers. The field names are those of ``--json``, too."""
+"""The broker's state for programs: queues, keys, workers. The field names are those of ``--json``, too."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +65,8 @@ class QueueStats(QueueInfo):
 class ShardOutage:
     """A shard that does not serve, though its worker is up.
 
-    ``state``: ``opening`` (for a moment), ``waiting`` (for its disk) or ``quarantined`` (``docs/operating.md`` says what to do).
+    ``state``: ``opening`` (for a moment), ``waiting`` (for its disk) or ``quarantined`` (``docs/operating.md`` has the
+    remedy).
     """
 
     shard: int
@@ -75,8 +76,8 @@ class ShardOutage:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker as the router sees it: ``state`` is ``up`` or ``down``; ``shards`` are its own; ``outages`` says which of
-    them do not serve."""
+    """One worker as the router sees it: ``state`` is ``up`` or ``down``; ``shards`` are its own; ``outages`` are those of
+    them that do not serve."""
 
     name: str
     pid: int
@@ -103,7 +104,7 @@ def queue_infos(infos: list[commands.QueueInfo]) -> list[QueueInfo]:
 
 
 def queue_stats(reply: commands.QueueStats) -> QueueStats:
-    """One queue's statistics."""
+    """Return one queue's statistics."""
     return QueueStats(
         **_info_fields(reply.info),
         oldest_pending_age=reply.oldest_pending_ms / 1000,

@@ -1,4 +1,4 @@
-"""The asyncio client, and the source that the blocking one is made from."""
+"""The asyncio client, and the source of the blocking one."""
 
 from fila_cluster.client.asynchronous.client import AsyncClient
 from fila_cluster.client.asynchronous.consumer import AsyncConsumer

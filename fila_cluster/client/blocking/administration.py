@@ -1,8 +1,8 @@
 # Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/administration.py: edit that, then run `make blocking`.
 
-"""The calls about queues, their backlogs and the cluster: plain questions.
+"""The calls about queues, their backlogs and the cluster: questions with one answer.
 
-What a question is and what its answer means is said in :mod:`fila_cluster.client.calls` and :mod:`fila_cluster.client.views`.
+The questions and the meaning of their answers are in :mod:`fila_cluster.client.calls` and :mod:`fila_cluster.client.views`.
 """
 
 from typing import Any, Literal, TypeVar, Unpack
@@ -44,7 +44,7 @@ class Administration:
         """Create a queue, and its dead letter queue ``<name>.dlq``. Raises :class:`QueueExistsError`.
 
         ``on_enqueue`` and ``on_failure`` are Lua scripts that define a function of that name: how each message is to be
-        scheduled, and what a nack means; :class:`LuaCompilationError` if one does not compile. ``lua_timeout`` and
+        scheduled, and what follows a nack; :class:`LuaCompilationError` if one does not compile. ``lua_timeout`` and
         ``lua_memory_limit`` (bytes) bound one run of them.
         ``visibility_timeout`` is how long a delivery is leased. After ``max_attempts`` deliveries (None: never) a message is
         dead-lettered: into ``<name>.dlq``, or the queue that ``dead_letter`` names, or nowhere with ``"discard"``.
@@ -69,14 +69,15 @@ class Administration:
         self.request(queues.create_queue(name, options))
 
     def update_queue(self, name: str, **options: Unpack[queues.QueueOptions]) -> None:
-        """Change some of the options of :meth:`create_queue`, for what happens next; None: back to the default.
+        """Change some of the options of :meth:`create_queue`, from now on; None: back to the default.
 
         The others stay. An option that does not exist is a :class:`TypeError`.
         """
         self.request(queues.update_queue(name, options))
 
     def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue with its messages. :class:`DeadLetterQueueNotEmptyError` while it has dead letters, unless ``force``."""
+        """Delete a queue with its messages. :class:`DeadLetterQueueNotEmptyError` while it has dead letters, unless
+        ``force``."""
         self.request(queues.delete_queue(name, force))
 
     def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
@@ -84,7 +85,7 @@ class Administration:
         return views.queue_infos(self._walk(queues.Listing(prefix)))
 
     def active_queues(self, prefix: str = "") -> list[views.QueueInfo]:
-        """Those of :meth:`list_queues` that have messages."""
+        """Return the queues of :meth:`list_queues` that have messages."""
         return views.queue_infos(self._walk(queues.Listing(prefix, active=True)))
 
     def queue_stats(self, name: str) -> views.QueueStats:
@@ -95,7 +96,7 @@ class Administration:
         return views.queue_stats(self._walk(queues.Counting(name)))
 
     def pause(self, name: str, *, fairness_key: str | None = None) -> None:
-        """Stop new deliveries of a queue, or of one of its fairness keys. Enqueues go on; it survives a restart."""
+        """Stop new deliveries of a queue, or of one of its fairness keys. Enqueues go on; a pause survives a restart."""
         self.request(queues.pause(name, fairness_key, paused=True))
 
     def resume(self, name: str, *, fairness_key: str | None = None) -> None:
@@ -126,24 +127,24 @@ class Administration:
         return cancelled.removed
 
     def purge_queue(self, name: str, *, fairness_key: str | None = None) -> int:
-        """Remove the pending and delayed messages of a queue, or of one fairness key; how many. Leased ones stay.
+        """Remove the pending and delayed messages of a queue, or of one fairness key; return how many. Leased ones stay.
 
         The timeout counts for each of its steps.
         """
         return self._walk(backlog.Purging(name, fairness_key))
 
     def redrive(self, dlq: str, count: int = 0, *, fairness_key: str | None = None) -> int:
-        """Send up to ``count`` pending dead letters (0: all) back to where they came from; how many went.
+        """Send up to ``count`` pending dead letters (0: all) back to the queues they came from; return how many.
 
         The timeout counts for each thousand.
         """
         return self._walk(redrive.Redriving(dlq, count, fairness_key))
 
     def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
-        """Return why a message, a fairness key or, if neither is named, the queue still waits: first what has to change first.
+        """Return why a message, a fairness key or, if neither is named, the queue waits. The reason that has to end first comes first.
 
-        That the queue's shard is down is an explanation, too, and comes at once. A message that is neither in the queue nor among its dead
-        letters is a :class:`MessageNotFoundError`. The timeout counts for each of at most three questions.
+        A queue's shard that is down is an explanation, too, and comes at once. A message that is neither in the queue nor
+        among its dead letters is a :class:`MessageNotFoundError`. The timeout counts for each of at most three questions.
         """
         explaining = Explaining(queue, message_id, fairness_key)
         while (request := explaining.next_request()) is not None:
@@ -164,8 +165,8 @@ class Administration:
     def set_config(self, key: str, value: str) -> None:
         """Set a key for the whole cluster, durably: every later enqueue, anywhere, sees it.
 
-        ``throttle:<key>:rate`` and ``throttle:<key>:burst`` are those of a token bucket, in tokens a second and in tokens. A
-        value that will not do is an :class:`InvalidConfigError`, and the old one stays.
+        ``throttle:<key>:rate`` and ``throttle:<key>:burst`` set a token bucket, in tokens a second and in tokens. A
+        bad value raises :class:`InvalidConfigError`, and the old one stays.
         """
         self.request(cluster.set_config(key, value))
 
@@ -180,7 +181,7 @@ class Administration:
         return dict(sorted(found.values.items()))
 
     def delete_config(self, key: str) -> bool:
-        """Delete a key; whether it had a value."""
+        """Delete a key; return whether it had a value."""
         change: commands.ConfigChange = self.request(cluster.delete_config(key))
         return change.existed
 

@@ -1,6 +1,7 @@
 # Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/client.py: edit that, then run `make blocking`.
 
-"""The calls that carry messages, any other command, how a client is opened and closed, and what its deliveries and consumers need of it."""
+"""The calls that carry messages, any other command, how a client is opened and closed, and its interface for deliveries and
+consumers."""
 
 import warnings
 from collections import deque
@@ -37,7 +38,7 @@ class Client(Administration):
 
     It connects, and reconnects, by itself; every call answers or raises within ``timeout`` seconds (plus ``wait``, where
     there is one). Calls that the broker refused before any work are retried until then. Use it as a context manager or
-    close it: that gives back at once what was received and not settled. All durations are seconds.
+    close it: that gives back received and unsettled messages at once. All durations are seconds.
     """
 
     def __init__(
@@ -85,13 +86,13 @@ class Client(Administration):
     ) -> str:
         """Enqueue a message and return its id once it is durable. See :class:`Message` for the options.
 
-        After a retryable error it may or may not be in the queue, unless ``details["refused"]`` says that it is not. With a
-        ``dedup_id`` it may be enqueued again without harm, and the client does so itself while the timeout lasts.
+        After a retryable error it may or may not be in the queue; ``details["refused"]`` means that it is not. With a
+        ``dedup_id`` it may be enqueued again without harm, and the client itself does so while the timeout lasts.
         """
         options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
         name = checks.queue_name(queue)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
-        try:  # no coroutine around another one: it would cost 3 % of an enqueue
+        try:  # not in a coroutine of its own: that would cost 3 % of an enqueue
             row = seal_row(payload, headers if trace is None else trace.carried(headers), *options)
             self._io.prepare()
             pending = self._session.enqueue(name, row)
@@ -106,7 +107,7 @@ class Client(Administration):
         return message_id
 
     def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
-        """Enqueue messages, of any number, in frames of up to 500; their ids in order, once all are durable.
+        """Enqueue messages, of any number, in frames of up to 500; return their ids in order, once all are durable.
 
         :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
         """
@@ -125,37 +126,37 @@ class Client(Administration):
     # --- consuming ----------------------------------------------------------------------------------------------------
 
     def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[Delivery]:
-        """Return up to ``max_messages`` that are ready now; if none is, what is ready first within ``wait`` seconds.
+        """Return up to ``max_messages`` that are ready now; if none is, the next ones that become ready within ``wait`` seconds.
 
-        Each is leased to this client for the queue's visibility timeout, or until the client is closed or gone. What a receive that is
-        interrupted would have got goes back.
+        Each is leased to this client for the queue's visibility timeout, or until the client is closed or lost. The messages
+        of a receive that is interrupted go back.
         """
         return self._receive(messages.one_queue(queue, max_messages), checks.wait_ms(wait))
 
     def receive_any(self, queues: Mapping[str, int], *, wait: float = 0.0) -> list[Delivery]:
-        """Return what is ready now in any of these queues; if nothing is, what is ready first within ``wait`` seconds.
+        """Return messages that are ready now in any of these queues; if none is, the next ones within ``wait`` seconds.
 
-        ``queues`` says how many messages are wanted of which queue; the result has them in its order.
+        ``queues`` is how many messages to take from which queue; the result has them in its order.
         """
         return self._receive(messages.several_queues(queues), checks.wait_ms(wait))
 
     def consume(self, queue: str, *, prefetch: int = 100, auto_extend: bool = True) -> Consumer:
-        """Deliveries as they come: an iterator, to be used in a ``with`` or closed, or left when its loop ends.
+        """Return an iterator of deliveries. Use it in a ``with``, close it, or leave it when its loop ends.
 
-        At most ``prefetch`` are leased to it and unsettled at a time. ``auto_extend`` renews their leases, those that the
-        caller holds included, as long as this client lives. From a queue that delivers at most once each is settled when it is
-        handed over.
+        At most ``prefetch`` are leased to it and unsettled at a time. ``auto_extend`` renews their leases, also those of
+        deliveries that the caller holds, as long as this client lives. Deliveries of a queue that delivers at most once are
+        settled when they are handed over.
         """
         name, count = checks.queue_name(queue), messages.prefetch_count(prefetch)
         subscribe = self._session.subscribe
         return Consumer(self, self._io.ask(lambda now: subscribe(name, count, now, auto_extend=bool(auto_extend))))
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """Acknowledge many at once. :class:`BatchError` if some failed; the others are done."""
+        """Acknowledge many at once. :class:`BatchError` if some failed; the others are acknowledged."""
         self._settle(messages.as_deliveries(deliveries), ACK, messages.failure_of)
 
     def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
-        """Fail many at once. :class:`BatchError` if some could not be; the others are done."""
+        """Fail many at once. :class:`BatchError` if some could not be failed; the others are."""
         batch = messages.as_deliveries(deliveries)
         self._settle(batch, settlement(Verb.NACK, error), messages.failure_of)
 
@@ -163,7 +164,7 @@ class Client(Administration):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether it is closed."""
         return self._io.closed or self._session.has_left
 
     def close(self) -> None:
@@ -181,7 +182,7 @@ class Client(Administration):
         self.close()
 
     def __del__(self) -> None:
-        io = getattr(self, "_io", None)  # None if the endpoint would not do
+        io = getattr(self, "_io", None)  # None if the endpoint was refused
         if io is not None and not io.closed:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
 
@@ -194,18 +195,18 @@ class Client(Administration):
         """Send a command of the protocol, and return its reply: for programs that need more than the other methods.
 
         ``command`` is one of ``fila_proto_zmq.commands`` for the cluster, or ``Request(queue, command)`` for a queue.
-        ``docs/protocol.md`` says what each does.
+        ``docs/protocol.md`` describes each.
         """
         call = self.start(command)
         self._io.wait(call)
         return call.outcome()
 
     def start(self, command: Command | Request) -> Call:
-        """Send a command as :meth:`request` does, and let its reply be waited for by :meth:`outcome`."""
+        """Send a command as :meth:`request` does; :meth:`outcome` waits for its reply."""
         return self._start(*as_request(command))
 
     def outcome(self, call: Call) -> Any:
-        """Return the reply to a command that :meth:`start` sent; the error that it met is raised."""
+        """Return the reply to a command that :meth:`start` sent, or raise its error."""
         self._io.wait(call)
         return call.outcome()
 
@@ -233,7 +234,7 @@ class Client(Administration):
             with suppress(FilaError):  # closed meanwhile
                 self._io.ask(lambda now: self._session.give_up(receiving, now))
             raise
-        deliveries: list[Any] = receiving.outcome()  # of the kind that the session was given
+        deliveries: list[Any] = receiving.outcome()  # of the class that the session makes
         if (installed := tracer.installed) is not None:
             installed.handed_over(deliveries)
         return deliveries
@@ -256,22 +257,22 @@ class Client(Administration):
             raise failure(settling)
 
     def settle_one(self, delivery: Delivery, how: Settlement) -> None:
-        """Return what a delivery's verbs do."""
+        """Settle one delivery, for its own methods."""
         return self._settle((delivery,), how, messages.failure_of_one)
 
     def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
-        """What ``delivery.extend`` does."""
+        """Extend one lease, for ``delivery.extend``."""
         self.outcome(self._io.ask(lambda now: self._session.extend(delivery, duration_ms, now)))
 
     def forgotten(self, lease: Lease) -> None:
-        """A delivery was garbage-collected unsettled."""
+        """Note a delivery that was garbage-collected unsettled."""
         self._session.forgotten.append(lease)
 
     def _wait_for_delivery(self, subscription: Subscription) -> None:
         try:
             pending = self._io.note(lambda _: subscription.want())
         except FilaError:
-            if subscription.ended:  # closed meanwhile, which is its end and no failure
+            if subscription.ended:  # closed meanwhile: its end, and no failure
                 return
             raise
         try:

@@ -1,10 +1,10 @@
 # Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/consumer.py: edit that, then run `make blocking`.
 
-"""What ``consume()`` returns: an iterator of deliveries that is a context manager.
+"""The iterator that ``consume()`` returns; it is a context manager.
 
-Taking a delivery that is there is one ``popleft``; only an empty buffer costs a lock or a future, and so does a delivery that
-will not be made again: it is acked when it is handed over. Leaving, however it happens, gives back what nobody took; what the
-caller holds stays leased.
+Taking a prefetched delivery is one ``popleft``. Only an empty buffer costs a lock or a future, and so does an at-most-once
+delivery, which is acked when it is handed over. Leaving the iterator, for any reason, gives back the deliveries that were
+not taken; those that the caller holds stay leased.
 """
 
 from types import TracebackType
@@ -50,7 +50,7 @@ class Consumer:
         raise StopIteration
 
     def close(self) -> None:
-        """Give back at once what was prefetched and not taken; confirmed by the broker, if it answers."""
+        """Give back at once the prefetched deliveries that were not taken; the broker confirms, if it answers."""
         self._client._unsubscribe(self._subscription)
 
     def __enter__(self) -> Self:

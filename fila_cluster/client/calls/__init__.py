@@ -1,1 +1,1 @@
-"""What clients ask, a module for each topic: arguments to commands, answers to results, the same for both clients."""
+"""The calls of clients, a module for each topic: arguments to commands, answers to results, the same for both clients."""

@@ -23,7 +23,7 @@ def cancel(queue: Any, message_id: Any) -> Request:
 class Purging:
     """One ``purge_queue``; its result is how many messages were removed.
 
-    It ends when it has removed as many as there were at the first step: who enqueues meanwhile does not keep it going.
+    It ends when it has removed as many as there were at the first step: later enqueues do not keep it going.
     """
 
     def __init__(self, queue: Any, fairness_key: Any) -> None:
@@ -33,7 +33,7 @@ class Purging:
         self._over = False
 
     def next_request(self) -> Request | None:
-        """Return what to ask next; None when it is done."""
+        """Return the next request; None when it is done."""
         return None if self._over else self._request
 
     def answered(self, purged: commands.Purged) -> None:
@@ -45,7 +45,7 @@ class Purging:
 
 
 class Browsing:
-    """One ``browse``; its result are the messages."""
+    """One ``browse``; its result is the list of messages."""
 
     def __init__(self, queue: Any, limit: Any, after: Any, fairness_key: Any, state: Any) -> None:
         self.result: list[MessageView] = []
@@ -59,7 +59,7 @@ class Browsing:
         self._over = False
 
     def next_request(self) -> Request | None:
-        """Return what to ask next; None when it is done."""
+        """Return the next request; None when it is done."""
         if self._over:
             return None
         count = min(self._limit - len(self.result), BROWSE_MESSAGES_MAX)
@@ -74,7 +74,7 @@ class Browsing:
 
 
 class Page(NamedTuple):
-    """Messages in browsing order. ``more``: there may be others behind them."""
+    """Messages in browsing order. ``more``: others may follow."""
 
     messages: list[MessageView]
     more: bool
@@ -91,9 +91,9 @@ async def browse_page(
 ) -> Page:
     """Look at up to ``limit`` messages, at most 1,000 or about 1 MiB of them. Raises as ``browse`` does.
 
-    Not part of the client's everyday surface: it serves dashboards. ``browse`` gives as many messages as were asked for, in as many steps as
-    that takes. A page is one step: what fits into one answer of the broker, so that a thousand messages of 16 MiB never travel because
-    somebody looked at their ids.
+    Not part of the client's everyday surface: it serves dashboards. ``browse`` returns any number of messages, in as many
+    steps as that takes. A page is one step: as much as fits into one answer of the broker, so that a thousand messages of 16
+    MiB never travel for their ids alone.
     """
     browsing = Browsing(queue, limit, after, fairness_key, state)
     request = browsing.next_request()

@@ -13,7 +13,7 @@ def cluster_status() -> Request:
 
 
 async def ask_metrics(client: AsksLater) -> commands.Metrics:
-    """Return what the router, and the workers that are up, count (``docs/metrics.md``); raises :class:`FilaError` if the router does not answer.
+    """Return the counters of the router and of the workers that are up (``docs/metrics.md``). Raises :class:`FilaError` if the router does not answer.
 
     Not part of the client's everyday surface: it serves monitors.
     """
@@ -36,7 +36,7 @@ def get_config(key: Any) -> Request:
 
 
 def list_config(prefix: Any) -> Request:
-    """Ask for the keys of the runtime config that start so."""
+    """Ask for the keys of the runtime config that start with ``prefix``."""
     return Request("", commands.ListConfig(checks.plain_text("prefix", prefix, "the first characters of the keys to list")))
 
 

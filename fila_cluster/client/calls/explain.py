@@ -1,7 +1,7 @@
-"""One ``why``, in steps: what one shard can't say is asked elsewhere.
+"""One ``why``, in steps: what one shard does not know is asked elsewhere.
 
-A message that became a dead letter of another shard is looked for there; and if the queue's shard has no live worker, that is the
-answer, not an error: whoever asks why something waits wants to hear it, and at once.
+A message that became a dead letter of another shard is searched for there. If the queue's shard has no live worker, that is
+the answer and comes at once: it is the reason why the messages wait, not an error.
 """
 
 from typing import Any
@@ -16,11 +16,11 @@ from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.reasons import ReasonCode
 
 UNKNOWN = "unknown"
-"""The state of what lies on a shard that is down."""
+"""The state of messages on a shard that is down."""
 
 
 class Explaining:
-    """The next request, what its answer or its error means, and the ``result`` when there is no next one."""
+    """The next request, the meaning of its answer or its error, and the ``result`` when there is no next one."""
 
     def __init__(self, queue: Any, message_id: Any, fairness_key: Any) -> None:
         self.result: Explanation
@@ -36,7 +36,7 @@ class Explaining:
         self._down: ShardUnavailableError | None = None
 
     def next_request(self) -> Request | None:
-        """Return what to ask next; None when it is done."""
+        """Return the next request; None when it is done."""
         request, self._next = self._next, None
         return request
 
@@ -45,7 +45,7 @@ class Explaining:
         self.result = self._outage(reply.workers) if isinstance(reply, ClusterStatus) else explanation(reply)
 
     def refused(self, error: FilaError) -> None:
-        """Take in the error that it met; raises it if that is no answer."""
+        """Take in the error of the request; raise it if it is no answer to ``why``."""
         if self._down is not None:
             self.result = self._outage([])
         elif isinstance(error, ShardUnavailableError) and "shard" in error.details:
@@ -66,7 +66,7 @@ class Explaining:
         which = f": worker {owner.name!r} (pid {owner.pid}) is {owner.state}" if owner else ""
         text = f"shard {shard} of queue {self._asked.queue!r} had no live worker{which}; it comes back by itself, its messages are on disk"
         outage = self._down.details.get("state")
-        if outage is not None:  # its worker lives, and says why it does not serve
+        if outage is not None:  # its worker lives, and has given a reason
             text = f"queue {self._asked.queue!r} can't be served: {self._down.message}"
         details = {
             "queue": self._asked.queue,

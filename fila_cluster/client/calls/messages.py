@@ -11,12 +11,12 @@ from fila_proto_zmq.limits import PREFETCH_MAX
 
 
 def one_queue(queue: Any, max_messages: Any) -> dict[str, int]:
-    """Return how many messages a receive asks for of its queue."""
+    """Return the queue of a receive, with how many messages to take."""
     return {checks.queue_name(queue): checks.whole_number("max_messages", max_messages, 1, PREFETCH_MAX)}
 
 
 def several_queues(queues: Any) -> dict[str, int]:
-    """Return how many messages a receive asks for of which queue."""
+    """Return the queues of a receive, with how many messages to take of each."""
     if not isinstance(queues, Mapping) or not queues:
         raise InvalidArgumentError(f"queues={queues!r}: pass a dict of queue names and how many messages of each")
     return {
@@ -47,7 +47,7 @@ def failure_of(settling: Settling) -> FilaError:
 
 
 def as_deliveries(deliveries: Any) -> Sequence[Delivery]:
-    """Return a batch to settle, as given."""
+    """Return a batch to settle, checked."""
     batch = deliveries if isinstance(deliveries, (list, tuple)) else list(checks.several("deliveries", deliveries))
     for delivery in batch:
         if not isinstance(delivery, Delivery):

@@ -26,9 +26,9 @@ class QueueOptions(TypedDict, total=False):
     """Options of a queue. None: the broker's default. Durations are seconds."""
 
     on_enqueue: str | None
-    """A Lua script that defines ``on_enqueue(msg)``: how each message is to be scheduled."""
+    """A Lua script that defines ``on_enqueue(msg)``: how each message is scheduled."""
     on_failure: str | None
-    """A Lua script that defines ``on_failure(msg)``: what a nack means."""
+    """A Lua script that defines ``on_failure(msg)``: what follows a nack."""
     visibility_timeout: float | None
     """How long a delivery is leased."""
     max_attempts: int | None
@@ -39,12 +39,12 @@ class QueueOptions(TypedDict, total=False):
     max_in_flight_per_key: int | None
     """A fairness key's messages that may be leased, or waiting for a retry, at a time; 1 keeps each key in strict order."""
     default_ttl: float | None
-    """How long a message may wait for its delivery, unless it says otherwise itself."""
+    """How long a message may wait for its delivery, unless it has a time to live of its own."""
     idle_expiry: float | None
-    """After how long without messages, consumers and calls the queue is deleted; by default never."""
+    """The queue is deleted after this long without messages, consumers and calls; by default never."""
     lua_timeout: float | None
     lua_memory_limit: int | None
-    """What one run of a hook may use, in bytes."""
+    """The memory of one run of a hook, in bytes."""
 
 
 def _duration(maximum_ms: int) -> Callable[[str, Any], int]:
@@ -87,11 +87,11 @@ _ENCODINGS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "lua_timeout": ("lua_timeout_ms", _duration(LUA_TIMEOUT_MS_MAX)),
     "lua_memory_limit": ("lua_memory_limit_bytes", _number(LUA_MEMORY_LIMIT_BYTES_MIN, LUA_MEMORY_LIMIT_BYTES_MAX)),
 }
-"""Each option's field on the wire, and what makes its value."""
+"""Each option's field on the wire, and the function that makes its value."""
 
 
 def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
-    """Options as they travel, and the fields that were given. :class:`TypeError` for an option that does not exist."""
+    """Return the options as they travel, and the given fields. :class:`TypeError` for an option that does not exist."""
     options = commands.QueueOptions()
     fields = []
     for name, value in given.items():
@@ -125,7 +125,7 @@ def pause(name: Any, fairness_key: Any, *, paused: bool) -> Request:
 
 
 class Listing:
-    """One ``list_queues``; its result are the queues."""
+    """One ``list_queues``; its result is the list of queues."""
 
     def __init__(self, prefix: Any, *, active: bool = False) -> None:
         self.result: list[commands.QueueInfo] = []
@@ -134,7 +134,7 @@ class Listing:
         self._over = False
 
     def next_request(self) -> Request | None:
-        """Return what to ask next; None when it is done."""
+        """Return the next request; None when it is done."""
         after = self.result[-1].name if self.result else ""
         return None if self._over else Request("", commands.ListQueues(self._prefix, self._active, after))
 
@@ -145,7 +145,10 @@ class Listing:
 
 
 class Counting:
-    """One ``queue_stats``; its result is the first page with the keys of all. A key that comes twice is as it was the second time."""
+    """One ``queue_stats``; its result is the first page with the keys of all pages.
+
+    Of a key that comes twice the second one counts.
+    """
 
     result: commands.QueueStats
 
@@ -156,7 +159,7 @@ class Counting:
         self._throttles: dict[str, commands.ThrottleStats] = {}
 
     def next_request(self) -> Request | None:
-        """Return what to ask next; None when it is done."""
+        """Return the next request; None when it is done."""
         return None if self._start is None else Request(self._queue, commands.GetQueueStats(self._start))
 
     def answered(self, page: commands.QueueStats) -> None:

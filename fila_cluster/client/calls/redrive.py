@@ -1,4 +1,4 @@
-"""Calls that send dead letters back to where they came from: so many of them, or those that somebody picked."""
+"""Calls that send dead letters back to the queues they came from: a number of them, or picked ones."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,8 +16,8 @@ _STEP: Final = 1000
 class Redriving:
     """One ``redrive``; its result is how many messages went back.
 
-    Of all (``count`` 0) it is over when as many went as there were at the first step: what comes back because its queue is gone, or
-    dies again meanwhile, does not keep it going.
+    One of all messages (``count`` 0) ends when as many went as there were at the first step: messages that come back because
+    their queue is gone, or fail again meanwhile, do not keep it going.
     """
 
     def __init__(self, dlq: Any, count: Any, fairness_key: Any) -> None:
@@ -28,7 +28,7 @@ class Redriving:
         self._over = False
 
     def next_request(self) -> Request | None:
-        """Return what to ask next; None when it is done."""
+        """Return the next request; None when it is done."""
         if self._over:
             return None
         step = min(self._count - self.result, _STEP) if self._count else _STEP
@@ -51,22 +51,22 @@ class PickedRedriving:
         self._left = [parse_id(each) for each in dict.fromkeys(message_ids)]
 
     def next_request(self) -> Request | None:
-        """Return what to ask next; None when it is done."""
+        """Return the next request; None when it is done."""
         return Request(self._queue, commands.Redrive(0, None, self._left[:IDS_MAX])) if self._left else None
 
     def answered(self, redriven: commands.Redriven) -> None:
-        """Count a step. A broker that is done with none of them is not asked about the first one again."""
+        """Count a step. After a step without progress the first message is skipped, so that the call ends."""
         self.result += redriven.count
         del self._left[: max(1, redriven.looked_at)]
 
 
 async def redrive_selected(client: AsksLater, dlq: str, message_ids: Sequence[str]) -> int:
-    """Send these dead letters back to where they came from; how many went.
+    """Send these dead letters back to the queues they came from; return how many.
 
     Not part of the client's everyday surface: it serves dashboards, where people pick.
 
-    Those that are leased, or not there any more, stay out of it. The timeout counts for each thousand. Raises
-    :class:`NotADeadLetterQueueError`, :class:`InvalidArgumentError` for what is no message id.
+    Those that are leased, or not there any more, are skipped. The timeout counts for each thousand. Raises
+    :class:`NotADeadLetterQueueError`, and :class:`InvalidArgumentError` for a bad message id.
     """
     steps = PickedRedriving(dlq, message_ids)
     while (request := steps.next_request()) is not None:

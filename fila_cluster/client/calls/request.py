@@ -1,4 +1,4 @@
-"""What travels: a command for the cluster or for a queue, and calls that take several of them."""
+"""Requests: a command for the cluster or for a queue, and calls that take several of them."""
 
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ class Request(NamedTuple):
 
 
 def as_request(command: Any) -> Request:
-    """Return what a caller wants to have asked, checked."""
+    """Return the request that a caller passed, checked."""
     if isinstance(command, commands.Command):
         return Request("", command)
     if isinstance(command, Request) and isinstance(command.command, commands.Command):
@@ -29,37 +29,37 @@ def as_request(command: Any) -> Request:
 
 
 class AsksLater(Protocol):
-    """An asyncio client, as far as calls need it that are not among its methods."""
+    """The part of an asyncio client that calls outside its methods need."""
 
     async def request(self, command: Request) -> Any:
         """Send a command and return its reply."""
 
 
 class AsksAhead(Protocol):
-    """A blocking client, as far as readers need it that keep several commands on their way."""
+    """The part of a blocking client that readers with several commands under way need."""
 
     def start(self, command: Request) -> Call:
         """Send a command."""
 
     def outcome(self, call: Call) -> Any:
-        """Wait for the reply to it."""
+        """Return the reply, once it is there."""
 
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Steps(Protocol[R_co]):
-    """A call that goes in bounded steps, so that it keeps no shard busy, and fills no frame, without end.
+    """A call in bounded steps: no step keeps a shard busy, or fills a frame, without end.
 
-    It gives out its next request, takes in the answer, and has its ``result`` when there is no next one.
+    It gives its next request, takes in the answer, and has its ``result`` when there is no next one.
     """
 
     @property
     def result(self) -> R_co:
-        """What came of it so far."""
+        """The result so far."""
 
     def next_request(self) -> Request | None:
-        """Return what to ask next; None when it is done."""
+        """Return the next request; None when it is done."""
 
     def answered(self, reply: Any) -> None:
-        """Take in the answer to it."""
+        """Take in the answer."""

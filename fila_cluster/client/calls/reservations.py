@@ -1,8 +1,8 @@
 """Reservations, for readers that work in batches: messages leased to a name, not to a client.
 
-Not part of the client's everyday surface: it serves readers such as Spark's stream, whose driver reserves and whose executors fetch.
-``docs/protocol.md`` says what the broker promises for each step. All of them may be repeated, so the client repeats them itself
-while its timeout lasts.
+Not part of the client's everyday surface: it serves readers such as Spark's stream, whose driver reserves and whose executors
+fetch. ``docs/protocol.md`` has the broker's promises for each step. All of them may be repeated, so the client repeats them
+itself while its timeout lasts.
 """
 
 from collections import deque
@@ -17,14 +17,14 @@ from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
 CALLS_MAX = 64
-"""Calls that are in flight at a time, when many queues are asked the same."""
+"""Calls in flight at a time, when many queues are asked the same."""
 
 PARTS_AHEAD = 2
-"""Parts that are on their way while one is looked at."""
+"""Parts that are on their way while the caller reads one."""
 
 
 class Wanted(NamedTuple):
-    """A part that is asked for: of which queue, its number, how many messages at most."""
+    """A part to reserve: its queue, its number, the most messages in it."""
 
     queue: str
     part: int
@@ -32,13 +32,13 @@ class Wanted(NamedTuple):
 
 
 class Reservations:
-    """What may be done with reservations, over a client's connection. Durations are seconds."""
+    """Operations on reservations, over a client's connection. Durations are seconds."""
 
     def __init__(self, client: AsksAhead) -> None:
         self._client = client
 
     def reserve(self, name: str, wanted: Sequence[Wanted], timeout_s: float, *, wait_s: float = 0.0) -> list[int]:
-        """Take parts; how many messages each has. One whose queue is gone has none.
+        """Take parts; return how many messages each has. A part of a deleted queue has none.
 
         ``wait_s``: how long each may wait for its first message.
         """
@@ -51,7 +51,7 @@ class Reservations:
         return [sum(count for _, count in reply.parts) if reply else 0 for reply in replies]
 
     def fetch(self, name: str, queue: str, parts: Iterable[int]) -> Iterable[commands.LeaseBatch]:
-        """Yield the messages of some parts, in order; the next two parts are on their way while one is looked at.
+        """Yield the messages of some parts, in order; the next two parts are on their way while the caller reads one.
 
         Raises :class:`LeaseExpiredError` if the reservation is over.
         """
@@ -64,18 +64,18 @@ class Reservations:
             yield from self._client.outcome(under_way.popleft()).batches
 
     def renew(self, name: str, queues: Iterable[str], timeout_s: float) -> Mapping[str, list[tuple[int, int]]]:
-        """Let a reservation's leases start over; ``(part, messages)`` of what it still holds, by queue."""
+        """Renew a reservation's leases; return ``(part, messages)`` of those that it still holds, by queue."""
         names = list(queues)
         command = commands.RenewReservation(name, _ms(timeout_s))
         replies: list[commands.Reserved | None] = self._ask_all([(queue, command) for queue in names])
         return {queue: reply.parts for queue, reply in zip(names, replies, strict=True) if reply and reply.parts}
 
     def ack(self, name: str, queues: Iterable[str]) -> int:
-        """Be done with a reservation; how many messages it had. 0: it was over."""
+        """Ack all messages of a reservation; return how many. 0: it was over."""
         return self._end(name, queues, Verb.ACK)
 
     def give_back(self, name: str, queues: Iterable[str]) -> int:
-        """Put a reservation's messages in line again, uncounted; how many."""
+        """Put a reservation's messages in line again, without a failed attempt; return how many."""
         return self._end(name, queues, Verb.RELEASE)
 
     def _end(self, name: str, queues: Iterable[str], verb: Verb) -> int:
@@ -85,7 +85,7 @@ class Reservations:
         return sum(reply.count for reply in replies if reply)
 
     def _ask_all(self, calls: Sequence[tuple[str, Command]]) -> list[Any]:
-        """Return the answers in order; None where the queue is gone, and with it what was reserved of it."""
+        """Return the answers in order; None for a queue that is gone, with its reserved messages."""
         answers: list[Any] = []
         for start in range(0, len(calls), CALLS_MAX):
             started = [self._client.start(Request(queue, command)) for queue, command in calls[start : start + CALLS_MAX]]

@@ -1,7 +1,7 @@
-"""Views, for readers of whole queues: frozen looks at the queues of a shard, read page by page by anybody who knows their name.
+"""Views, for readers of whole queues: snapshots of the queues of a shard, read page by page by any client that knows their name.
 
-Not part of the client's everyday surface: it serves readers such as Spark's, whose driver opens views and whose executors read
-them. ``docs/protocol.md`` says what the broker promises. Both steps may be repeated, so the client repeats them itself while
+Not part of the client's everyday surface: it serves readers such as Spark's, whose driver opens views and whose executors
+read them. ``docs/protocol.md`` has the broker's promises. Both steps may be repeated, so the client repeats them itself while
 its timeout lasts.
 """
 
@@ -23,13 +23,16 @@ class Stretch(NamedTuple):
 
 
 class ShardViews:
-    """What may be done with views, over a client's connection."""
+    """Operations on views, over a client's connection."""
 
     def __init__(self, client: AsksAhead) -> None:
         self._client = client
 
     def open(self, view: str, queues: Sequence[str], range_messages: int, idle_s: float) -> list[ViewedQueue]:
-        """Freeze queues that share a shard, under a fresh name; those of them that exist. Nobody has to close it."""
+        """Take a snapshot of queues that share a shard, under a new name; return those of them that exist.
+
+        It closes by itself.
+        """
         command = OpenView(view, list(queues), range_messages, round(idle_s * 1000))
         opened: ViewOpened = self._client.outcome(self._client.start(Request(queues[0], command)))
         return opened.queues
@@ -42,7 +45,7 @@ class ShardViews:
         fairness_keys: Sequence[str] | None = None,
         states: Sequence[str] | None = None,
     ) -> Iterator[list[MessageView]]:
-        """Yield a part of a queue as it was, page by page; the next page is on its way while one is looked at."""
+        """Yield a part of a queue as it was, page by page; the next page is on its way while the caller reads one."""
         command = BrowseView(
             view,
             BROWSE_MESSAGES_MAX,

@@ -1,1 +1,1 @@
-"""The socket, and what moves frames through it: threads for the blocking client, an event loop for the asyncio one."""
+"""The socket, and the code that moves frames through it: threads for the blocking client, an event loop for the asyncio one."""

@@ -15,10 +15,10 @@ from typing import Protocol
 
 
 class HasHeartbeat(Protocol):
-    """What a keeper keeps alive."""
+    """The pump, as this thread needs it."""
 
     def keep(self) -> float | None:
-        """Do what is due; return the seconds until the next time, or None to end the keeper."""
+        """Do what is due; return the seconds until the next time, or None to end the thread."""
 
 
 class HeartbeatThread:
@@ -33,7 +33,7 @@ class HeartbeatThread:
         self._ident: int | None = None
 
     def wake_at(self, when: float) -> None:
-        """Be awake then, or earlier. Called with the pump's lock held."""
+        """Wake the thread then, or earlier. Called with the pump's lock held."""
         self.wakes_at = when
         if self._running.locked():
             self._alarm.put(None)

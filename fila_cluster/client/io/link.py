@@ -1,16 +1,16 @@
-"""The socket under both shells, and the exchange of everything that waits on either side of it.
+"""The socket under both shells, and the exchange of frames in both directions.
 
 ZeroMQ's file descriptor is edge-triggered: it becomes readable once, and any operation on the socket may swallow the edge.
-So whoever has touched the socket must look for messages until there are none before anybody sleeps on the descriptor;
-:meth:`Link.exchange` does. One poll call looks at the socket and at its monitor, which tells of a lost connection; that
-is looked at before anything is sent, so that a call is not mistaken for a victim of an earlier loss.
+So after any use of the socket, :meth:`Link.exchange` reads messages until there are none, before a thread sleeps on the
+descriptor. One poll call reads the state of the socket and of its monitor, which reports a lost connection. The monitor is
+read before anything is sent, so that an earlier loss does not fail a new call.
 
 Rejected: ``zmq.asyncio`` (a future per frame, several times the cost) and ``recv_multipart`` (asks for RCVMORE after each
 part, 7 µs instead of 2).
 
-A fork leaves nothing of a client in the child but a clear error. The socket, its thread and the broker's leases are the parent's. So in the
-child every client that was made before refuses to be used, gives nothing out that it had prefetched, and lets go of its socket without
-touching it.
+After a fork, a client of the parent only raises a clear error in the child. The socket, its thread and the broker's leases
+are the parent's. So in the child every earlier client refuses to be used, gives out no prefetched deliveries, and drops its
+socket without touching it.
 """
 
 import math
@@ -27,10 +27,10 @@ from fila_proto_zmq.frames import HEADER_BYTES
 
 
 class Disowned(Protocol):
-    """What belongs to the process that made it."""
+    """An object that belongs to the process that made it."""
 
     def disown(self, error: FilaError) -> None:
-        """In the child of a fork: refuse everything from now on with ``error``."""
+        """Refuse everything from now on with ``error``, in the child of a fork."""
 
 
 _all: "weakref.WeakSet[Disowned]" = weakref.WeakSet()
@@ -50,13 +50,13 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 FRAMES_PER_EXCHANGE = 256
-"""An exchange reads at most so many frames, so that an event loop gets to its other tasks."""
+"""The most frames that an exchange reads, so that an event loop gets to its other tasks."""
 _LOOK_S = 0.02
-"""A lost connection may be noticed that late by who is about to send: then the call counts as lost with it."""
+"""A sender may notice a lost connection this late: then its call counts as lost with it."""
 
 _OPTIONS = (
     (zmq.LINGER, 0),  # closing waits for the broker's answer, not for the socket
-    (zmq.SNDHWM, 0),  # what is in flight is bounded by the calls, and a frame must never be dropped or block
+    (zmq.SNDHWM, 0),  # the calls bound what is in flight, and a frame must never be dropped or block
     (zmq.RCVHWM, 0),
     (zmq.IMMEDIATE, 0),
     (zmq.TCP_KEEPALIVE, 1),
@@ -93,9 +93,10 @@ class Link:
         self.descriptors = (int(self._socket.get(zmq.FD)), int(self._monitor.get(zmq.FD)))
 
     def exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
-        """Send what is to be sent and take in what has arrived; True if there is more than was taken in.
+        """Send the outgoing frames and read arrived ones; True if there are more than were read.
 
-        ``arrived``: the descriptors say so. Else it is looked for only after sending, or if nobody has looked for a while.
+        ``arrived``: the descriptors are readable. Otherwise frames are read only after sending, or if the last time was a
+        while ago.
         """
         more = (arrived or now - self._looked_at > _LOOK_S) and self._take_in(session, now)
         session.flush(now)
@@ -106,15 +107,18 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """Whether it can be used no more: garbage ends in any order, and its sockets close themselves."""
+        """Whether it can't be used any more. Garbage is collected in any order, and its sockets close themselves."""
         return self._disowned or self._socket.closed or self._monitor.closed
 
     def disown(self) -> None:
-        """After a fork, in the child: leave the sockets to the parent. ZeroMQ's thread is not here, and nothing may wait for it."""
+        """Leave the sockets to the parent, in the child of a fork.
+
+        ZeroMQ's thread is not here, and nothing may wait for it.
+        """
         self._disowned = True
 
     def close(self) -> None:
-        """Close the sockets, dropping what was not sent."""
+        """Close the sockets, dropping frames that were not sent."""
         if self._disowned or self._socket.closed:
             return
         self._socket.disable_monitor()
@@ -149,17 +153,17 @@ class Link:
     def _read_frame(self, session: Session, now: float) -> None:
         recv = self._socket.recv
         header = recv(_NOBLOCK)
-        if len(header) != HEADER_BYTES:  # not our broker, or an interrupt came in between; skip to the next message
+        if len(header) != HEADER_BYTES:  # another program, or an interrupt came in between; skip to the next message
             while self._socket.get(_RCVMORE):
                 recv(_NOBLOCK)
             return
         try:
             session.arrived((header, recv(_NOBLOCK), recv(_NOBLOCK)), now)
-        except zmq.Again:  # fewer parts: whoever that is, it is not our broker
+        except zmq.Again:  # fewer parts: another program
             return
 
     def _read_monitor(self, session: Session, now: float) -> None:
-        self._monitor.recv_multipart(_NOBLOCK)  # of the one kind that was asked for
+        self._monitor.recv_multipart(_NOBLOCK)  # always the event that was asked for
         session.disconnected(now)
 
 

@@ -1,12 +1,13 @@
-"""Many threads, one socket, no thread between a call and the wire.
+"""Many threads, one socket, and no other thread between a call and the wire.
 
 Leader and followers: the first thread that waits for an answer leads, that is, it sleeps on the socket's descriptor and
-takes in what arrives for everybody; the others sleep on a lock of their own until their answer is there. A leader whose
+takes in frames for all threads; the others sleep on a lock of their own until their answer is there. A leader whose
 answer has come passes the lead on. Sending needs no lead: the socket is touched only under the lock, for microseconds, and
-the leader sleeps outside of it (on the descriptor, not in ZeroMQ). So a lone call costs no switch of threads, and what many
-threads ask for coalesces while they wait for the lock.
+the leader sleeps outside of it (on the descriptor, not in ZeroMQ). So a lone call costs no switch of threads, and the
+frames of many threads travel together while they wait for the lock.
 
-While nobody waits, nobody leads; then :mod:`heartbeat`, a thread that starts with the first lease, sends the heartbeats.
+While no thread waits, there is no leader; then :mod:`heartbeat`, a thread that starts with the first lease, sends the
+heartbeats.
 """
 
 import math
@@ -30,12 +31,12 @@ _SLEEP_S_MAX = 3600.0
 
 
 class Pump:
-    """Moves a session's frames for as many threads as want to. Thread-safe, except that it must not be used in a signal
+    """Moves a session's frames for any number of threads. Thread-safe, except that it must not be used in a signal
     handler that interrupts one of its own calls (closing is possible there while that call sleeps).
     """
 
     INTERRUPTION: Final = BaseException
-    """What ends a caller's waiting before there is an answer: an interrupt, or what a signal handler raises."""
+    """What ends a caller's wait before there is an answer: an interrupt, or an exception of a signal handler."""
 
     def __init__(self, session: Session, endpoint: str) -> None:
         self._session = session
@@ -56,11 +57,11 @@ class Pump:
 
     @property
     def closed(self) -> bool:
-        """Whether it can be used no more."""
+        """Whether it can't be used any more."""
         return self._refusal is not None
 
     def prepare(self) -> None:
-        """Be ready to have something collected: a pump always is."""
+        """Prepare to collect requests: a pump needs no preparation."""
 
     def ask(self, start: Callable[[float], T]) -> T:
         """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer."""
@@ -96,7 +97,7 @@ class Pump:
         self._sleep(pending, place)
 
     def push(self) -> None:
-        """Send what the session has collected, unless somebody has the lock, maybe this very thread: for finalizers."""
+        """Send what the session has collected, unless a thread has the lock, perhaps this one: for finalizers."""
         if not self.closed and not self._link.closed and self._lock.acquire(blocking=False):
             try:
                 self._exchange(time.monotonic())
@@ -142,14 +143,14 @@ class Pump:
             self._release()
 
     def disown(self, error: FilaError) -> None:
-        """After a fork, in the child: the socket is the parent's."""
+        """Leave the socket to the parent, in the child of a fork."""
         self._lock = threading.Lock()
         self._refusal = self._refusal or error
         self._link.disown()
         self._session.disown(error)
 
     def keep(self) -> float | None:
-        """One round of the keeper: how long it may sleep now, None once it is to end."""
+        """Do one round of the heartbeat thread; return how long it may sleep, None once it is to end."""
         with self._lock:
             if self.closed:
                 return None
@@ -180,7 +181,7 @@ class Pump:
             self._heartbeat.wake_at(self._session.heartbeat_at)
 
     def _take_place(self, pending: Pending[Any], now: float) -> "int | _Follower":
-        """Follow the thread that leads, or lead from now on, and sleep for so many milliseconds first."""
+        """Follow the thread that leads, or lead from now on; a leader sleeps for the returned milliseconds first."""
         me = threading.get_ident()
         if self._leader is not None and self._leader != me:
             return _Follower(pending, self._followers)
@@ -210,7 +211,7 @@ class Pump:
                         self._pass_on()
                         return
                     sleep_ms = self._sleep_ms(now)
-        except BaseException:  # an interrupt: somebody else must lead
+        except BaseException:  # an interrupt: another thread must lead
             with self._lock:
                 if self._leader == threading.get_ident():
                     self._pass_on()
@@ -223,7 +224,7 @@ class Pump:
     def _pass_on(self) -> None:
         self._leader_wakes_at = -math.inf
         self._lead_depth -= 1
-        if self._lead_depth:  # back to the call that a signal handler interrupted
+        if self._lead_depth:  # return to the call that a signal handler interrupted
             return
         self._leader = None
         if self._followers:
@@ -237,7 +238,7 @@ class Pump:
     def _follow(self, follower: "_Follower") -> None:
         try:
             follower.sleep()
-        except BaseException:  # an interrupt: nobody must wait for this thread
+        except BaseException:  # an interrupt: no thread must wait for this one
             with self._lock:
                 follower.leave()
                 if follower.promoted:
@@ -265,7 +266,7 @@ class _Follower:
         pending.wake = self.leave
 
     def sleep(self) -> None:
-        """Return when the answer is there, or when this thread is to lead."""
+        """Sleep until the answer is there, or this thread is to lead."""
         self._gate.acquire()
 
     def leave(self) -> None:
@@ -281,7 +282,7 @@ class _Follower:
 
 
 class _Bell:
-    """A descriptor that becomes readable when somebody rings."""
+    """A descriptor that :meth:`ring` makes readable."""
 
     def __init__(self) -> None:
         self.descriptor, self._rope = os.pipe()

@@ -1,4 +1,4 @@
-"""One event loop, one socket: what an :class:`AsyncClient` asks for in a tick of the loop goes out at the tick's end.
+"""One event loop, one socket: the calls of an :class:`AsyncClient` in a tick of the loop go out at the tick's end.
 
 The socket's descriptor is watched by the loop itself (``add_reader``), on asyncio's own loop and on uvloop. All of it runs
 in the loop's thread; nothing here blocks.
@@ -26,7 +26,7 @@ class Reactor:
     """Moves a session's frames in an event loop: the one that is running when it is first used."""
 
     INTERRUPTION: Final = asyncio.CancelledError
-    """What ends a caller's waiting before there is an answer."""
+    """What ends a caller's wait before there is an answer."""
 
     def __init__(self, session: Session, endpoint: str) -> None:
         check_endpoint(endpoint)
@@ -42,11 +42,11 @@ class Reactor:
 
     @property
     def closed(self) -> bool:
-        """Whether it can be used no more."""
+        """Whether it can't be used any more."""
         return self._refusal is not None
 
     def prepare(self) -> None:
-        """Belong to the loop that runs, and have it send at the end of this tick what the session is asked for now."""
+        """Bind to the running loop, and have it send at the end of this tick what the session collects now."""
         if self._refusal is not None:
             return
         loop = asyncio.get_running_loop()
@@ -67,12 +67,12 @@ class Reactor:
         return start(time.monotonic())
 
     def complete(self, pending: Pending[Any]) -> "asyncio.Future[None]":
-        """Return what to await until ``pending`` is done, which the session has collected after :meth:`prepare`."""
+        """Return a future for ``pending``, which the session has collected after :meth:`prepare`."""
         self._check_open()
         return self.wait(pending)
 
     def wait(self, pending: Pending[Any]) -> "asyncio.Future[None]":
-        """Return what to await until ``pending`` is done. A future and no coroutine: one layer less to go through, twice."""
+        """Return a future for ``pending``. A future and no coroutine: one layer less to go through, twice."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if pending.done:
             future.set_result(None)
@@ -92,13 +92,13 @@ class Reactor:
             self._shut(error)
 
     def push(self) -> None:
-        """Send what a finalizer left in the session, from whatever thread it ran in."""
+        """Send what a finalizer left in the session. May be called in any thread."""
         if self._loop is not None and not self.closed:
             with suppress(RuntimeError):  # that loop is closed
                 self._loop.call_soon_threadsafe(self._exchange)
 
     def disown(self, error: FilaError) -> None:
-        """After a fork, in the child: the socket is the parent's."""
+        """Leave the socket to the parent, in the child of a fork."""
         self._refusal = self._refusal or error
         if self._link is not None:
             self._link.disown()
@@ -147,7 +147,7 @@ class Reactor:
         if self.closed or self._loop is None or self._link is None or self._link.closed:
             return
         if self._link.exchange(self._session, time.monotonic(), arrived=arrived):
-            self._loop.call_soon(self._take_in)  # the descriptor will not tell of what is left
+            self._loop.call_soon(self._take_in)  # the descriptor does not report the frames that are left
         due = self._session.next_deadline()
         if due < self._timer_at:
             self._set_timer(self._loop, due)
@@ -164,7 +164,7 @@ class Reactor:
         self._exchange()
 
     def __del__(self) -> None:
-        link = getattr(self, "_link", None)  # None if it was never used, or the endpoint would not do
+        link = getattr(self, "_link", None)  # None if it was never used, or the endpoint was refused
         if link is not None:
             self._session.leave_untaken()
             link.close()

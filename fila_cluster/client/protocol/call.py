@@ -1,6 +1,6 @@
-"""What a caller waits for, and one request on its way.
+"""Results that a caller waits for, and one request on its way.
 
-The session completes a :class:`Pending`; whoever waits for it put a ``wake`` there. So the session knows neither futures
+The session completes a :class:`Pending`; its waiter has put a ``wake`` there. So the session knows neither futures
 nor locks, and both shells share it.
 """
 
@@ -28,19 +28,21 @@ from fila_proto_zmq.errors import FilaError
 T = TypeVar("T")
 
 _NOT_REPEATABLE = (Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel, SetConfig, Pause, UpdateQueue)
-"""Done twice, these do or answer something else than done once, or undo what another client did between the two: a value that is
-set again after another one was. Repetitions of the others do no harm. (A receive that is repeated under its request id is
-answered with what it was granted.)"""
+"""Done twice, these have another effect or another answer than done once, or undo a change that another client made between the two.
+Repetitions of the others do no harm. (A receive that is repeated under its request id gets the same messages again.)"""
 
 _OVERHEAD_BYTES = 512
-"""What a call takes beside its body: many small ones are no less to keep than a large one."""
+"""The size of a call beside its body: many small ones take as much memory as a large one."""
 
 _ABOUT_THE_STATE = (Explain,)
-"""That a shard is down answers these: they are not repeated until it is up."""
+"""An outage of a shard is an answer to these: they are not repeated until it is over."""
 
 
 def _is_repeatable(command: Command) -> bool:
-    """Return whether it may be sent again although it may have been done. An enqueue, if the broker knows all its messages again."""
+    """Return whether it may be sent again although it may have been done.
+
+    An enqueue may, if the broker recognizes all its messages.
+    """
     if isinstance(command, Enqueue):
         return bool(command.dedup_id) if isinstance(command.dedup_id, str) else all(command.dedup_id)
     return not isinstance(command, _NOT_REPEATABLE)
@@ -58,7 +60,7 @@ class Pending(Generic[T]):
         self.wake: Callable[[], object] | None = None
 
     def finish(self, value: T | None = None, error: FilaError | None = None) -> None:
-        """Complete it and wake who waits; a second completion counts nothing."""
+        """Complete it and wake the waiter; a second completion has no effect."""
         if self.done:
             return
         self.done = True
@@ -68,7 +70,7 @@ class Pending(Generic[T]):
             self.wake()
 
     def outcome(self) -> T:
-        """Return the value, or the error raised; ask once."""
+        """Return the value, or raise the error; call it once."""
         error, self.error = self.error, None  # the traceback holds this frame: no cycle through self
         if error is not None:
             try:
@@ -79,11 +81,12 @@ class Pending(Generic[T]):
 
 
 class Call(Pending[Any]):
-    """One request: what was asked, until when it may take, and what follows its answer.
+    """One request: its command, its deadline, and what follows its answer.
 
     ``persistent`` calls are retried where that is safe; the others (heartbeats) have a next one anyway.
     ``sent`` means that a broker may have it, ``doubtful`` that an earlier attempt may have been begun. ``retry_at`` is set
-    between a refusal and the next attempt. ``place``: of its frame among all that were given to the socket. ``then`` is the session's own continuation, run before anybody is woken.
+    between a refusal and the next attempt. ``place`` is the place of its frame among all frames given to the socket. ``then``
+    is the session's own continuation, run before a waiter is woken.
     """
 
     __slots__ = (
@@ -137,17 +140,17 @@ class Call(Pending[Any]):
         self.retry_at: float | None = None
 
     def encode(self) -> None:
-        """Make the frames that travel."""
+        """Make the frames of the request."""
         self.frames = encode_command(self.command, self.request, self.key)
         self.size_bytes = len(self.frames[2]) + _OVERHEAD_BYTES
 
     @property
     def ends_at(self) -> float:
-        """When it ends at the latest. A receive may wait for hours, but not for hours for a broker that is away."""
+        """The latest end. A receive may wait for hours, but not for hours for a broker that is away."""
         return min(self.deadline, self.away_until)
 
     def lose_link(self, now: float) -> None:
-        """Wait for the next link to be sent again; a receive no longer than any other call would."""
+        """Wait for the next link to be sent again; a receive waits no longer than any other call."""
         self.go_back(now)
         if type(self.command) is Receive:
             self.away_until = now + self.patience
@@ -171,11 +174,11 @@ class Call(Pending[Any]):
         return _is_repeatable(self.command)
 
     def is_answered_by(self, error: FilaError) -> bool:
-        """Return whether that a shard is down is what the caller wants to know."""
+        """Return whether the outage of a shard is the answer that the caller wants."""
         return "shard" in error.details and isinstance(self.command, _ABOUT_THE_STATE)
 
     def finish(self, value: Any = None, error: FilaError | None = None) -> None:
-        """Complete it: what follows comes first, and may refine the result; then who waits is woken."""
+        """Complete it: the continuation comes first, and may refine the result; then the waiter is woken."""
         if self.done:
             return
         self.frames = []

@@ -1,23 +1,23 @@
 """Requests and their answers over one connection: correlation, deadlines, retries, and the greeting.
 
-States: *greeting* (Hello is under way, calls are held back), *open* (Welcome came), and for ever between the two as the
-link drops and returns. What happens to a call when
+States: *greeting* (Hello is under way, calls are held back) and *open* (Welcome came); each lost link leads back to the
+first. What happens to a call when
 
 ==========================  ==============================================================================================
 the broker refuses          retried with backoff until its deadline, if the error says that no work was begun
 its worker dies             retried if repeating it is harmless, else surfaced: it may or may not have been done
-the link drops              the same, and whatever was not sent yet waits for the next Welcome
+the link drops              the same; frames that were not sent yet wait for the next Welcome
 no answer comes in time     RequestTimeoutError, a few milliseconds late at most
 ==========================  ==============================================================================================
 
-What the client keeps for the broker is bounded in bytes. Calls wait in order in ``_held`` until they may go: while greeting, and
-while more than a little is in the socket's pipe. So what a broker that has stalled did not read ends with its call, instead of
-being done when nobody waits for it any more; only what is in the pipe is beyond recall. The pipe is a queue, so an answer to
-one frame shows that all before it have left; where no answer would come soon, a *probe* asks for one: a question that the router
-answers by itself.
+The memory that a client keeps for the broker is bounded in bytes. Calls wait in order in ``_held`` until they may go: while
+greeting, and while there is more than a little in the socket's pipe. So a call to a stalled broker ends before its frame is
+read, instead of being done when its caller has given up; only frames in the pipe can't be taken back. The pipe is a queue, so
+an answer to one frame shows that all frames before it have left; where no answer would come soon, the client sends a *probe*:
+a question that the router answers by itself.
 
-Deadlines cost nothing per call: ``due_at`` is a lower bound of all of them, and only when it is reached are the calls
-looked through. With equal timeouts that is about once per timeout, however many calls were made.
+Deadlines cost nothing per call: ``due_at`` is a lower bound of all of them, and the calls are searched only when it is
+reached. With equal timeouts that is about once per timeout, however many calls were made.
 """
 
 import math
@@ -58,29 +58,30 @@ BACKOFF_S_MIN = 0.05
 BACKOFF_S_MAX = 1.0
 OVERLOADED_GROWTH = 2.0
 AWAY_GROWTH = 1.25
-"""A shard without a worker comes back in a second or so, by itself: who waits asks again about a quarter of that time later, at the latest.
-Doubled pauses would make an outage half as long again for its clients."""
+"""A shard without a worker comes back by itself in a second or so. Calls that wait for it are sent again at the latest a quarter of the
+outage later. Doubled pauses would make an outage half as long again for its clients."""
 SWEEP_S_MIN = 0.005
-"""Calls are looked through at most this often; a timeout may come that late."""
+"""Calls are searched at most this often; a timeout may come this late."""
 
 KEPT_BYTES_MAX = 256 * 1024 * 1024
-"""What a client keeps for its broker: calls that are not answered, and frames that may lie in the socket's pipe. The broker itself takes
-no more than half of it at a time."""
+"""The bound of what a client keeps for its broker: unanswered calls, and frames that may lie in the socket's pipe. The broker itself
+takes no more than half of it at a time."""
 PIPE_BYTES_MAX = 8 * 1024 * 1024
-"""Frames in the socket's pipe, or one larger one: many times what keeps a connection busy until an answer shows that there is room."""
+"""Frames in the socket's pipe, or one larger one: many times as much as keeps a connection busy until the next answer."""
 REFUSED_RETRY_S = 0.1
-"""When to try again what the client itself had no room for."""
+"""When to try again a call for which the client itself had no room."""
 
 _RELIEVING = (Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive)
-"""What ends calls and leases has room where others have none."""
+"""Calls that end calls and leases have room where others have none."""
 
 
 class Connection:
     """The calls of one client. ``outgoing`` holds the frames to send, in order; the shell empties it.
 
-    Every call that was started is in ``_calls`` until it is done, and in ``_held`` as long as it may not be sent. ``_pipe`` has the
-    sizes of the frames that may lie in the socket's pipe, in order. ``welcome`` is None while greeting. ``farewell`` is set when the
-    client has taken leave: whatever it would start then is answered with it, because the broker would lease to nobody.
+    Every call that was started is in ``_calls`` until it is done, and in ``_held`` as long as it may not be sent. ``_pipe``
+    has the sizes of the frames that may lie in the socket's pipe, in order. ``welcome`` is None while greeting. ``farewell``
+    is set when the client has taken leave: later calls end with it, because no client would settle what the broker leases to
+    them.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Connection:
         self._pipe: deque[int] = deque()
         self._pipe_bytes = 0
         self._read = 0
-        """Frames that have left the pipe: the first in ``_pipe`` has this place."""
+        """Frames that have left the pipe: the place of the first in ``_pipe``."""
         self._pipe_bytes_max = pipe_bytes_max
         self._kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
@@ -117,11 +118,11 @@ class Connection:
         self._frame_bytes_max: float = math.inf
         self._requests = 0
         self._session = b""
-        """The secret that makes this client the same one after a reconnect."""
+        """The secret that identifies this client after a reconnect."""
         self._tag = 0
 
     def greet(self, now: float) -> None:
-        """Say Hello: first thing, and again on every new link."""
+        """Send Hello: first of all, and again on every new link."""
         self.welcome = None
         if self._greeting is not None:
             self._remove(self._greeting)
@@ -144,21 +145,21 @@ class Connection:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept for the broker: calls, and what may lie in the socket's pipe."""
+        """The size of what is kept for the broker: calls, and frames that may lie in the socket's pipe."""
         return self._kept_bytes + self._pipe_bytes
 
     def forget(self, call: Call) -> None:
-        """Wait no longer for a call's answer. If it was not sent yet, it never will be."""
+        """Stop waiting for a call's answer. If it was not sent yet, it is not sent."""
         self._remove(call)
         call.finish(error=RequestTimeoutError(f"{call} was given up by its caller"))
 
     def hasten(self, call: Call, deadline: float) -> None:
-        """Let a call end by then."""
+        """Move the deadline of a call forward."""
         call.deadline = min(call.deadline, deadline)
         self._note(call.deadline)
 
     def answer(self, header: Header, body: bytes, now: float) -> bool:
-        """Take in a reply; False if nobody waits for it (any more)."""
+        """Take in a reply; False if no call waits for it (any more)."""
         call = self._calls.get(header.request)
         if call is None:
             return False
@@ -176,7 +177,7 @@ class Connection:
         return True
 
     def disconnected(self, now: float) -> None:
-        """The link is gone, with everything that was in flight on it; what is still in ``outgoing`` was not."""
+        """Note the loss of the link and of everything in flight on it; frames in ``outgoing`` are not lost."""
         self._refusal = None
         unsent = set(map(id, self.outgoing))
         while self.outgoing:
@@ -196,12 +197,12 @@ class Connection:
                 self._finish(call, error=self._lost(call))
 
     def tick(self, now: float) -> None:
-        """Expire and retry what is due."""
+        """Expire and retry calls that are due."""
         if now < self.due_at:
             return
         self.due_at = math.inf
         for call in list(self._calls.values()):
-            if call.done:  # the end of another one ended it
+            if call.done:  # another call's end has ended it
                 continue
             if call.ends_at <= now:
                 self._finish(call, error=self._timed_out(call))
@@ -218,7 +219,7 @@ class Connection:
         self._held.clear()
         self._kept_bytes = 0
         for call in calls.values():
-            call.finish(error=copy(error))  # each is raised in a place of its own
+            call.finish(error=copy(error))  # each one is raised in another place
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -263,7 +264,7 @@ class Connection:
         self._pipe_bytes += call.size_bytes
 
     def _note_read(self, place: int) -> None:
-        """The frame in this place, and all before it, have left the pipe."""
+        """Note that the frame in this place, and all before it, have left the pipe."""
         while self._read <= place:
             self._pipe_bytes -= self._pipe.popleft()
             self._read += 1
@@ -271,7 +272,7 @@ class Connection:
             self._send_held()
 
     def _send_held(self) -> None:
-        """Send what may go, in order."""
+        """Send calls for which there is room, in order."""
         while self._held:
             call = next(iter(self._held.values()))
             if not self._fits(call):
@@ -357,7 +358,7 @@ class Connection:
         )
 
     def _too_large(self, call: Call) -> FilaError:
-        """Return what is larger than this is not even read by the broker: it cuts the connection instead."""
+        """Return the error for a larger frame than the broker reads: it would cut the connection instead."""
         accepted = 0 if self.welcome is None else self.welcome.max_payload_bytes
         return PayloadTooLargeError(
             f"a message of {len(call.frames[2])} bytes: this broker accepts payloads up to {accepted} "

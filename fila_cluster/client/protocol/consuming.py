@@ -1,13 +1,14 @@
-"""Messages on their way out: subscriptions, what they prefetched, and keeping alive what the client holds.
+"""The consuming side: subscriptions, their prefetched messages, and heartbeats for what the client holds.
 
 A heartbeat *is* the subscription (queue, credit, leases to renew): the same frame opens it, keeps its client alive, renews
-its leases and heals a restarted router or worker. Leases without a subscription (of ``receive``, and those that their
-caller kept after leaving ``consume``) are *loose*: their shard gets a plain heartbeat, and those of ``consume`` an
-extension. A receive that waits is kept alive in the same way.
+its leases and restores it after a restart of the router or a worker. Leases without a subscription (of ``receive``, and those
+that their caller kept after leaving ``consume``) are *loose*: their shard gets a plain heartbeat, and those of ``consume`` an
+extension. A waiting receive is kept alive in the same way.
 
-What was lost on its way goes back. Each subscription has an incarnation (see ``docs/protocol.md``): pushes of another one are ignored, and
-the broker takes back what the client does not name. What the broker must hear sooner or later (the end of a subscription, that nobody
-takes the answer to a receive) is *owed*: it is said again until it is confirmed.
+Messages that were lost on their way go back. Each subscription has an incarnation (see ``docs/protocol.md``): pushes of
+another one are ignored, and the broker takes back the leases that the client does not name. Frames that must reach the broker
+at some time (the end of a subscription, a receive whose caller is gone) are *owed*: they are sent again until they are
+confirmed.
 """
 
 import math
@@ -49,7 +50,7 @@ RETRY_S_MAX = 0.5
 LEAVING_TIMEOUT_S = 1.0
 """How long leaving and closing wait for the broker's confirmation at most."""
 OWED_MAX = 1000
-"""What the broker must hear sooner or later; the oldest is forgotten beyond it: then leases run out."""
+"""Owed frames; beyond it the oldest is dropped: then leases run out."""
 
 Make: TypeAlias = Callable[[Lease, int, bytes, bool], Delivery]
 
@@ -70,7 +71,7 @@ class Send(Protocol):
 
 
 class Consumption:
-    """Everything that the client receives and holds.
+    """All messages that the client receives and holds.
 
     ``now`` and ``timeout_s`` (the broker's patience with a silent client) are kept up to date by the session. ``due_at`` is
     a lower bound of the time when :meth:`tick` has something to do.
@@ -95,14 +96,14 @@ class Consumption:
         self._loose_beat_at = math.inf
         self._receives: set[Call] = set()
         self._beating: set[tuple[str, int, int]] = set()
-        """The heartbeats and extensions that are not answered, by queue, duration and place."""
+        """The heartbeats and extensions without an answer yet, by queue, duration and place."""
         self._roots: set[str] = set()
         self._owed: deque[tuple[str, Command]] = deque(maxlen=OWED_MAX)
 
     # --- what callers ask ---------------------------------------------------------------------------------------------
 
     def subscribe(self, queue: str, prefetch: int, *, auto_extend: bool) -> Subscription:
-        """Open a subscription; its first heartbeat is what the broker hears of it."""
+        """Open a subscription; its first heartbeat opens it at the broker."""
         self._opened += 1
         subscription = Subscription(self._opened, queue, prefetch, self.now + self._call_timeout_s, auto_extend=auto_extend)
         self.subscriptions[subscription.id] = subscription
@@ -111,29 +112,32 @@ class Consumption:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> Call | None:
-        """End a subscription and give back what nobody took. The call that confirms it, None if it had ended before."""
+        """End a subscription and give back the messages that were not taken.
+
+        Return the call that confirms it, None if it had ended before.
+        """
         if self.subscriptions.pop(subscription.id, None) is None:
             return None
         held = [*subscription.leases, *subscription.lapsing]
         untaken = subscription.take_back()
         self._end(subscription)
-        # First, or they would come straight back.
+        # Before the messages go back, or the broker would push them again.
         call = self._owe(subscription.queue, Unsubscribe(subscription.id, held), self._leaving_timeout_s)
         return self._release(subscription.queue, untaken) or call
 
     def take_no_answer(self, call: Call) -> None:
-        """A receive has ended without its answer: what it is, or was, granted goes back."""
+        """Give back the messages of a receive that ended without its answer, those under way included."""
         self._owe(call.key, CancelReceive(call.request, release=True))
 
     def expect(self, call: Call) -> None:
-        """Note that a receive waits for messages: its client must not seem to be gone meanwhile."""
+        """Note that a receive waits for messages: its client needs heartbeats meanwhile."""
         self._roots.add(root_name(call.key))
         if not call.done:
             self._receives.add(call)
             self._schedule_loose()
 
     def expect_no_more(self, call: Call) -> None:
-        """A receive is over."""
+        """Note that a receive is over."""
         self._receives.discard(call)
 
     @property
@@ -142,33 +146,33 @@ class Consumption:
         return bool(self.subscriptions or self._receives or self._owed) or any(self._loose.values())
 
     def end_all(self) -> None:
-        """End all subscriptions on this side."""
+        """End all subscriptions in this client."""
         for subscription in list(self.subscriptions.values()):
             self._discard(subscription)
         self._owed.clear()
 
     def goodbye(self, taken: Mapping[str, Fences]) -> list[Call]:
-        """Have the broker give back everything that is not settled, but what was ``taken`` for good, by queue."""
+        """Have the broker give back all unsettled messages except those ``taken`` for good, by queue."""
         by_root: defaultdict[str, Fences] = defaultdict(list)
         for queue, fences in taken.items():
             by_root[root_name(queue)] += fences
         return [call for root in self._roots for call in self._farewell(root, by_root[root])]
 
     def _farewell(self, root: str, taken: Fences) -> list[Call]:
-        """Goodbye, and in front of it acks of what it has no room to name: their shard carries out a client's frames in order."""
+        """Say goodbye, after acks of the deliveries for which it has no room: a shard carries out a client's frames in order."""
         *more, last = pieces_of(taken)
         commands = [*(Settle(Verb.ACK, piece) for piece in more), Goodbye(last)]
         return [self._send(root, command, timeout=self._leaving_timeout_s) for command in commands]
 
     def disown(self, error: FilaError) -> None:
-        """In the child of a fork: all of it is the parent's."""
+        """Leave everything to the parent, in the child of a fork."""
         for subscription in list(self.subscriptions.values()):
-            subscription.waiting.clear()  # threads that are not here
+            subscription.waiting.clear()  # their threads are not here
             subscription.error = error
             self._discard(subscription)
 
     def leave_untaken(self) -> None:
-        """Have nobody settle what nobody took."""
+        """Mark the deliveries that were not taken as settled: they can't be settled any more."""
         for subscription in self.subscriptions.values():
             subscription.take_back()
 
@@ -181,7 +185,7 @@ class Consumption:
         return deliveries
 
     def pushed(self, queue: str, delivered: Delivered) -> None:
-        """Deliveries for a subscription."""
+        """Take in deliveries for a subscription."""
         subscription = self.subscriptions.get(delivered.subscription)
         if subscription is None:
             self._send(queue, Unsubscribe(delivered.subscription, list(self._loose[queue])))
@@ -196,19 +200,19 @@ class Consumption:
         subscription.wake()
 
     def give_back(self, queue: str, batches: Iterable[LeaseBatch]) -> None:
-        """Return what arrived for nobody; an answer that comes twice was taken."""
+        """Give back messages that no caller waits for, except those of an answer that came twice."""
         unwanted = (batch.lease for batch in batches if batch.lease not in self._loose[queue])
         fences: Fences = [(lease, []) for lease in unwanted if lease != NO_LEASE]
         if fences:
             self._send(queue, Settle(Verb.RELEASE, fences))
 
     def disconnected(self) -> None:
-        """The link is gone, and with it, perhaps, pushes."""
+        """Note the loss of the link, on which pushes may have been lost."""
         for subscription in self.subscriptions.values():
             subscription.believe_in(0)
 
     def welcomed(self, timeout_s: float) -> None:
-        """A broker answers (again): tell it at once of everything that is held."""
+        """Send heartbeats for everything that is held, to a broker that answers (again)."""
         self.timeout_s = timeout_s
         for subscription in self.subscriptions.values():
             self._schedule(subscription, self.now)
@@ -249,14 +253,14 @@ class Consumption:
         held = list(subscription.leases.values()) if subscription.auto_extend else []
         subscription.beat_at = math.inf
         self._schedule(subscription, self.now + self._interval_s(held))
-        if subscription.beating:  # the broker is slow: another one would only wait behind it
+        if subscription.beating:  # the broker is slow: another heartbeat would only wait behind the first
             return
         subscription.beating = True
         then = partial(self._beaten, subscription)
         self._send(subscription.queue, self._heartbeat(subscription), then, timeout=self._call_timeout_s, persistent=False)
 
     def _heartbeat(self, subscription: Subscription) -> Subscribe:
-        """Return what a subscription says of itself: it names all that the client holds."""
+        """Return a subscription's heartbeat: it names everything that the client holds."""
         lapsed = [lease for lease, until in subscription.lapsing.items() if until <= self.now]
         for lease in lapsed:
             del subscription.lapsing[lease]
@@ -282,12 +286,12 @@ class Consumption:
         else:
             subscription.error = error
             if error.retryable:
-                self.unsubscribe(subscription)  # the broker may have opened it, and what it was pushed may be lost
+                self.unsubscribe(subscription)  # the broker may have opened it, and its pushes may be lost
             else:
                 self._discard(subscription)
 
     def _compare(self, subscription: Subscription, asked: Subscribe, answer: Subscribed) -> None:
-        """Believe in what the broker says; where pushes may have been lost, say again at once what is held."""
+        """Follow the broker's answer; where pushes may have been lost, send at once what is held."""
         subscription.lose(answer.gone)
         if answer.incarnation != subscription.incarnation:
             subscription.believe_in(answer.incarnation)
@@ -322,7 +326,7 @@ class Consumption:
                 self._beat_once(queue, Extend(fences[start : start + FENCES_MAX], duration_ms), start)
 
     def _beat_once(self, queue: str, command: Heartbeat | Extend, start: int = 0) -> None:
-        """Keep something alive, unless the broker has not answered the last time yet."""
+        """Keep something alive, unless the last heartbeat for it has no answer yet."""
         beat = queue, command.duration_ms if isinstance(command, Extend) else 0, start
         if beat not in self._beating:
             self._beating.add(beat)
@@ -330,7 +334,7 @@ class Consumption:
             self._send(queue, command, then, timeout=self._call_timeout_s, persistent=False)
 
     def _owe(self, queue: str, command: Command, timeout: float | None = None) -> Call:
-        """Say something to the broker, again and again if it must be, until it has confirmed it."""
+        """Send a frame, and repeat it until the broker has confirmed it."""
         return self._send(queue, command, partial(self._said, queue, command), timeout=timeout)
 
     def _said(self, queue: str, command: Command, call: Call) -> None:
@@ -339,7 +343,7 @@ class Consumption:
             self._schedule_loose()
 
     def _forget(self, lease: Lease) -> None:
-        """A delivery was dropped unsettled: it stays leased until its time is up."""
+        """Note a delivery that was dropped unsettled: it stays leased until its time is up."""
         group = lease.group
         lease.ended(1)
         if lease.group is None:

@@ -1,8 +1,8 @@
-"""Messages to the columns of an ``Enqueue`` frame, and checked on the way.
+"""Messages to the columns of an ``Enqueue`` frame, checked on the way.
 
 A batch is sealed column by column: it costs less than a row at a time, and a column whose values are all the same travels
 as that one value. The fast path assumes that every message is good; if one is not, the batch is sealed again message by
-message, which finds the culprits and keeps the others.
+message, which finds the bad ones and keeps the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _options = attrgetter(
 )
 _LISTS = (tuple, list, set, frozenset)
 _NO_HEADERS = seal_envelope(b"")
-"""What stands before a payload without headers."""
+"""The bytes before a payload without headers."""
 
 
 def seal_row(
@@ -43,7 +43,7 @@ def seal_row(
     lease: float | None,
     dedup_id: str | None,
 ) -> Row:
-    """Check and seal one message; :class:`InvalidArgumentError` names the argument that will not do."""
+    """Check and seal one message; :class:`InvalidArgumentError` names the bad argument."""
     return (
         seal(payload, headers),
         checks.fairness_key(fairness_key),
@@ -69,13 +69,13 @@ def seal_message(message: Any) -> Row:
 
 
 def seal_rows(rows: Sequence[Row]) -> Enqueue:
-    """One frame of rows that were checked one by one."""
+    """Return one frame of rows that were checked one by one."""
     envelopes, *columns = zip(*rows, strict=True)
     return Enqueue(list(envelopes), *map(_collapse, columns))
 
 
 def seal_batch(messages: Sequence[Any]) -> tuple[Enqueue | None, dict[int, InvalidArgumentError]]:
-    """One frame of the good messages (None if there are none), and what is wrong with the others, by index."""
+    """Return one frame of the good messages (None if there are none), and the errors of the others, by index."""
     try:
         return _seal_columns(messages), {}
     except (TypeError, ValueError, AttributeError):  # InvalidArgumentError is a ValueError
@@ -110,11 +110,12 @@ def convert(values: Sequence[Any], check: Callable[[Any], Any]) -> Any:
 
 
 def convert_keys(values: Sequence[Any]) -> KeysColumn:
-    """Return a column of throttle keys; :class:`TypeError` if one of them is neither None nor a collection that can be read twice."""
+    """Return a column of throttle keys; :class:`TypeError` if one of them is neither None nor a collection that can be read
+    twice."""
     if values.count(None) == len(values):
         return []
     if not all(value is None or isinstance(value, _LISTS) for value in values):
-        raise TypeError("what kind of iterable this is, is looked at message by message")
+        raise TypeError("the kind of this iterable is checked message by message")
     columns: KeysColumn = _collapse([_known_column(tuple(value or ())) for value in values])
     return columns
 

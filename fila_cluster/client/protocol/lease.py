@@ -1,6 +1,6 @@
-"""Messages leased together, as the client holds them.
+"""Messages leased together, as the client keeps them.
 
-The broker leases in batches, and so does the client keep count: one object per batch, nothing per message. A lease is held
+The broker leases in batches, and the client keeps them so: one object per batch, nothing per message. A lease is held
 (kept alive, where its subscription says so) until its last delivery is settled or forgotten.
 """
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from fila_cluster.client.protocol.settling import Settlement
 
 NO_LEASE = 0
-"""The lease id of messages that were gone when they were delivered: there is nothing to settle."""
+"""The lease id of messages that were removed when they were delivered: there is nothing to settle."""
 
 
 class Owner(Protocol):
-    """The client that received a lease, as far as its deliveries know it."""
+    """The client that received a lease, as its deliveries need it."""
 
     @property
     def closed(self) -> bool:
         """Whether it is closed: then its leases were given back."""
 
     def settle_one(self, delivery: "Delivery", settlement: "Settlement") -> Any:
-        """End a delivery's lease. None, or what to await."""
+        """End a delivery's lease. Returns None, or an awaitable."""
 
     def extend_one(self, delivery: "Delivery", duration_ms: int) -> Any:
-        """Renew a delivery's lease. None, or what to await."""
+        """Renew a delivery's lease. Returns None, or an awaitable."""
 
     def forgotten(self, lease: "Lease") -> None:
-        """A delivery of ``lease`` was garbage-collected unsettled. Called at any time, in any thread."""
+        """Note that a delivery of ``lease`` was garbage-collected unsettled. Called at any time, in any thread."""
 
 
 def duration_s(batch: "LeaseBatch | Lease") -> float:

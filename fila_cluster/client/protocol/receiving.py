@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
 
 HURRY_S = 1.0
-"""How long those who have messages wait for those who have not answered yet."""
+"""How long messages of some queues wait for queues that have not answered yet."""
 
 
 class Asking(Protocol):
-    """What a session does for a receiving."""
+    """The session's interface for a receiving."""
 
     @property
     def now(self) -> float:
@@ -48,17 +48,17 @@ class Asking(Protocol):
         """Ask a queue for messages. ``then`` finds a list of deliveries, or an error."""
 
     def hurry(self, call: Call, within_s: float) -> None:
-        """Have a call that :meth:`ask_for` started end soon."""
+        """Move the deadline of a call that :meth:`ask_for` started forward."""
 
     def let_go(self, call: Call) -> None:
-        """Wait no longer for a call that :meth:`ask_for` started; what it gets goes back."""
+        """Stop waiting for a call that :meth:`ask_for` started; its messages go back."""
 
     def release(self, deliveries: "Sequence[Delivery]") -> None:
-        """Give deliveries back: nobody has seen them."""
+        """Give deliveries back that no caller has seen."""
 
 
 class Receiving(Pending["list[Delivery]"]):
-    """Done when there are messages, or none within the time, or an error. ``queues``: how many messages of which."""
+    """Done when there are messages, or none within the time, or an error. ``queues``: how many messages of which queue."""
 
     __slots__ = ("_asking", "_deadline", "_errors", "_got", "_hurried", "_open", "_wait_until", "_waits", "_wanted")
 
@@ -76,7 +76,7 @@ class Receiving(Pending["list[Delivery]"]):
         self._ask_all()
 
     def give_up(self) -> None:
-        """The caller is gone: give everything back, now and whenever it comes."""
+        """End it, because the caller is gone: give everything back, now and when more comes."""
         if not self.done:
             still_open, self._open = self._open, {}
             self.finish(self._messages(), RequestTimeoutError("given up by its caller"))
@@ -94,7 +94,7 @@ class Receiving(Pending["list[Delivery]"]):
             self._ask(queue, wait_ms)
 
     def _ask(self, queue: str, wait_ms: int) -> None:
-        """``_waits``: what is refused is repeated. Before, that would only hold up what other queues have ready."""
+        """``_waits``: a refused call is repeated. Before the waiting that would only hold up messages of other queues."""
         self._open[queue] = None
         count = self._wanted[queue] - len(self._got[queue])
         timeout_s = self._deadline - self._asking.now
@@ -111,7 +111,9 @@ class Receiving(Pending["list[Delivery]"]):
             self._got[queue] += call.value
             if len(self._got[queue]) < self._wanted[queue] and may_be_cut(call.value):
                 self._ask(queue, 0)
-        elif not self._got[queue]:  # else it only asked for the rest: what is there is leased, and handed over
+        elif not self._got[
+            queue
+        ]:  # otherwise it only asked for the rest: the messages that are there are leased, and handed over
             self._errors[queue] = call.error
         self._advance()
 
@@ -144,14 +146,17 @@ class Receiving(Pending["list[Delivery]"]):
         return next(iter(lists)) if len(lists) == 1 else list(chain.from_iterable(lists))
 
     def _has_news(self) -> bool:
-        """Return whether there is something to tell the caller. Who was refused before the waiting is asked once more first."""
+        """Return whether there is a result for the caller.
+
+        Queues that refused before the waiting are asked once more first.
+        """
         if self._errors and (self._waits or any(error.details.get("refused") is not True for error in self._errors.values())):
             return True
         return any(self._got.values())
 
 
 def may_be_cut(deliveries: "Sequence[Delivery]") -> bool:
-    """Return whether a queue may have given less than it was asked for only because one frame carries no more."""
+    """Return whether a queue may have given less than asked for because one frame carries no more."""
     if len(deliveries) < DELIVERY_MESSAGES_MAX:
         return sum(len(delivery._packed) for delivery in deliveries) >= DELIVERY_BYTES_MAX
     return True

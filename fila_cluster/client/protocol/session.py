@@ -1,6 +1,6 @@
 """The client's side of the protocol, without I/O: frames and requests in, frames and results out.
 
-A shell (blocking or asyncio) owns the socket and the clock and does this, whenever anything happens:
+A shell (blocking or asyncio) owns the socket and the clock and does this, whenever something happens:
 
 1. give every frame that arrived to :meth:`Session.arrived`, a dropped link to :meth:`Session.disconnected`;
 2. call :meth:`Session.flush`: it sends what was collected, expires, retries and heartbeats;
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
 
 CLIENT_VERSION = f"python/{VERSION}"
-"""What the greeting and traces name this library."""
+"""The name of this library in the greeting and in traces."""
 
 GREETING_LOOK_S = 0.05
-"""How often to look for the answer to a greeting when nobody else waits for an answer."""
+"""How often to look for the answer to a greeting when no caller waits for an answer."""
 
 
 class Session:
     """Joins connection, production, settlement and consumption of one client.
 
-    What only collects may be used in any thread: :meth:`enqueue`, :meth:`settle`, and the deques :attr:`forgotten` and
+    Methods that only collect may be used in any thread: :meth:`enqueue`, :meth:`settle`, and the deques :attr:`forgotten` and
     :attr:`abandoned`, where finalizers leave leases and subscriptions. Everything else needs the session
     for itself.
     """
@@ -80,25 +80,25 @@ class Session:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def connect(self, now: float) -> None:
-        """The socket is there: greet the broker."""
+        """Greet the broker, as the socket is there."""
         self._at(now)
         self._connection.greet(now)
 
     def disconnected(self, now: float) -> None:
-        """The link dropped; the socket reconnects by itself."""
+        """Note that the link dropped; the socket reconnects by itself."""
         self._at(now)
         self._consumption.disconnected()
         self._connection.disconnected(now)
 
     def arrived(self, parts: Sequence[bytes], now: float) -> None:
-        """Take in one frame. What is not of this protocol is dropped: nobody waits for it."""
+        """Take in one frame. A frame that is not of this protocol is dropped: no call waits for it."""
         self._at(now)
         try:
             header = unpack_header(parts[0])
             key, body = str(parts[1], "utf-8"), parts[2]
             if header.opcode == DELIVERY and not header.flags & REPLY:
                 self._consumption.pushed(key, decode_body(Delivered, body))
-            elif header.opcode == MARK:  # it only shows the broker that frames are taken here
+            elif header.opcode == MARK:  # it only shows the broker that this client reads frames
                 return
             elif not self._connection.answer(header, body, now):
                 self._give_back(header, key, body)
@@ -106,7 +106,7 @@ class Session:
             return
 
     def flush(self, now: float) -> None:
-        """Send what was collected, and do what is due."""
+        """Send collected requests, and do what is due."""
         self._at(now)
         self._producer.flush()
         self._settler.flush()
@@ -120,9 +120,9 @@ class Session:
 
     @property
     def heartbeat_at(self) -> float:
-        """When the next heartbeat is due, also if nobody waits for anything.
+        """When the next heartbeat is due, also if no caller waits.
 
-        While greeting it is time to look for the broker's answer, if there is something to keep alive.
+        While greeting it is when to look for the broker's answer, if there is something to keep alive.
         """
         if self._connection.welcome is not None:
             return self._consumption.due_at
@@ -131,7 +131,7 @@ class Session:
     # --- what callers ask ---------------------------------------------------------------------------------------------
 
     def call(self, key: str, command: Command, now: float, then: Callable[[Call], None] | None = None) -> Call:
-        """Ask for something that is neither collected nor kept alive."""
+        """Send a command that is neither collected nor kept alive."""
         self._at(now)
         return self._start(key, command, then)
 
@@ -141,7 +141,7 @@ class Session:
         return Receiving(self, queues, wait_ms, self._timeout_s)
 
     def give_up(self, receiving: Receiving, now: float) -> None:
-        """Nobody waits for these messages any more."""
+        """Give back the messages of a receive whose caller is gone."""
         self._at(now)
         receiving.give_up()
 
@@ -163,37 +163,37 @@ class Session:
         return self._consumption.unsubscribe(subscription)
 
     def abandon(self, settling: Settling, now: float) -> None:
-        """Nobody waits for these settlements any more; their deliveries may be settled again."""
+        """Let deliveries be settled again, because their caller waits no longer."""
         self._at(now)
         self._settler.abandon(settling)
 
     def hand_over(self, delivery: "Delivery") -> None:
-        """Ack, with the next flush, a delivery that will not be made again. Nobody waits for the answer.
+        """Ack, with the next flush, an at-most-once delivery. No caller waits for the answer.
 
-        Raises what :meth:`goodbye` was told, if that came in between: then it was given back, and is somebody else's.
+        Raises the error of :meth:`goodbye`, if that came in between: then the message went back, and another client gets it.
         """
         if self._connection.farewell is not None:
             raise copy(self._connection.farewell)
         self._settler.hand_over(delivery)
 
     def goodbye(self, now: float, error: FilaError) -> list[Call]:
-        """End everything in good order: the calls that confirm it, none if no broker is there.
+        """End everything in good order; return the calls that confirm it, none if no broker is there.
 
-        What is asked for from now on ends with ``error``: what the broker leased after the farewell, nobody would give back.
+        Later calls end with ``error``: no client would give back what the broker leased after the farewell.
         """
         self._at(now)
-        self._settler.flush()  # or what was just acked would be given back
+        self._settler.flush()  # or messages that were just acked would be given back
         self._consumption.end_all()
         calls = [] if self._connection.welcome is None else self._consumption.goodbye(self._settler.handed_over)
         self._connection.farewell = error
         return calls
 
     def disown(self, error: FilaError) -> None:
-        """In the child of a fork: give nothing out that the parent has prefetched."""
+        """Give out no deliveries that the parent has prefetched, in the child of a fork."""
         self._consumption.disown(error)
 
     def leave_untaken(self) -> None:
-        """The client is gone without a farewell: nobody will take, or has to settle, what was prefetched."""
+        """Mark prefetched deliveries as settled: the client is gone without a farewell."""
         self._consumption.leave_untaken()
 
     def fail_all(self, error: FilaError) -> None:
@@ -204,19 +204,19 @@ class Session:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept for the broker: calls that are not answered, and frames that may lie in the socket's pipe."""
+        """The size of what is kept for the broker: unanswered calls, and frames that may lie in the socket's pipe."""
         return self._connection.kept_bytes
 
     @property
     def has_left(self) -> bool:
-        """Whether :meth:`goodbye` was said."""
+        """Whether :meth:`goodbye` was called."""
         return self._connection.farewell is not None
 
     # --- what a receiving needs ---------------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
-        """The time that was told last."""
+        """The time of the last call."""
         return self._now
 
     def ask_for(
@@ -236,7 +236,7 @@ class Session:
         return call
 
     def hurry(self, call: Call, within_s: float) -> None:
-        """Have a receive answered soon, or not at all."""
+        """Move the deadline of a receive forward."""
         if not call.sent:
             self._connection.forget(call)
             return
@@ -245,11 +245,11 @@ class Session:
         self._connection.hasten(call, self._now + within_s)
 
     def let_go(self, call: Call) -> None:
-        """Wait no longer for a receive."""
+        """Stop waiting for a receive."""
         self._connection.forget(call)
 
     def release(self, deliveries: "Sequence[Delivery]") -> None:
-        """Give back what nobody has seen."""
+        """Give back deliveries that no caller has seen."""
         self._settler.settle(deliveries, Settlement(Verb.RELEASE))
         self._settler.flush()
 

@@ -1,6 +1,6 @@
 """Settlements on their way: many deliveries, few frames.
 
-Whatever is settled between two flushes goes out as one ``Settle`` frame per queue and manner (verb, error, metadata,
+The settlements between two flushes go out as one ``Settle`` frame per queue and manner (verb, error, metadata,
 delay). A lease whose deliveries are all in the frame travels as its number alone.
 """
 
@@ -26,7 +26,7 @@ Indexes: TypeAlias = dict[Lease, list[int]]
 
 
 class Settlement(NamedTuple):
-    """The manner in which deliveries end."""
+    """How deliveries end."""
 
     verb: Verb
     error: str = ""
@@ -38,12 +38,12 @@ ACK = Settlement(Verb.ACK)
 
 
 def settlement(verb: Verb, error: object = "", metadata: object = None, after_ms: int = 0) -> Settlement:
-    """Return a settlement of arguments that a caller gave."""
+    """Return a settlement of a caller's arguments, checked."""
     return Settlement(verb, checks.error_text(error), checks.metadata_bytes(metadata), after_ms)
 
 
 class Settling(Pending[None]):
-    """One caller's deliveries. Done when every frame that carries some of them is answered."""
+    """One caller's deliveries. Done when every frame with some of them is answered."""
 
     __slots__ = ("abandoned", "deliveries", "errors", "frames_left")
 
@@ -51,13 +51,13 @@ class Settling(Pending[None]):
         super().__init__()
         self.deliveries = deliveries
         self.errors: dict[int, FilaError] = {}
-        """What went wrong, by position in ``deliveries``."""
+        """The errors, by position in ``deliveries``."""
         self.frames_left = 0
         self.abandoned = False
         """Its caller waits no longer, and may settle its deliveries again."""
 
     def abandon(self) -> None:
-        """The caller waits no longer, and does not know what became of it: let it settle again what is not confirmed."""
+        """Let unconfirmed deliveries be settled again: the caller waits no longer, and does not know their state."""
         mine = [each for position, each in enumerate(self.deliveries) if position not in self.errors]
         self.deliveries = [delivery for delivery in mine if not delivery._lease.at_most_once]
         self.errors = {}
@@ -66,7 +66,8 @@ class Settling(Pending[None]):
             delivery._settled = False
 
     def leave_to_others(self, leases: Indexes) -> None:
-        """The frame with ``leases`` is answered: it counts for what the caller has not settled again since."""
+        """Take in the answer to the frame with ``leases``: it counts for deliveries that the caller has not settled again
+        since."""
         mine: list[Delivery] = []
         for delivery in self.deliveries:
             if delivery._index not in leases.get(delivery._lease, ()):
@@ -96,7 +97,7 @@ class Settling(Pending[None]):
 
 
 class _Handing(Settling):
-    """The ack of what was handed over; ``then`` learns the error that failed it, None when it is confirmed."""
+    """The ack of handed-over deliveries; ``then`` gets the error that failed it, None when it is confirmed."""
 
     __slots__ = ("error_of_all", "leases", "then")
 
@@ -107,23 +108,23 @@ class _Handing(Settling):
         self.error_of_all: FilaError | None = None
 
     def refused(self, leases: Indexes, error_of: Callable[[Lease, int], FilaError | None]) -> None:
-        """Note an error that may pass: any other says that the lease has ended."""
+        """Note an error that may pass: any other one means that the lease has ended."""
         errors = (error_of(lease, index) for lease, indexes in self.leases.items() for index in indexes)
         self.error_of_all = next((error for error in errors if error is not None and error.retryable), None)
 
     def frame_answered(self) -> None:
-        """It travels in one frame."""
+        """Complete it: it travels in one frame."""
         self.then(self, self.error_of_all)
 
 
 @dataclass(slots=True)
 class _Frame:
-    """What goes out together, and on whose behalf."""
+    """The deliveries of one frame, and the settlings that they belong to."""
 
     leases: Indexes = field(default_factory=dict)
     members: list[Settling] = field(default_factory=list)
     named: int = 0
-    """Deliveries in it."""
+    """The number of deliveries in it."""
 
     def has_room(self, lease: Lease, count: int) -> bool:
         """Return whether so many deliveries of a lease may join, by the bounds of a frame."""
@@ -171,7 +172,7 @@ class Settler:
         return settling
 
     def abandon(self, settling: Settling) -> None:
-        """The caller of :meth:`settle` waits no longer. What was not sent yet never will be."""
+        """Let the caller of :meth:`settle` wait no longer. Settlements that were not sent yet are dropped."""
         if not settling.done:
             settling.abandon()
             for _ in range(len(self._new)):  # in place: others may append meanwhile
@@ -180,12 +181,12 @@ class Settler:
                     self._new.append(entry)
 
     def hand_over(self, delivery: "Delivery") -> None:
-        """Ack, with the next flush, a delivery that will not be made again; until the broker has confirmed it."""
+        """Ack an at-most-once delivery with the next flush, and again until the broker has confirmed it."""
         self._insist({delivery._lease: [delivery._index]})
 
     @property
     def handed_over(self) -> dict[str, Fences]:
-        """What was handed over and is not confirmed, by queue."""
+        """Handed-over deliveries that are not confirmed, by queue."""
         fences: defaultdict[str, Fences] = defaultdict(list)
         for handing in self._handing:
             for lease, indexes in handing.leases.items():
@@ -195,7 +196,9 @@ class Settler:
     def _insist(self, leases: Indexes) -> None:
         handing = _Handing(leases, self._handed)
         self._handing[handing] = None
-        self._new.append((handing, ACK, {lease: [*indexes] for lease, indexes in leases.items()}))  # frames add to these
+        self._new.append(
+            (handing, ACK, {lease: [*indexes] for lease, indexes in leases.items()})
+        )  # copies: frames add to them
 
     def _handed(self, handing: "_Handing", error: FilaError | None) -> None:
         del self._handing[handing]
@@ -203,7 +206,7 @@ class Settler:
             self._insist(handing.leases)
 
     def flush(self) -> None:
-        """Send what was settled since the last flush."""
+        """Send the settlements since the last flush."""
         if not self._new:
             return
         frames: defaultdict[tuple[str, Settlement], list[_Frame]] = defaultdict(list)
@@ -219,7 +222,7 @@ class Settler:
             self._send(queue, command, partial(_answered, frame))
 
     def fail_all(self, error: FilaError) -> None:
-        """Fail what was not sent yet."""
+        """Fail the settlements that were not sent yet."""
         while self._new:
             settling, _, leases = self._new.popleft()
             settling.refused(leases, lambda lease, index: error)
@@ -265,7 +268,7 @@ def pieces_of(fences: Fences) -> list[Fences]:
 
 
 def fences_of(leases: Indexes) -> Fences:
-    """Deliveries as they travel."""
+    """Return deliveries as they travel."""
     return [(lease.id, [] if len(indexes) == lease.size else indexes) for lease, indexes in leases.items()]
 
 
@@ -294,6 +297,6 @@ def _refuse(frame: _Frame, error_of: Callable[[Lease, int], FilaError | None]) -
 
 
 def _finder(faults: Sequence[tuple[int, int, Fault]]) -> Callable[[Lease, int], FilaError | None]:
-    """Look up errors by lease and index; index -1 is the whole lease's."""
+    """Return a function that finds errors by lease and index; index -1 is the whole lease's."""
     known = {(lease, index): from_fault(fault) for lease, index, fault in faults}
     return lambda lease, index: known.get((lease.id, index)) or known.get((lease.id, -1))

@@ -13,14 +13,14 @@ from fila_proto_zmq.errors import FilaError
 
 
 class Subscription:
-    """The deliveries that wait to be taken, in ``ready``, and those who wait for deliveries.
+    """The deliveries that wait to be taken, in ``ready``, and the callers that wait for deliveries.
 
-    ``confirm_by`` is when it fails unless the broker has confirmed it once; from then on it rides through everything.
-    ``error`` says why it ended, if its caller did not end it.
+    ``confirm_by`` is when it fails unless the broker has confirmed it once; after that it survives every outage.
+    ``error`` is why it ended, if its caller did not end it.
 
-    ``incarnation`` is the one that it believes in, of which it has seen ``seen`` pushes; 0: none, because pushes may have been lost. Then
-    it ignores what is pushed until the broker has answered a heartbeat that names what it holds: that is in ``leases``, and in
-    ``lapsing`` (by lease, until when) if nothing of it can be settled any more. ``beating``: a heartbeat is under way.
+    ``incarnation`` is the one whose pushes it takes in, of which it has seen ``seen``; 0: none, because pushes may have been
+    lost. Then it ignores pushes until the broker has answered a heartbeat that names what it holds: that is in ``leases``,
+    and in ``lapsing`` (by lease, until when) if nothing of it can be settled any more. ``beating``: a heartbeat is under way.
     """
 
     __slots__ = (
@@ -48,7 +48,7 @@ class Subscription:
         self.prefetch = prefetch
         self.confirm_by = confirm_by
         self.auto_extend = auto_extend
-        self.ready: deque[Any] = deque()  # deliveries, of the kind that the shell makes
+        self.ready: deque[Any] = deque()  # deliveries, of the class that the shell makes
         self.waiting: list[Pending[None]] = []
         self.leases: dict[int, Lease] = {}
         self.lapsing: dict[int, float] = {}
@@ -61,13 +61,13 @@ class Subscription:
         self.error: FilaError | None = None
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake all waiting callers."""
         waiting, self.waiting = self.waiting, []
         for pending in waiting:
             pending.finish()
 
     def want(self) -> Pending[None]:
-        """Something to wait for until there is a delivery, or the end."""
+        """Return a pending that is done when there is a delivery, or at the end."""
         pending: Pending[None] = Pending()
         if self.ready or self.ended:
             pending.finish()
@@ -76,22 +76,22 @@ class Subscription:
         return pending
 
     def unwant(self, pending: Pending[None]) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         if not pending.done and pending in self.waiting:
             self.waiting.remove(pending)
 
     def failure(self) -> FilaError:
-        """Return why it ended, to be raised; in each of several threads, hence a copy."""
+        """Return the error that ended it, to be raised; a copy, because several threads may raise it."""
         assert self.error is not None
         return copy(self.error)
 
     def believe_in(self, incarnation: int) -> None:
-        """Take in what is pushed under this incarnation, and nothing else."""
+        """Take in pushes of this incarnation, and no others."""
         self.incarnation = incarnation
         self.seen = 0
 
     def lose(self, lease_ids: Collection[int]) -> None:
-        """These leases have ended at the broker: nobody will see what was not taken of them. What is delivered once stays."""
+        """Drop deliveries of leases that have ended at the broker, if they were not taken. At-most-once deliveries stay."""
         gone = {lease for lease in map(self.leases.get, lease_ids) if lease is not None}
         if not gone:
             return
@@ -108,7 +108,7 @@ class Subscription:
             lease.let_go()
 
     def take_back(self) -> Indexes:
-        """Empty ``ready``: nobody will see these deliveries."""
+        """Empty ``ready`` and return its deliveries: no caller will see them."""
         leases: Indexes = {}
         while self.ready:
             delivery = self.ready.popleft()

@@ -1,7 +1,7 @@
-"""Where whoever traces hooks into the client: a place that is empty, and what would have to be there.
+"""The place where tracing hooks into the client: an empty slot, and the interface of what goes there.
 
-The client asks ``tracer.installed`` once a call or a batch, and knows nothing of spans or of OpenTelemetry:
-:mod:`fila_cluster.tracing` does. All of it is called in the caller's thread and outside of every lock, except for
+The client reads ``tracer.installed`` once a call or a batch. It does not know spans or OpenTelemetry, which are in
+:mod:`fila_cluster.tracing`. All methods are called in the caller's thread and outside of every lock, except for
 :meth:`DeliveryTrace.abandoned`.
 """
 
@@ -18,50 +18,50 @@ class EnqueueTrace(Protocol):
     """One ``enqueue`` or ``enqueue_many`` that is traced, from its beginning until one of the last three is called."""
 
     def carried(self, headers: Any) -> Any:
-        """Return the headers of a message with what carries the trace; the given ones, untouched, if that may not be."""
+        """Return the headers of a message with the trace context; the given ones, untouched, if there is no room for it."""
 
     def carrying(self, messages: Iterable[Any]) -> Iterable[Any]:
-        """Messages with what carries the trace."""
+        """Return messages with the trace context."""
 
     def accepted(self, message_id: str, options: tuple[Any, ...]) -> None:
-        """The message is in; ``options`` are those of ``enqueue`` in their order."""
+        """Note that the message is in; ``options`` are those of ``enqueue`` in their order."""
 
     def all_accepted(self, count: int) -> None:
-        """So many messages are in."""
+        """Note that this many messages are in."""
 
     def failed(self, error: BaseException) -> None:
-        """It raised this; of a batch, some messages may be in."""
+        """Note the error of the call; of a batch, some messages may be in."""
 
 
 class SettleTrace(Protocol):
-    """One call that settles deliveries, of which some are traced."""
+    """One call that settles deliveries, some of which are traced."""
 
     def ended(self, settling: "Settling") -> None:
-        """The broker has answered, or (not ``settling.done``) nobody waits any more."""
+        """Note that the broker has answered, or (not ``settling.done``) that the caller waits no longer."""
 
 
 class DeliveryTrace(Protocol):
-    """What a traced delivery holds on to."""
+    """What a traced delivery keeps."""
 
     def abandoned(self) -> None:
-        """It was garbage-collected unsettled. Called at any time, in any thread."""
+        """Note that the delivery was garbage-collected unsettled. Called at any time, in any thread."""
 
 
 class Tracer(Protocol):
-    """Who traces."""
+    """The interface of a tracer."""
 
     def enqueuing(self, queue: str) -> EnqueueTrace | None:
-        """Somebody enqueues; None if that is not traced."""
+        """Begin a trace of an enqueue; None if it is not traced."""
 
     def handed_over(self, deliveries: "Sequence[Delivery]") -> None:
-        """A caller gets these. A traced one is given its ``_trace``."""
+        """Note deliveries that a caller gets. A traced one is given its ``_trace``."""
 
     def settling(self, deliveries: "Sequence[Delivery]", how: "Settlement") -> SettleTrace | None:
-        """Somebody is about to settle these; None if none of them is traced."""
+        """Begin a trace of a settlement; None if none of the deliveries is traced."""
 
     def closed(self, owner: "Owner") -> None:
-        """A client was closed: it has given back what was not settled."""
+        """Note that a client was closed: it has given back its unsettled deliveries."""
 
 
 installed: Tracer | None = None
-"""Who traces in this process; None: nobody. May change at any time: read it once, then use what was read."""
+"""The tracer of this process; None: calls are not traced. May change at any time: read it once, then use that value."""
