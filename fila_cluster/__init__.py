@@ -1,6 +1,6 @@
 """A durable message broker in which fairness and limits are part of delivery: the client library.
 
-:class:`Client` blocks, :class:`AsyncClient` is for asyncio; both speak to the broker that ``fila-cluster up`` runs.
+:class:`Client` blocks, :class:`AsyncClient` is for asyncio; both connect to the broker that ``fila-cluster up`` runs.
 """
 
 from fila_cluster import errors

@@ -43,7 +43,7 @@ def shared(part: float) -> str:
 
 
 def ranged(numbers: Iterable[int]) -> str:
-    """Numbers with runs shortened: 0–3, 7."""
+    """Return numbers with runs shortened: 0–3, 7."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
@@ -58,7 +58,7 @@ _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
 def duration_s(text: str) -> float:
-    """Read one, in seconds; :class:`ValueError` says what one looks like."""
+    """Return a duration as people write it, in seconds; :class:`ValueError` shows the forms."""
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no duration: write milliseconds, or 500ms, 30s, 5m, 2h")

@@ -1,5 +1,6 @@
-"""What the numbers of a cluster mean, for all who show them: pure functions of one look at it, or of two.
+"""The meaning of a cluster's numbers, for all that show them: pure functions of one or two snapshots of all counters.
 
-Read in this order: :mod:`rates` (what happens, and how long it takes), :mod:`readiness` (whether every shard serves), :mod:`attention` (what is wrong, and
-what to do), :mod:`rows` with :mod:`memory` (lists and totals), :mod:`history` (half an hour).
+Read in this order: :mod:`watch` (asks for the counters), :mod:`rates` (what happens, and how long it takes), :mod:`readiness`
+(whether every shard serves), :mod:`attention` (what is wrong, and the remedies), :mod:`rows` with :mod:`known_queues` (lists
+and totals), :mod:`history` (half an hour).
 """

@@ -1,9 +1,9 @@
-"""What needs somebody's attention, the most urgent first, and what to do about each. A pure function of two looks at a cluster.
+"""What needs attention, the most urgent first, with the remedy for each. A pure function of two snapshots of a cluster.
 
-One look tells what is so; what grows, or stands still, takes two. The look before should be some time ago (:data:`LOOK_BACK_S`):
-between two looks a second apart, every slow queue seems to stand still. Left out: whatever has a threshold of its own for everybody (too deep, too
-old, too slow), which alerts on ``/metrics`` know better. That the router does not answer is no concern of this list: then there is
-no look.
+One snapshot shows a state; growth and standstill take two. The earlier one should be some time ago (:data:`LOOK_BACK_S`):
+between two snapshots a second apart, every slow queue seems to stand still. Left out: anything that needs a threshold (too
+deep, too old, too slow), which is for alerts on ``/metrics``. A router that does not answer is not on this list: then there
+is no snapshot.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,15 +21,18 @@ Severity: TypeAlias = Literal["critical", "warning", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 
 LOOK_BACK_S: Final = 30.0
-"""How long ago the look before should be, about: growth is told for as long."""
+"""About how old the earlier snapshot should be: growth is measured over this time."""
 
 UNSERVED_MS: Final = 5_000
-"""A message that waits for longer has not just come before its consumer."""
+"""A message that waits for longer did not just come a moment before its consumer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """One thing that is wrong. ``text`` says what, with its numbers; ``action`` what to do; ``queue`` and ``shard`` where, if at one place."""
+    """One thing that is wrong.
+
+    ``text`` describes it, with its numbers; ``action`` is the remedy; ``queue`` and ``shard`` are its place, if it has one.
+    """
 
     severity: Severity
     code: str
@@ -76,7 +79,7 @@ KINDS: Final = {
 
 
 def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
-    """Return all that needs attention, the most urgent first; within a kind, the queue with the most messages."""
+    """Return all concerns, the most urgent first; within a kind, the queue with the most messages."""
     earlier = {queue.info.name: queue for queue in all_queues(before)} if before else {}
     found = [*_shards_down(now), *_stalled_stores(now), *_silent_workers(now), *_restarted(now, before)]
     deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
@@ -137,7 +140,7 @@ def _left_out(now: Metrics) -> Iterator[Concern]:
         for shard in worker.shards:
             if shard.queues_left_out:
                 text = f"shard {shard.shard} shows its {len(shard.queues):,} busiest queues; {shard.queues_left_out:,} more are not looked at"
-                action = "`fila-cluster queue list` shows all of them; delete those that nobody uses (idle_expiry does it by itself)"
+                action = "`fila-cluster queue list` shows all of them; delete unused ones (idle_expiry does it by itself)"
                 yield Concern("info", "queues_left_out", text, action, shard=shard.shard)
 
 
@@ -152,14 +155,14 @@ def _refusing(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
     if not grown:
         return None
     name, overloaded = now.info.name, "OVERLOADED" in grown
-    told = ", ".join(f"{count:,} {code}" for code, count in sorted(grown.items()))
+    counts = ", ".join(f"{count:,} {code}" for code, count in sorted(grown.items()))
     action = (
         f"more consumers, or a higher limit: `fila-cluster why {name}` says which one is reached" if overloaded else _MENDING
     )
-    return Concern("critical" if overloaded else "warning", "rejecting", f"{name} refuses messages: {told}", action, name)
+    return Concern("critical" if overloaded else "warning", "rejecting", f"{name} refuses messages: {counts}", action, name)
 
 
-_MENDING: Final = "producers got that error with its reason: mend what they send"
+_MENDING: Final = "producers got that error with its reason: fix what they send"
 
 
 def _breaker_open(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
@@ -167,7 +170,7 @@ def _breaker_open(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
         return None
     name, hooks = now.info.name, now.hooks
     text = f"{name}: its hooks keep failing ({hooks.failed:,} of {hooks.runs:,} runs) and are bypassed, by {counted(hooks.bypassed, 'message')} so far"
-    action = f"`fila-cluster why {name}` shows the failure; mend the script (`hook test`), then `queue update {name}`"
+    action = f"`fila-cluster why {name}` shows the failure; fix the script (`hook test`), then `queue update {name}`"
     return Concern("critical", "breaker_open", text, action, name)
 
 
@@ -175,7 +178,7 @@ def _unserved(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
     if not _waits(now) or now.info.consumers or _delivered_since(now, before):
         return None
     name = now.info.name
-    text = f"{name}: nobody receives, {counted(now.info.pending, 'message')} waiting, the oldest for {aged(now.oldest_pending_ms / 1000)}"
+    text = f"{name}: no client receives, {counted(now.info.pending, 'message')} waiting, the oldest for {aged(now.oldest_pending_ms / 1000)}"
     return Concern("warning", "no_consumers", text, "start a consumer, or read the log of the one that should run", name)
 
 
@@ -202,7 +205,7 @@ def _dead_letters_grow(now: QueueMetrics, before: QueueMetrics | None) -> Concer
         return None
     name = now.info.name
     text = f"{name}: {counted(grown, 'message')} failed for good just now"
-    action = f"`fila-cluster queue browse {dead_letter_name(name)}` shows their errors; mend the cause, then redrive them"
+    action = f"`fila-cluster queue browse {dead_letter_name(name)}` shows their errors; fix the cause, then redrive them"
     return Concern("warning", "dead_letters_growing", text, action, name)
 
 
@@ -242,11 +245,11 @@ _QUEUE_LOOKS: Final[tuple[Callable[[QueueMetrics, QueueMetrics | None], Concern 
     _paused,
     _dead_letters,
 )
-"""What is looked for, the more urgent first."""
+"""All checks, the more urgent first."""
 
 
 def _waits(queue: QueueMetrics) -> bool:
-    """Return whether messages wait that somebody should have taken. Nobody has to read dead letters."""
+    """Return whether messages wait that need a consumer. Dead letters need none."""
     waiting = queue.info.pending > 0 and queue.oldest_pending_ms >= UNSERVED_MS
     return waiting and not queue.info.paused and not queue.info.is_dead_letter
 

@@ -1,10 +1,10 @@
-"""The last half hour of a cluster, in memory: what charts are drawn from.
+"""The last half hour of a cluster, in memory: the data of charts.
 
-Each tick appends one number to each series: 4 bytes, 10 series a queue, 360 ticks: 14 KB a queue, so a thousand queues take 14 MB.
-What is not known (nobody answered, a worker started anew between two ticks) is a gap, NaN, never a guess. Sums over all queues are made
-with each tick, since to add up half hours of a thousand queues whenever somebody looks would take half a second.
+Each tick appends one number to each series: 4 bytes, 10 series a queue, 360 ticks: 14 KB a queue, so a thousand queues take
+14 MB. Unknown numbers (no answer came, a worker was restarted between two ticks) are gaps, NaN, never a guess. Sums over all
+queues are made with each tick, since adding up half hours of a thousand queues on each request would take half a second.
 
-Left out: storing it. Who needs more than half an hour has Prometheus.
+Left out: storing it. For more than half an hour there is Prometheus.
 """
 
 from array import array
@@ -22,7 +22,7 @@ TICKS: Final = 360
 SHARE_TICKS: Final = 12
 """Shares of keys are taken over the last minute."""
 LOOKS: Final = 7
-"""Whole looks that are kept: half a minute, as those need who ask what has grown."""
+"""Whole snapshots that are kept: half a minute, which is as far back as growth is measured."""
 
 UNKNOWN: Final = float("nan")
 LEVELS: Final = ("pending", "in_flight", "delayed", "oldest_age_s")
@@ -33,7 +33,8 @@ DEAD_LETTERS: Final = "dead_letters"
 
 
 class Share(NamedTuple):
-    """A fairness key in the last minute: what part of its queue's deliveries it was entitled to, and what part it got; 0 to 1."""
+    """A fairness key in the last minute: the part of its queue's deliveries that it was entitled to, and the part that it
+    got; 0 to 1."""
 
     fairness_key: str
     weight: int
@@ -44,14 +45,14 @@ class Share(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A whole look at the cluster, and when it was, Unix seconds."""
+    """A whole snapshot of the cluster, with its time, Unix seconds."""
 
     at_s: float
     metrics: Metrics
 
 
 class _KeyTick(NamedTuple):
-    """What was delivered of each key that is shown, and what part is due to it, at one moment."""
+    """At one moment: the deliveries of each key that is shown, and the part that is due to it."""
 
     at_s: float
     delivered: dict[str, int]
@@ -67,14 +68,14 @@ class _QueueHistory:
         self.rings = {name: array("f", [UNKNOWN]) * TICKS for name in SERIES}
         self.keys: deque[_KeyTick] = deque(maxlen=SHARE_TICKS + 1)
         self.seen_at = 0
-        """The number of the tick that saw it last."""
+        """The number of the last tick that had it."""
         self.latest: QueueMetrics | None = None
 
     def record(self, slot: int, at_s: float, queue: QueueMetrics, flow: Rates | None) -> None:
         for name, number in _numbers(queue, flow).items():
             self.rings[name][slot] = number
         if flow is None:
-            self.keys.clear()  # counted by another life of its worker
+            self.keys.clear()  # counted by an earlier process of its worker
         self.keys.append(_key_tick(at_s, queue))
         self.latest = queue
 
@@ -90,7 +91,7 @@ class History:
         self._looks: deque[Look] = deque(maxlen=LOOKS)
 
     def record(self, now_s: float, metrics: Metrics | None) -> None:
-        """Append what was seen now (Unix seconds); None: nobody answered."""
+        """Append the numbers of now (Unix seconds); None: no answer came."""
         slot = self._ticks % TICKS
         self._times[slot] = now_s
         for ring in (*self._all.values(), *(ring for queue in self._queues.values() for ring in queue.rings.values())):
@@ -114,12 +115,12 @@ class History:
         self._looks.append(look)
 
     def _forget(self) -> None:
-        """Drop queues that nobody has told of for the whole half hour."""
+        """Drop queues that were in no answer for the whole half hour."""
         for name in [name for name, queue in self._queues.items() if self._ticks - queue.seen_at > TICKS]:
             del self._queues[name]
 
     def look_back(self, now_s: float, seconds: float) -> Look | None:
-        """Return the look that was closest to so many seconds ago; None if there is none. At most half a minute is kept."""
+        """Return the snapshot closest to ``seconds`` ago; None if there is none. At most half a minute is kept."""
         return min(self._looks, key=lambda look: abs(now_s - look.at_s - seconds), default=None)
 
     def times(self) -> list[float]:
@@ -132,18 +133,19 @@ class History:
         return {name: self._in_order(ring) for name, ring in known.rings.items()} if known else {}
 
     def of_all(self) -> Mapping[str, list[float]]:
-        """:data:`SERIES` summed over all queues but those of dead letters (of ages: the largest), and ``dead_letters``: what those hold."""
+        """Return :data:`SERIES` summed over all queues but those of dead letters (of ages: the largest), and the depth of
+        those as ``dead_letters``."""
         return {name: self._in_order(ring) for name, ring in self._all.items()}
 
     def shares(self, queue: str) -> list[Share]:
-        """Return the busiest keys of the last minute, by what they got, and all others together as :data:`OTHER_KEYS`, last.
+        """Return the busiest keys of the last minute, by their deliveries, and all others together as :data:`OTHER_KEYS`, last.
 
-        None once nobody tells of the queue any more: that would be another minute.
+        Empty once the queue is in no answer any more: its last minute would be another one.
         """
         known = self._queues.get(queue)
         if known is None or known.latest is None or len(known.keys) < 2 or known.seen_at != self._ticks - 1:
             return []
-        told = {key.fairness_key: key for key in known.latest.keys}
+        shown = {key.fairness_key: key for key in known.latest.keys}
         first, last = known.keys[0], known.keys[-1]
         delivered = {key: max(0, count - first.delivered.get(key, 0)) for key, count in last.delivered.items()}
         total = max(1, sum(delivered.values()))
@@ -153,8 +155,8 @@ class History:
         shares = [
             Share(
                 key,
-                told[key].weight if key in told else 0,
-                told[key].pending if key in told else 0,
+                shown[key].weight if key in shown else 0,
+                shown[key].pending if key in shown else 0,
                 entitled[key],
                 count / total,
                 count / (last.at_s - first.at_s),
@@ -194,9 +196,10 @@ def _key_tick(at_s: float, queue: QueueMetrics) -> _KeyTick:
 
 
 def _entitled(queue: QueueMetrics) -> dict[str, float]:
-    """Return what is due to each key that has something to deliver, or would have if it were not throttled or held up.
+    """Return the part due to each key that has something to deliver, or would have if it were not throttled or blocked.
 
-    A shard tells what is due among keys that could deliver at once. Where it shows all keys, their weights say it for the others, too.
+    A shard reports the parts among keys that could deliver at once. Where it shows all keys, their weights give the parts of
+    the others, too.
     """
     if queue.known_keys > len(queue.keys):
         return {key.fairness_key: key.fair_share for key in queue.keys}

@@ -1,6 +1,6 @@
-"""What is kept of earlier looks: how deep queues were, and where those live that nobody answers for now.
+"""Queues from earlier snapshots: their depths, and the shards of queues that no worker answers for now.
 
-A queue of a shard that answers and does not have it any more was deleted, and is forgotten; so memory has the size of the cluster.
+A queue that is missing from its shard's answer was deleted, and is forgotten; so memory has the size of the cluster.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ class KnownQueues:
         self._queues: dict[str, _Kept] = {}
 
     def note(self, metrics: Metrics, left_out: Iterable[QueueInfo]) -> None:
-        """A look: the queues that shards showed, and those that they left out."""
+        """Take in a snapshot: the queues that shards showed, and those that they left out."""
         seen = {queue.info.name: queue.info for queue in all_queues(metrics)}
         for info in seen.values():
             self._keep(info.name, info.shard, info.depth)
@@ -43,10 +43,10 @@ class KnownQueues:
         kept.depths.append(depth)
 
     def depths(self, queue: str) -> Sequence[int]:
-        """Return how deep it was, the latest last."""
+        """Return its last depths, the latest last."""
         kept = self._queues.get(queue)
         return tuple(kept.depths) if kept else ()
 
     def missing(self, present: Collection[str]) -> list[tuple[str, int]]:
-        """Return the queues, with their shards, that should be there and are not among these."""
+        """Return the queues, with their shards, that should be there and are not among ``present``."""
         return [(name, kept.shard) for name, kept in self._queues.items() if name not in present]

@@ -1,4 +1,4 @@
-"""What happened between two looks at a cluster: rates per second, and how long things took."""
+"""What happened between two snapshots of a cluster: rates per second, and how long things took."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -8,9 +8,9 @@ from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, ShardMetri
 
 
 def quantile(histogram: Histogram, q: float) -> float | None:
-    """Return the value that a part ``q`` (0 to 1) of the observations does not exceed; None: nothing was observed.
+    """Return the value that a part ``q`` (0 to 1) of the observations does not exceed; None: there are no observations.
 
-    Above the last bound nothing is known of a value but that: then the last bound is the answer.
+    A value above the last bound is not known: then the last bound is the answer.
     """
     rank = q * sum(histogram.counts)
     if not any(histogram.counts):
@@ -24,13 +24,13 @@ def quantile(histogram: Histogram, q: float) -> float | None:
 
 
 def mean(histogram: Histogram) -> float | None:
-    """Return the mean of all observations; None: there is none."""
+    """Return the mean of all observations; None: there are none."""
     count = sum(histogram.counts)
     return histogram.total / count if count else None
 
 
 def difference(now: Histogram, before: Histogram) -> Histogram | None:
-    """Return what was observed since ``before``; None if they don't belong together: the counting started over."""
+    """Return the observations since ``before``; None if the counting started over in between."""
     if now.bounds != before.bounds or any(new < old for new, old in zip(now.counts, before.counts, strict=True)):
         return None
     counts = [new - old for new, old in zip(now.counts, before.counts, strict=True)]
@@ -72,7 +72,10 @@ COUNTERS: Final = tuple(field.name for field in fields(Rates))
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """What a worker did between the looks. ``cpu_share``: of one core, 0 to 1. The histograms hold what was observed between them."""
+    """A worker's load between two snapshots.
+
+    ``cpu_share``: of one core, 0 to 1. The histograms have the observations between them.
+    """
 
     cpu_share: float
     turn_ns: Histogram
@@ -81,9 +84,9 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRates:
-    """The rates between two looks. Who is missing has none that is known.
+    """The rates between two snapshots. What is missing is not known.
 
-    ``total``: of all queues but those of dead letters; None if a worker that answers now has not counted all the time.
+    ``total``: of all queues but those of dead letters; None if a worker that answers now was started in between.
     """
 
     total: Rates | None
@@ -92,7 +95,7 @@ class ClusterRates:
 
 
 def rates(now: Metrics, before: Metrics | None, seconds: float) -> ClusterRates:
-    """Return what happened per second; ``seconds`` passed between the looks. Without a look before, nothing is known."""
+    """Return the rates; ``seconds`` passed between the snapshots. Without an earlier one, nothing is known."""
     if before is None or seconds <= 0:
         return ClusterRates(None, {}, {})
     earlier = {worker.name: worker for worker in before.workers}
@@ -104,7 +107,7 @@ def rates(now: Metrics, before: Metrics | None, seconds: float) -> ClusterRates:
 
 
 def per_second(now: Mapping[str, int], before: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """Rates of counters by name, such as what was delivered of each key: of those that both looks have, and that did not go back."""
+    """Return rates of counters by name, such as the deliveries of each key: of those in both snapshots that did not go back."""
     known = ((name, count - before[name]) for name, count in now.items() if name in before)
     return {name: grown / seconds for name, grown in known if grown >= 0} if seconds > 0 else {}
 
@@ -127,7 +130,7 @@ def _shard_rates(now: ShardMetrics, before: ShardMetrics, seconds: float) -> Ite
         if old is None and before.queues_left_out:
             continue  # it was there, and was not shown
         grown = [getattr(queue, name) - (getattr(old, name) if old else 0) for name in COUNTERS]
-        if min(grown) >= 0:  # else it was deleted, and made again
+        if min(grown) >= 0:  # otherwise it was deleted, and created again
             yield queue.info.name, Rates(*(count / seconds for count in grown))
 
 
@@ -152,7 +155,7 @@ def _total(now: Metrics, queue_rates: Mapping[str, Rates]) -> Rates:
 
 
 def all_queues(metrics: Metrics) -> Iterator[QueueMetrics]:
-    """Yield the queues that shards show, those of dead letters, too."""
+    """Yield the queues that shards show, dead letter queues included."""
     for worker in metrics.workers:
         for shard in worker.shards:
             yield from shard.queues

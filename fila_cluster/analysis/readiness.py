@@ -1,4 +1,4 @@
-"""Whether every shard serves, and what is in the way."""
+"""Whether every shard serves, and the reasons if not."""
 
 from typing import TypedDict
 
@@ -6,9 +6,10 @@ from fila_proto_zmq.commands import ClusterStatus, Metrics
 
 
 class Obstacle(TypedDict):
-    """One reason why the cluster is not ready. ``shard`` is None if it is not about one.
+    """One reason why the cluster is not ready. ``shard`` is None if it is not about one shard.
 
-    ``state``: ``down``, ``silent`` (its worker does not answer), or that of a shard's outage: ``opening``, ``waiting``, ``quarantined``.
+    ``state``: ``down``, ``silent`` (its worker does not answer), or that of a shard's outage: ``opening``, ``waiting``,
+    ``quarantined``.
     """
 
     shard: int | None
@@ -17,7 +18,10 @@ class Obstacle(TypedDict):
 
 
 def obstacles(latest: Metrics | None, why_not: str) -> list[Obstacle]:
-    """Return what the router knows; none: every shard has a worker that serves it. ``why_not``: why there is no answer, if there is none."""
+    """Return the obstacles that the router knows; none: every shard has a worker that serves it.
+
+    ``why_not``: why there is no answer, if so.
+    """
     status = latest.status if latest else None
     if status is None:
         return [Obstacle(shard=None, state="down", text=f"the router does not answer: {why_not}")]
@@ -25,7 +29,7 @@ def obstacles(latest: Metrics | None, why_not: str) -> list[Obstacle]:
 
 
 def silences(latest: Metrics | None) -> list[Obstacle]:
-    """Return the shards of workers that are up as far as the router knows, and did not answer."""
+    """Return the shards of workers that are up by the router's knowledge, and did not answer."""
     if latest is None or latest.status is None:
         return []
     heard = {shard.shard for worker in latest.workers for shard in worker.shards}

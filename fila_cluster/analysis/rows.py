@@ -1,4 +1,4 @@
-"""The rows of the views: what two looks say of each queue, worker and fairness key, and of all together."""
+"""The rows of tables: each queue, worker and fairness key, by two snapshots, and the sums of all."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,10 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """A fairness key. ``share_due``: what part of the deliveries its weight entitles it to, None without anything to deliver."""
+    """A fairness key.
+
+    ``share_due``: the part of the deliveries that its weight entitles it to, None without anything to deliver.
+    """
 
     fairness_key: str
     weight: int
@@ -52,7 +55,7 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker. ``cpu``: of one core; the times are nanoseconds, of what happened between the looks."""
+    """A worker. ``cpu``: of one core; the times are nanoseconds, between the snapshots."""
 
     name: str
     pid: int
@@ -72,7 +75,8 @@ class WorkerRow:
 def queue_rows(
     now: Metrics, left_out: Sequence[QueueInfo], cluster_rates: ClusterRates, known: KnownQueues
 ) -> list[QueueRow]:
-    """Return a row for each queue, by name: those that shards showed, left out, and do not answer for."""
+    """Return a row for each queue, by name: queues that shards showed, queues left out, and queues of shards that do not
+    answer."""
     shown = list(all_queues(now))
     depths = {row.name: row.depth for row in left_out} | {each.info.name: each.info.depth for each in shown}
     rows = [_shown(queue, cluster_rates, depths, known) for queue in shown]
@@ -109,8 +113,8 @@ def _state(queue: QueueMetrics, rates: Rates | None) -> str:
 
 
 def plain_state(queue: WireQueueInfo | QueueInfo | QueueStats, rates: Rates | None) -> str:
-    """Return the state of a queue whose shard answers, as far as its numbers tell."""
-    delivers = rates is not None and rates.delivered > 0  # to consumers that come only now and then, too
+    """Return the state of a queue whose shard answers, by its numbers."""
+    delivers = rates is not None and rates.delivered > 0  # also to consumers that come only now and then
     if queue.paused:
         return "paused"
     if queue.pending and not (queue.consumers or delivers):
@@ -119,7 +123,7 @@ def plain_state(queue: WireQueueInfo | QueueInfo | QueueStats, rates: Rates | No
 
 
 def _listed(info: QueueInfo, depths: Mapping[str, int], known: KnownQueues) -> QueueRow:
-    """Return a queue of which there is no more than its row in a list."""
+    """Return the row of a queue that is known from a list only."""
     return QueueRow(
         name=info.name,
         state=plain_state(info, rates=None),
@@ -136,7 +140,7 @@ def _listed(info: QueueInfo, depths: Mapping[str, int], known: KnownQueues) -> Q
 
 
 def _unknown(missing: Iterable[tuple[str, int]], served: Collection[int]) -> Iterator[QueueRow]:
-    """Queues that nobody answers for: their names, and no old number."""
+    """Yield the rows of queues whose shards do not answer: their names, and no old numbers."""
     for name, shard in missing:
         yield QueueRow(name, "silent" if shard in served else "down", shard, name.endswith(".dlq"))
 
@@ -166,7 +170,7 @@ def _p99(histogram: Histogram | None) -> float | None:
 
 
 def key_rows(now: QueueStats, before: QueueStats | None, seconds: float) -> list[KeyRow]:
-    """Return a row for each key of a queue, by name; without a look before, nothing is known of rates."""
+    """Return a row for each key of a queue, by name; without an earlier snapshot there are no rates."""
     earlier = {key.fairness_key: key.delivered for key in before.keys} if before else {}
     rates = per_second({key.fairness_key: key.delivered for key in now.keys}, earlier, seconds)
     delivered, weights = sum(rates.values()), sum(key.weight for key in now.keys if _competes(key))
@@ -193,7 +197,10 @@ def _competes(key: KeyStats) -> bool:
 
 
 class Totals(NamedTuple):
-    """Sums over the queues that are shown; those of dead letters count as ``dead_letters`` only. ``oldest``: where somebody waits longest, if anywhere."""
+    """Sums over the queues that are shown; those of dead letters count as ``dead_letters`` only.
+
+    ``oldest``: the queue with the oldest message, if any.
+    """
 
     pending: int
     in_flight: int
@@ -203,7 +210,7 @@ class Totals(NamedTuple):
 
 
 def totals(metrics: Metrics) -> Totals:
-    """Of one look."""
+    """Return the sums of one snapshot."""
     ordinary = [queue for queue in all_queues(metrics) if not queue.info.is_dead_letter]
     waiting = (queue for queue in ordinary if queue.oldest_pending_ms)
     return Totals(

@@ -1,8 +1,8 @@
 """The last answer of the cluster to a question for all counters, and whether it is recent enough to be shown.
 
-Old numbers are worse than none: without an answer there is nothing to show. A caller that needs the state of this moment has the
-cluster asked again: callers that come together share one question, and none gets the answer to a question that was asked before
-it came.
+Old numbers are worse than none: without an answer there is nothing to show. A caller that needs the state of this moment has
+the cluster asked again: callers that come together share one question, and none gets the answer to a question that was asked
+before it came.
 """
 
 import asyncio
@@ -18,25 +18,28 @@ from fila_proto_zmq.errors import FilaError
 ASK_EVERY_S: Final = 1.0
 
 ASK_AGAIN_S: Final = 0.1
-"""As long as something is down: that it is up again should be known at once."""
+"""While something is down: its return should be known at once."""
 
 ANSWER_S_MAX: Final = 1.5
 """How long to wait for an answer: the router gives the workers a second."""
 
 TOGETHER_S: Final = 0.01
-"""How long a question waits for others that want the same: a flood of them costs the workers little."""
+"""How long a question waits for other callers: a flood of them costs the workers little."""
 
 Ask: TypeAlias = Callable[[], Awaitable[Metrics]]
-"""Asks the cluster; raises :class:`FilaError` if it does not answer."""
+"""Ask the cluster; raises :class:`FilaError` if it does not answer."""
 
 
 class Watch:
-    """Asks every second, or more often while something is down. ``latest``: the last answer; None: there is none any more, and ``why_not`` says why."""
+    """Asks every second, or more often while something is down.
+
+    ``latest``: the last answer; None: the last question had none, for the reason ``why_not``.
+    """
 
     def __init__(self, ask: Ask) -> None:
         self.latest: Metrics | None = None
         self.heard_s = 0.0
-        """When that was, Unix seconds."""
+        """The time of the last answer, Unix seconds."""
         self.why_not = "the cluster was not asked yet"
         self._ask = ask
         self._asking: asyncio.Task[None] | None = None
@@ -57,7 +60,7 @@ class Watch:
             self.latest, self.why_not = None, str(error)
 
     async def look_now(self) -> None:
-        """Ask, unless a question that others wait for is about to be asked: then wait for its answer."""
+        """Ask, unless a question that other callers wait for is about to be asked: then wait for its answer."""
         if self._asking_next is None:
             self._asking_next = asyncio.ensure_future(self._look_after(self._asking))
         await asyncio.shield(self._asking_next)
@@ -75,7 +78,7 @@ class Watch:
 
 
 async def remember(watch: Watch, history: History) -> None:
-    """Feed the history until cancelled; while nobody answers, with nothing."""
+    """Feed the history until cancelled; while there are no answers, with None."""
     due = time.monotonic()
     while True:
         history.record(time.time() if watch.latest is None else watch.heard_s, watch.latest)

@@ -1,4 +1,4 @@
-"""Addresses as people write them, ``host:port`` or ``tcp://host:port``, and who can reach them."""
+"""Addresses as people write them, ``host:port`` or ``tcp://host:port``, and which machines can reach them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from fila_proto_zmq.errors import InvalidConfigError
 
 _SHAPE = re.compile(r"(?:tcp://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5}|\*)")
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
-"""Addresses that mean all of a machine's, and how to reach them from itself."""
+"""Addresses that mean all addresses of a machine, and how the machine itself reaches them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Read an address; :class:`ValueError` says what one looks like."""
+        """Read an address; :class:`ValueError` shows the form."""
         if isinstance(text, cls):
             return text
         match = _SHAPE.fullmatch(str(text))
@@ -41,7 +41,7 @@ class Address:
 
     @property
     def reachable(self) -> Self:
-        """Where a client on this machine connects."""
+        """The address to which a client on this machine connects."""
         return type(self)(_EVERYWHERE.get(self.host, self.host), self.port)
 
     @property
@@ -61,17 +61,17 @@ ConfiguredAddress = Annotated[Address, BeforeValidator(Address.parse), PlainSeri
 
 
 def refuse_exposure(addresses: Iterable[Address], *, insecure: bool) -> None:
-    """Raise :class:`InvalidConfigError` for an address that other machines can reach, unless that is wanted."""
+    """Raise :class:`InvalidConfigError` for an address that other machines can reach, unless ``insecure`` allows it."""
     for address in addresses:
         if not (insecure or address.is_loopback):
             raise InvalidConfigError(
-                f"{address} can be reached from other machines, and nobody there would be asked for a key: "
+                f"{address} can be reached from other machines, and clients there would need no key: "
                 "listen on 127.0.0.1, or add --insecure if the network is trusted"
             )
 
 
 def refuse_sharing(addresses: Mapping[str, Address]) -> None:
-    """Raise :class:`InvalidConfigError` if one address, by the flag it belongs to, is given to two listeners."""
+    """Raise :class:`InvalidConfigError` if two listeners have the same address. The keys are the addresses' flags."""
     for (flag, address), (other, again) in combinations(addresses.items(), 2):
         if address.port and address.reachable == again.reachable:
             raise InvalidConfigError(f"{flag} {address} and {other} {again} are the same: give each a port of its own")

@@ -1,7 +1,7 @@
-"""Where settings come from: defaults < a file < the environment < flags.
+"""The sources of settings: defaults < a file < the environment < flags.
 
 The file is ``--config``, else ``fila.toml`` in the working directory, else ``/etc/fila/fila.toml``. In the environment a
-key is ``FILA_SECTION__KEY``. Whatever is wrong is said in one line with the place, the key and the value.
+key is ``FILA_SECTION__KEY``. Errors are one line with the place, the key and the value.
 """
 
 import os
@@ -32,7 +32,7 @@ _FLAG_NAMES = {
 
 
 def load(flags: Flags | None = None, file: Path | None = None) -> Settings:
-    """Return the settings in force; :class:`InvalidConfigError` if there is anything wrong with them."""
+    """Return the settings in force; :class:`InvalidConfigError` if one of them is wrong."""
     path = file or next((path for path in (LOCAL_FILE, SYSTEM_FILE) if path.is_file()), None)
     given = {section: {k: v for k, v in keys.items() if v is not None} for section, keys in (flags or {}).items()}
     _check_environment()
@@ -47,16 +47,19 @@ def _read(path: Path) -> dict[str, Any]:
         table = tomllib.loads(path.read_text())
     except OSError as error:
         raise InvalidConfigError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:  # bad TOML, or not even UTF-8
+    except ValueError as error:  # bad TOML, or not UTF-8
         raise InvalidConfigError(f"{path} is not valid TOML: {error}") from None
     for section, keys in table.items():
-        if section in Settings.model_fields and not isinstance(keys, dict):  # flags would hide it
+        if section in Settings.model_fields and not isinstance(keys, dict):  # flags would hide the error
             raise InvalidConfigError(_no_table(path, section, keys))
     return table
 
 
 def _settings_over(table: dict[str, Any]) -> type[Settings]:
-    """Return the settings with a file's ``table`` below the environment, for pydantic-settings fixes sources per class."""
+    """Return settings with a file's ``table`` below the environment.
+
+    A class each, because pydantic-settings fixes sources per class.
+    """
 
     class Sourced(Settings):
         @classmethod
@@ -74,7 +77,7 @@ def _settings_over(table: dict[str, Any]) -> type[Settings]:
 
 
 def _check_environment() -> None:
-    """Refuse variables that look like settings and are none; pydantic-settings sees those of known sections only."""
+    """Refuse variables that look like settings and are not; pydantic-settings sees those of known sections only."""
     for variable in os.environ:
         name = variable.upper()
         if not name.startswith(ENV_PREFIX):

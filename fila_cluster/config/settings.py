@@ -1,6 +1,6 @@
-"""What can be configured: one class per section of ``fila.toml``, with its defaults and bounds.
+"""All settings: one class per section of ``fila.toml``, with its defaults and bounds.
 
-Sections and keys come with the features that read them; an unknown one is an error, never ignored.
+An unknown section or key is an error, never ignored.
 """
 
 import re
@@ -25,13 +25,13 @@ ENV_PREFIX = "FILA_"
 ENV_DELIMITER = "__"
 
 CONSUMER_TIMEOUT_MS_MIN = 100
-"""A third of it is a client's heartbeat interval; shorter ones are only noise."""
+"""A client's heartbeat interval is a third of it; a shorter one is only noise."""
 
 METRICS_INTERVAL_MS_MIN = 100
-"""Numbers are gathered once a second; more often than ten times that there is nothing to tell."""
+"""Numbers are collected once a second; a shorter interval would export the same numbers again and again."""
 
 PAYLOAD_BYTES_MAX = 1 << 30
-"""A payload is held in memory several times on its way; what is larger belongs into an object store."""
+"""A payload is held in memory several times on its way; larger ones belong in an object store."""
 
 
 def _refuse_auth(enabled: bool) -> bool:
@@ -41,7 +41,7 @@ def _refuse_auth(enabled: bool) -> bool:
 
 
 COUNT_MAX = 2**63 - 1
-"""More fits into no counter, and into no message to a worker."""
+"""Larger numbers fit into no counter, and into no message to a worker."""
 
 Limit = Annotated[int | None, Field(ge=1, le=COUNT_MAX)]
 
@@ -53,13 +53,13 @@ class Section(BaseModel):
 
 
 def _check_data_dir(path: object) -> object:
-    if path == "":  # of an unset variable, say; as a path it would be the working directory
+    if path == "":  # of an empty variable, for example; as a path it would be the working directory
         raise ValueError("names no directory: leave it out for ./fila-data, or write . for the working directory")
     return path
 
 
 class Server(Section):
-    """``[server]``. ``workers`` and ``shards``: None means that the data directory and the machine decide."""
+    """``[server]``. ``workers`` and ``shards``: None means that the data directory or the machine decides."""
 
     listen_addr: ConfiguredAddress = Address("127.0.0.1", 5555)
     """Where clients connect, as `host:port` or `tcp://host:port`. Other than loopback only with `--insecure`, because there is no authentication yet."""
@@ -83,7 +83,7 @@ class Scheduler(Section):
 
 
 class Lua(Section):
-    """``[lua]``. What holds for hooks whose queue does not say otherwise, and when failing hooks are bypassed."""
+    """``[lua]``. Limits of hooks whose queue sets none, and when failing hooks are bypassed."""
 
     default_timeout_ms: Annotated[int, Field(ge=1, le=LUA_TIMEOUT_MS_MAX)] = 10
     """How long one run of a hook may take, unless its queue says otherwise."""
@@ -164,7 +164,7 @@ class Dashboard(Section):
 
 
 class Settings(BaseSettings):
-    """All of it. Load it with :func:`fila_cluster.config.loading.load`, which explains what is wrong."""
+    """All sections. Load them with :func:`fila_cluster.config.loading.load`, which explains errors."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,

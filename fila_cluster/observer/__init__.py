@@ -1,7 +1,7 @@
-"""The process that watches: an ordinary client of the router that asks for all counters every second, and tells the world.
+"""The observer: an ordinary client of the router that asks for all counters every second, and publishes them.
 
-Routers and workers only count; whatever costs time (text, HTTP, exports) happens here, so a scrape disturbs nobody. Read in this
-order: :mod:`watch` (what was last heard), :mod:`sources` (who has numbers),
-:mod:`catalogue` (what each is called), :mod:`samples` (the numbers under their
-names), :mod:`prometheus` and :mod:`otlp` (the two ways out), :mod:`app` (HTTP), :mod:`serving` (all of it).
+Routers and workers only count; everything that costs time (text, HTTP, exports) happens here, so that a scrape disturbs no
+queue. Read in this order: :mod:`sources` (what has numbers), :mod:`catalogue` (the name of each number), :mod:`samples` (the
+numbers under their names), :mod:`prometheus` and :mod:`otlp` (the two exports), :mod:`app` (HTTP), :mod:`serving` (the whole
+process). The question itself is in :mod:`fila_cluster.analysis.watch`.
 """

@@ -1,4 +1,5 @@
-"""``python -P -m fila_cluster.observer``: one line of JSON on standard input says what to be, the end of that input: stop."""
+"""``python -P -m fila_cluster.observer``: standard input gives the settings as one line of JSON; the end of that input means
+stop."""
 
 import sys
 import time
@@ -14,7 +15,7 @@ from fila_proto_zmq.events import ProcessFailed, ProcessStopped
 
 
 def main() -> int:
-    """Run until told to stop; the exit code is 1, with one line on standard error, if it can't start."""
+    """Run until asked to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
         return _observe(read_settings(ObserverSettings))
     except (CannotListenError, msgspec.MsgspecError) as error:
@@ -30,7 +31,7 @@ def _observe(settings: ObserverSettings) -> int:
         run(serve(settings, STDIN, journal))
     except CannotListenError:
         raise
-    except Exception as error:  # a bug: whoever reads the log is told, and the next life is another try
+    except Exception as error:  # a bug: log it and end; the parent starts the process again
         journal.tell([ProcessFailed.of(error)])
         return 1
     journal.tell([ProcessStopped(round(1000 * (time.monotonic() - began)))])

@@ -1,4 +1,4 @@
-"""What the observer's address answers, and to whom: other web pages are kept out."""
+"""The pages of the observer's address, and a guard that keeps other web pages out."""
 
 import ipaddress
 from collections.abc import Collection
@@ -21,16 +21,16 @@ from fila_cluster.observer.samples import families
 
 _POLICY_VIOLATION: Final = 1008
 _REASON_MAX: Final = 120
-"""A frame that closes a WebSocket has no room for more."""
+"""The longest reason in a frame that closes a WebSocket."""
 
 _HARMLESS: Final = frozenset({"/metrics", "/healthz", "/readyz"})
 
 
 class Guard:
-    """An ASGI application that lets another one see only requests of its own pages, and of programs."""
+    """An ASGI application that passes on only requests of its own pages, and of programs."""
 
     def __init__(self, app: ASGIApp, listens_on: str, names: Collection[str] = ()) -> None:
-        """``names``: what it answers to besides ``listens_on`` and loopback's names."""
+        """``names``: the host names that it accepts besides ``listens_on`` and loopback's names."""
         self._app = app
         self._loopback_only = is_loopback(listens_on)
         self._names = frozenset() if self._loopback_only else {name.lower() for name in (listens_on, *names)}
@@ -64,7 +64,7 @@ class Guard:
 def _name_in(host: str) -> str:
     try:
         return urlsplit(f"//{host}").hostname or ""
-    except ValueError:  # brackets that hold no address
+    except ValueError:  # brackets without an address
         return ""
 
 
@@ -104,19 +104,21 @@ NOT_LOADED: Final = (
     "The dashboard is installed, and can't be loaded; the log says why (<code>dashboard.left_out</code>). "
     "<code>pip install --upgrade 'fila-cluster[dashboard]'</code>, and start again."
 )
-"""Why there is none, as HTML."""
+"""Why there is no dashboard, as HTML."""
 
 
 def application(watch: Watch, history: History, no_dashboard: str | None = NOT_INSTALLED) -> Starlette:
-    """Return the pages, over what a watch sees and what is remembered of it.
+    """Return the pages of the last answer and the history.
 
-    ``no_dashboard``: why there is none, which ``/`` says; None: there is one, and it takes that place.
+    ``no_dashboard``: why there is none, for the page ``/``; None: there is a dashboard, which has that page.
     """
 
     async def index(_: Request) -> Response:
         return HTMLResponse(_PAGE.format(why=no_dashboard))
 
-    def metrics(_: Request) -> Response:  # in a thread: with thousands of queues it takes a second, and nobody shall wait
+    def metrics(
+        _: Request,
+    ) -> Response:  # in a thread: with thousands of queues it takes a second, and no other request may wait
         return Response(exposition(families(watch.latest)), headers=_FRESH | {"Content-Type": CONTENT_TYPE})
 
     async def healthz(_: Request) -> Response:

@@ -1,7 +1,7 @@
-"""Every metric: its name, kind, labels and meaning, and what number it is. ``docs/metrics.md`` is the same for people.
+"""Every metric: its name, kind, labels and meaning, and where its number is. ``docs/metrics.md`` is the same for people.
 
-Names have dots, as OpenTelemetry writes them; in Prometheus the dots are underscores, and counters end in ``_total``. Units come last.
-A *scope* is a set of labels with the things that have them: all its metrics have one number for each of those.
+Names have dots, as in OpenTelemetry; in Prometheus the dots are underscores, and counters end in ``_total``. Units come last.
+A *scope* is a set of labels with its sources: all its metrics have one number for each source.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,10 @@ HISTOGRAM: Final = "histogram"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``read`` takes the number out of a source of its scope; None: it has none. ``scale``: what the number is multiplied with."""
+    """``read`` takes the number out of a source of its scope; None: it has none.
+
+    ``scale`` is the factor from the number to the metric's unit.
+    """
 
     name: str
     kind: str
@@ -29,12 +32,12 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """Its name there."""
+        """The name in Prometheus."""
         return self.name.replace(".", "_") + ("_total" if self.kind == COUNTER else "")
 
 
 class Scope(NamedTuple):
-    """Labels, who has them, and what is told of each."""
+    """Labels, the sources that have them, and the metrics of each source."""
 
     labels: tuple[str, ...]
     sources: Callable[[Metrics], Sources]

@@ -1,7 +1,7 @@
-"""``/history``: the last half hour of a queue, or of all together, as programs read it.
+"""``/history``: the last half hour of a queue, or of all together, for programs.
 
-Made on the event loop, since whoever feeds the history runs there: a queue's 3,600 numbers take a millisecond or two, and are only read when
-somebody asks. What is not known is null.
+Made on the event loop, because the history is fed there: a queue's 3,600 numbers take a millisecond or two, and are only read
+on request. Unknown numbers are null.
 """
 
 import math
@@ -13,7 +13,7 @@ from fila_cluster.analysis.history import History
 from fila_proto_zmq.commands import Metrics
 
 DIGITS = 3
-"""As many as anybody reads, and as a thousandth of a second has."""
+"""The digits of a thousandth of a second; more are of no use."""
 
 
 class KeyShare(msgspec.Struct, frozen=True):
@@ -30,7 +30,8 @@ class KeyShare(msgspec.Struct, frozen=True):
 class HalfHour(msgspec.Struct, frozen=True):
     """The answer. ``series`` are along ``times``, Unix seconds, oldest first; ``queue`` None: of all queues together.
 
-    ``workers``: who answers now, and the process that it is, by which a reader can tell whose half hour this is; nobody while the broker is down.
+    ``workers``: the workers that answer now, with their process ids, by which a reader can tell whose half hour this is;
+    empty while the broker is down.
     """
 
     queue: str | None
@@ -41,7 +42,7 @@ class HalfHour(msgspec.Struct, frozen=True):
 
 
 def half_hour(history: History, queue: str | None, seen: Metrics | None) -> HalfHour | None:
-    """Return what is remembered of a queue, None: of all; None if it is none that is known. ``seen``: what is heard now."""
+    """Return the half hour of a queue (None: of all together); None if the queue is not known. ``seen``: the last answer."""
     series = history.of_all() if queue is None else history.of_queue(queue)
     if not series:
         return None

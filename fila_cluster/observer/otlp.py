@@ -1,6 +1,6 @@
-"""Samples as OpenTelemetry collectors take them: OTLP over HTTP, cumulative.
+"""Samples for OpenTelemetry collectors: OTLP over HTTP, cumulative.
 
-The SDK's instruments would count a second time what is counted already, and know no histograms but their own; so its data types are
+The SDK's instruments would count again what is counted already, and have only their own histograms. So its data types are
 filled directly, and only its exporter is used.
 """
 
@@ -46,7 +46,7 @@ _UNITS: Final = {"seconds": "s", "bytes": "By", "us": "us", "ratio": "1"}
 
 
 class OtlpExport:
-    """Exports what a watch has, at intervals."""
+    """Exports the last answer of a watch, at intervals."""
 
     def __init__(self, watch: Watch, endpoint: str, service_name: str, interval_ms: int, journal: Journal) -> None:
         self._watch = watch
@@ -54,7 +54,7 @@ class OtlpExport:
         self._interval_s = interval_ms / 1000
         self._shown = without_password(endpoint)
         self._journal = journal
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what has to be said is said below, once
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # failures are logged below, once
         self._exporter = OTLPMetricExporter(endpoint=metrics_endpoint(endpoint), timeout=EXPORT_S_MAX)
         self._failing = False
 
@@ -68,7 +68,7 @@ class OtlpExport:
             self._exporter.shutdown()
 
     def export(self) -> None:
-        """Export once. A collector that is away is worth a line, but no more than one until it is back."""
+        """Export once. A collector that is away is logged once, until it is back."""
         data = metrics_data(families(self._watch.latest), self._resource, time.time_ns())
         failed = self._exporter.export(data, timeout_millis=EXPORT_S_MAX * 1000) is not MetricExportResult.SUCCESS
         if failed != self._failing:
@@ -77,14 +77,14 @@ class OtlpExport:
 
 
 def metrics_endpoint(endpoint: str) -> str:
-    """Return where metrics go: the endpoint names the collector, or the very place."""
+    """Return where metrics go: the endpoint names the collector, or the full path."""
     return endpoint if endpoint.endswith(METRICS_PATH) else endpoint.rstrip("/") + METRICS_PATH
 
 
-def metrics_data(told: Sequence[Family], resource: Resource, now_ns: int) -> MetricsData:
-    """Return everything in the SDK's words."""
+def metrics_data(known: Sequence[Family], resource: Resource, now_ns: int) -> MetricsData:
+    """Return all samples in the SDK's types."""
     scope = InstrumentationScope("fila_cluster", VERSION)
-    metrics = [_metric(family, now_ns) for family in told]
+    metrics = [_metric(family, now_ns) for family in known]
     return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, metrics, "")], "")])
 
 
@@ -119,7 +119,7 @@ def _histogram(family: Family, sample: Sample, now_ns: int) -> HistogramDataPoin
         sum=counted.total * scale,
         bucket_counts=counted.counts,
         explicit_bounds=bounds,
-        min=None,  # type: ignore[arg-type]  # nobody knows; the protocol may leave them out
+        min=None,  # type: ignore[arg-type]  # not known; the protocol may leave them out
         max=None,  # type: ignore[arg-type]
     )
 

@@ -1,4 +1,4 @@
-"""Samples as Prometheus reads them (text format 0.0.4)."""
+"""Samples for Prometheus (text format 0.0.4)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -17,7 +17,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class _Collected(Collector):
-    """Families as the library wants them."""
+    """Families for the library's interface."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
@@ -48,7 +48,7 @@ def _family(family: Family) -> TextFamily:
 
 
 def _buckets(histogram: Histogram, scale: float) -> tuple[list[tuple[str, float]], float]:
-    """Upper bounds with how many were not above them, and the sum."""
+    """Return the upper bounds with the number of observations up to each, and the sum."""
     bounds = [str(scaled(bound, scale)) for bound in histogram.bounds]
     return list(zip([*bounds, "+Inf"], accumulate(histogram.counts), strict=True)), histogram.total * scale
 

@@ -1,4 +1,4 @@
-"""The numbers of one moment under their names, before anybody decides how they travel."""
+"""The numbers of one moment under their names, before they are encoded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Number: TypeAlias = float | Histogram
 
 @dataclass(slots=True)
 class Sample:
-    """A number of one source; unscaled. ``since_ms``: since when it counts, Unix ms (0: not known)."""
+    """A number of one source; unscaled. ``since_ms``: the start of its counting, Unix ms (0: not known)."""
 
     labels: tuple[str, ...]
     number: Number
@@ -29,16 +29,16 @@ class Family:
 
 
 def families(metrics: Metrics | None) -> list[Family]:
-    """Return everything that is known; ``None``: only that nothing is."""
+    """Return all samples; for ``None`` only the one that there is no answer."""
     up = Family(UP, (), [Sample((), float(metrics is not None), 0)])
     if metrics is None:
         return [up]
-    told = [up]
+    known = [up]
     for scope in SCOPES:
         sources = list(scope.sources(metrics))
         for metric in scope.metrics:
             numbers = ((source, metric.read(source.counts)) for source in sources)
             samples = [Sample(each.labels, number, each.since_ms) for each, number in numbers if number is not None]
             if samples:
-                told.append(Family(metric, scope.labels, samples))
-    return told
+                known.append(Family(metric, scope.labels, samples))
+    return known

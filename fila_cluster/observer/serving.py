@@ -1,6 +1,7 @@
-"""What libraries say through Python's logging, on its way into the log: a line each, like everything else there.
+"""The process: the watch, HTTP, exports, and the log lines of libraries.
 
-Only texts of log calls are told, and where an error came from; an error's own text may quote what it was about.
+The texts of libraries' log calls are logged, with the place of an error; an error's own text is not, because it may quote
+data.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from fila_proto_zmq.events import DashboardLeftOut, LibraryFailed, LibraryWarned
 
 
 class LibraryLines(logging.Handler):
-    """Tells a journal of warnings and errors."""
+    """Passes warnings and errors of libraries on to a journal."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(logging.WARNING)
@@ -48,7 +49,7 @@ class LibraryLines(logging.Handler):
 
 
 def listen_to_libraries(journal: Journal) -> None:
-    """Let all libraries of this process speak through ``journal``, Python's own warnings too."""
+    """Send the log records of all libraries in this process to ``journal``, Python's own warnings too."""
     logging.captureWarnings(capture=True)
     root = logging.getLogger()
     root.handlers[:] = [LibraryLines(journal)]
@@ -56,17 +57,17 @@ def listen_to_libraries(journal: Journal) -> None:
 
 
 STOP_S_MAX: Final = 1
-"""How long answers under way may take when it stops."""
+"""How long open requests may take when it stops."""
 
 Part = Coroutine[Any, Any, None]
 
 
 class CannotListenError(Exception):
-    """The address is not to be had; the text says what to do."""
+    """The address can't be listened on; the text has the remedy."""
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals alone: who runs it has others to care for, too."""
+    """A server without signal handlers: the process has other parts to stop, too."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -75,7 +76,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> None:
-    """Watch and tell until a signal comes, or ``stdin`` ends. Raises :class:`CannotListenError`."""
+    """Watch and publish until a signal comes, or ``stdin`` ends. Raises :class:`CannotListenError`."""
     stop = _stop_event(stdin)
     listener = None if settings.host is None else listen(settings.host, settings.port)
     async with AsyncClient(settings.endpoint, timeout=ANSWER_S_MAX) as client:
@@ -113,7 +114,7 @@ async def _run_until(stop: asyncio.Event, parts: Sequence[Part], journal: Journa
 
 
 def _stop_event(stdin: int) -> asyncio.Event:
-    """Set by SIGTERM, SIGINT and the end of the parent."""
+    """Return an event that SIGTERM, SIGINT and the end of the parent set."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def ended() -> None:
@@ -122,12 +123,12 @@ def _stop_event(stdin: int) -> asyncio.Event:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_reader(stdin, ended)  # it says nothing more but that it ends
+    loop.add_reader(stdin, ended)  # nothing but its end comes
     return stop
 
 
 async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, journal: Journal) -> None:
-    from fila_cluster.observer.otlp import OtlpExport  # noqa: PLC0415  # 0.3 s and 20 MiB that most do without
+    from fila_cluster.observer.otlp import OtlpExport  # noqa: PLC0415  # 0.3 s and 20 MiB, which most clusters do without
 
     await OtlpExport(watch, endpoint, settings.service_name, settings.metrics_interval_ms, journal).run()
 
@@ -145,7 +146,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def _show(
     settings: ObserverSettings, watch: Watch, history: History, listener: socket.socket, journal: Journal
 ) -> None:
-    """Serve the dashboard if it is there, else a page that says how to get it; both beside ``/metrics``."""
+    """Serve the dashboard if it is installed, else a page that says how to install it; both beside ``/metrics``."""
     assert settings.host is not None
     async with contextlib.AsyncExitStack() as stack:
         pages = await _pages(stack, settings, watch, history, journal)
@@ -162,7 +163,7 @@ async def _pages(
 
         app = application(watch, history, None)
         await stack.enter_async_context(dashboard(app, watch, history, settings.endpoint))
-    except Exception as error:  # a library of another version: no reason to take /metrics away, let alone the broker
+    except Exception as error:  # a library of another version: /metrics, let alone the broker, must go on
         journal.tell([DashboardLeftOut(type(error).__name__, where(error))])
         return application(watch, history, NOT_LOADED)
     else:
@@ -170,7 +171,7 @@ async def _pages(
 
 
 async def _answer(pages: ASGIApp, listener: socket.socket) -> None:
-    """Serve until cancelled; what is under way is finished."""
+    """Serve until cancelled; open requests are finished."""
     config = uvicorn.Config(
         pages, log_level="warning", access_log=False, log_config=None, timeout_graceful_shutdown=STOP_S_MAX
     )

@@ -1,4 +1,4 @@
-"""What an observer has to be told at its start. Its parent writes this as one line of JSON to its standard input."""
+"""The settings of an observer process. Its parent writes them as one line of JSON to its standard input."""
 
 import re
 
@@ -11,17 +11,17 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """``host`` None: no HTTP; ``otlp_endpoint`` None: no export."""
 
     endpoint: str
-    """Of the router."""
+    """The router's endpoint."""
     host: str | None
     port: int
     otlp_endpoint: str | None
     service_name: str
     metrics_interval_ms: int
     allowed_hosts: tuple[str, ...] = ()
-    """Names under which the dashboard is served, besides the ones that it has by itself."""
+    """Host names of the dashboard, besides those that it has by itself."""
     log: LogSettings = LogSettings()
 
 
 def without_password(endpoint: str) -> str:
-    """Return a collector's address as it may be told to anybody."""
+    """Return a collector's address without its password, for logs."""
     return re.sub("//.*@", "//", endpoint)

@@ -1,4 +1,4 @@
-"""Who has numbers in an answer of the cluster: the router, workers, shards, queues, keys, each with its labels."""
+"""The sources of numbers in an answer of the cluster: the router, workers, shards, queues, keys, each with its labels."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -8,7 +8,7 @@ from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics, ShardMetr
 
 
 class Source(NamedTuple):
-    """Something that has numbers: its labels' values, and since when its counters count, Unix ms (0: not known)."""
+    """A source of numbers: its labels' values, and the start of its counting, Unix ms (0: not known)."""
 
     labels: tuple[str, ...]
     counts: Any
@@ -25,21 +25,21 @@ def router(metrics: Metrics) -> Iterator[Source]:
 
 
 def router_frames(metrics: Metrics) -> Iterator[Source]:
-    """Frames of the router, by direction."""
+    """Yield the frames of the router, by direction."""
     for source in router(metrics):
         for direction in ("from_clients", "to_clients", "from_workers", "to_workers"):
             yield Source((direction,), getattr(source.counts, direction), source.since_ms)
 
 
 def router_refusals(metrics: Metrics) -> Iterator[Source]:
-    """Requests that the router refused, by code."""
+    """Yield the requests that the router refused, by code."""
     for source in router(metrics):
         for code, count in source.counts.refused.items():
             yield Source((code,), count, source.since_ms)
 
 
 def in_flight(metrics: Metrics) -> Iterator[Source]:
-    """Yield what waits at each worker: requests, and their bytes."""
+    """Yield the open requests of each worker, and their bytes."""
     for source in router(metrics):
         for worker, requests in source.counts.in_flight.items():
             yield Source((worker,), (requests, source.counts.in_flight_bytes[worker]))
@@ -52,7 +52,7 @@ def known_workers(metrics: Metrics) -> Iterator[Source]:
 
 
 def known_shards(metrics: Metrics) -> Iterator[Source]:
-    """Yield every shard, and whether somebody serves it."""
+    """Yield every shard, and whether a worker serves it."""
     if metrics.status is not None:
         served = shards_served(metrics.status)
         for shard in range(metrics.status.shards):
@@ -66,14 +66,14 @@ def workers(metrics: Metrics) -> Iterator[Source]:
 
 
 def shards(metrics: Metrics) -> Iterator[Source]:
-    """Their shards."""
+    """Yield the shards of these workers."""
     for worker in metrics.workers:
         for shard in worker.shards:
             yield Source((str(shard.shard),), shard, worker.started_ms)
 
 
 def shard_refusals(metrics: Metrics) -> Iterator[Source]:
-    """Requests that shards refused, by code."""
+    """Yield the requests that shards refused, by code."""
     for labels, shard, since_ms in shards(metrics):
         for code, count in shard.refused.items():
             yield Source((*labels, code), count, since_ms)
@@ -95,7 +95,7 @@ def queues(metrics: Metrics) -> Iterator[Source]:
 
 
 def rejections(metrics: Metrics) -> Iterator[Source]:
-    """Messages that queues did not take, by code."""
+    """Yield the messages that queues refused, by code."""
     for labels, queue, since_ms in queues(metrics):
         for code, count in queue.rejected.items():
             yield Source((*labels, code), count, since_ms)
@@ -116,7 +116,7 @@ def keys(metrics: Metrics) -> Iterator[Source]:
 
 
 def keys_and_others(metrics: Metrics) -> Iterator[Source]:
-    """Yield what was delivered of each of them, and of all others."""
+    """Yield the deliveries of each of these keys, and of all others."""
     for labels, queue, since_ms in queues(metrics):
         assert isinstance(queue, QueueMetrics)
         for key in queue.keys:

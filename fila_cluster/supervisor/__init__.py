@@ -7,4 +7,4 @@ listens), :mod:`child` (one process, its signs of life, its restarts), :mod:`rea
 
 
 class CannotStartError(Exception):
-    """One line for a person: what is in the way, and what to do. Nothing was touched."""
+    """One line for a person: the obstacle and the remedy. Nothing was changed."""

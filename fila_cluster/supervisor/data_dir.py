@@ -1,8 +1,8 @@
-"""The data directory: who may use it, and what was fixed when it was made.
+"""The data directory: its lock, and what is fixed when it is made.
 
 ``fila.json`` is its identity. ``lock`` keeps a second cluster out; it is an open file description that the supervisor
-shares with its children, so it is held until the *last* of them is gone. Killed supervisors leave orphans for a moment; who
-comes next waits for those, and finds ports and storage free.
+shares with its children, so it is held until the *last* of them is gone. Killed supervisors leave orphans for a moment; the
+next process waits for those, and finds ports and storage free.
 """
 
 import fcntl
@@ -26,15 +26,15 @@ _LOOK_AGAIN_S = 0.02
 
 
 class DataDir:
-    """A data directory that is this process's own, as long as its lock is open here or in a child.
+    """A data directory that belongs to this process, as long as its lock is open here or in a child.
 
-    Opening touches nothing; :meth:`claim` makes what is missing. ``shards``: None if no cluster has lived here yet.
+    Opening changes nothing; :meth:`claim` makes what is missing. ``shards``: None if it is new.
     """
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
-        """Take the lock if there is one to take; ``shared``: beside other holders of single shards.
+        """Take the lock if there is one; ``shared``: beside other holders of single shards.
 
-        Raises :class:`CannotStartError` if somebody else has it, or if this is no data directory of ours.
+        Raises :class:`CannotStartError` if another process has it, or if this is no data directory of fila-cluster.
         """
         self.path = path.expanduser().absolute()
         self._lock_fd: int | None = None
@@ -55,14 +55,14 @@ class DataDir:
     def claim(self, shards: int) -> None:
         """Make the directory if it is new, with ``shards`` for ever, and put this process's name on the lock."""
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are nobody else's business
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are private
             if self._lock_fd is None:
                 self._take_lock()
             os.fchmod(self.lock, 0o600)
             os.truncate(self.lock, 0)
             os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
             if self._read_shards() != self.shards:
-                raise CannotStartError(f"somebody else made {self.path} at the same moment: start again")
+                raise CannotStartError(f"another process made {self.path} at the same moment: start again")
             if self.shards is None:
                 self._write_identity(shards)
         except OSError as error:
@@ -130,7 +130,7 @@ def _pid_in(fd: int) -> int:
 
 
 def _is_alive(pid: int) -> bool:
-    if pid in {0, os.getpid()}:  # not written yet, or ours from before: in a container pids repeat
+    if pid in {0, os.getpid()}:  # not written yet, or of an earlier process: in a container pids repeat
         return False
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)

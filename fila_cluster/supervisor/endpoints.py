@@ -23,10 +23,10 @@ _REASONS = {
 
 
 class Ports(ExitStack):
-    """A context that keeps what was reserved in it."""
+    """A context that keeps the ports that were reserved in it."""
 
     def reserve(self, address: Address, flag: str) -> Address:
-        """Check that ``address`` can be listened on, and replace port 0 by a free one. ``flag`` is what the user would change.
+        """Check that ``address`` can be listened on, and replace port 0 by a free one. ``flag`` is the flag that sets the address.
 
         Raises :class:`CannotStartError`.
         """
@@ -37,7 +37,7 @@ class Ports(ExitStack):
             if not _KEEPS:
                 kept.close()
             with _bound(family, (target[0], port, *target[2:])) as probe:
-                probe.listen()  # one that has listened could not be the one that stays
+                probe.listen()  # a socket that has listened can't be the one that stays
         except OSError as error:
             reason = _REASONS.get(error.errno or 0, f"{error.strerror or error}; correct")
             raise CannotStartError(f"cannot listen on {address.endpoint}: {reason} {flag}") from None
@@ -56,18 +56,18 @@ def _bound(family: socket.AddressFamily, target: tuple[object, ...]) -> socket.s
 
 
 PATH_BYTES_MAX = 107
-"""What a socket's address has room for."""
+"""The longest path in a socket's address."""
 
 _CONNECT_S_MAX = 1.0
 
 
 def is_too_long(path: Path) -> bool:
-    """Return whether no socket can be there."""
+    """Return whether a path is too long for a socket."""
     return len(os.fsencode(path)) > PATH_BYTES_MAX
 
 
 def check_socket_path(path: Path, flag: str, data_dir: Path | None = None) -> None:
-    """Raise :class:`CannotStartError` if a router can't or mustn't listen at ``path``; ``data_dir`` is about to be made."""
+    """Raise :class:`CannotStartError` if a router can't or must not listen at ``path``; ``data_dir`` is about to be made."""
     try:
         reason = _obstacle(path, data_dir)
     except OSError as error:
@@ -85,14 +85,14 @@ def _obstacle(path: Path, data_dir: Path | None) -> str:
 
 
 def _answers(path: Path) -> bool:
-    """Return whether somebody listens there: sockets outlive who made them."""
+    """Return whether a process listens there: a socket's file outlives its process."""
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(_CONNECT_S_MAX)
         try:
             caller.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except TimeoutError:  # somebody busy
+        except TimeoutError:  # a process that is busy
             return True
     return True
 
@@ -111,7 +111,7 @@ class WorkerEndpoint:
     def parse(cls, text: str, flag: str) -> Self:
         """Read ``tcp://host:port``, ``host:port`` or ``ipc://path``; :class:`InvalidConfigError` names the flag."""
         if text.startswith(_IPC) and text != _IPC:
-            path = Path(text.removeprefix(_IPC)).absolute()  # children live in another directory
+            path = Path(text.removeprefix(_IPC)).absolute()  # children have another working directory
             if is_too_long(path):
                 raise InvalidConfigError(f"{flag} {text}: as {path} that is too long for a socket, use a shorter path")
             return cls(f"{_IPC}{path}")
@@ -122,20 +122,20 @@ class WorkerEndpoint:
         return cls(address.endpoint, address)
 
     def reserve(self, ports: Ports, flag: str) -> Self:
-        """Check that it can be listened on, and choose a port if that was left open."""
+        """Check that it can be listened on, and choose a port if none was given."""
         if self.address is None:
             return self
         address = ports.reserve(self.address, flag)
         return type(self)(address.endpoint, address)
 
     def check_path(self, flag: str, data_dir: Path | None = None) -> None:
-        """For a socket on the disk: check that it can be made. ``data_dir`` is a directory that will be there by then."""
+        """Check that a socket on the disk can be made. ``data_dir`` is a directory that will be there by then."""
         if self.address is None and self != IN_DATA_DIR:
             check_socket_path(Path(self.endpoint.removeprefix(_IPC)), flag, data_dir)
 
     @property
     def join(self) -> str:
-        """The endpoint as a worker on this machine reaches it."""
+        """The endpoint for a worker on this machine."""
         return self.address.reachable.endpoint if self.address else self.endpoint
 
 

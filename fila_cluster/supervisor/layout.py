@@ -1,4 +1,4 @@
-"""What a cluster consists of: how many workers, which shards each, and what every process is told."""
+"""The parts of a cluster: how many workers, the shards of each, and the settings of every process."""
 
 import os
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ class Layout:
     shards: int
 
     def shards_of(self, worker: int) -> list[int]:
-        """Return the shards that a worker hosts, dealt like cards."""
+        """Return the shards that a worker hosts, dealt round robin."""
         return list(range(worker, self.shards, self.workers))
 
 
 def lay_out(workers: int | None, shards: int | None, fixed_shards: int | None) -> Layout:
-    """Choose the numbers: those asked for, those fixed in the data directory (None: a new one), those of the machine."""
+    """Choose the numbers: those asked for, those fixed in the data directory (None: it is new), else by the machine."""
     if fixed_shards is not None and shards not in {None, fixed_shards}:
         raise CannotStartError(
             f"this data directory has {fixed_shards} shards, not {shards}: leave the number of shards out "
@@ -48,7 +48,7 @@ def cores() -> int:
 
 
 def router_settings(settings: Settings, listen: str, worker_listen: str, shards: int) -> RouterSettings:
-    """Return what the router is told."""
+    """Return the router's settings."""
     return RouterSettings(
         listen=listen,
         worker_listen=worker_listen,
@@ -60,14 +60,14 @@ def router_settings(settings: Settings, listen: str, worker_listen: str, shards:
 
 
 def log_settings(settings: Settings) -> LogSettings:
-    """Return how everybody writes the log."""
+    """Return every process's settings for the log."""
     return LogSettings(settings.telemetry.log_format, settings.telemetry.log_level)
 
 
 def worker_settings(
     settings: Settings, name: str, router: str, data_dir: Path, shards: list[int], shards_total: int
 ) -> WorkerSettings:
-    """Return what a worker is told."""
+    """Return a worker's settings."""
     return WorkerSettings(
         name=name,
         router=router,
@@ -81,7 +81,7 @@ def worker_settings(
 
 
 def _shard_settings(settings: Settings) -> ShardSettings:
-    """Options of the same name and unit go over as they are; those of hooks have longer names there."""
+    """Return a shard's settings. Options of the same name and unit are copied; those of hooks have longer names there."""
     lua = settings.lua
     return ShardSettings(
         **settings.scheduler.model_dump(),
@@ -94,7 +94,7 @@ def _shard_settings(settings: Settings) -> ShardSettings:
 
 
 def observer_settings(settings: Settings, endpoint: str, dashboard: Address | None) -> ObserverSettings:
-    """Return what the observer is told: ``endpoint`` is the router's, ``dashboard`` where to serve HTTP, if anywhere."""
+    """Return the observer's settings: ``endpoint`` is the router's, ``dashboard`` where to serve HTTP, if at all."""
     telemetry = settings.telemetry
     return ObserverSettings(
         endpoint=endpoint,
@@ -109,5 +109,5 @@ def observer_settings(settings: Settings, endpoint: str, dashboard: Address | No
 
 
 def one_line(settings: msgspec.Struct) -> bytes:
-    """Settings as a child reads them from its standard input."""
+    """Return settings as a child reads them from its standard input."""
     return msgspec.json.encode(settings) + b"\n"

@@ -1,6 +1,6 @@
-"""Whether the cluster serves, seen as a client sees it: through the router's front door, and the dashboard's.
+"""Whether the cluster serves, as a client sees it: through the router's endpoint for clients, and the dashboard's.
 
-A quarantined shard does not keep the others from serving: nothing but a person can mend it.
+A quarantined shard does not keep the others from serving, and only a person can repair it.
 """
 
 import json
@@ -19,11 +19,11 @@ from fila_proto_zmq.outages import QUARANTINED
 ASK_AGAIN_S = 0.02
 
 ANSWER_S_MAX = 0.5
-"""How long an observer on this machine may take to say what it knows: it is asked again."""
+"""How long an observer on this machine may take to answer; then it is asked again."""
 
 
 class ReadyProbe:
-    """A question that is asked until every shard has a worker that serves it, or is quarantined, and the ``dashboard`` agrees.
+    """Asks until every shard has a worker that serves it, or is quarantined, and the ``dashboard`` agrees.
 
     Hardly ever blocks.
     """
@@ -37,13 +37,13 @@ class ReadyProbe:
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.set(zmq.LINGER, 0)
-        self._socket.set(zmq.RECONNECT_IVL, 10)  # the router is not there yet when we begin
+        self._socket.set(zmq.RECONNECT_IVL, 10)  # the router does not listen yet
         self._socket.set(zmq.IMMEDIATE, 1)
         self._socket.set(zmq.IPV6, int("[" in endpoint))
         self._socket.connect(endpoint)
 
     def check(self, now: float) -> bool:
-        """Take in answers, ask again when it is time to. ``now`` is monotonic seconds."""
+        """Take in answers, and ask again when it is time; return whether the cluster serves. ``now`` is monotonic seconds."""
         while self._socket.poll(0, zmq.POLLIN):
             header, _, body = self._socket.recv_multipart()
             if not unpack_header(header).flags & ERROR and self._is_complete(decode_body(ClusterStatus, body)):
@@ -57,7 +57,7 @@ class ReadyProbe:
         return False
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._context.destroy()
 
     def _is_complete(self, status: ClusterStatus) -> bool:
@@ -68,7 +68,7 @@ class ReadyProbe:
 
 
 def _says_so(dashboard: Address) -> bool:
-    """Return whether the observer answers there, and sees what was seen here."""
+    """Return whether the observer answers there, with the same view of the cluster."""
     asking = HTTPConnection(dashboard.host.strip("[]"), dashboard.port, timeout=ANSWER_S_MAX)
     try:
         asking.request("GET", "/readyz")

@@ -40,13 +40,13 @@ def worker(settings: Settings, worker_endpoint: WorkerEndpoint, name: str, shard
         raise CannotStartError(f"there is no shard {outside[0]} in a cluster of {total}: use 0 to {total - 1}")
     data_dir.claim(total)
     os.set_inheritable(data_dir.lock, True)
-    told = worker_settings(settings, name, worker_endpoint.endpoint, data_dir.path, shards, total)
-    _become("fila_worker", one_line(told), data_dir.path)
+    process_settings = worker_settings(settings, name, worker_endpoint.endpoint, data_dir.path, shards, total)
+    _become("fila_worker", one_line(process_settings), data_dir.path)
 
 
-def _become(module: str, told: bytes, cwd: Path) -> NoReturn:
+def _become(module: str, line: bytes, cwd: Path) -> NoReturn:
     read_end, write_end = os.pipe()
-    os.write(write_end, told)  # far below a pipe's capacity
+    os.write(write_end, line)  # far below a pipe's capacity
     os.dup2(read_end, 0)
     os.set_inheritable(write_end, True)
     os.chdir(cwd)

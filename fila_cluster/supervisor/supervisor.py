@@ -1,4 +1,4 @@
-"""The supervisor's loop: start all, restart what dies, say when it serves, stop in order."""
+"""The supervisor's loop: start all parts, restart those that die, announce when all serve, stop in order."""
 
 import select
 import signal
@@ -35,7 +35,7 @@ class Signals:
             signal.signal(number, _only_wake)
 
     def sleep(self, seconds: float | None) -> bool:
-        """Wait for a signal, for ``seconds`` at most (None: for ever); True if it says: stop."""
+        """Wait for a signal, for ``seconds`` at most (None: for ever); return whether it asks to stop."""
         select.select([self._reader], [], [], seconds)
         try:
             numbers = self._reader.recv(4096)
@@ -44,9 +44,9 @@ class Signals:
         return signal.SIGTERM in numbers or signal.SIGINT in numbers
 
     def close(self) -> None:
-        """It is all over: who is impatient now must not spoil the exit code while the interpreter ends.
+        """Block signals at the end: one that comes now must not change the exit code while the interpreter ends.
 
-        Signals are blocked, because a change of handlers would be a race with those that are under way, which Python reports.
+        They are blocked, because a change of handlers would be a race with signals under way, which Python reports.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
@@ -59,14 +59,15 @@ WORKERS_STOP_S = 7.0
 """How long workers may take to commit and flush before they are killed."""
 
 TURN_S = 1.0
-"""The longest sleep: how often it is looked at whether children live."""
+"""The longest sleep: how often the supervisor checks whether children live."""
 
 ROUTER_STOP_S = 2.0
-"""It has nothing to commit; together with the workers' time it is less than the ten seconds that a stop may take."""
+"""The router has nothing to commit; together with the workers' time this is less than the ten seconds that a stop may take.
+"""
 
 
 class Supervisor:
-    """Watches one router, its workers, and who observes them."""
+    """Watches one router, its workers, and the observer."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Supervisor:
         self._turned_at = time.monotonic()
 
     def run(self) -> int:
-        """Run until told to stop; returns the exit code. :class:`CannotStartError` if there is nothing to run."""
+        """Run until asked to stop; return the exit code. :class:`CannotStartError` if the first start of a part fails."""
         self._start_all()
         exit_code: int | None = None
         while exit_code is None:
@@ -97,7 +98,7 @@ class Supervisor:
         return exit_code
 
     def _turn(self) -> int | None:
-        """Sleep, then do what is due; an exit code when it is time to stop."""
+        """Sleep, then do what is due; return an exit code when it is time to stop."""
         if self._wakeups.sleep(self._until_due_s(time.monotonic())):
             return 0
         now = time.monotonic()
@@ -139,7 +140,7 @@ class Supervisor:
             self._journal.tell([ChildUnstartable(child.name, str(error.strerror), restart_ms)])
 
     def _look_after(self, child: Child, now: float) -> bool:
-        """Restart a child when it is due; False if there is no hope for it."""
+        """Restart a child when it is due; return False if it can't be started."""
         if child.restart_at is not None and child.restart_at <= now:
             self._restart(child, now)
         code = child.exit_code()
@@ -156,15 +157,15 @@ class Supervisor:
         silent_s = child.liveness.silent_s(now)
         if child.restart_at is not None or silent_s < HUNG_S:
             return
-        if not child.told_to_end:
-            child.told_to_end = True
+        if not child.asked_to_end:
+            child.asked_to_end = True
             self._journal.tell([ChildHung(child.name, child.pid, round(1000 * silent_s))])
             child.send(signal.SIGTERM)
         elif silent_s >= HUNG_S + GRACE_S:
             child.send(signal.SIGKILL)
 
     def _stop(self) -> None:
-        """The router last, so that the workers' last answers still find a way out."""
+        """Stop the workers, then the router, so that the workers' last answers reach clients."""
         began = time.monotonic()
         self._journal.tell([ClusterStopping()])
         if self._readiness is not None:

@@ -1,4 +1,4 @@
-"""Start a whole cluster. All checks come before anything is made; then there is no way back but a stop."""
+"""Start a whole cluster. All checks come before anything is made; after that the cluster starts."""
 
 import time
 from collections.abc import Callable
@@ -25,11 +25,12 @@ from fila_proto_zmq.events import ClusterReady, ClusterStarting, DataDirCreated
 from fila_proto_zmq.version import VERSION
 
 Announce: TypeAlias = Callable[[Address, Address | None, int], None]
-"""Called once, when all of it serves: with the clients' address, the dashboard's if there is one, and the number of workers."""
+"""Called once, when all parts serve: with the clients' address, the dashboard's if there is one, and the number of workers.
+"""
 
 
 def up(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool, announce: Announce) -> int:
-    """Run a cluster in the foreground; returns the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
+    """Run a cluster in the foreground; return the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
     with Ports() as ports:
         return _up(settings, worker_endpoint, ports, insecure=insecure, announce=announce)
 
@@ -67,7 +68,7 @@ def _up(settings: Settings, worker_endpoint: WorkerEndpoint, ports: Ports, *, in
 
 
 def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_new: bool) -> Journal:
-    """Return the journal, begun once there is something to tell: who can't start says so in a plain line."""
+    """Return the journal, opened only after the checks: a cluster that can't start prints one plain line."""
     journal = Journal("supervisor", log_settings(settings))
     if is_new:
         journal.tell([DataDirCreated(str(data_dir.path), layout.shards)])
@@ -76,7 +77,7 @@ def _open_journal(settings: Settings, data_dir: DataDir, layout: Layout, *, is_n
 
 
 def _addresses(settings: Settings, worker_endpoint: WorkerEndpoint) -> dict[str, Address]:
-    """Return what is to be listened on, by the flag that says so."""
+    """Return the addresses to listen on, by their flags."""
     dashboard = settings.dashboard.listen_addr if settings.dashboard.enabled else None
     addresses = {
         "--listen": settings.server.listen_addr,
@@ -87,19 +88,21 @@ def _addresses(settings: Settings, worker_endpoint: WorkerEndpoint) -> dict[str,
 
 
 def _router(settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, worker_endpoint: WorkerEndpoint) -> Child:
-    told = router_settings(settings, listen.endpoint, worker_endpoint.endpoint, layout.shards)
-    return Child("router", "fila_router", one_line(told), data_dir.path, data_dir.lock)
+    process_settings = router_settings(settings, listen.endpoint, worker_endpoint.endpoint, layout.shards)
+    return Child("router", "fila_router", one_line(process_settings), data_dir.path, data_dir.lock)
 
 
 def _observers(settings: Settings, data_dir: DataDir, listen: Address, dashboard: Address | None) -> list[Child]:
-    """One, if anybody wants to know what it sees."""
+    """Return the observer, if there is a dashboard or an export."""
     if dashboard is None and settings.telemetry.otlp_endpoint is None:
         return []
-    told = observer_settings(settings, listen.reachable.endpoint, dashboard)
-    return [Child("observer", "fila_cluster.observer", one_line(told), data_dir.path, data_dir.lock)]
+    process_settings = observer_settings(settings, listen.reachable.endpoint, dashboard)
+    return [Child("observer", "fila_cluster.observer", one_line(process_settings), data_dir.path, data_dir.lock)]
 
 
 def _worker(settings: Settings, data_dir: DataDir, layout: Layout, worker_endpoint: WorkerEndpoint, index: int) -> Child:
     name = f"worker-{index}"
-    told = worker_settings(settings, name, worker_endpoint.join, data_dir.path, layout.shards_of(index), layout.shards)
-    return Child(name, "fila_worker", one_line(told), data_dir.path, data_dir.lock)
+    process_settings = worker_settings(
+        settings, name, worker_endpoint.join, data_dir.path, layout.shards_of(index), layout.shards
+    )
+    return Child(name, "fila_worker", one_line(process_settings), data_dir.path, data_dir.lock)

@@ -1,7 +1,8 @@
-"""What carries a trace: the headers ``traceparent`` and ``tracestate`` of W3C Trace Context.
+"""The headers that carry a trace: ``traceparent`` and ``tracestate`` of W3C Trace Context.
 
-Looking whether a delivery has one must cost next to nothing, because most have none: headers that are too short for one are seen
-by their length, others are searched as they are packed (0.1 to 0.2 µs). Only what is found is decoded, and only what is sampled counts.
+Most deliveries carry none, so finding out must cost next to nothing: headers that are too short for one are recognized
+by their length, others are searched as they are packed (0.1 to 0.2 µs). Only found headers are decoded, and only sampled
+traces count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +19,16 @@ from fila_proto_zmq.record import FIXED_BYTES
 
 TRACEPARENT: Final = "traceparent"
 FIELDS_BYTES_MAX: Final = 1024
-"""More than ``traceparent`` (55 characters) and ``tracestate`` (512) can take."""
+"""More than the size of ``traceparent`` (55 characters) and ``tracestate`` (512)."""
 
 PACKED_NAME: Final = b"\xab" + TRACEPARENT.encode()
 """The header's name as msgpack has it."""
 BYTES_MIN: Final = 1 + len(PACKED_NAME) + 2 + 55
-"""What a map with nothing but a ``traceparent`` takes."""
+"""The size of a map with only a ``traceparent``."""
 FLAGS_AT: Final = 1
 LENGTH_AT: Final = FIXED_BYTES
 HEADERS_AT: Final = FIXED_BYTES + 4
-"""Where the flags, the headers' length (four bytes) and the headers of a plain record are."""
+"""The place of the flags, the headers' length (four bytes) and the headers in a plain record."""
 _NOWHERE: Final = Context()
 _propagator: Final = TraceContextTextMapPropagator()
 
@@ -41,7 +42,8 @@ def fields_of(span: Span) -> dict[str, str]:
 
 
 def with_fields(headers: Any, fields: Mapping[str, str]) -> Any:
-    """New headers with ``fields``; the given ones if they have a trace of their own, are none, or have no room left."""
+    """Return new headers with ``fields``; the given ones if they have a trace of their own, are malformed, or have no room
+    left."""
     if headers is None:
         return fields
     if not isinstance(headers, Mapping) or TRACEPARENT in headers or not _have_room(headers):
@@ -50,21 +52,24 @@ def with_fields(headers: Any, fields: Mapping[str, str]) -> Any:
 
 
 def _have_room(headers: Mapping[Any, Any]) -> bool:
-    """Return whether no good message is too large with what tracing adds. Four bytes a character, ten around a pair: enough in any case."""
+    """Return whether the fields fit beside the headers.
+
+    Four bytes a character and ten around a pair are enough in any case.
+    """
     size = sum(len(key) + len(value) for key, value in headers.items() if isinstance(key, str) and isinstance(value, str))
     return 4 * size + 10 * len(headers) + FIELDS_BYTES_MAX <= HEADERS_BYTES_MAX
 
 
 def carriers(deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Those that may carry a trace: the others certainly carry none, these are worth decoding their headers.
+    """Return the deliveries that may carry a trace: the others carry none, and only these have their headers decoded.
 
-    Only plain records with less than 256 bytes of headers, the usual ones, are looked into; where an extension stands in front, or
-    headers are long, decoding them is not much dearer than finding them. One loop without a call in it: half the cost.
+    Only plain records with less than 256 bytes of headers, the usual ones, are searched; where an extension stands in front,
+    or headers are long, decoding them costs little more than the search. One loop without a call in it: half the cost.
     """
     found: list[Delivery] = []
     for delivery in deliveries:
         packed = delivery._packed
-        if len(packed) < HEADERS_AT:  # garbage
+        if len(packed) < HEADERS_AT:  # malformed
             continue
         if (
             packed[FLAGS_AT]
@@ -80,7 +85,7 @@ def carriers(deliveries: Sequence[Delivery]) -> list[Delivery]:
 
 
 def context_of(delivery: Delivery) -> Context | None:
-    """Return the producer's context, sampled or not; None if the message carries none, or garbage."""
+    """Return the producer's context, sampled or not; None if the message carries none, or a malformed one."""
     try:
         headers = delivery.headers
     except FilaError:

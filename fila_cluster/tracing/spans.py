@@ -38,13 +38,13 @@ Attributes = dict[str, str | int | list[str]]
 
 
 def of_operation(queue: str, name: str, kind: str = "") -> Attributes:
-    """Return what every span says. ``kind`` is the conventions' operation type, where they have one."""
+    """Return the attributes of every span. ``kind`` is the conventions' operation type, where they have one."""
     attributes: Attributes = {SYSTEM: "fila", DESTINATION: queue, OPERATION_NAME: name}
     return attributes | {OPERATION_TYPE: kind} if kind else attributes
 
 
 def of_delivery(delivery: Delivery) -> Attributes:
-    """Return what a delivered message says of itself; no header, nothing of the payload."""
+    """Return the attributes of a delivered message; none of a header or the payload."""
     optional: dict[str, str | int | list[str] | None] = {
         THROTTLE_KEYS: delivery.throttle_keys,
         PRIORITY: delivery.priority,
@@ -56,18 +56,18 @@ def of_delivery(delivery: Delivery) -> Attributes:
 
 
 def set_error(span: Span, kind: str, text: str) -> None:
-    """Say that what a span stands for failed."""
+    """Mark a span's operation as failed."""
     span.set_attribute(ERROR_TYPE, kind)
     span.set_status(Status(StatusCode.ERROR, text or kind))
 
 
 def set_exception(span: Span, error: BaseException) -> None:
-    """Say what was raised: the code of our own errors, the class of others."""
+    """Record an exception: the code of fila-cluster's errors, the class of others."""
     set_error(span, error.code if isinstance(error, FilaError) else type(error).__qualname__, str(error))
 
 
 _FAIRNESS_KEY, _THROTTLE_KEYS, _PRIORITY = 0, 2, 3
-"""Where these are among the options of ``enqueue``."""
+"""The places of these among the options of ``enqueue``."""
 
 OPERATION: Final = "enqueue"
 
@@ -90,19 +90,19 @@ class EnqueueSpan:
         return map(self._message, messages) if self._fields else messages
 
     def accepted(self, message_id: str, options: tuple[Any, ...]) -> None:
-        """Say what is in, and end."""
+        """Record the accepted message, and end."""
         self._span.set_attribute(MESSAGE_ID, message_id)
         for name, value in _said(options):
             self._span.set_attribute(name, value)
         self._span.end()
 
     def all_accepted(self, count: int) -> None:
-        """Say how many are in, and end."""
+        """Record the number of accepted messages, and end."""
         self._span.set_attribute(BATCH_COUNT, count)
         self._span.end()
 
     def failed(self, error: BaseException) -> None:
-        """Say what was raised, and how much of a batch it is about, and end."""
+        """Record the error, and the part of a batch that it is about, and end."""
         set_exception(self._span, error)
         if isinstance(error, BatchError):
             self._span.set_attribute(BATCH_COUNT, len(error.results))
@@ -110,7 +110,7 @@ class EnqueueSpan:
         self._span.end()
 
     def _message(self, message: Any) -> Any:
-        """Return a message of a batch; what is none is refused further on."""
+        """Return a message of a batch with the context; a wrong object is refused later."""
         if not isinstance(message, Message):
             return message
         carrying = copy(message)
@@ -119,7 +119,7 @@ class EnqueueSpan:
 
 
 def _said(options: tuple[Any, ...]) -> Iterator[tuple[str, str | int | list[str]]]:
-    """Yield the options that were given. Throttle keys in an iterator are gone by now."""
+    """Yield the options that were given. Throttle keys in an iterator are used up by now."""
     fairness_key, throttle_keys, priority = options[_FAIRNESS_KEY], options[_THROTTLE_KEYS], options[_PRIORITY]
     if fairness_key is not None:
         yield FAIRNESS_KEY, fairness_key
@@ -134,7 +134,10 @@ Lost = deque[tuple["DeliverySpan", int]]
 
 
 class DeliverySpan:
-    """A ``deliver`` span. It is in ``among`` as long as it is open; who takes it out ends it, so that it ends once."""
+    """A ``deliver`` span.
+
+    It is in ``among`` as long as it is open; the call that takes it out ends it, so that it ends once.
+    """
 
     __slots__ = ("_among", "_lost", "_started_ns", "message_id", "queue", "span")
 
@@ -153,18 +156,21 @@ class DeliverySpan:
         return self in self._among
 
     def end(self, outcome: str, at_ns: int) -> None:
-        """Say how the delivery ended, and when (Unix time); only the first end counts."""
+        """Record how the delivery ended, and when (Unix time); only the first end counts."""
         if self._among.pop(self, self) is None:
             self.span.set_attribute(OUTCOME, outcome)
             self.span.end(max(at_ns, self._started_ns))
 
     def abandoned(self) -> None:
-        """It was garbage-collected unsettled. Only noted: a collector may run while the exporter holds its own locks."""
+        """Note that it was garbage-collected unsettled.
+
+        No more: a collection may run while the exporter holds its own locks.
+        """
         self._lost.append((self, time.time_ns()))
 
 
 def deliver(tracer: Tracer, delivery: Delivery, producer: Context, among: Open, lost: Lost) -> DeliverySpan | None:
-    """Make the ``dwell`` and begin the ``deliver`` span; None if nobody records it."""
+    """Make the ``dwell`` and begin the ``deliver`` span; None if it is not recorded."""
     queue, said = delivery.queue, of_delivery(delivery)
     since_ns = unix_ns(delivery.dead_lettered_at or delivery.enqueued_at)
     leased_ns = unix_ns(delivery.leased_at)
@@ -188,11 +194,11 @@ def unix_ns(moment: datetime) -> int:
 ABANDONED: Final = "abandoned"
 EXPIRED: Final = "expired"
 UNKNOWN: Final = "unknown"
-"""Outcomes beside the verbs: never settled here; the lease had ended; nobody waited for the answer."""
+"""Outcomes beside the verbs: never settled here; the lease had ended; the caller did not wait for the answer."""
 
 
 Failure: TypeAlias = tuple[str, str]
-"""Its kind and its text."""
+"""The failure's kind and text."""
 
 
 class One(NamedTuple):
@@ -213,7 +219,7 @@ class SettleSpans:
         self._how = how
 
     def ended(self, settling: Settling) -> None:
-        """Say what the broker answered."""
+        """Record the broker's answer."""
         now_ns = time.time_ns()
         for one in self._ones:
             if not settling.done:
@@ -224,14 +230,17 @@ class SettleSpans:
                 self._end(one, self._how.verb.name.lower(), self._failure(), now_ns)
 
     def _failure(self) -> Failure | None:
-        """Return a delivery that its consumer calls failed is a failure although settling it succeeded. A plain retry is none."""
+        """Return the failure that a nack or fail stands for, although the settlement succeeded.
+
+        A plain retry is no failure.
+        """
         verb, text = self._how.verb, self._how.error
         failed = verb in (Verb.NACK, Verb.FAIL) or (verb is Verb.RETRY and text)
         return (verb.name.lower(), text) if failed else None
 
     @staticmethod
     def _end(one: One, outcome: str | None, failure: Failure | None, at_ns: int) -> None:
-        """``outcome`` None: the delivery goes on."""
+        """End one span; ``outcome`` None: the delivery goes on."""
         if failure is not None:
             for span in [one.span] if outcome is None else [one.span, one.delivery.span]:
                 set_error(span, *failure)
@@ -242,7 +251,7 @@ class SettleSpans:
 
 
 def _outcome_of(error: FilaError) -> str | None:
-    """Return how the delivery ended that this is about; None if it did not, or by another call."""
+    """Return how the delivery of this error ended; None if it did not, or another call ended it."""
     if isinstance(error, LeaseExpiredError):
         return EXPIRED
     if error.retryable or isinstance(error, (AlreadySettledError, InvalidArgumentError)):

@@ -1,4 +1,4 @@
-"""What the client calls when it is instrumented, and how tracing is switched on and off."""
+"""The tracer for the client, and how tracing is switched on and off."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,10 @@ from fila_cluster.tracing.spans import ABANDONED, DeliverySpan, EnqueueSpan, Los
 
 
 class SpanTracer:
-    """A :class:`fila_cluster.client.protocol.tracer.Tracer` that makes OpenTelemetry's spans. ``_open``: deliveries, by their client."""
+    """A :class:`fila_cluster.client.protocol.tracer.Tracer` that makes OpenTelemetry's spans.
+
+    ``_open``: open spans, by their client.
+    """
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self.provider = provider
@@ -37,7 +40,7 @@ class SpanTracer:
         return EnqueueSpan(span) if span.is_recording() else None
 
     def handed_over(self, deliveries: Sequence[Delivery]) -> None:
-        """Make the spans of those deliveries that carry a sampled trace."""
+        """Make the spans of the deliveries that carry a sampled trace."""
         if self._lost:
             self._end_lost()
         for delivery in carriers(deliveries):
@@ -80,10 +83,11 @@ class SpanTracer:
 
 
 def instrument(tracer_provider: TracerProvider | None = None) -> None:
-    """Trace all clients of this process from now on, those that are open too.
+    """Trace all clients of this process from now on, open ones too.
 
-    Spans go to ``tracer_provider``, else to the one that the application has set (``opentelemetry.trace.set_tracer_provider``,
-    before or after this). Called again, it changes something only if it names another provider.
+    Spans go to ``tracer_provider``, else to the one that the application has set
+    (``opentelemetry.trace.set_tracer_provider``, before or after this). Called again, it changes something only if it names
+    another provider.
     """
     installed = tracer.installed
     if isinstance(installed, SpanTracer) and tracer_provider in (None, installed.provider):
@@ -93,7 +97,7 @@ def instrument(tracer_provider: TracerProvider | None = None) -> None:
 
 
 def uninstrument() -> None:
-    """Trace no more. Spans of deliveries that are not settled yet end now."""
+    """Stop tracing. Spans of deliveries that are not settled yet end now."""
     installed, tracer.installed = tracer.installed, None
     if isinstance(installed, SpanTracer):
         installed.close()

@@ -29,7 +29,7 @@ def test_an_unserved_queue_needs_attention_until_somebody_receives(
     client.enqueue(queue, b"waits")
     page.goto(f"{dashboard}/")
     concern = page.get_by_test_id("concern-no_consumers").filter(has_text=queue)
-    expect(concern).to_contain_text("nobody receives, 1 message waiting")
+    expect(concern).to_contain_text("no client receives, 1 message waiting")
     expect(concern).to_contain_text("start a consumer")
     [delivery] = client.receive(queue)
     delivery.ack()
