@@ -60,7 +60,7 @@ class Question(ModalScreen[bool]):
 class TextPage(ModalScreen[None]):
     """A text to read."""
 
-    DEFAULT_CSS = f"Page {{ {_BOX} & #text {{ height: auto; max-height: 100%; }} }}"
+    DEFAULT_CSS = f"TextPage {{ {_BOX} & #text {{ height: auto; max-height: 100%; }} }}"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter,space,question_mark,w", "dismiss(None)", show=False),
         Binding("down,j", "scroll(1)", show=False),
