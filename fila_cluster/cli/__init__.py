@@ -1,4 +1,4 @@
-"""The ``fila-cluster`` command: one file per subcommand, imported only when it is the one that is run."""
+"""The ``fila-cluster`` command: one module per subcommand, imported only when that subcommand runs."""
 
 from fila_cluster.cli.root import main
 

@@ -37,11 +37,11 @@ def get(invocation: Invocation, key: str) -> None:
     if invocation.as_json:
         print_json({"key": key, "value": value})
     else:
-        click.echo(value)  # as it is: at no width, with no markup
+        click.echo(value)  # unformatted: no line width, no markup
 
 
 @command.command("list", short_help="List keys and values.")
-@click.option("--prefix", default="", metavar="P", help="Only keys that start so.")
+@click.option("--prefix", default="", metavar="P", help="Only keys that start with P.")
 @click.pass_obj
 def list_(invocation: Invocation, prefix: str) -> None:
     """List keys with their values."""

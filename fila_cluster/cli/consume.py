@@ -16,7 +16,7 @@ from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
 
 BATCH_MESSAGES = 100
 PATIENCE_S = 30.0
-"""How long one request waits when there is no other limit; then the next one does."""
+"""How long one request waits when there is no other limit; then the next request follows."""
 PAUSE_S = 0.5
 """Between two tries while the broker is away."""
 
@@ -40,13 +40,13 @@ def command(invocation: Invocation, queue: str, count: int | None, wait: float |
         for batch in _batches(client, queue, count, stop, patience):
             click.echo("\n".join(map(write_delivery, batch)))
             if no_ack:
-                held.append(batch)  # a delivery that is let go of unsettled is reported as a mistake
+                held.append(batch)  # kept: a delivery that is dropped unsettled gives a warning
             else:
                 _ack(client, batch, stop, patience)
 
 
 class _Stop:
-    """SIGINT and SIGTERM: at once while there is nothing in hand, else when that is printed and acknowledged."""
+    """SIGINT and SIGTERM stop at once while no message is in hand, else after it is printed and acknowledged."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -61,7 +61,7 @@ class _Stop:
 
 
 class _Patience:
-    """How long to wait for messages, at most ``wait_s``; and without that limit for the broker, too, once it was reached."""
+    """How long to wait for messages, at most ``wait_s``; without that limit also for a broker that was reached once."""
 
     def __init__(self, wait_s: float | None) -> None:
         self._wait_s = wait_s
@@ -70,32 +70,33 @@ class _Patience:
 
     @property
     def is_endless(self) -> bool:
-        """Whether no message is no reason to end."""
+        """Whether to go on without messages."""
         return self._wait_s is None
 
     @property
     def next_s(self) -> float:
-        """How long the next request may wait; without a limit the first one only finds out whether there is a broker, and the queue."""
+        """How long the next request may wait; without a limit the first one only checks that the broker and the queue are
+        there."""
         if self._wait_s is not None:
             return self._wait_s
         return PATIENCE_S if self._reached else 0.0
 
     def relieve(self) -> None:
-        """The broker answered."""
+        """Note that the broker answered."""
         self._reached, self._told = True, False
 
     def bear(self, error: FilaError) -> None:
-        """Wait a moment, or raise the error. That it goes on is said once."""
+        """Wait a moment, or raise the error. A retry is reported once."""
         if not (error.retryable and self._reached and self.is_endless):
             raise error
         if not self._told:
-            click.echo(f"{error}; trying on", err=True)
+            click.echo(f"{error}; trying again", err=True)
             self._told = True
         time.sleep(PAUSE_S)
 
 
 def _ack(client: Client, batch: list[Delivery], stop: _Stop, patience: _Patience) -> None:
-    """Acknowledge what was printed. Leases that ended meanwhile are no failure: their messages come again."""
+    """Acknowledge printed messages. Leases that ended meanwhile are no failure: their messages come again."""
     while batch:
         try:
             client.ack(batch)
@@ -111,7 +112,7 @@ def _ack(client: Client, batch: list[Delivery], stop: _Stop, patience: _Patience
 
 
 def _still_held(batch: list[Delivery], error: BatchError) -> tuple[list[Delivery], list[FilaError]]:
-    """Return what of a batch could not be acknowledged although its lease did not end, and why."""
+    """Return the deliveries of a batch that could not be acknowledged although their leases did not end, and the errors."""
     held, reasons = [], []
     for delivery, result in zip(batch, error.results, strict=True):
         if isinstance(result, FilaError) and not isinstance(result, LeaseExpiredError):
@@ -121,11 +122,11 @@ def _still_held(batch: list[Delivery], error: BatchError) -> tuple[list[Delivery
 
 
 def _batches(client: Client, queue: str, count: int | None, stop: _Stop, patience: _Patience) -> Iterator[list[Delivery]]:
-    """Yield what comes, until it is ``count`` messages, or none for as long as patience lasts, or until told to stop."""
+    """Yield batches until ``count`` messages have come, or none came in time, or a signal asks to stop."""
     remaining = count
     while remaining is None or remaining > 0:
         at_most = BATCH_MESSAGES if remaining is None else min(BATCH_MESSAGES, remaining)
-        stop.nothing_in_hand = True  # before the question, lest a signal fall between the two
+        stop.nothing_in_hand = True  # before the request, so that no signal falls between the two
         if stop.asked:
             return
         try:

@@ -1,7 +1,7 @@
 """A file of messages into a queue: read, sent and reported in batches, so that its size does not matter.
 
-A line that is no message ends it: what stands before it is in, what stands behind it is not, and its number says where to go on.
-What the broker refuses ends it after its batch, whose other messages are in.
+A line that is no message ends it: the lines before it are enqueued, the ones after it are not, and its number shows where to
+go on. A message that the broker refuses ends it after its batch; the batch's other messages are enqueued.
 """
 
 import os
@@ -27,7 +27,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 
 
 class _Batches:
-    """A file's messages in batches of lines; ``error`` is the first bad line's, once the good ones are out."""
+    """A file's messages in batches of lines; ``error`` is the first bad line's, after the good ones before it."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.error: str | None = None
@@ -36,7 +36,7 @@ class _Batches:
         self._name = name
 
     def __iter__(self) -> Iterator[dict[int, Message]]:
-        """Messages by line number."""
+        """Yield messages by line number."""
         batch: dict[int, Message] = {}
         full_at = BATCH_BYTES
         for number, line in enumerate(self._file, 1):
@@ -105,7 +105,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, str]]:
 
 
 def _size_bytes(file: BinaryIO) -> int | None:
-    """Of a real file; a pipe's is not known."""
+    """Return the size of a regular file; None for a pipe."""
     try:
         status = os.fstat(file.fileno())
     except OSError:
@@ -114,7 +114,7 @@ def _size_bytes(file: BinaryIO) -> int | None:
 
 
 def _progress(file: BinaryIO) -> Progress:
-    """Return a bar on standard error, where that is a terminal and the input is not over in a moment."""
+    """Return a bar on standard error, if that is a terminal and the input is long."""
     console = Console(stderr=True)
     size_bytes = _size_bytes(file)
     short = size_bytes is not None and size_bytes < BATCH_BYTES

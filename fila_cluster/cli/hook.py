@@ -28,7 +28,7 @@ LEFT_OUT = {
     "cost": "as enqueued; else 1",
     "delay_ms": "as enqueued; else 0",
 }
-"""What holds for a field that a script leaves out."""
+"""The value of a field that a script leaves out."""
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -110,7 +110,7 @@ def _plain(outcome: "Outcome") -> dict[str, Any]:
 
 
 def _decision(decision: "EnqueueDecision | FailureDecision") -> dict[str, Any]:
-    """In the words of a script; None is what it left out, or what was invalid."""
+    """Return a decision with the field names of scripts; None is a field that was left out, or was invalid."""
     from fila_worker.core.hooks import FailureDecision  # noqa: PLC0415
 
     if isinstance(decision, FailureDecision):

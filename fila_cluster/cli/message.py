@@ -7,7 +7,7 @@ from fila_cluster.cli.shared.invocation import Invocation
 
 @click.group()
 def command() -> None:
-    """Do something about single messages."""
+    """Act on single messages."""
 
 
 @command.command("cancel", short_help="Remove a message that waits in a queue.")
@@ -19,5 +19,7 @@ def cancel(invocation: Invocation, queue: str, message_id: str) -> None:
     with invocation.connect() as client:
         cancelled = client.cancel(queue, message_id)
     if not cancelled:
-        raise click.ClickException(f"message {message_id} of queue {queue} is leased: only who holds it can end it")
+        raise click.ClickException(
+            f"message {message_id} of queue {queue} is leased: only the consumer that holds it can settle it"
+        )
     invocation.show({"id": message_id}, f"cancelled {message_id}")

@@ -71,7 +71,7 @@ def delete(invocation: Invocation, name: str, force: bool) -> None:
 
 
 @command.command("list", short_help="List queues.")
-@click.option("--prefix", default="", metavar="P", help="Only queues whose names start so.")
+@click.option("--prefix", default="", metavar="P", help="Only queues whose names start with P.")
 @click.option("--active", is_flag=True, help="Only queues with messages.")
 @click.pass_obj
 def list_(invocation: Invocation, prefix: str, active: bool) -> None:
@@ -168,7 +168,7 @@ def _rows(messages: "list[MessageView]") -> "Table":
 
 
 def _state(message: "MessageView", now: datetime) -> str:
-    """Return the state and, where it ends by itself, for how long it lasts."""
+    """Return the state and, if it ends by itself, how long it lasts."""
     ends_at = message.due_at or message.lease_expires_at
     return message.state if ends_at is None else f"{message.state} {aged(max(0.0, (ends_at - now).total_seconds()))}"
 

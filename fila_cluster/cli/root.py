@@ -30,7 +30,7 @@ SUMMARIES = {
 
 
 class _Root(LazyGroup):
-    """Turns what the library raises into one line on standard error and exit code 1."""
+    """Prints errors of the library as one line on standard error, with exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         from fila_cluster.supervisor import CannotStartError  # noqa: PLC0415 # quick --help
@@ -40,9 +40,9 @@ class _Root(LazyGroup):
             return super().invoke(ctx)
         except (FilaError, CannotStartError) as error:
             raise click.ClickException(" ".join(str(error).split("\n"))) from error
-        except OSError as error:  # what a command opened it explains itself: this is standard input or output
+        except OSError as error:  # of standard input or output: commands explain errors of files themselves
             if error.errno == errno.EPIPE:
-                raise  # whoever read it has enough; click leaves quietly
+                raise  # the reader of a pipe has closed it; click ends quietly
             raise click.ClickException(f"cannot read the input or write the output: {error.strerror or error}") from error
 
 
@@ -62,7 +62,7 @@ def root(ctx: click.Context, endpoint: str | None, as_json: bool) -> None:
 
 
 def main() -> None:
-    """The entry point. Text that the terminal's encoding lacks is printed as question marks, never as a traceback."""
+    """Run the command. Characters that the terminal's encoding lacks are printed as question marks, never as a traceback."""
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr] # TextIOWrapper, unless a test replaced it
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Who starts a daemon may close its standard streams. Opened in order, these get their numbers, and nobody else does."""
+    """Open standard streams that a caller has closed, in order: they get their own numbers, and no other file does."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 # for as long as the process lives

@@ -29,7 +29,10 @@ def command(invocation: Invocation) -> None:
 
 
 def _facts(status: "ClusterStatus") -> dict[str, Any]:
-    """Return the fields of the status. A worker has ``outages`` only where it has some, so that the usual row is the usual one."""
+    """Return the fields of the status.
+
+    Only a worker that has outages has the field ``outages``, so that the usual row stays the same.
+    """
     facts = asdict(status)
     for worker in facts["workers"]:
         if not worker["outages"]:

@@ -58,5 +58,5 @@ def _announce(listen: Address, dashboard: Address | None, workers: int) -> None:
     watched = f"dashboard http://{dashboard.reachable} · " if dashboard else ""
     try:
         print(f"ready: {listen.endpoint} · {watched}{workers} workers", flush=True)
-    except BrokenPipeError:  # nobody reads it; that is no reason to stop serving
+    except BrokenPipeError:  # standard output is closed; the cluster serves all the same
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--key", metavar="K", help="Why this fairness key waits.")
 @click.pass_obj
 def command(invocation: Invocation, queue: str, message_id: str | None, key: str | None) -> None:
-    """Show why QUEUE, or one of its messages or fairness keys, waits: first what has to change first.
+    """Show why QUEUE, or one of its messages or fairness keys, waits. The reason that has to end first comes first.
 
     docs/why.md lists the reasons, and what to do about each.
     """

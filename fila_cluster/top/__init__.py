@@ -1,6 +1,6 @@
-"""``fila-cluster top``: the cluster, live, in a terminal. An ordinary client that looks every few seconds.
+"""``fila-cluster top``: the cluster, live, in a terminal. An ordinary client that asks every few seconds.
 
-Read in this order: :mod:`poller` (asks), :mod:`summary` and :mod:`fila_cluster.analysis` (what the answers mean),
-:mod:`columns`, :mod:`listing` and :mod:`formats` (how it is shown, without a terminal), then what draws: :mod:`grid`, :mod:`dialogs`, :mod:`app`.
-:mod:`actions` changes things.
+Read in this order: :mod:`poller` (asks), :mod:`summary` and :mod:`fila_cluster.analysis` (the meaning of the answers),
+:mod:`columns`, :mod:`listing` and :mod:`formats` (their presentation, without a terminal), then the widgets: :mod:`grid`,
+:mod:`dialogs`, :mod:`app`. :mod:`actions` changes queues.
 """

@@ -1,4 +1,4 @@
-"""What can be changed from here, and how that is reported: each returns one line, or raises :class:`FilaError`."""
+"""The changes that can be made in ``top``: each returns one line about it, or raises :class:`FilaError`."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ async def resume(client: AsyncClient, target: Target) -> str:
 
 
 def dead_letters_of(queue: str) -> str:
-    """Return the name of its dead letter queue; its own, if it is one."""
+    """Return the name of a queue's dead letter queue; its own, if it is one."""
     return queue if is_dead_letter(queue) else dead_letter_name(queue)
 
 
@@ -42,11 +42,11 @@ async def redrivable(client: AsyncClient, dead_letters: str) -> int:
 
 
 async def redrive(client: AsyncClient, dead_letters: str) -> str:
-    """Send all dead letters back."""
+    """Send all dead letters back to the queues they came from."""
     count = await client.redrive(dead_letters)
     return f"redriven: {count:,} of {dead_letters} went back to where they came from"
 
 
 async def why(client: AsyncClient, target: Target) -> str:
-    """Return why it waits."""
+    """Return the explanation of why it waits."""
     return str(await client.why(target.queue, fairness_key=target.fairness_key))

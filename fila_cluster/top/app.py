@@ -1,4 +1,4 @@
-"""The program, from its start to its end: one loop that looks, and keys that act."""
+"""The program, from its start to its end: a loop that asks, and keys that act."""
 
 import asyncio
 import signal
@@ -22,11 +22,11 @@ from fila_cluster.top.poller import ANSWER_S_MAX, Poller, snapshot
 from fila_proto_zmq.errors import FilaError
 
 INTERVALS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""What ``+`` and ``-`` choose from."""
+"""The choices of ``+`` and ``-``."""
 
 
 class Top(App[None]):
-    """The program. ``poller`` looks, ``client`` acts; ``queue`` is the one whose keys are shown first, if any."""
+    """The program. ``poller`` asks, ``client`` acts; ``queue`` is the one whose keys are shown first, if any."""
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -49,11 +49,11 @@ class Top(App[None]):
         self._look_now = asyncio.Event()
 
     def get_default_screen(self) -> Board:
-        """Return what is under all dialogs."""
+        """Return the screen below all dialogs."""
         return self.board
 
     def on_mount(self) -> None:
-        """Start looking."""
+        """Start the loop."""
         self.run_worker(self._keep_looking())
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -72,33 +72,33 @@ class Top(App[None]):
         self.board.show(lines, poller.picture, poller.close)
 
     def on_board_turned(self, _: Board.Turned) -> None:
-        """Another queue's keys may be wanted: don't let them wait for the next look."""
+        """Ask at once, because another queue's keys may be shown."""
         if self.board.view == "keys":
             self._look_now.set()
 
     def on_board_opened(self, _: Board.Opened) -> None:
-        """More of a key, or of a concern."""
+        """Show more of a key, or of a concern."""
         if self.board.view == "keys":
             self.action_why()
         elif self.board.view == "attention" and (concern := self.board.grid.listing.chosen):
             self.push_screen(TextPage(concern.code, f"{printable(concern.text)}\n\nwhat to do: {printable(concern.action)}"))
 
     def action_hasten(self, step: int) -> None:
-        """Look more often (-1), or more rarely."""
+        """Ask more often (-1), or more rarely."""
         beyond = [each for each in INTERVALS_S if (each < self.interval_s if step < 0 else each > self.interval_s)]
         if beyond:
             self.interval_s = beyond[-1] if step < 0 else beyond[0]
             self._look_now.set()
 
     def action_help_page(self) -> None:
-        """What the keys do."""
+        """Show the meaning of the keys."""
         self.push_screen(TextPage("fila-cluster top", HELP))
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
     @work
     async def action_pause(self) -> None:
-        """Pause what is chosen, if that is meant."""
+        """Pause the chosen queue or key, after a question."""
         if target := self._target():
             question = f"Pause {target}? Nothing more of it is delivered until it is resumed."
             if await self.push_screen_wait(Question(question)):
@@ -106,13 +106,13 @@ class Top(App[None]):
 
     @work
     async def action_resume(self) -> None:
-        """Resume what is chosen."""
+        """Resume the chosen queue or key."""
         if target := self._target():
             await self._answered(actions.resume(self.client, target))
 
     @work
     async def action_redrive(self) -> None:
-        """Send the dead letters of the queue back, if that is meant."""
+        """Send the dead letters of the queue back, after a question."""
         if target := self._target():
             await self._answered(self._redrive(actions.dead_letters_of(target.queue)))
 
@@ -128,7 +128,7 @@ class Top(App[None]):
 
     @work
     async def action_why(self) -> None:
-        """Say why what is chosen waits."""
+        """Show why the chosen queue or key waits."""
         if target := self._target():
             await self._answered(self._why(target))
 
@@ -138,14 +138,14 @@ class Top(App[None]):
         return ""
 
     def _target(self) -> Target | None:
-        """Return what the keys act on; says so, if that is nothing."""
+        """Return the target of the keys; without one, show a line that asks for a choice."""
         target = self.board.target()
         if target is None:
             self.board.say("choose a queue or a fairness key first", bad=True)
         return target
 
     async def _answered(self, asked: Awaitable[str]) -> None:
-        """Say what came of it; an error is a line, too."""
+        """Show the result of a call; an error is a line, too."""
         try:
             self.board.say(await asked)
         except FilaError as error:
@@ -154,13 +154,13 @@ class Top(App[None]):
 
 
 Connect = Callable[[float], AsyncClient]
-"""Makes a client whose calls take so many seconds at most."""
+"""Make a client whose calls take this many seconds at most."""
 
 ACT_S_MAX = 10.0
 
 
 async def show_live(connect: Connect, interval_s: float, queue: str | None) -> None:
-    """Show it until somebody has seen enough. Looking has a client of its own: it gives up sooner than who acts."""
+    """Run until the user quits. The loop has a client of its own: it gives up sooner than actions do."""
     async with connect(ANSWER_S_MAX) as watching, connect(ACT_S_MAX) as acting:
         top = Top(Poller(watching), acting, interval_s, queue)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, top.exit)
@@ -168,6 +168,6 @@ async def show_live(connect: Connect, interval_s: float, queue: str | None) -> N
 
 
 async def take_snapshot(connect: Connect, interval_s: float, queue: str | None) -> dict[str, Any]:
-    """Look, and say what was seen. Raises :class:`FilaError`."""
+    """Ask, and return the snapshot. Raises :class:`FilaError`."""
     async with connect(ANSWER_S_MAX) as watching:
         return await snapshot(Poller(watching), interval_s, queue)

@@ -1,4 +1,4 @@
-"""The lines above and below the lists: the cluster in numbers, the most urgent of what needs attention, the keys."""
+"""The lines above and below the lists: the cluster in numbers, the most urgent concern, the keys."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +17,7 @@ THROTTLES_SHOWN: Final = 4
 
 
 def banner(picture: Picture | None, why_not: str, endpoint: str, interval_s: float) -> Text:
-    """Four lines; without a picture, why there is none."""
+    """Return four lines; without a picture, why there is none."""
     if picture is None:
         down = Text(f"‼ broker is down: {printable(why_not)}", BAD)
         return Text("\n").join([_first(None, endpoint, interval_s), down])
@@ -64,7 +64,7 @@ def urgent(concerns: Sequence[Concern]) -> Text:
 
 
 def throttled(throttles: Sequence[ThrottleStats]) -> Text:
-    """Return the buckets that a queue's messages draw on, the emptiest first."""
+    """Return the token buckets of a queue's messages, the emptiest first."""
     emptiest_first = sorted(throttles, key=lambda each: (each.tokens / each.burst if each.burst else 0.0, each.key))
     lines = [_bucket(each) for each in emptiest_first[:THROTTLES_SHOWN]]
     hidden = len(throttles) - len(lines)

@@ -1,4 +1,4 @@
-"""The screen: what was seen last, in four lists of which one is shown; and how one goes about in them."""
+"""The screen: the last picture in four lists, one of which is shown, and the moves between them."""
 
 from typing import Any, ClassVar, Final
 
@@ -22,16 +22,16 @@ from fila_cluster.top.poller import Close, Picture
 
 VIEWS: Final = ("queues", "keys", "workers", "attention")
 NAME_CELLS_MAX: Final = 20
-"""Of a queue's name above the lists."""
+"""The room for a queue's name above the lists."""
 
 
 def _name(concern: Concern) -> str:
-    """Return what a concern is about: its text changes with its numbers."""
+    """Return the name of a concern, which stays the same: its text changes with its numbers."""
     return f"{concern.code} {concern.queue} {concern.shard}"
 
 
 class Board(Screen[None]):
-    """The lists. ``queue`` is the one whose fairness keys are shown, if any; ``view`` the list that is to be seen."""
+    """The lists. ``queue`` is the one whose fairness keys are shown, if any; ``view`` is the shown list."""
 
     DEFAULT_CSS = """
     Board {
@@ -52,7 +52,7 @@ class Board(Screen[None]):
     ]
 
     class Opened(Message):
-        """Somebody wants to see more of what is chosen in a list that ends here: why a key waits, what to do about a concern."""
+        """The user opens the chosen row of a last list: why a key waits, the remedy for a concern."""
 
     class Turned(Message):
         """Another list is shown, or another queue's keys."""
@@ -64,7 +64,7 @@ class Board(Screen[None]):
         self.with_dead_letters = False
         self._picture: Picture | None = None
         self._close: Close | None = None
-        # Kept, not looked up: a look may still end when the screen is being taken down.
+        # Kept, not looked up: an answer may still come when the screen is being taken down.
         self._banner, self._tabs = Static(id="banner", markup=False), Static(id="tabs", markup=False)
         self._throttles, self._said = Static(id="throttles", markup=False), Static(id="said", markup=False)
         self._filter_box = Input(
@@ -78,7 +78,7 @@ class Board(Screen[None]):
         }
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
+        """Lay out the screen from top to bottom."""
         yield self._banner
         yield self._tabs
         with ContentSwitcher(id="lists", initial="queues"):
@@ -100,13 +100,13 @@ class Board(Screen[None]):
 
     @property
     def grid(self) -> Grid[Any]:
-        """The list that is to be seen."""
+        """The shown list."""
         return self._grids[self.view]
 
     def show(self, banner: Text, picture: Picture | None, close: Close | None) -> None:
-        """Put on the screen what was seen."""
+        """Show a picture."""
         self._picture, self._close = picture, close
-        self._banner.styles.text_wrap = "nowrap" if picture else "wrap"  # why there is nothing to see is not cut short
+        self._banner.styles.text_wrap = "nowrap" if picture else "wrap"  # the reason for an empty screen is not cut
         self._banner.update(banner)
         self._fill()
 
@@ -125,7 +125,7 @@ class Board(Screen[None]):
         self._show_tabs()
 
     def _fill_keys(self) -> None:
-        """The keys of the queue, if it is that one which was looked at."""
+        """Fill the list of keys, if the picture is of the chosen queue."""
         close = self._close if self._close and self._close.queue == self.queue else None
         empty = (close.why_not or "no fairness keys") if close else "…" if self.queue else "choose a queue first: press 1"
         self._grids["keys"].fill(close.keys if close else [], empty if self._picture else "")
@@ -145,7 +145,7 @@ class Board(Screen[None]):
         return f"keys of {short}" if name else "keys"
 
     def _place(self) -> str:
-        """Return which rows are seen, of how many, and what is filtered."""
+        """Return which rows are visible, of how many, and the filter."""
         listing = self.grid.listing
         last = min(listing.top + listing.height, len(listing.rows))
         place = f"{listing.top + 1:,}-{last:,} of {len(listing.rows):,}" if listing.rows else ""
@@ -154,7 +154,7 @@ class Board(Screen[None]):
     # --- going about --------------------------------------------------------------------------------------------------
 
     def target(self) -> Target | None:
-        """Return what is chosen: a queue, or one of its keys."""
+        """Return the chosen queue, or one of its keys."""
         row = self.grid.listing.chosen
         if row is None or self.view == "workers":
             return None
@@ -189,20 +189,20 @@ class Board(Screen[None]):
         self._fill()
 
     def on_grid_entered(self, _: Grid.Entered) -> None:
-        """More of the chosen row."""
+        """Open the chosen row."""
         if self.view == "queues":
             self.action_view("keys")
         else:
             self.post_message(self.Opened())
 
     def on_grid_moved(self, _: Grid.Moved) -> None:
-        """The place in the list is told above it."""
+        """Update the place in the list, which is shown above it."""
         self._show_tabs()
 
     # --- filtering ----------------------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        """Ask for a text."""
+        """Ask for the text of a filter."""
         self._filter_box.value = self.grid.listing.wanted
         self._ask_for_filter(True)
         self._filter_box.focus()
@@ -223,7 +223,7 @@ class Board(Screen[None]):
             self._filter(event.value)
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Keep it."""
+        """Keep the filter."""
         self._ask_for_filter(False)
 
     def on_key(self, event: events.Key) -> None:

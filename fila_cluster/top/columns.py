@@ -1,4 +1,4 @@
-"""The columns of each view: what they show, what they sort by, and when they are worth their place."""
+"""The columns of each view: their values, their order, and the screens that are wide enough for them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,8 @@ def _plain(_: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """One column. ``order``: what it sorts by; None comes last in both directions. ``cells`` 0: it takes the room that is left, as far as its texts need it.
+    """One column. ``order``: what it sorts by; None comes last in both directions. ``cells`` 0: it takes the rest of the room, as far as its texts
+    need it.
 
     ``right``: numbers, highest first; else text, from A to Z. ``screen_cells``: narrower screens do without it.
     """
@@ -92,7 +93,7 @@ QUEUES: Final[tuple[Column[QueueRow], ...]] = (
 
 
 def _share_style(row: KeyRow) -> str:
-    """Return a key that gets less than three quarters of what is due to it."""
+    """Return the style of a key that gets less than three quarters of its due share."""
     behind = row.share_due is not None and row.share is not None and row.share < 0.75 * row.share_due
     return WARNING if behind else PLAIN
 

@@ -1,4 +1,4 @@
-"""What comes up over the lists: a question, a page to read, the meaning of keys and columns."""
+"""The dialogs over the lists: a question, a page to read, the meaning of keys and columns."""
 
 from typing import ClassVar, Final
 
@@ -22,11 +22,11 @@ w         why it waits                     q    quit
 
 queues    pend: ready · leased: with consumers · delay: not due yet
           old: age of the oldest pending one · cons: consumers
-          down, silent: nobody answers for its shard · unread: messages
+          down, silent: its shard does not answer · unread: messages
           and no consumer · breaker: its hooks keep failing
 keys      due: what its weight entitles it to · got: of all deliveries
 workers   cpu: of one core · turn, commit: p99 = 99 % were no longer
-–         not known: there was no look before, or counters started over
+–         not known: this is the first look, or counters started over
 """
 
 
@@ -51,7 +51,7 @@ class Question(ModalScreen[bool]):
         self.text = text
 
     def compose(self) -> ComposeResult:
-        """Return the question, and how to answer it."""
+        """Lay out the question, and how to answer it."""
         with Vertical(id="box"):
             yield Static(self.text, markup=False)
             yield Static("\ny: yes   n: no", id="keys", markup=False)
@@ -72,7 +72,7 @@ class TextPage(ModalScreen[None]):
         self.heading, self.text = title, text
 
     def compose(self) -> ComposeResult:
-        """Its text, to be scrolled."""
+        """Lay out the text, to be scrolled."""
         with VerticalScroll(id="box") as box:
             box.border_title = self.heading.replace("[", "(").replace("]", ")")  # titles are markup
             yield Static(self.text, id="text", markup=False)

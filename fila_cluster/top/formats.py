@@ -1,4 +1,7 @@
-"""Numbers and names in as few cells as a column has (:mod:`fila_cluster.figures` is for prose). What is not known is a dash, never a zero."""
+"""Numbers and names for narrow columns (:mod:`fila_cluster.figures` is for prose).
+
+Unknown numbers are a dash, never a zero.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +12,7 @@ BARS: Final = "▁▂▃▄▅▆▇"
 
 
 def counted(number: int | None) -> str:
-    """At most six cells, up to 999 thousand millions: 1,234, 12.3k, 123k, 1.23M."""
+    """Return a number in at most six cells, up to 999 thousand millions: 1,234, 12.3k, 123k, 1.23M."""
     if number is None:
         return UNKNOWN
     return f"{number:,}" if abs(number) < 10_000 else _scaled(number)
@@ -76,12 +79,12 @@ def shared(part: float | None) -> str:
 
 
 def sparkline(values: Sequence[int], width: int) -> str:
-    """Return the last values as bars, the highest one full; zeros are blank, and one or two are no peak."""
+    """Return the last values as bars, the highest one full; zeros are blank, and values of one or two are low bars."""
     shown = values[-width:]
     highest = max(len(BARS), *shown) if shown else 0
     return "".join(" " if not value else BARS[(value * len(BARS) - 1) // highest] for value in shown)
 
 
 def printable(text: str) -> str:
-    """Return a text that may hold anything, without what would move the cursor or change the terminal."""
+    """Return a text without characters that would move the cursor or change the terminal."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)

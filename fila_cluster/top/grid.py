@@ -1,6 +1,7 @@
-"""A listing on the screen. Only the rows that are seen are drawn, each as one line, so their number does not matter.
+"""A listing on the screen. Only visible rows are drawn, each as one line, so their number does not matter.
 
-Textual's ``DataTable`` was the alternative: it keeps a cell object for everything, and filling it with 10,000 rows takes a second of each two.
+Rejected: Textual's ``DataTable``. It keeps an object for each cell, and filling it with 10,000 rows takes one of every two
+seconds.
 """
 
 from collections.abc import Sequence
@@ -21,9 +22,9 @@ from fila_cluster.top.listing import Listing
 R = TypeVar("R")
 
 NAME_CELLS_MIN: Final = 12
-"""Of the column that takes the room that is left, if none is left."""
+"""The least room of the column that takes the rest."""
 NAME_CELLS: Final = 24
-"""Of that column, if its texts are shorter and there is room: columns should not jump with each new name."""
+"""The room of that column, if its texts are shorter: columns should not jump with each new name."""
 GAP: Final = 1
 WHEEL_ROWS: Final = 3
 _HEAD: Final = Style(bold=True)
@@ -50,10 +51,10 @@ class Grid(Widget, Generic[R], can_focus=True):
     ]
 
     class Entered(Message):
-        """Somebody wants to see more of the chosen row."""
+        """The user opens the chosen row."""
 
     class Moved(Message):
-        """What is seen has changed: the place in it, the order."""
+        """The visible rows or their order have changed."""
 
     def __init__(self, listing: Listing[R], *, id: str) -> None:  # noqa: A002 # Textual's name for it
         super().__init__(id=id)
@@ -67,7 +68,7 @@ class Grid(Widget, Generic[R], can_focus=True):
         self.refresh()
 
     def changed(self) -> None:
-        """Draw it anew, and tell."""
+        """Draw it again, and report the change."""
         self.refresh()
         self.post_message(self.Moved())
 
@@ -88,7 +89,7 @@ class Grid(Widget, Generic[R], can_focus=True):
         return [Segment(f"  {self._empty}", Style(dim=True))] if not rows and y == 2 else []
 
     def _columns(self) -> list[tuple[Column[R], int]]:
-        """Those that there is room for, with their cells."""
+        """Return the columns that there is room for, with their cells."""
         columns = self.listing.shown_columns()
         room = self.size.width - sum(column.cells + GAP for column in columns)
         rest = max(NAME_CELLS_MIN, min(room, max(NAME_CELLS, self.listing.longest_cells)))
@@ -107,7 +108,7 @@ class Grid(Widget, Generic[R], can_focus=True):
     # --- moving -------------------------------------------------------------------------------------------------------
 
     def on_resize(self, event: Resize) -> None:
-        """There is another amount of room."""
+        """Fit the listing to the new size."""
         self.listing.resize(event.size.width, event.size.height - 1)
         self.changed()
 
@@ -126,7 +127,7 @@ class Grid(Widget, Generic[R], can_focus=True):
         self.changed()
 
     def action_sort(self, step: int) -> None:
-        """Sort by the column beside."""
+        """Sort by the next column in this direction."""
         self.listing.sort_beside(step)
         self.changed()
 
@@ -136,19 +137,19 @@ class Grid(Widget, Generic[R], can_focus=True):
         self.changed()
 
     def action_enter(self) -> None:
-        """More of this row."""
+        """Open this row."""
         self.post_message(self.Entered())
 
     def on_mouse_scroll_down(self, _: MouseScrollDown) -> None:
-        """The wheel."""
+        """Move the cursor with the wheel."""
         self.action_move(WHEEL_ROWS)
 
     def on_mouse_scroll_up(self, _: MouseScrollUp) -> None:
-        """The wheel."""
+        """Move the cursor with the wheel."""
         self.action_move(-WHEEL_ROWS)
 
     def on_click(self, event: Click) -> None:
-        """A title: sort by it. A row: choose it; a double click: more of it."""
+        """Sort by a clicked title; choose a clicked row, and open it with a double click."""
         if event.y == 0:
             column = _column_at(self._columns(), event.x)
             if column is not None:
@@ -169,7 +170,7 @@ def _cells(columns: list[tuple[Column[R], int]], row: R, *, chosen: bool) -> lis
 
 
 def _set(text: str, cells: int, *, right: bool) -> str:
-    """Return a text in so many cells: cut with a sign that it is, or filled up."""
+    """Return a text in this many cells: cut with a mark, or filled up."""
     length = cell_len(text)
     if length > cells:
         return set_cell_size(text, cells - 1) + "…"

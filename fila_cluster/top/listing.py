@@ -1,7 +1,8 @@
-"""A list that is sorted, filtered and walked through, without a screen: which rows are to be seen, and which one is chosen.
+"""A list that is sorted, filtered and walked through, without a screen: the visible rows, and the chosen one.
 
-The cursor stays with its row when others overtake it: who presses a key means what they saw. Only on the first line it stays on the
-line, because that is where a list is watched from. Ordering costs a sort of all rows for each look (a few ms for 10,000).
+The cursor stays with its row when others overtake it: a key acts on the row that the user saw. Only on the first line the
+cursor stays on the line, because a list is watched from there. Ordering costs a sort of all rows for each picture (a few ms
+for 10,000).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +16,9 @@ R = TypeVar("R")
 
 
 class Listing(Generic[R]):
-    """Rows in order, of which ``height`` at a time are seen. ``name_of`` tells rows apart; filters look at it, or at ``text_of``.
+    """Rows in order, ``height`` of which are visible. ``name_of`` tells rows apart; filters search it, or ``text_of``.
 
-    Rows that are equal by the column stay as they came.
+    Rows that are equal by the column keep their order.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Listing(Generic[R]):
         self.total = 0
         """Rows before filtering."""
         self.longest_cells = 0
-        """Of the rows' texts, those that are filtered out, too."""
+        """The longest text of a row, those that are filtered out included."""
         self.wanted = ""
         self.sort, self.backwards = sort, columns[sort].right
         self.cursor = self.top = 0
@@ -46,7 +47,7 @@ class Listing(Generic[R]):
         return self.rows[self.cursor] if self.rows else None
 
     def visible(self) -> list[R]:
-        """Return the rows that are to be seen now."""
+        """Return the visible rows."""
         return self.rows[self.top : self.top + self.height]
 
     def shown_columns(self) -> list[Column[R]]:
@@ -56,7 +57,7 @@ class Listing(Generic[R]):
     # --- what is in it ------------------------------------------------------------------------------------------------
 
     def fill(self, rows: Iterable[R]) -> None:
-        """Show these rows."""
+        """Take in new rows."""
         self._all = list(rows)
         self.total = len(self._all)
         self.longest_cells = max((cell_len(self._text_of(row)) for row in self._all), default=0)
@@ -76,7 +77,7 @@ class Listing(Generic[R]):
         self._arrange()
 
     def sort_beside(self, step: int) -> None:
-        """Sort by the next column of those that there is room for."""
+        """Sort by the next column in this direction that there is room for."""
         shown = [self.columns.index(column) for column in self.shown_columns()]
         place = shown.index(self.sort) if self.sort in shown else 0
         self.sort_by(shown[(place + step) % len(shown)])
@@ -93,7 +94,7 @@ class Listing(Generic[R]):
     # --- where one is -------------------------------------------------------------------------------------------------
 
     def resize(self, width: int, height: int) -> None:
-        """There is room for so many cells and rows."""
+        """Set the room in cells and rows."""
         self.width, self.height = width, max(1, height)
         self.go(self.cursor)
 
@@ -102,14 +103,14 @@ class Listing(Generic[R]):
         self.go(self.cursor + by)
 
     def go(self, to: int) -> None:
-        """Put the cursor on a row, or the nearest there is, and have it seen."""
+        """Put the cursor on a row, or the nearest there is, and make it visible."""
         self.cursor = max(0, min(to, len(self.rows) - 1))
         lowest, highest = self.cursor - self.height + 1, self.cursor
         self.top = max(0, min(max(self.top, lowest), highest, max(0, len(self.rows) - self.height)))
 
 
 def _in_order(rows: list[R], order: Callable[[R], Any], *, backwards: bool) -> list[R]:
-    """Sorted, the unknown last."""
+    """Return rows sorted, unknown values last."""
     known = [row for row in rows if order(row) is not None]
     known.sort(key=order, reverse=backwards)
     return known + [row for row in rows if order(row) is None]

@@ -1,4 +1,4 @@
-"""Look at a cluster again and again: what was seen last, for the screen and for programs, or why nothing is seen."""
+"""Ask a cluster again and again: the last picture, for the screen and for programs, or why there is none."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ ANSWER_S_MAX: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The cluster, as it was seen last."""
+    """The cluster at one moment."""
 
     summary: Summary
     concerns: list[Concern]
@@ -34,7 +34,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """One queue seen from close by, or ``why_not``."""
+    """One queue in detail, or ``why_not``."""
 
     queue: str
     keys: list[KeyRow]
@@ -48,11 +48,15 @@ class _Seen(NamedTuple):
 
 
 KEEP_EVERY_S: Final = 5.0
-"""Of the looks that growth is told since, so many seconds lie between two: each of them has megabytes where there are many queues."""
+"""The seconds between two snapshots that are kept to measure growth: each has megabytes where there are many queues."""
 
 
 class Poller:
-    """Asks when told to. ``picture`` is None while the cluster does not answer, then ``why_not`` says why; ``close`` is the queue asked for last."""
+    """Asks when called.
+
+    ``picture`` is None while the cluster does not answer, then ``why_not`` is the reason; ``close`` is the last queue asked
+    for.
+    """
 
     def __init__(self, client: AsyncClient, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.picture: Picture | None = None
@@ -62,12 +66,12 @@ class Poller:
         self._clock_s = clock_s
         self._last: _Seen | None = None
         self._kept: deque[_Seen] = deque()
-        """Some looks of the last :data:`LOOK_BACK_S`."""
+        """Some snapshots of the last :data:`LOOK_BACK_S`."""
         self._known_queues = KnownQueues()
         self._stats: tuple[float, QueueStats] | None = None
 
     async def look(self, queue: str | None = None) -> None:
-        """Look at the cluster, and at one queue from close by. Nothing is raised for what can't be seen."""
+        """Ask for the cluster, and for one queue in detail. Errors become ``why_not``."""
         try:
             metrics = await ask_metrics(self._client)
         except FilaError as error:
@@ -79,7 +83,8 @@ class Poller:
         self.close = None if queue is None else await self._look_closely(queue)
 
     async def _left_out(self, metrics: Metrics) -> list[QueueInfo]:
-        """Return the queues that shards do not show; none, if they can't be listed now: what is seen should be seen."""
+        """Return the queues that shards do not show; none, if they can't be listed now: the rest should be shown all the
+        same."""
         if not any(shard.queues_left_out for worker in metrics.workers for shard in worker.shards):
             return []
         shown = {queue.info.name for queue in all_queues(metrics)}
@@ -120,7 +125,7 @@ class Poller:
 
 
 async def snapshot(poller: Poller, interval_s: float, queue: str | None) -> dict[str, Any]:
-    """Look twice, ``interval_s`` apart, so that there are rates. Raises :class:`FilaError` if the cluster does not answer."""
+    """Ask twice, ``interval_s`` apart, so that there are rates. Raises :class:`FilaError` if the cluster does not answer."""
     await poller.look(queue)
     _checked(poller)
     await asyncio.sleep(interval_s)

@@ -10,7 +10,7 @@ from fila_proto_zmq.commands import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The cluster. Sums are over the queues that are known, without those of dead letters; ``rates`` None: not known."""
+    """The cluster. Sums are over the known queues without those of dead letters; ``rates`` None: not known."""
 
     version: str
     uptime_s: float | None
@@ -28,7 +28,7 @@ class Summary:
 
 
 def summary(now: Metrics, cluster_rates: ClusterRates, rows: list[QueueRow], now_ms: int) -> Summary:
-    """Return all of it, at Unix time ``now_ms``."""
+    """Return the numbers at Unix time ``now_ms``."""
     workers = now.status.workers if now.status else []
     queues = [row for row in rows if not row.is_dead_letter]
     return Summary(

@@ -1,1 +1,1 @@
-"""What several commands use: the global options and the output, tables, types of parameters, JSON lines, lazy groups."""
+"""Modules that several commands use: the global options and the output, tables, types of parameters, JSON lines, lazy groups."""

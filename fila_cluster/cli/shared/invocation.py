@@ -1,4 +1,4 @@
-"""What the options before the command amount to: a client, and the form of the output."""
+"""The effect of the options before the command: a client, and the form of the output."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Invocation:
         return Client(self.endpoint) if self.endpoint else Client()
 
     def show(self, value: Any, *human: "RenderableType") -> None:
-        """Print ``value`` as JSON, or what was made of it for people."""
+        """Print ``value`` as JSON, or ``human`` as text."""
         if self.as_json:
             print_json(value)
         else:
@@ -36,12 +36,12 @@ class Invocation:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on one line, and let it go at once."""
+    """Print one JSON value on one line, and flush it."""
     click.echo(json.dumps(value, default=_plain))
 
 
 def print_rich(renderables: "Sequence[RenderableType]") -> None:
-    """Print for people: at the terminal's width, in colour only where that is wanted."""
+    """Print for people: at the terminal's width, in colour only where the terminal has it."""
     from rich.console import Console  # noqa: PLC0415 # quick --help
 
     console = Console(highlight=False, markup=False, emoji=False)  # names are data, not markup

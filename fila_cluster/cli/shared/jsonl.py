@@ -1,4 +1,4 @@
-"""Messages as JSON: what ``enqueue --file`` reads, and ``consume`` and ``queue browse`` print.
+"""Messages as JSON: the input of ``enqueue --file``, and the output of ``consume`` and ``queue browse``.
 
 A line to enqueue has ``Message``'s fields; the payload is text in ``payload``, or any bytes in ``payload_base64``.
 """
@@ -21,11 +21,11 @@ _PRINTED_OF_DEAD_LETTERS = ("reason", "source_queue", "dead_lettered_at")
 
 
 class BadLineError(ValueError):
-    """What is wrong with a line."""
+    """An error in a line."""
 
 
 def read_message(line: bytes) -> Message:
-    """Return the message of a line; :class:`ValueError` says what is wrong with it."""
+    """Return the message of a line; :class:`ValueError` describes an error in it."""
     try:
         fields = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -59,7 +59,7 @@ def _take_payload(fields: dict[str, Any]) -> bytes:
 def _encode(text: str) -> bytes:
     try:
         return text.encode()
-    except UnicodeEncodeError as error:  # JSON can spell half a pair
+    except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair
         raise BadLineError(f"the payload cannot be encoded as UTF-8: {error.reason}; use payload_base64") from None
 
 
@@ -76,7 +76,7 @@ def write_delivery(delivery: Delivery) -> str:
 
 
 def view_fields(message: MessageView) -> dict[str, Any]:
-    """Return what there is to say of a message that was looked at."""
+    """Return the fields of a message that was browsed."""
     return _fields(message, _PRINTED_OF_VIEWS)
 
 

@@ -1,4 +1,4 @@
-"""A group of commands that imports none of them before it has to: ``--help`` stays quick, whatever a command drags in."""
+"""A group of commands that imports a command only when it runs: ``--help`` stays quick, whatever a command imports."""
 
 from importlib import import_module
 from typing import Any
@@ -7,7 +7,7 @@ import click
 
 
 class LazyGroup(click.Group):
-    """Subcommands by name, each with its one line of help; its module beside the group's has it as ``command``."""
+    """Subcommands by name, each with its line of help. The module of that name beside the group has it as ``command``."""
 
     def __init__(self, *args: Any, package: str, summaries: dict[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -19,7 +19,7 @@ class LazyGroup(click.Group):
         return list(self._summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one."""
+        """Import a command."""
         if cmd_name not in self._summaries:
             return None
         command = import_module(f"{self._package}.{cmd_name}").command
@@ -27,6 +27,6 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them without importing them."""
+        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._summaries.items()))

@@ -12,12 +12,12 @@ from fila_cluster.figures import duration_s
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
-    """A duration option; its value is in seconds, as the client takes them."""
+    """A duration option; its value is in seconds, as the client needs it."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read one; a bare number is milliseconds."""
+        """Read a duration; a bare number is milliseconds."""
         if isinstance(value, float):
             return value
         try:
@@ -30,7 +30,7 @@ DURATION = Duration()
 
 
 _NOT_A_NAME = re.compile(r"[\s(]")
-"""What a script has and the name of a file hardly ever."""
+"""Characters that a script has and a file's name hardly ever."""
 
 
 class Script(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
@@ -39,7 +39,8 @@ class Script(click.ParamType):  # type: ignore[type-arg] # generic since click 8
     name = "script"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Read the file if there is one; else it is the text, unless it looks like the name of a missing file."""
+        """Return the text of the file, if there is one; else the value itself, unless it looks like the name of a missing
+        file."""
         text = str(value)
         if _is_file(text):
             return self._read(Path(text), param, ctx)

@@ -1,4 +1,4 @@
-"""How tables look: no frames, numbers to the right, nothing wrapped that is not too long."""
+"""The look of tables: no frames, numbers to the right, only long texts wrapped."""
 
 from rich.table import Table
 from rich.text import Text

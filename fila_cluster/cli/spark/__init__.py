@@ -1,4 +1,4 @@
-"""``fila-cluster spark …``: the group; one module per command. Neither imports Spark before it runs."""
+"""``fila-cluster spark …``: the group, with one module per command. Spark is imported only when a command runs."""
 
 import click
 
@@ -15,6 +15,6 @@ SUMMARIES = {
 def command() -> None:
     """Move data in and out of queues in bulk, with Apache Spark.
 
-    Needs `pip install 'fila-cluster[spark]'` and Java 17 or later. Spark runs on this machine's cores, unless --master names a
-    cluster, whose machines then need fila-cluster installed and reach the broker at the same endpoint.
+    Needs `pip install 'fila-cluster[spark]'` and Java 17 or later. Spark runs on this machine's cores, unless --master names
+    a cluster, whose machines then need fila-cluster installed and reach the broker at the same endpoint.
     """

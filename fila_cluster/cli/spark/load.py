@@ -99,7 +99,7 @@ def command(
 
 
 def _find(client: "Client", queue: str, *, create: bool) -> None:
-    """Make sure that there is the queue, before Spark starts."""
+    """Check that the queue exists, or create it, before Spark starts."""
     if create:
         try:
             client.create_queue(queue)

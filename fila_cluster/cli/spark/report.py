@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from fila_cluster.spark.report.content import Report
 
 SHOWN = 5
-"""Rows of a list in the terminal; the page has more."""
+"""Rows of a list in the terminal; the page shows more."""
 
 DASHBOARD_DEFAULT = "http://127.0.0.1:8555"
 
 
 def _dashboard(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Its address without a slash at the end; HOST:PORT alone will do, as it does for ``up``."""
+    """Return the address without a slash at the end; HOST:PORT alone is accepted, as for ``up``."""
     if value is None:
         return None
     url = value if "://" in value else f"http://{value}"
@@ -88,7 +88,7 @@ def command(
 
 
 def _ask(dashboard: str | None, queue: str, client: "Client") -> "HalfHour | str":
-    """Return what a dashboard remembers, or why there is nothing; it is an error only if a dashboard was named that is none."""
+    """Return a dashboard's history, or why there is none; it is an error only if the named address is no dashboard."""
     from fila_cluster.spark.report.lately import (  # noqa: PLC0415 # quick --help
         NoHistoryError,
         WrongDashboardError,
@@ -121,7 +121,7 @@ def _write(report: "Report", to: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """With times as text."""
+    """Return a value with times as text."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What Spark needs before it can start: its Python package and a Java. Found out without starting either.
+"""The requirements of Spark: its Python package and a Java, checked without starting either.
 
 Spark itself reports a missing Java as an exit code of a shell script, five seconds later.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 JAVA_VERSION_MIN = 17
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "matplotlib", "jinja2")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-"""``17.0.15``, and ``1.8.0`` of old: that was Java 8."""
+"""``17.0.15``, or ``1.8.0`` for Java 8."""
 _ADVICE = (
     f"Spark needs Java {JAVA_VERSION_MIN} or later: install it (Debian, Ubuntu: apt-get install default-jre-headless; "
     "macOS: brew install openjdk@17; others: https://adoptium.net), or name it with JAVA_HOME"
@@ -21,12 +21,12 @@ _ADVICE = (
 
 
 def what_is_missing() -> str | None:
-    """One line that says what is missing and how to get it; None if nothing is."""
+    """Return one line with what is missing and how to get it; None if nothing is."""
     return _missing_packages() or what_java_lacks()
 
 
 def what_java_lacks() -> str | None:
-    """One line if there is no Java that Spark can run on; None if there is one."""
+    """Return one line if there is no Java that Spark can run on; None if there is one."""
     java = _java()
     if java is None:
         return _ADVICE

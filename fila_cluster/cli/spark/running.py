@@ -1,4 +1,4 @@
-"""What the Spark commands have in common: their flags, the session that they run in, and a bar that shows how far they are."""
+"""The common part of the Spark commands: their flags, the session that they run in, and a progress bar."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def spark_flags(command: _Command) -> _Command:
     """Add ``--master`` and ``--verbose``."""
     master = click.option("--master", metavar="URL", help="The Spark cluster to run on. Default: this machine's cores.")
-    verbose = click.option("--verbose", is_flag=True, help="Let Spark say what it likes on standard error.")
+    verbose = click.option("--verbose", is_flag=True, help="Show Spark's own output on standard error.")
     return master(verbose(command))
 
 
@@ -38,7 +38,7 @@ def plainly() -> Iterator[None]:
 
 @contextmanager
 def spark(name: str, master: str | None, *, verbose: bool) -> Iterator["SparkSession"]:
-    """A session, with a word on standard error while it starts."""
+    """Open a session, with a status line on standard error while it starts."""
     from fila_cluster.spark.pipelines.session import spark_session  # noqa: PLC0415 # needs pyspark
 
     waiting = Console(stderr=True).status("Spark starts …")
@@ -52,7 +52,7 @@ def spark(name: str, master: str | None, *, verbose: bool) -> Iterator["SparkSes
 
 
 def bar() -> Progress:
-    """Return a bar on standard error, where that is a terminal. Its tasks have a field ``rows``."""
+    """Return a bar on standard error, if that is a terminal. Its tasks have a field ``rows``."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

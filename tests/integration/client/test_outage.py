@@ -53,7 +53,7 @@ def test_it_goes_on_when_the_broker_is_back(cluster: Cluster):
         assert json.loads(consumer.stdout.readline())["payload"] == "after"
         consumer.send_signal(signal.SIGTERM)
         assert consumer.wait(PATIENCE_S) == 0
-        assert all(line.endswith("; trying on\n") for line in consumer.stderr)  # said only if the outage takes long
+        assert all(line.endswith("; trying again\n") for line in consumer.stderr)  # said only if the outage takes long
 
 
 def test_it_does_not_wait_for_a_broker_that_never_was_there(tmp_path: Path):
