@@ -176,9 +176,8 @@ def test_a_limit_of_ones_own():
 
 @pytest.mark.parametrize("limit_bytes", [100_000, 1 << 20, 8 << 20])
 def test_the_memory_limit_is_what_a_script_may_use(limit_bytes: int):
-    script = (
-        "local s = ('x'):rep(1000) for i = 2, msg.payload_size / 1000 do s = s .. ('x'):rep(1000) end return { weight = 1 }"
-    )
+    part = max(1000, limit_bytes // 200)
+    script = f"local x = ('x'):rep({part}) local s = x for i = 2, msg.payload_size / {part} do s = s .. x end return {{ weight = 1 }}"
     hooks = compiled(hook(script), memory_limit_bytes=limit_bytes, timeout_ms=10_000)
     assert decision(hooks, payload_bytes=limit_bytes * 4 // 10).weight == 1, "a concatenation holds what it joins"
     (outcome,) = decisions(hooks, {}, payload_bytes=limit_bytes * 6 // 10 + 100_000)

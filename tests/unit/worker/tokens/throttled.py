@@ -15,10 +15,10 @@ def cluster_of(count: int = 2, **options: float) -> ClusterOfShards:
 
 
 def busy_cluster(count: int = 2, **options: float) -> ClusterOfShards:
-    """One whose shards all have messages and consumers for the same tokens, and had for a second."""
+    """One whose shards all have messages and consumers for the same tokens, and had for half a second."""
     cluster = cluster_of(count, **options)
     for shard in range(count):
-        cluster.enqueue(shard, 2000, "t")
+        cluster.enqueue(shard, 600, "t")
         cluster.consume(shard)
-    cluster.run(1000)
+    cluster.run(500)
     return cluster
