@@ -30,7 +30,7 @@ SYNTAX = (
 
 WORDS = {
     "__init__.py": {
-        "The asyncio client, and the source that the blocking one is made from.": "The blocking client, made from the asyncio one.",
+        "The asyncio client, and the source of the blocking one.": "The blocking client, made from the asyncio one.",
     },
     "administration.py": {},
     "consumer.py": {"Several tasks may take": "Several threads may take"},
