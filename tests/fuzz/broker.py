@@ -32,7 +32,6 @@ from fila_proto_zmq.errors import QueueExistsError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 from fila_proto_zmq.record import open_envelope, record_id, seal_envelope, unpack_record
 from fila_router.core.router import Router
-from fila_worker.core.invariants import check
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.host import Frame, Host
@@ -251,7 +250,7 @@ class FuzzedBroker:
     def check(self) -> None:
         """The invariants of all shards."""
         for shard in self.host.shards.values():
-            check(shard)
+            shard.check()
 
     def serve_an_honest_client(self) -> None:
         """Somebody else's message goes in, comes out and is acked."""

@@ -12,7 +12,6 @@ from hypothesis import settings
 from hypothesis.stateful import invariant
 
 from fila_proto_zmq.record import ID_AT
-from fila_worker.core.invariants import check
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.model.delays import parse_delayed
 from fila_worker.core.recovery import recover
@@ -69,7 +68,7 @@ class HalfTurns(BacklogMachine):
         shard = recover(
             store, harness.settings, harness.compile_hooks, index=HERE, shards=SHARDS, now_ms=harness.now_ms
         )  # fmt: skip
-        check(shard)
+        shard.check()
         return messages(store)
 
 

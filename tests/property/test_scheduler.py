@@ -25,7 +25,6 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.ids import format_run, parse_id
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.invariants import check
 from fila_worker.core.settings import ShardSettings
 from tests.support.naive_scheduler import Demand, Message, NaiveScheduler
 from tests.support.shard import ADMIN, Got
@@ -129,6 +128,13 @@ class Scheduler(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, verb: Verb, after_ms: int) -> None:
         held = [(lease, *member) for lease, each in self.leases.items() for member in each.members]
         chosen = data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=6, unique_by=lambda member: member[2].id))
+        by_client: dict[bytes, list[tuple[int, Got, Message]]] = {}
+        for each in chosen:
+            by_client.setdefault(self.leases[each[0]].client, []).append(each)
+        for mine in by_client.values():  # a frame, and a turn, for each
+            self.settle_of(mine, verb, after_ms)
+
+    def settle_of(self, chosen: list[tuple[int, Got, Message]], verb: Verb, after_ms: int) -> None:
         settled = self.harness.settle(verb, [got for _, got, _ in chosen], after_ms=after_ms)
         assert settled.faults == []
         by_lease: dict[int, list[Message]] = {}
@@ -217,7 +223,7 @@ class Scheduler(RuleBasedStateMachine):
         self.harness.restart()
         self.prefetch.clear()
         self.model.restart()
-        check(self.harness.shard)
+        self.harness.shard.check()
 
     # --- the model ----------------------------------------------------------------------------------------------------
 

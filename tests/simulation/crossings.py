@@ -28,8 +28,8 @@ from fila_worker.core.model.due_index import DueIndex
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import LeaseBook
 from fila_worker.core.model.ledger import Ledger
+from fila_worker.core.model.state import State
 from fila_worker.core.model.token_client import TokenClient
-from fila_worker.core.state import State
 from tests.simulation.replacing import replaced
 
 

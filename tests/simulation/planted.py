@@ -16,9 +16,9 @@ from fila_worker.core.enqueue.dedup import Dedup
 from fila_worker.core.model.drr import Ring
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.leases import LeaseBook, Reservation
+from fila_worker.core.model.state import State
 from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
-from fila_worker.core.state import State
 
 Plant = Callable[[ExitStack], None]
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from fila_proto_zmq.errors import FilaError
-from fila_worker.core.invariants import InvariantBroken, check
+from fila_worker.core.component import InvariantBroken
 from tests.simulation import checkers, peers
 from tests.simulation.clients import ClientProcess, RawPeer
 from tests.simulation.cluster import Cluster
@@ -239,7 +239,7 @@ class Run:
                     if not len(shard.batch) and not shard.ledger.changed:
                         self._checked[shard.index] = state
                         try:
-                            check(shard)
+                            shard.check()
                         except InvariantBroken as broken:
                             self.history.fail("invariants", f"shard {shard.index}: {broken}"[:600])
 

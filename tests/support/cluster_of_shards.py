@@ -12,7 +12,6 @@ from fila_proto_zmq.commands import Enqueue, Grants, Park, PutConfig, Subscribe,
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import all_limits, bucket_limit, buckets_of, changes_for
 from fila_router.core.token_bank import TokenBank
-from fila_worker.core.invariants import check
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness
 
@@ -162,7 +161,7 @@ class ClusterOfShards:
             self._step()
         self._go_to(end_ms)
         for harness in self.shards:
-            check(harness.shard)
+            harness.shard.check()
         return self.deliveries[first:]
 
     def _next_ms(self) -> int:

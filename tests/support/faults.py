@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 
 from fila_cluster import Client
-from fila_worker.core.invariants import check
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.lua import compile_hooks
@@ -90,7 +89,7 @@ def check_disk(data_dir: Path) -> dict[str, int]:
             try:
                 now_ms = round(time.time() * 1000)
                 shard = recover(store, ShardSettings(), compile_hooks, index=index, shards=shards, now_ms=now_ms)
-                check(shard)
+                shard.check()
                 for queue in shard.queues.values():
                     depths[queue.name] = queue.pending + queue.in_flight + queue.delayed
                 del shard

@@ -31,7 +31,6 @@ from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.record import Record, open_envelope, seal_envelope, unpack_record
 from fila_worker.core.effects import Answer, Call, Effect, Post, Push
 from fila_worker.core.hooks import HookCompiler
-from fila_worker.core.invariants import check
 from fila_worker.core.jobs import REST_MS
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import Limits, ShardSettings
@@ -146,7 +145,7 @@ class ShardHarness:
     def restart(self) -> None:
         """Drop the shard as a crash would, and recover another from the store."""
         self.shard = self._opened()
-        check(self.shard)
+        self.shard.check()
 
     def _opened(self) -> Shard:
         self.openings += 1
@@ -179,7 +178,7 @@ class ShardHarness:
             else:
                 self.posted.append(effect)
         if self.checked:
-            check(self.shard)
+            self.shard.check()
 
     def _note_holders(self, effect: Effect) -> None:
         if isinstance(effect, Push):

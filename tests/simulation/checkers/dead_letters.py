@@ -105,7 +105,16 @@ def _check_arrived(history: History, token: str, call: Done, grants: list[Grant]
     if dead_letters_of(call.queue, options) is None or history.was_gone(token) or history.is_excused(token):
         return
     places = _places(history, call.queue) | {call.queue}
+    if _was_reserved(history, token, places):
+        return
     if not any(grant.at_us >= call.started_us and grant.queue in places for grant in grants):
         history.fail(
             "dead letters", f"{token} of {call.queue} was failed in #{call.number}, and never came to {sorted(places)}"
         )
+
+
+def _was_reserved(history: History, token: str, places: set[str]) -> bool:
+    """Whether a reservation of one of these queues had the message, and was done with it: no grant tells of that."""
+    return any(
+        call.kind == "end_reservation_ack" and call.queue in places and token in call.said["tokens"] for call in history.calls
+    )

@@ -46,10 +46,9 @@ from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Post
-from fila_worker.core.invariants import check
-from fila_worker.core.model import runtime_config as shard_config
+from fila_worker.core.manage import config as shard_config
+from fila_worker.core.manage.config import PAGES_WAIT_MS
 from fila_worker.core.model.outbox import stream_of
-from fila_worker.core.model.runtime_config import PAGES_WAIT_MS
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
@@ -84,7 +83,7 @@ class HostHarness:
             self.host.accept(frame, self.now_ms)
         sent = [[effect.client, *effect.frames()] for effect in self.host.turn(self.now_ms)]
         for shard in self.host.shards.values():
-            check(shard)
+            shard.check()
         return sent
 
     def ask(self, command: Command, queue: str) -> Reply | Fault:

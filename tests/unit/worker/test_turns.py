@@ -30,8 +30,8 @@ from fila_worker.core.effects import Call
 from fila_worker.core.inspect import browse
 from fila_worker.core.inspect.backlog import LOOK_UP_COST
 from fila_worker.core.manage import queue_commands
+from fila_worker.core.manage.config import KEYS_AT_ONCE
 from fila_worker.core.model import token_client
-from fila_worker.core.model.runtime_config import KEYS_AT_ONCE
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.settle import settle
 from fila_worker.core.walking import LOOKS_AT_ONCE, pieces

@@ -4,7 +4,7 @@ A *component* is a feature with what belongs to it: the commands that it carries
 does when its time comes, and what must hold of it. A shard has one list of them, :data:`core.components.COMPONENTS`, and asks each in that
 order. So a feature with a state and a timer is a module of its own and a line in that list.
 
-A component acts by the clock through one number, :attr:`Timer.due_ms`. It is lowered wherever something is due sooner (:meth:`Timer.by`), and
+A component acts by the clock through one number, :attr:`~core.timer.Timer.due_ms`. It is lowered wherever something is due sooner (:meth:`~core.timer.Timer.by`), and
 ``tick`` returns the next one. It may be too early, never too late: what was due may be gone by then. A turn asks no component whose time
 has not come, so a turn with nothing to do costs a comparison for each component.
 
@@ -13,17 +13,15 @@ delivery; and a shard has some twenty components: to compare that many numbers t
 """
 
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Grants, Reply
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
-    from fila_worker.core.state import State
-
-AT_ONCE: Final = 0
-NEVER: Final = 1 << 62
-"""Due times before all others, and behind them."""
+    from fila_worker.core.model.state import State
 
 Verb: TypeAlias = "Callable[[State, Call, Any], Reply | Work | None]"
 """Carries out one kind of command. Returns None if the answer comes later, or never; work if it may take long."""
@@ -35,19 +33,8 @@ Steps: TypeAlias = Generator[None, int | None, None]
 """What is done in steps. It may be sent the time with each, Unix ms."""
 
 
-class Timer:
-    """When something has to be done next."""
-
-    __slots__ = ("due_ms",)
-
-    def __init__(self) -> None:
-        self.due_ms: int = NEVER
-        """Unix ms. It may be lowered at will, by hot loops without a call."""
-
-    def by(self, due_ms: int | None) -> None:
-        """Let it be done at this time, or before. None changes nothing."""
-        if due_ms is not None and due_ms < self.due_ms:
-            self.due_ms = due_ms
+class InvariantBroken(AssertionError):  # noqa: N818
+    """A shard contradicts itself: a bug in the broker, never in its input."""
 
 
 class Component:
@@ -88,4 +75,4 @@ class Component:
         """Begin anew with the token bank: the router knows this shard anew."""
 
     def check(self) -> None:
-        """Raise :class:`~core.invariants.InvariantBroken` if what must hold between turns does not."""
+        """Raise :class:`InvariantBroken` if what must hold between turns does not."""

@@ -17,17 +17,18 @@ from fila_worker.core.explain.explain import Explanations
 from fila_worker.core.inspect.backlog import Backlog
 from fila_worker.core.inspect.browse import Browsing
 from fila_worker.core.inspect.views import OpenViews
-from fila_worker.core.jobs import OpenJobs
+from fila_worker.core.manage.config import ConfigCopy
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands
 from fila_worker.core.manage.redrive import Redrives
 from fila_worker.core.metrics.describe import Descriptions
-from fila_worker.core.model.runtime_config import ConfigCopy
+from fila_worker.core.metrics.meter import Watching
 from fila_worker.core.settle.settle import Settlements
 from fila_worker.core.settle.transfers import Transfers
-from fila_worker.core.stored_messages import LedgerFolds, StoredMessages
-from fila_worker.core.timers import DueEntries
+from fila_worker.core.stored.folds import LedgerFolds
+from fila_worker.core.stored.messages import StoredMessages
+from fila_worker.core.timers import DueEntries, OpenJobs
 
 COMPONENTS: Final[tuple[type[Component], ...]] = (
     ConfigCopy,
@@ -53,6 +54,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Purges,
     Redrives,
     Descriptions,
+    Watching,
     Explanations,
 )
 

@@ -61,7 +61,7 @@ class Hooks(Protocol):
 
     Both calls answer for the messages in order. They may stop behind a failure, and do so behind the ``failures_max``-th in
     a row, and behind the run with which ``time_max_ns`` are over: the list is then shorter than the batch.
-    :class:`~fila_worker.core.enqueue.breaker.GuardedHooks` asks for the rest, or bypasses the hooks.
+    :class:`~fila_worker.core.breaker.GuardedHooks` asks for the rest, or bypasses the hooks.
     """
 
     has_on_enqueue: bool

@@ -27,14 +27,13 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_proto_zmq.errors import FilaError, OverloadedError, StorageError
-from fila_worker.core.component import AT_ONCE, Component, Timer
 from fila_worker.core.measures import DeliveryRate
+from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
     from fila_worker.core.effects import Call
     from fila_worker.core.settings import Limits
-    from fila_worker.core.state import State
 
 Work: TypeAlias = "Generator[int, int, Reply | None]"
 """Yields the effort since it yielded before, is sent the time (Unix ms), and returns the answer to its command."""
@@ -232,17 +231,3 @@ class Jobs:
     def _answer(self, job: Job, outcome: "Reply | FilaError | None") -> None:
         if job.call is not None and job.command is not None:
             self._conclude(job.call, job.command, outcome)
-
-
-class OpenJobs(Component):
-    """The steps of the open jobs."""
-
-    def __init__(self, state: "State") -> None:
-        super().__init__(state, state.jobs.timer)
-
-    def tick(self, now_ms: int) -> int | None:
-        """Go on with them."""
-        jobs = self.state.jobs
-        if jobs.open:
-            jobs.run(now_ms)
-        return jobs.next_step(now_ms)

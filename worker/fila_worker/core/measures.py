@@ -5,6 +5,8 @@ from math import exp
 from typing import Final
 
 from fila_proto_zmq import commands
+from fila_proto_zmq.ids import enqueued_ms
+from fila_proto_zmq.record import unpack_fixed
 
 SPAN_NS: Final = tuple(
     us * 1000 for us in (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000)
@@ -78,3 +80,37 @@ class DeliveryRate:
 
     def _left(self, now_ms: int) -> float:
         return self.delivered * exp((self.noted_ms - now_ms) / SPAN_MS) if self.delivered else 0.0
+
+
+class Meter:
+    """What is counted of a queue only for those who watch it."""
+
+    __slots__ = ("dwell_ms", "redriven", "rejected", "settle_ms")
+
+    def __init__(self) -> None:
+        self.redriven = 0
+        """Dead letters that went back from here."""
+        self.rejected: dict[str, int] = {}
+        """Messages that were refused, by the error's code."""
+        self.dwell_ms: Histogram | None = None
+        """How long messages waited for their first delivery: the first of each delivery batch speaks for the others."""
+        self.settle_ms: Histogram | None = None
+        """How long messages were leased until they were acked."""
+
+    def delivered(self, first: bytes, count: int, now_ms: int) -> None:
+        """A batch was delivered whose first record is this."""
+        _, attempts, _, high, _ = unpack_fixed(first)
+        if not attempts:
+            if self.dwell_ms is None:
+                self.dwell_ms = Histogram(DWELL_MS)
+            self.dwell_ms.observe(max(0, now_ms - enqueued_ms(high)), count)
+
+    def acked(self, leased_ms: int, count: int, now_ms: int) -> None:
+        """So many messages of one lease were acked."""
+        if self.settle_ms is None:
+            self.settle_ms = Histogram(DWELL_MS)
+        self.settle_ms.observe(max(0, now_ms - leased_ms), count)
+
+    def reject(self, code: str, count: int = 1) -> None:
+        """So many messages were refused."""
+        self.rejected[code] = self.rejected.get(code, 0) + count

@@ -32,17 +32,18 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
-from fila_worker.core.component import NEVER, Component
+from fila_worker.core.component import Component, InvariantBroken
 from fila_worker.core.components import COMPONENTS, PEER_VERBS, VERBS
 from fila_worker.core.effects import Call, Effect, answer
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import Work
+from fila_worker.core.manage.config import put_config, set_config
 from fila_worker.core.metrics import meter
 from fila_worker.core.model import cold_lanes
-from fila_worker.core.model.runtime_config import put_config, set_config
+from fila_worker.core.model.state import State
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.state import State
 from fila_worker.core.store import Store
+from fila_worker.core.timer import NEVER
 
 NO_QUEUE: Final = ""
 
@@ -191,6 +192,13 @@ class Shard(State):
         self.jobs.left = self.settings.limits.turn_effort
         effects, self.effects = self.effects, []
         return effects
+
+    def check(self) -> None:
+        """Raise :class:`InvariantBroken` unless all invariants hold. Reads every message key: not for the hot path."""
+        if len(self.batch) or self.ledger.changed:
+            raise InvariantBroken("checked in the middle of a turn: commit first")
+        for component in self.components:
+            component.check()
 
     def next_due(self, now_ms: int) -> int | None:
         """Milliseconds until :meth:`turn` has something to do; None: not before a command comes."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fila_worker.core.model.due_index import Entry
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 
 def act_on_due(state: "State", now_ms: int) -> None:
@@ -132,3 +132,17 @@ class DueEntries(Component):
         """Do what is due."""
         act_on_due(self.state, now_ms)
         return self.state.due_index.next_due_ms
+
+
+class OpenJobs(Component):
+    """The steps of the open jobs."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.jobs.timer)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Go on with them."""
+        jobs = self.state.jobs
+        if jobs.open:
+            jobs.run(now_ms)
+        return jobs.next_step(now_ms)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.leases import Lease
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 View: TypeAlias = "Lane | ColdLane"
 """A lane to be read only."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fila_worker.core.enqueue.breaker import Breaker, GuardedHooks
+from fila_worker.core.breaker import Breaker, GuardedHooks
 from fila_worker.core.hooks import NO_CHANGE, RETRY, EnqueueDecision, Failure, FailureDecision, HookFailed
 from tests.unit.worker.lua.scripts import compiled, hook, pack
 

@@ -33,10 +33,10 @@ from fila_proto_zmq.limits import (
 )
 from fila_worker.core.component import Component
 from fila_worker.core.deliver.delivery import lease_batch
+from fila_worker.core.deliver.reserved_cache import ReservedCache
 from fila_worker.core.deliver.subscriptions import line_up
 from fila_worker.core.model.consumers import Reserving
 from fila_worker.core.model.leases import SETTLED
-from fila_worker.core.model.reserved_cache import ReservedCache
 from fila_worker.core.settle.failed_attempts import LEASE_COST, give_back
 from fila_worker.core.settle.settle import ack
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 LEASES_AT_ONCE: Final = 200
 """Leases of a reservation that are renewed in one step: each has a record of up to 10 KiB."""

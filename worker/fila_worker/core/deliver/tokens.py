@@ -8,7 +8,7 @@ from fila_worker.core.effects import Post
 from fila_worker.core.enqueue.enqueue_rates import EnqueueRates
 
 if TYPE_CHECKING:
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 
 class IdleTokens(Component):

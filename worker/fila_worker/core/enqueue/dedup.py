@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fila_proto_zmq.commands import Enqueue
     from fila_worker.core.model.due_index import Entry
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 _RECORD: Final = Struct(">QQQ")
 _QUEUE_BYTES: Final = 4

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 RECORD_BYTES = FIXED_BYTES + ENTRY_BYTES
 """What a plain record costs in memory beside its envelope."""

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from fila_proto_zmq.commands import Enqueue, Grant, TokenWant
 from fila_proto_zmq.errors import FilaError, RateLimitedError, ShardUnavailableError
 from fila_proto_zmq.runtime_config import quota_bucket
-from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import Limits
+from fila_worker.core.timer import AT_ONCE, Timer
 
 MICRO: Final = 1_000_000
 """A message takes one token."""

@@ -17,7 +17,7 @@ from fila_worker.core.model.due_index import Kind, on_the_grid
 from fila_worker.core.model.queues import Queue
 
 if TYPE_CHECKING:
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 LAST_QUEUE_ID: Final = b"last queue id"
 """An id is never used again: messages that are under way to other shards know their queue by it."""

@@ -31,7 +31,7 @@ from fila_worker.core.enqueue.insert import Incoming, store
 
 if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 Faults: TypeAlias = list[tuple[int, Fault]]
 Known: TypeAlias = list[tuple[int, int, int]]

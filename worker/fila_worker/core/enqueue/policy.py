@@ -13,13 +13,13 @@ import msgspec
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import BreakerClosed, BreakerOpened
-from fila_worker.core.enqueue.breaker import Breaker, GuardedHooks
+from fila_worker.core.breaker import Breaker, GuardedHooks
 from fila_worker.core.hooks import NO_CHANGE, EnqueueDecision, HookFailed
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import QueueOptions
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 _DELAY: Final = EnqueueDecision._fields.index("delay_ms")
 from_bytes = int.from_bytes

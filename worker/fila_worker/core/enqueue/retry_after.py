@@ -13,12 +13,12 @@ depends on the number of clients alone: they bunch, and where they are sparse th
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Fault
 from fila_proto_zmq.errors import OverloadedError
+from fila_worker.core.model.queues import RefusedLine
 
 if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
@@ -45,25 +45,6 @@ IN_VAIN_MAX: Final = 0.1
 
 SHORTEN: Final = 0.85
 STRETCH_MAX: Final = 1000.0
-
-
-@dataclass(slots=True)
-class RefusedLine:
-    """Where a queue's line ends, and what was learnt of it. Times are Unix ms."""
-
-    until_ms: float = 0.0
-    """When the last of those who were refused is to come."""
-    stretch: float = 1.0
-    """How much later they come one after the other than by the rate at which messages leave."""
-    stretched_ms: int = 0
-    """Since when that is so."""
-    kept: int = 0
-    kept_in_vain: int = 0
-    """How many have come at their dates since, and how many of them were refused again."""
-    looked_ms: int = 0
-    left: int = 0
-    rate: float = 0.0
-    """When it was last looked how many messages had left by then, how many those were, and how many leave in a millisecond."""
 
 
 class Returns:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.leases import Holder
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 EMPTY: Final = "empty"
 """The state of a key or a queue that has no messages."""

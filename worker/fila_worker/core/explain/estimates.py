@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 KEYS_MAX: Final = 2000
 """Keys of a queue that are looked at; the others are taken to be alike."""

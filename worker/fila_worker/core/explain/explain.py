@@ -18,7 +18,7 @@ from fila_worker.core.explain.message_reasons import explain_message
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 
 def explain(state: "State", call: "Call", command: Explain) -> "Work":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.leases import Lease
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 HELD_LOOKS_MAX: Final = 50_000
 """Leases and leased messages that are looked at to find those of a key: some milliseconds."""

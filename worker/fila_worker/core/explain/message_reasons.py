@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 DEAD_LETTERED: Final = "dead_lettered"
 """The state of a message that is a dead letter."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 READ_MAX: Final = 5000
 """Messages of a lane that are read to count them, and of all other lanes of its key: a few milliseconds."""

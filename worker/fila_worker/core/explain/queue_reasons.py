@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fila_proto_zmq.commands import Reason
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 
 def queue_reasons(state: "State", queue: "Queue", key_name: str | None, own: "list[Reason]", now_ms: int) -> "list[Reason]":

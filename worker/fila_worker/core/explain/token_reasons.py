@@ -15,7 +15,7 @@ from fila_worker.core.model.token_client import MICRO_PER_MILLI
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Reason
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 
 def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":

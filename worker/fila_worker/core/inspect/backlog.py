@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
     from fila_worker.core.store import Family
 
 PENDING: Final = "pending"

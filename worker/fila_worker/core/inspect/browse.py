@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
     from fila_worker.core.walking import View
 
 

@@ -23,7 +23,7 @@ from fila_worker.core.walking import portions, views_of
 if TYPE_CHECKING:
     from fila_worker.core.model.leases import Lease
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
     from fila_worker.core.walking import View
 
 LANE_COST: Final = 4

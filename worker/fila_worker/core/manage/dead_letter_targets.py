@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, UpdateQueue
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.component import Component, Timer
+from fila_worker.core.component import Component
 from fila_worker.core.effects import Call, Post
 from fila_worker.core.enqueue.insert import own_dead_letters
 from fila_worker.core.model.queues import DISCARD, OWN
+from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
+    from fila_worker.core.model.state import State
     from fila_worker.core.settings import Limits
-    from fila_worker.core.state import State
 
 
 class Held(NamedTuple):

@@ -16,7 +16,7 @@ from fila_worker.core.walking import portions, views_of
 if TYPE_CHECKING:
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
     from fila_worker.core.walking import View
 
 LEASE_COST: Final = 3

@@ -42,12 +42,12 @@ from fila_worker.core.model.queues import Queue
 from fila_worker.core.walking import keys_from, pieces
 
 if TYPE_CHECKING:
+    from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.effects import Call
-    from fila_worker.core.enqueue.breaker import GuardedHooks
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 
 def create_queue(state: "State", call: "Call", command: CreateQueue) -> Done | None:

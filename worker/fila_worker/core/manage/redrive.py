@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 READ_MESSAGES: Final = 50
 """Messages that are read at once."""

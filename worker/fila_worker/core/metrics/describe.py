@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.consumers import Consumer, Demand
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 CONSUMERS_SHOWN_MAX: Final = 100
 

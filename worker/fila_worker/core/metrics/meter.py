@@ -2,7 +2,7 @@
 or keys: a look has bounds, and goes on where the last one ended.
 
 The counters themselves are where things happen: in :class:`~core.model.queues.Queue`, its ring, its hooks, its throttles, the store. A
-queue's :class:`Meter` has those that nobody else needs.
+queue's :class:`~core.measures.Meter` has those that nothing else needs.
 """
 
 from heapq import nlargest
@@ -19,15 +19,13 @@ from fila_proto_zmq.commands import (
     ShardMetrics,
     ThrottleMetrics,
 )
-from fila_proto_zmq.ids import enqueued_ms
-from fila_proto_zmq.record import unpack_fixed
-from fila_worker.core.measures import DWELL_MS, Histogram
+from fila_worker.core.component import Component
 from fila_worker.core.metrics.top_keys import TopKeys
 
 if TYPE_CHECKING:
     from fila_proto_zmq.errors import FilaError
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 QUEUES_SHOWN_MAX: Final = 1000
 """Queues of a shard in one report, 3 to 5 µs each."""
@@ -39,39 +37,24 @@ THROTTLES_SHOWN: Final = 10
 THROTTLES_LOOKED_AT_MAX: Final = 1000
 
 
-class Meter:
-    """What is counted of a queue only for those who watch it."""
-
-    __slots__ = ("dwell_ms", "redriven", "rejected", "settle_ms", "top_keys")
+class Watch:
+    """What is kept of a shard only for those who watch it."""
 
     def __init__(self) -> None:
-        self.redriven = 0
-        """Dead letters that went back from here."""
-        self.rejected: dict[str, int] = {}
-        """Messages that were refused, by the error's code."""
-        self.dwell_ms: Histogram | None = None
-        """How long messages waited for their first delivery: the first of each delivery batch speaks for the others."""
-        self.settle_ms: Histogram | None = None
-        """How long messages were leased until they were acked."""
-        self.top_keys = TopKeys()
+        self.refused: dict[str, int] = {}
+        """Requests that were refused, by the error's code."""
+        self.looked_at = 0
+        """How many queues were looked into so far: the next look begins behind them."""
+        self._top_keys: dict[Queue, TopKeys] = {}
 
-    def delivered(self, first: bytes, count: int, now_ms: int) -> None:
-        """A batch was delivered whose first record is this."""
-        _, attempts, _, high, _ = unpack_fixed(first)
-        if not attempts:
-            if self.dwell_ms is None:
-                self.dwell_ms = Histogram(DWELL_MS)
-            self.dwell_ms.observe(max(0, now_ms - enqueued_ms(high)), count)
+    def top_keys(self, queue: "Queue") -> TopKeys:
+        """Return what is known of a queue's busiest keys."""
+        return self._top_keys.setdefault(queue, TopKeys())
 
-    def acked(self, leased_ms: int, count: int, now_ms: int) -> None:
-        """So many messages of one lease were acked."""
-        if self.settle_ms is None:
-            self.settle_ms = Histogram(DWELL_MS)
-        self.settle_ms.observe(max(0, now_ms - leased_ms), count)
-
-    def reject(self, code: str, count: int = 1) -> None:
-        """So many messages were refused."""
-        self.rejected[code] = self.rejected.get(code, 0) + count
+    def forget_gone(self) -> None:
+        """Let go of queues that are gone."""
+        for queue in [queue for queue in self._top_keys if queue.gone]:
+            del self._top_keys[queue]
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -79,7 +62,8 @@ class Meter:
 
 def note_refusal(state: "State", queue: "Queue | None", command: Command, error: "FilaError") -> None:
     """A request was refused."""
-    state.refused[error.code] = state.refused.get(error.code, 0) + 1
+    refused = state.part(Watch).refused
+    refused[error.code] = refused.get(error.code, 0) + 1
     if queue is not None and isinstance(command, Enqueue):
         queue.meter.reject(error.code, len(command.envelopes))
 
@@ -98,10 +82,12 @@ def report(state: "State", now_ms: int) -> ShardMetrics:
     """All numbers of a shard, its busiest queues only where they are many."""
     queues = list(state.queues.values())
     shown = queues if len(queues) <= QUEUES_SHOWN_MAX else nlargest(QUEUES_SHOWN_MAX, queues, key=_traffic)
-    _look_at_keys(state, shown)
+    watch = state.part(Watch)
+    watch.forget_gone()
+    _look_at_keys(state, watch, shown)
     return ShardMetrics(
         state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown), _throttles(state, now_ms),
-        state.token_client.passes, state.token_client.hits, dict(state.refused), state.buffers.used_bytes, state.store.metrics(),
+        state.token_client.passes, state.token_client.hits, dict(watch.refused), state.buffers.used_bytes, state.store.metrics(),
     )  # fmt: skip
 
 
@@ -109,26 +95,26 @@ def _traffic(queue: "Queue") -> int:
     return queue.depth + queue.enqueued + queue.delivered
 
 
-def _look_at_keys(state: "State", queues: "list[Queue]") -> None:
+def _look_at_keys(state: "State", watch: Watch, queues: "list[Queue]") -> None:
     """Look at the keys of some queues, in turns."""
-    start = state.looked_at % len(queues) if queues else 0
+    start = watch.looked_at % len(queues) if queues else 0
     left = KEYS_LOOKED_AT_MAX
     for queue in (*queues[start:], *queues[:start]):
         if left <= 0:
             break
-        left -= queue.meter.top_keys.look(state, queue, left) + 1
-        state.looked_at += 1
+        left -= watch.top_keys(queue).look(state, queue, left) + 1
+        watch.looked_at += 1
 
 
 def _of_queue(state: "State", queue: "Queue", now_ms: int) -> QueueMetrics:
-    meter, ring, spotlight = queue.meter, queue.ring, queue.meter.top_keys
-    oldest_ms = spotlight.oldest_ms if queue.pending else None
+    meter, ring, top_keys = queue.meter, queue.ring, state.part(Watch).top_keys(queue)
+    oldest_ms = top_keys.oldest_ms if queue.pending else None
     dwell_ms = meter.dwell_ms.wire() if meter.dwell_ms else None
     settle_ms = meter.settle_ms.wire() if meter.settle_ms else None
     return QueueMetrics(
         queue.info(state.index), 0 if oldest_ms is None else max(0, now_ms - oldest_ms), queue.enqueued, queue.delivered,
         queue.acked, queue.nacked, queue.expired, queue.dead_lettered, meter.redriven, dict(meter.rejected), len(queue.keys),
-        len(ring), ring.turns, ring.rounds, spotlight.keys, spotlight.others, dwell_ms, _hooks(queue, now_ms), settle_ms,
+        len(ring), ring.turns, ring.rounds, top_keys.keys, top_keys.others, dwell_ms, _hooks(queue, now_ms), settle_ms,
     )  # fmt: skip
 
 
@@ -155,3 +141,11 @@ def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
             ThrottleMetrics(key, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6, traffic.passes, traffic.hits)
         )
     return shown
+
+
+class Watching(Component):
+    """What those see who watch a shard."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state)
+        state.keep(Watch())

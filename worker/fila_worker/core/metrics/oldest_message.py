@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.cold_lanes import ColdLane
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Entry, Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 LOOKS_MAX: Final = 10_000
 """Looks behind the first priority of lanes, about a microsecond each."""

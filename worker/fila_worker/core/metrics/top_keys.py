@@ -18,7 +18,7 @@ from fila_worker.core.metrics.oldest_message import waiting_since_ms
 if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 KEYS_SHOWN: Final = 10
 HEADS_READ_MAX: Final = 4

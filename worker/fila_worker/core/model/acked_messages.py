@@ -17,7 +17,7 @@ from fila_worker.core.settings import Limits
 
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 Members: TypeAlias = "list[tuple[bytes, Lane]]"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Entry
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 AHEAD_BYTES: Final = 256 * 1024
 """About what is read at once when keys are warmed up because their turns come."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
 from fila_proto_zmq.errors import FilaError
-from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.effects import Answer, Call
+from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.model.leases import Lease, LeaseBook

@@ -13,7 +13,7 @@ from fila_worker.core.model.lanes import extension_of
 
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 _HEAD: Final = Struct(">QB")
 DELAYED_HEAD_BYTES: Final = _HEAD.size

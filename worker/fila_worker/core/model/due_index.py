@@ -13,9 +13,9 @@ may be due in one millisecond and is taken in many turns; a checkpoint of it is 
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_worker.core.component import Timer
 from fila_worker.core.keys import FIRST, LAST, after, pack_u64, u64
 from fila_worker.core.settings import DEFAULTS, Limits
+from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Store

@@ -32,7 +32,7 @@ from fila_worker.core.store import DamageError
 if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lane_tokens import LaneTokens
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 Entry: TypeAlias = tuple[bytes, bytes | None]
 """A message key and its record; None where the memory budget did not allow to keep the record."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from fila_worker.core.component import Timer
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u64
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.settings import Limits
+from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.model.consumers import Consumer, Subscription

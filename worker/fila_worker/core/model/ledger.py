@@ -16,13 +16,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
 from fila_worker.core.model.cold_lanes import ColdLane
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.settings import Limits
 from fila_worker.core.store import Batch, Families, Store
+from fila_worker.core.timer import AT_ONCE, Timer
 
 _HEAD: Final = Struct(">QQQI")
 _COUNTS: Final = Struct(">QQQQI")

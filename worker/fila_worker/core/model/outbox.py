@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fila_proto_zmq.commands import Transfer, TransferMessages
-from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.keys import pack_u32, pack_u64, u64
 from fila_worker.core.settings import Limits
+from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Families, Store

@@ -1,6 +1,7 @@
 """Queues: a definition, fairness keys in a ring, demands in a line, counters."""
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -10,16 +11,14 @@ from sortedcontainers import SortedList
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.names import is_dead_letter, root_name
-from fila_worker.core.enqueue.retry_after import RefusedLine
-from fila_worker.core.measures import DeliveryRate
-from fila_worker.core.metrics.meter import Meter
+from fila_worker.core.measures import DeliveryRate, Meter
 from fila_worker.core.model.cold_lanes import WarmLanes
 from fila_worker.core.model.drr import Ring
 from fila_worker.core.model.fairness_keys import KeyTable
 from fila_worker.core.settings import DEFAULTS, Limits
 
 if TYPE_CHECKING:
-    from fila_worker.core.enqueue.breaker import GuardedHooks
+    from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.model.consumers import Consumer, Demand
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
@@ -56,6 +55,25 @@ class QueueRecord(msgspec.Struct, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_queue = msgspec.msgpack.Decoder(QueueRecord).decode
+
+
+@dataclass(slots=True)
+class RefusedLine:
+    """Where a queue's line ends, and what was learnt of it. Times are Unix ms."""
+
+    until_ms: float = 0.0
+    """When the last of those who were refused is to come."""
+    stretch: float = 1.0
+    """How much later they come one after the other than by the rate at which messages leave."""
+    stretched_ms: int = 0
+    """Since when that is so."""
+    kept: int = 0
+    kept_in_vain: int = 0
+    """How many have come at their dates since, and how many of them were refused again."""
+    looked_ms: int = 0
+    left: int = 0
+    rate: float = 0.0
+    """When it was last looked how many messages had left by then, how many those were, and how many leave in a millisecond."""
 
 
 class Queue:

@@ -10,18 +10,13 @@ so a crash finds the old config or the new one, never some of each. What is left
 
 from collections.abc import Generator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq import runtime_config
-from fila_proto_zmq.commands import ConfigChange, ConfigValues, ListConfig, PutConfig, SetConfig
-from fila_proto_zmq.events import ConfigDeleted, ConfigSet
-from fila_worker.core.component import Component, Steps, Timer
 from fila_worker.core.keys import LAST, pack_u64, u64
+from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
-    from fila_worker.core.jobs import Work
-    from fila_worker.core.state import State
     from fila_worker.core.store import Batch, Families, Store
 
 _VERSION: Final = b"config version"
@@ -164,135 +159,3 @@ def _change(values: dict[str, str], limits: dict[str, runtime_config.Limit], cha
             limits.pop(bucket, None)
         else:
             limits[bucket] = limit
-
-
-KEYS_AT_ONCE: Final = 12
-"""Keys whose sizes are added up for one unit of effort."""
-
-PAGE_COST: Final = 5
-"""Effort to write a key of a page, and to find out what it limits."""
-
-COPIED_AT_ONCE: Final = 20
-"""Keys that are copied for one unit of effort."""
-
-LISTED_AT_ONCE: Final = 400
-"""Keys that are looked at, or shown, in a step of a list."""
-
-SHOW_COST: Final = 3
-"""Effort to show a key: two stored ones may be put together."""
-
-PAGES_WAIT_MS: Final = 5000
-"""How long the next page of a config is waited for: pages come one right after the other, or the connection was lost."""
-
-
-def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
-    """Judge a change, make it durable and number it; :class:`InvalidConfigError` leaves everything as it was."""
-    runtime = state.runtime
-    state.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
-    changes = runtime_config.changes_for(command.key, command.value, runtime.values)
-    existed = runtime_config.read(command.key, runtime.values) is not None
-    if changes:
-        put_config(state, PutConfig(runtime.version + 1, changes), now_ms)
-        state.notes.append((ConfigDeleted if command.value is None else ConfigSet)(command.key, runtime.version))
-    return ConfigChange(runtime.version, changes, existed)
-
-
-def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
-    """Take over a change that was judged; one that is older than what is here changes nothing.
-
-    Nor does one of the same version, unless it is the ``whole`` and differs: one of the two is of a restored copy, and the router
-    has decided which one holds.
-    """
-    runtime = state.runtime
-    if put.page or put.more:
-        _take_page(state, put, now_ms)
-        return
-    if put.version < runtime.version or (put.version == runtime.version and (not put.whole or put.changes == runtime.values)):
-        return
-    changes = _differing(runtime.values, put.changes) if put.whole else put.changes
-    runtime.change(put.version, changes, state.batch)
-    state.to_be_synced = True
-    state.wake(state.token_client.limit(runtime_config.buckets_of(changes), runtime.limits, now_ms), now_ms)
-
-
-def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
-    """What changes if a whole config takes the place of another."""
-    gone: Changes = {key: None for key in values if key not in whole}
-    return {**gone, **{key: value for key, value in whole.items() if values.get(key) != value}}
-
-
-# --- in pages ----------------------------------------------------------------------------------------------------------
-
-
-def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
-    """Gather a page of a whole config. It holds with the last one; where one is missing it never does."""
-    runtime = state.runtime
-    if put.page == 0 and put.version >= runtime.version:
-        runtime.begin(put.version, state.batch, now_ms)
-        state.token_client.hold(held=True)
-    draft = runtime.draft
-    if draft is None or (draft.version, draft.pages) != (put.version, put.page):
-        drop_draft(state)
-        return
-    state.jobs.charge(PAGE_COST * len(put.changes))
-    runtime.add(put.changes, state.batch)
-    draft.heard_ms = now_ms
-    runtime.timer.by(now_ms + PAGES_WAIT_MS)
-    if not put.more:
-        if draft.version > runtime.version or draft.values != runtime.values:
-            runtime.hold(state.batch)
-            state.to_be_synced = True
-            state.token_client.replace(runtime.limits)
-        drop_draft(state)
-
-
-def drop_draft(state: "State") -> None:
-    """Go on with the config that holds."""
-    state.runtime.draft = None
-    state.token_client.hold(held=False)
-
-
-# --- lists -------------------------------------------------------------------------------------------------------------
-
-
-def list_config(state: "State", call: "Call", command: ListConfig) -> "Work":
-    """All keys that start with a prefix, as they are when it begins."""
-    values = state.runtime.values
-    if len(values) > LISTED_AT_ONCE:
-        values = dict(values)
-        yield len(values) // COPIED_AT_ONCE
-    shown: dict[str, str] = {}
-    for piece in runtime_config.selecting(command.prefix, values, LISTED_AT_ONCE):
-        shown.update(piece)
-        yield (SHOW_COST * len(piece) or LISTED_AT_ONCE) if len(values) > LISTED_AT_ONCE else 1
-    return ConfigValues(shown)
-
-
-class ConfigCopy(Component):
-    """The runtime config as this shard has it, and the parks that are kept with it."""
-
-    verbs: ClassVar = {ListConfig: list_config}
-
-    def __init__(self, state: "State") -> None:
-        super().__init__(state, state.runtime.timer)
-
-    def recover(self, now_ms: int) -> Steps:
-        """Read the config, before anything that follows it."""
-        state = self.state
-        at_once = state.settings.limits.recovery_records_max
-        parks = yield from state.runtime.recover(state.store, at_once)
-        state.park(parks, now_ms)
-        for throttle_key in parks.keys() - state.token_client.parks.keys():
-            state.runtime.forget_park(throttle_key, state.batch)  # its time has come meanwhile
-        yield from state.token_client.recover(state.runtime.limits, at_once, now_ms)
-
-    def tick(self, now_ms: int) -> int | None:
-        """Give up a config whose next page does not come: the router learns what is lacking when it meets this shard anew."""
-        draft = self.state.runtime.draft
-        if draft is None:
-            return None
-        if now_ms - draft.heard_ms < PAGES_WAIT_MS:
-            return draft.heard_ms + PAGES_WAIT_MS
-        drop_draft(self.state)
-        self.state.to_be_registered = True
-        return None

@@ -22,8 +22,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Grants, TokenWant
-from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.model.lane_tokens import DISMISSED_MAX, LaneTokens, Traffic
+from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit

@@ -18,7 +18,7 @@ from fila_worker.core.settle import transfers
 
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 FAILED: Final = "failed"
 MAX_ATTEMPTS: Final = "max_attempts"

@@ -21,7 +21,7 @@ from fila_worker.core.settle import dead_letters
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 LEASE_EXPIRED: Final = "lease expired"
 CONSUMER_LOST: Final = "consumer lost"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.leases import Member
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 Faults = list[tuple[int, int, Fault]]
 WHOLE: Final = -1

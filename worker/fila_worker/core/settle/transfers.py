@@ -20,7 +20,7 @@ from fila_worker.core.model.outbox import STREAM_BYTES, OutboxEntry
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 
 def send(state: "State", lane: "Lane", place: bytes, transfer: Transfer) -> None:

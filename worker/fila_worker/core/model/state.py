@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fila_proto_zmq.commands import Command, Park, Reply
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
-from fila_worker.core.component import AT_ONCE, Timer
 from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import Jobs
@@ -34,6 +33,7 @@ from fila_worker.core.model.runtime_config import RuntimeConfig
 from fila_worker.core.model.token_client import TokenClient
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import DamageError, Store
+from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.jobs import Work
@@ -45,7 +45,7 @@ WOKEN_AT_ONCE: Final = 100
 
 
 class State:
-    """The state of one shard. Its invariants are checked by :func:`fila_worker.core.invariants.check`."""
+    """The state of one shard. Its invariants are checked by :func:`fila_worker.core.stored.invariants.check`."""
 
     def __init__(
         self,
@@ -68,10 +68,6 @@ class State:
         self.effects: list[Effect] = []
         self.notes: list[Event] = []
         """What happened, for the operator; told once the turn is committed."""
-        self.refused: dict[str, int] = {}
-        """Requests that were refused, by the error's code."""
-        self.looked_at = 0
-        """How many queues those who watch have looked into so far: the next look begins behind them."""
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters, limits)
         self.leases = LeaseBook(store.families.leases, first_lease(epoch, entropy), limits)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fila_proto_zmq.record import unpack_record
+from fila_worker.core.component import InvariantBroken
 from fila_worker.core.keys import FIRST, LAST, first_of_all, lane_of, own_place, pack_u64, place_of, u64
 from fila_worker.core.model.acked_messages import is_mark
 from fila_worker.core.model.cold_lanes import unpacked
@@ -26,20 +27,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.leases import Lease
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.shard import Shard
-    from fila_worker.core.state import State
-
-
-class InvariantBroken(AssertionError):  # noqa: N818
-    """A shard contradicts itself: a bug in the broker, never in its input."""
-
-
-def check(shard: "Shard") -> None:
-    """Raise :class:`InvariantBroken` unless all invariants hold. Reads every message key: not for the hot path."""
-    if len(shard.batch) or shard.ledger.changed:
-        raise InvariantBroken("checked in the middle of a turn: commit first")
-    for component in shard.components:
-        component.check()
+    from fila_worker.core.model.state import State
 
 
 def check_stored(state: "State") -> None:

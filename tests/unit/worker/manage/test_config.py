@@ -4,7 +4,7 @@ import pytest
 
 from fila_proto_zmq.commands import ConfigValues, ListConfig, PutConfig, SetConfig, put_whole
 from fila_proto_zmq.runtime_config import Limit, pages, select
-from fila_worker.core.model import runtime_config
+from fila_worker.core.manage import config
 from fila_worker.core.recovery import recover_in_steps
 from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard import SHARDS, ShardHarness
@@ -141,7 +141,7 @@ def test_pages_that_do_not_come_are_not_waited_for(shard: ShardHarness) -> None:
     shard.create()
     shard.enqueue(b"throttled", throttle_keys=[["t"]])  # type: ignore[arg-type]
     put(shard, 4, NEW, last=2)
-    shard.now_ms += runtime_config.PAGES_WAIT_MS - 1
+    shard.now_ms += config.PAGES_WAIT_MS - 1
     shard.turn()
     assert shard.receive(10) == []
     assert not shard.shard.to_be_registered
@@ -163,7 +163,7 @@ def test_levels_and_traffic_of_keys_without_a_limit_are_forgotten(shard: ShardHa
     "prefix", ["", "new", "throttle", "throttle:1", "throttle.", "throttle.1", "throttle.12", "x", "throttle.1:"]
 )
 def test_it_is_listed_in_steps_as_it_was_when_that_began(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_config, "LISTED_AT_ONCE", 5)
+    monkeypatch.setattr(config, "LISTED_AT_ONCE", 5)
     shard = ShardHarness(settings=ShardSettings(limits=Limits(turn_effort=10, step_effort=5)))
     put(shard, 1, NEW)
     expected = select(prefix, NEW)
@@ -179,7 +179,7 @@ def test_it_is_listed_in_steps_as_it_was_when_that_began(prefix: str, monkeypatc
 
 
 def test_lists_of_it_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_config, "LISTED_AT_ONCE", 5)
+    monkeypatch.setattr(config, "LISTED_AT_ONCE", 5)
     shard = ShardHarness(settings=ShardSettings(limits=Limits(turn_effort=10, step_effort=5)))
     put(shard, 1, NEW)
     requests = [shard.begin(ListConfig(""), "", client) for client in (b"a", b"b", b"c")]

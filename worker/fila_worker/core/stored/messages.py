@@ -14,11 +14,10 @@ import msgspec
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import HAS_TTL
-from fila_worker.core.component import AT_ONCE, Component, Steps
-from fila_worker.core.enqueue.breaker import GuardedHooks
+from fila_worker.core.breaker import GuardedHooks
+from fila_worker.core.component import Component, Steps
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID, bind_dead_letters
 from fila_worker.core.enqueue.policy import compile_hooks
-from fila_worker.core.invariants import check_stored
 from fila_worker.core.keys import FIRST, FIRST_PLACE, LAST, MESSAGE_KEY_BYTES, lane_of, u64
 from fila_worker.core.manage.queue_commands import recount_held
 from fila_worker.core.model.acked_messages import purge, recover_mark
@@ -40,9 +39,10 @@ from fila_worker.core.model.leases import (
 from fila_worker.core.model.ledger import LaneRecord, decode_lane
 from fila_worker.core.model.queues import USED_SAVE_MS, Queue, QueueRecord, decode_queue
 from fila_worker.core.store import DamageError
+from fila_worker.core.stored.invariants import check_stored
 
 if TYPE_CHECKING:
-    from fila_worker.core.state import State
+    from fila_worker.core.model.state import State
 
 _Record = TypeVar("_Record")
 
@@ -68,42 +68,6 @@ class StoredMessages(Component):
     def check(self) -> None:
         """Compare what is kept with the messages on disk."""
         check_stored(self.state)
-
-
-class LedgerFolds(Component):
-    """The ledger's folds, at the end of a turn: every message that left its line is in a lease by then."""
-
-    in_passing = True
-
-    def __init__(self, state: "State") -> None:
-        super().__init__(state, state.ledger.timer)
-
-    def recover(self, now_ms: int) -> Steps:
-        """Fold what the entries say, and drop the lanes of which nothing is left; with them, their keys."""
-        state = self.state
-        while True:
-            for lane in state.ledger.fold(state.batch):
-                state.forget_lane(lane)
-            if not state.ledger.folding:
-                return
-            yield
-
-    def tick(self, now_ms: int) -> int | None:
-        """Take a step of a fold, and forget the idle lanes that it met of queues that remember too many."""
-        state, ledger = self.state, self.state.ledger
-        if not ledger.fold_due:
-            return None
-        if not ledger.folding:
-            purge(state)  # a lane is idle once its dead are gone
-        forgotten = []
-        for lane in ledger.fold(state.batch):
-            if lane.key.queue.lanes > state.settings.limits.idle_lanes_max:
-                state.forget_lane(lane)
-                forgotten.append(lane)
-            else:
-                lane.key.queue.resting[lane.id] = lane
-        ledger.forget(forgotten, state.batch)
-        return AT_ONCE if ledger.folding else None
 
 
 # --- recovery ---------------------------------------------------------------------------------------------------------

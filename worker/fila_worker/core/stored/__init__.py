@@ -1,0 +1,1 @@
+"""What a shard keeps on disk and counts in memory: its recovery, its folds, its invariants."""
