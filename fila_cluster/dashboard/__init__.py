@@ -1,5 +1,6 @@
-"""The ops dashboard: NiceGUI pages inside the observer, over what it hears of the cluster, and a client to act with.
+"""The operations dashboard: NiceGUI pages inside the observer. They show its last answer of the cluster, and act as a client.
 
-Read in this order: :mod:`context` (what pages work with), :mod:`links` (where they are), :mod:`frame` and :mod:`theme` (what they share),
-:mod:`live` (how they keep up to date), :mod:`actions` (what buttons do), ``widgets`` (charts, tables, editors), a folder for each page, :mod:`serving`.
+Read in this order: ``shell`` (what every page stands in: :mod:`shell.context`, :mod:`shell.links`, :mod:`shell.frame`,
+:mod:`shell.theme`, :mod:`shell.live` for updates, :mod:`shell.feedback` for buttons), ``widgets`` (charts, tables), a folder
+for each page, :mod:`serving`.
 """

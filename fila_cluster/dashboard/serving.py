@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI application, with what keeps it going: a client of its own."""
+"""The dashboard in an ASGI application, with a client of its own."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.why import page as why
 
 ANSWER_S_MAX: Final = 10.0
-"""How long somebody who clicked waits for the broker."""
+"""How long a user who clicked waits for the broker."""
 
 PAGES: tuple[Callable[[Context], None], ...] = (
     overview.register,
@@ -42,9 +42,11 @@ async def dashboard(app: Starlette, watch: Watch, history: History, endpoint: st
 
     The caller feeds ``history`` from ``watch``.
     """
-    async with AsyncClient(endpoint, timeout=ANSWER_S_MAX) as client:  # a slow answer to it must not look like an outage
+    async with AsyncClient(endpoint, timeout=ANSWER_S_MAX) as client:  # its slow answers must not look like an outage
         context = Context(watch, history, client, endpoint)
         for register in PAGES:
             register(context)
-        ui.run_with(cast(FastAPI, app), title="fila-cluster", dark=None, show_welcome_message=False)  # any Starlette will do
+        ui.run_with(
+            cast(FastAPI, app), title="fila-cluster", dark=None, show_welcome_message=False
+        )  # it accepts any Starlette
         yield

@@ -1,4 +1,4 @@
-"""What keys of the runtime config mean, in words and as throttles with what they let through."""
+"""The meaning of the runtime config's keys, in words and as throttles with their counters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FREE_TEXT: Final = "for hooks to read, with fila.get"
 
 
 class KeyFamily(NamedTuple):
-    """Keys of a kind."""
+    """Keys of one kind."""
 
     key: str
     value: str
@@ -38,7 +38,7 @@ FAMILIES: Final = (
 
 
 def meaning(key: str) -> str:
-    """Return what a stored key is for."""
+    """Return the meaning of a stored key."""
     kind, _, rest = key.partition(":")
     name, _, what = rest.rpartition(":")
     match kind, what:
@@ -53,7 +53,7 @@ def meaning(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleRow:
-    """A throttle key that has a rate. What is None is not known: the key is not in use, or not among a shard's busiest."""
+    """A throttle key that has a rate. None is not known: the key is not in use, or not among a shard's busiest."""
 
     key: str
     rate: float
@@ -74,7 +74,10 @@ def throttle_rows(config: Mapping[str, str], metrics: Metrics) -> list[ThrottleR
 
 
 def _seen(metrics: Metrics) -> dict[str, tuple[float, int, int]]:
-    """Tokens, passes and hits by key. A shard that has not asked for long thinks a bucket fuller than it is: the least is the truth."""
+    """Return tokens, passes and hits by key.
+
+    A shard that has not asked for long overrates a bucket: the least number is the right one.
+    """
     seen: dict[str, tuple[float, int, int]] = {}
     for each in (each for worker in metrics.workers for shard in worker.shards for each in shard.throttles):
         tokens, passes, hits = seen.get(each.key, (each.tokens, 0, 0))
@@ -83,7 +86,7 @@ def _seen(metrics: Metrics) -> dict[str, tuple[float, int, int]]:
 
 
 def wrong_field(error: str) -> str:
-    """Return which part of a throttle's form an error of the broker is about: ``key``, ``rate`` or ``burst``."""
+    """Return the field of a throttle's form that an error of the broker is about: ``key``, ``rate`` or ``burst``."""
     if ":burst' =" in error:
         return "burst"
     return "key" if error.startswith(("config key", "a config key", "a throttle key")) else "rate"

@@ -1,4 +1,7 @@
-"""``/config``: the runtime config, throttles first. ``?throttle=…`` opens the form with a throttle key, ``?search=…`` looks for keys."""
+"""``/config``: the runtime config, throttles first.
+
+``?throttle=…`` opens the form with a throttle key, ``?search=…`` searches keys.
+"""
 
 from nicegui import ui
 

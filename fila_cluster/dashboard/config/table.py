@@ -1,4 +1,4 @@
-"""All keys of the runtime config: looked for, edited where they stand, added and deleted."""
+"""All keys of the runtime config: searched, edited in place, added and deleted."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -8,7 +8,7 @@ from nicegui.events import GenericEventArguments
 
 from fila_cluster.dashboard.config.meaning import meaning
 from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import confirm, succeeds, tell
+from fila_cluster.dashboard.shell.feedback import confirm, notify, succeeds
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.errors import FilaError
 
@@ -39,7 +39,7 @@ _COLUMNS: Final = (
 
 
 class ConfigTable:
-    """While somebody edits a value the table stands still. ``changed`` is awaited after each change."""
+    """While a value is being edited the table does not change. ``changed`` is awaited after each change."""
 
     def __init__(self, context: Context, search: str, changed: Callable[[], Awaitable[None]]) -> None:
         self._context = context
@@ -57,7 +57,7 @@ class ConfigTable:
             mark="config",
             search_in=("key", "value", "meaning"),
             more=self._more,
-            empty="Nothing is set, or nothing is found.",
+            empty="No keys, or none that match the search.",
         )
         self._table.search.value = search
         for name, then in (("edit", self._edit), ("save", self._save), ("leave", self._leave), ("drop", self._drop)):
@@ -105,12 +105,12 @@ class ConfigTable:
             self._draw()
             return
         self._edited = None
-        tell(f"{key} is {self._draft}")
+        notify(f"{key} is {self._draft}")
         await self._changed()
 
     async def _drop(self, event: GenericEventArguments) -> None:
         key = event.args["key"]
-        question = f"Delete {key}?\nIt says {self._config.get(key, '')!r}: {meaning(key)}."
+        question = f"Delete {key}?\nIts value is {self._config.get(key, '')!r}: {meaning(key)}."
         if not await confirm(question, yes="Delete"):
             return
         if await succeeds(self._context.client.delete_config(key), f"{key} is gone"):
@@ -129,5 +129,5 @@ class ConfigTable:
         self._new_key.update()
         if not taken:
             self._new_key.value = self._new_value.value = ""
-            tell(f"{key} is {value}")
+            notify(f"{key} is {value}")
             await self._changed()

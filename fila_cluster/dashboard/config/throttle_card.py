@@ -1,4 +1,4 @@
-"""Throttles: what each lets through, how full its bucket is, and a form to set one."""
+"""Throttles: the rate of each, how full its bucket is, and a form to set one."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -8,7 +8,7 @@ from nicegui.events import GenericEventArguments
 
 from fila_cluster.dashboard.config.meaning import ThrottleRow, throttle_rows, wrong_field
 from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import confirm, succeeds, tell
+from fila_cluster.dashboard.shell.feedback import confirm, notify, succeeds
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import counted
@@ -34,7 +34,7 @@ class ThrottleCard:
     """``changed`` is awaited after each change."""
 
     def __init__(self, context: Context, wanted: str, changed: Callable[[], Awaitable[None]]) -> None:
-        """``wanted``: the throttle key that the form is for at first; may be empty."""
+        """``wanted``: the throttle key in the form at first; may be empty."""
         self._context = context
         self._wanted = wanted
         self._changed = changed
@@ -95,7 +95,7 @@ class ThrottleCard:
         except FilaError as error:
             self._complain(wrong_field(str(error)), str(error))
             return
-        tell(f"Throttle {key}: {rate} a second")
+        notify(f"Throttle {key}: {rate} a second")
         await self._changed()
 
     async def _store(self, key: str, rate: str, burst: str) -> None:

@@ -1,1 +1,1 @@
-"""The page ``/letters``: what failed for good, by what went wrong, and the ways out."""
+"""The page ``/letters``: dead letters by their errors, and the ways to send them back."""

@@ -1,4 +1,4 @@
-"""One dead letter over its page, and what is asked before many of them move."""
+"""The dialog of one dead letter, and the questions before many of them move."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.messages.dialog import MessageAction, MessageDialog
 from fila_cluster.dashboard.messages.find import find_message
-from fila_cluster.dashboard.shell.feedback import attempt, complain, confirm, tell
+from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, notify_error
 
 RATE_DEFAULT: Final = 50.0
 RATE_MIN: Final = 0.1
@@ -24,10 +24,10 @@ class Speed(NamedTuple):
 
 
 async def ask_speed(question: str) -> Speed | None:
-    """Return how fast; None: not at all."""
+    """Return the chosen speed; None: do nothing."""
     with ui.dialog() as dialog, ui.card().classes("max-w-lg").props("data-testid=speed"):
         ui.label(question).classes("whitespace-pre-line")
-        ui.label("They take the normal way: hooks run again, attempts start at 0.").classes("fila-quiet")
+        ui.label("They are enqueued like new messages: hooks run again, attempts start at 0.").classes("fila-quiet")
         with ui.row().classes("items-center gap-3"):
             mode = ui.toggle({"rate": "At a rate", "at_once": "At once"}, value="rate").props("no-caps unelevated")
             rate = (
@@ -62,7 +62,7 @@ def _is_rate(value: float | None) -> bool:
 
 
 async def confirm_by_name(question: str, name: str, *, yes: str) -> bool:
-    """Ask for something that hits everything: ``name`` has to be typed."""
+    """Ask before an action on everything: the user has to type ``name``."""
     with ui.dialog() as dialog, ui.card().classes("max-w-lg"):
         ui.label(question).classes("whitespace-pre-line")
         typed = ui.input(f"Type {name}").props("dense outlined data-testid=typed-name").classes("w-full")
@@ -79,7 +79,8 @@ TellAddress = Callable[[str | None, str | None], None]
 
 
 class LetterDialog:
-    """``changed`` is awaited when the letter is gone; ``tell_address`` called with what is open: its id, and the id of the one before it."""
+    """``changed`` is awaited when the letter is gone; ``tell_address`` is called with the open letter: its id, and the id of
+    the one before it."""
 
     def __init__(
         self, client: AsyncClient, dlq: str, changed: Callable[[], Awaitable[None]], tell_address: TellAddress
@@ -92,12 +93,12 @@ class LetterDialog:
         self._dialog = MessageDialog(actions, lambda: tell_address(None, None))
 
     async def open(self, message_id: str, after: str | None) -> None:
-        """Show one letter as it is now; ``after`` is the id of the one before it, as far as is known."""
+        """Show one letter as it is now; ``after`` is the id of the one before it, if known."""
         found = await attempt(find_message(self._client, self._dlq, message_id, after=after))
         if found is None:
             return
         if found.message is None:
-            complain(found.why_not)
+            notify_error(found.why_not)
             return
         self._dialog.show(found.message)
         self._tell_address(message_id, after)
@@ -107,9 +108,9 @@ class LetterDialog:
         if count is None:
             return
         if count:
-            tell(f"{message.id} went back to {message.source_queue}")
+            notify(f"{message.id} went back to {message.source_queue}")
         else:
-            complain(f"{message.id} stayed: it is leased or gone, or {message.source_queue} is not there any more")
+            notify_error(f"{message.id} stayed: it is leased or gone, or {message.source_queue} is not there any more")
         await self._close()
 
     async def _delete(self, message: MessageView) -> None:
@@ -119,9 +120,9 @@ class LetterDialog:
         if removed is None:
             return
         if removed:
-            tell(f"{message.id} was deleted")
+            notify(f"{message.id} was deleted")
         else:
-            complain(f"{message.id} stayed: it is leased")
+            notify_error(f"{message.id} stayed: it is leased")
         await self._close()
 
     async def _close(self) -> None:

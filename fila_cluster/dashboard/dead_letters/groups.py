@@ -1,4 +1,4 @@
-"""Dead letters by what went wrong with them: what errors have in common, and what is kept of each letter."""
+"""Dead letters by kind of error: the common part of errors, and the fields that are kept of each letter."""
 
 import re
 from collections import Counter
@@ -11,7 +11,10 @@ from typing import Final
 from fila_cluster.client.message import MessageView
 
 PATTERN_CHARS_MAX: Final = 300
-"""Errors that differ later than this are one kind: that is a stack trace. A quarter of a microsecond for each character."""
+"""Errors that differ only after this are one kind: that part is a stack trace.
+
+A character costs a quarter of a microsecond.
+"""
 
 NO_ERROR: Final = "(no error given)"
 
@@ -33,7 +36,7 @@ def pattern(error: str) -> str:
     """Return the kind of an error, e.g. ``timeout after <n> s for <text>``."""
     text = " ".join(error[:PATTERN_CHARS_MAX].split())
     if len(error) > PATTERN_CHARS_MAX:
-        text = text.rpartition(" ")[0] or text  # half a number is not the number
+        text = text.rpartition(" ")[0] or text  # part of a number is another number
     return _VARYING.sub(_placeholder, text) or NO_ERROR
 
 
@@ -42,12 +45,15 @@ def _placeholder(found: re.Match[str]) -> str:
 
 
 UNKNOWN_REASON: Final = "not dead-lettered"
-"""Of what somebody put into a queue that collects dead letters of others."""
+"""The reason of a message that was enqueued into a queue that collects dead letters of others."""
 
 
 @dataclass(slots=True)
 class DeadLetter:
-    """What is remembered of a dead letter: not its payload, not its headers. ``before``: the id of the one that was browsed before it."""
+    """The kept fields of a dead letter, without payload and headers.
+
+    ``before``: the id of the one that was browsed before it.
+    """
 
     id: str
     before: str | None
@@ -56,23 +62,23 @@ class DeadLetter:
     attempts: int
     reason: str
     error: str
-    """Its beginning."""
+    """The beginning of its error."""
     source_queue: str
     dead_lettered_at: datetime
     kind: str
-    """Of its error."""
+    """The kind of its error."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Letters whose errors are of one kind. ``letters`` are in the order in which they were read."""
+    """Letters with errors of one kind. ``letters`` are in the order in which they were read."""
 
     kind: str
     letters: list[DeadLetter] = field(default_factory=list)
 
     @property
     def ids(self) -> list[str]:
-        """Of all its letters."""
+        """The ids of all its letters."""
         return [letter.id for letter in self.letters]
 
     @property
@@ -91,16 +97,16 @@ class Group:
         return max(self.letters, key=lambda letter: letter.dead_lettered_at).error
 
     def reasons(self) -> Counter[str]:
-        """Return how many of them are here for which reason."""
+        """Return how many of them have each reason."""
         return Counter(letter.reason for letter in self.letters)
 
     def fairness_keys(self) -> Counter[str]:
-        """Return how many of them are of which fairness key."""
+        """Return how many of them have each fairness key."""
         return Counter(letter.fairness_key for letter in self.letters)
 
 
 def letter_of(view: MessageView, before: str | None) -> DeadLetter:
-    """Return what is remembered of a browsed message. Raises :class:`InvalidFrameError` for a record full of garbage."""
+    """Return the kept fields of a browsed message. Raises :class:`InvalidFrameError` for a malformed record."""
     error = view.error
     return DeadLetter(
         view.id,
@@ -117,7 +123,7 @@ def letter_of(view: MessageView, before: str | None) -> DeadLetter:
 
 
 def grouped(letters: Iterable[DeadLetter], reason: str | None = None) -> dict[str, Group]:
-    """Groups by the kind of error, the largest first; only letters with this ``reason``, unless it is None."""
+    """Return groups by the kind of error, the largest first; only of letters with this ``reason``, unless it is None."""
     groups: dict[str, Group] = {}
     for letter in letters:
         if reason is None or letter.reason == reason:
@@ -126,7 +132,7 @@ def grouped(letters: Iterable[DeadLetter], reason: str | None = None) -> dict[st
 
 
 def shares(letters: Sequence[DeadLetter], count: int = 2) -> str:
-    """Return the most frequent kinds of errors, each with its share, as people read it."""
+    """Return the most frequent kinds of errors, each with its share, for people."""
     kinds = Counter(letter.kind for letter in letters).most_common(count)
     return " · ".join(f"{100 * number / len(letters):.0f} % {kind}" for kind, number in kinds)
 

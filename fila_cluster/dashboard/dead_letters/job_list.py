@@ -1,4 +1,7 @@
-"""Jobs on dead letters: how far each is, and a way to stop it. Whoever opens the page sees them, not only who started them."""
+"""Jobs on dead letters: the progress of each, and a way to stop it.
+
+Every open page shows them, not only the one that started them.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -17,7 +20,7 @@ _DONE: Final = {"redrive": "went back", "delete": "deleted"}
 
 
 def progress(job: Job) -> str:
-    """Return how far it is, in a line."""
+    """Return its progress, in a line."""
     stayed = f" · {counted(job.stayed)} stayed (leased, gone or with nowhere to go)" if job.stayed else ""
     short = job.total - job.seen if job.state == "done" else 0
     missing = f" · {counted(short)} were gone or have nowhere to go" if short else ""
@@ -26,7 +29,10 @@ def progress(job: Job) -> str:
 
 
 class JobList:
-    """Those that ``jobs`` gives, drawn anew when there are others. ``ended`` is awaited once for each that ends while the page is open."""
+    """The jobs that ``jobs`` returns, drawn again when others are there.
+
+    ``ended`` is awaited once for each that ends while the page is open.
+    """
 
     def __init__(self, jobs: Callable[[], Sequence[Job]], ended: Callable[[Job], Awaitable[None]] | None = None) -> None:
         self._jobs = jobs
@@ -70,7 +76,7 @@ class _Row:
             self._stop = ui.button("Stop", icon="stop", on_click=job.stop).props("outline dense no-caps data-testid=job-stop")
 
     def look(self) -> None:
-        """Show how far it is."""
+        """Show its progress."""
         job = self._job
         self._badge.text = job.state
         self._badge.props(f"color={_COLOURS[job.state]}")

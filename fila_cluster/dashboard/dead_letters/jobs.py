@@ -1,4 +1,4 @@
-"""What can be done to many dead letters, step by step: send them back, or delete them."""
+"""Work on many dead letters, step by step: send them back, or delete them."""
 
 import asyncio
 import time
@@ -13,28 +13,28 @@ from fila_cluster.errors import FilaError, MessageNotFoundError
 
 
 class Step(NamedTuple):
-    """Of ``seen`` letters, ``moved`` did as they were told. None seen: there is nothing left."""
+    """Of ``seen`` letters, ``moved`` were sent back or deleted. None seen: there is nothing left."""
 
     seen: int
     moved: int
 
 
 class Work(Protocol):
-    """Does something to the next letters. After an error it can be asked again."""
+    """Sends back or deletes the next letters. After an error it can be called again."""
 
     async def advance(self, count: int) -> Step:
-        """Do it to up to ``count`` of them."""
+        """Work on up to ``count`` of them."""
         ...
 
 
 class PickedRedrive:
-    """Sends letters back that somebody picked."""
+    """Sends picked letters back."""
 
     def __init__(self, client: AsyncClient, dlq: str, ids: Sequence[str]) -> None:
         self._client, self._dlq, self._left = client, dlq, list(ids)
 
     async def advance(self, count: int) -> Step:
-        """Those that are leased, gone, or have nowhere to go stay."""
+        """Send some back; those that are leased, gone, or have nowhere to go stay."""
         ids = self._left[:count]
         moved = await redrive_selected(self._client, self._dlq, ids) if ids else 0
         del self._left[: len(ids)]
@@ -42,25 +42,25 @@ class PickedRedrive:
 
 
 class FullRedrive:
-    """Sends back what lies there, in the order of the queue."""
+    """Sends all letters back, in the order of the queue."""
 
     def __init__(self, client: AsyncClient, dlq: str) -> None:
         self._client, self._dlq = client, dlq
 
     async def advance(self, count: int) -> Step:
-        """Until none is left that is pending and has somewhere to go."""
+        """Send some back, until none is left that is pending and has somewhere to go."""
         moved = await self._client.redrive(self._dlq, count)
         return Step(moved, moved)
 
 
 class PickedDeletion:
-    """Deletes letters that somebody picked."""
+    """Deletes picked letters."""
 
     def __init__(self, client: AsyncClient, dlq: str, ids: Sequence[str]) -> None:
         self._client, self._dlq, self._left = client, dlq, list(ids)
 
     async def advance(self, count: int) -> Step:
-        """Leased ones stay; those that are gone already don't count."""
+        """Delete some; leased ones stay, and those that are gone already don't count."""
         ids = self._left[:count]
         removed = await asyncio.gather(*(self._remove(each) for each in ids))
         del self._left[: len(ids)]
@@ -87,9 +87,9 @@ GIVE_UP_S: Final = 60.0
 
 @dataclass(slots=True)
 class Job:
-    """How far it got. ``state``: ``running``, ``waiting`` (for the broker), ``done``, ``stopped`` or ``failed``; ``trouble`` says why.
+    """One job's progress. ``state``: ``running``, ``waiting`` (for the broker), ``done``, ``stopped`` or ``failed``; ``trouble`` is the reason.
 
-    Counts may be off by one step where an answer of the broker got lost.
+    Counts may be off by one step where an answer of the broker was lost.
     """
 
     number: int
@@ -99,7 +99,7 @@ class Job:
     what: str
     """Which letters, for people."""
     total: int
-    """How many letters it is about."""
+    """The number of letters that it is about."""
     rate: float | None
     """Letters a second; None: at once."""
     state: str = "running"
@@ -113,16 +113,16 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing happens any more."""
+        """Whether it has ended."""
         return self.ended_s is not None
 
     @property
     def seen(self) -> int:
-        """How many letters it dealt with."""
+        """The number of letters that it has worked on."""
         return self.moved + self.stayed
 
     def stop(self) -> None:
-        """Deal with no more letters after those that are under way."""
+        """Stop after the letters under way."""
         self._stop.set()
 
     async def run(self, work: Work, clock: Callable[[], float] = time.monotonic) -> None:
@@ -142,7 +142,7 @@ class Job:
             self._end("stopped" if self._stop.is_set() and self.seen < self.total else "done", "")
 
     async def _advance(self, work: Work, count: int, clock: Callable[[], float]) -> Step | None:
-        """One step; None if the broker did not do it: then this waits a little, or ends."""
+        """Do one step; None if the broker did not do it: then wait a little, or end."""
         try:
             step = await work.advance(count)
         except FilaError as error:
@@ -166,7 +166,10 @@ class Job:
 
 
 class Budget:
-    """How many letters may go now. A rate allows what one second may bring, never more: after a standstill nothing is made up for."""
+    """The letters that may go now.
+
+    A rate allows as many as one second brings, never more: after a standstill nothing is made up for.
+    """
 
     def __init__(self, rate: float | None, now: float) -> None:
         self._rate = rate
@@ -174,7 +177,7 @@ class Budget:
         self._at = now
 
     def granted(self, now: float) -> int:
-        """Whole letters, at most :data:`AT_ONCE`."""
+        """Return whole letters, at most :data:`AT_ONCE`."""
         if self._rate is None:
             return AT_ONCE
         self._allowed = min(self._allowed + self._rate * (now - self._at), max(1.0, self._rate))
@@ -182,27 +185,27 @@ class Budget:
         return min(AT_ONCE, int(self._allowed))
 
     def spend(self, count: int) -> None:
-        """Take these off."""
+        """Take letters off the budget."""
         self._allowed -= count
 
     def wait_s(self) -> float:
-        """Until the next letter, or a tenth of a second's worth of them, may go."""
+        """Return the time until the next letter, or a tenth of a second's letters, may go."""
         return 0.1 if self._rate is None else max(0.1, (1.0 - self._allowed) / self._rate)
 
 
 class TooManyJobsError(Exception):
-    """More at once would only slow each other down."""
+    """Too many jobs run: more would only slow each other down."""
 
 
 class Jobs:
-    """All of an observer's. Invariant: at most :data:`RUNNING_MAX` run."""
+    """All jobs of an observer. Invariant: at most :data:`RUNNING_MAX` run."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[Job, asyncio.Task[None]]] = {}
         self._number = 0
 
     def start(self, work: Work, *, dlq: str, verb: str, what: str, total: int, rate: float | None = None) -> Job:
-        """Begin; :class:`TooManyJobsError` if enough are under way."""
+        """Begin a job; :class:`TooManyJobsError` if too many are under way."""
         self._forget()
         if sum(not job.is_over for job in self.all()) >= RUNNING_MAX:
             raise TooManyJobsError(f"{RUNNING_MAX} jobs are under way: wait for one of them, or stop one")
@@ -212,12 +215,12 @@ class Jobs:
         return job
 
     def all(self) -> list[Job]:
-        """Those that are remembered, the newest first."""
+        """Return the jobs that are remembered, the newest first."""
         self._forget()
         return [job for job, _ in reversed(self._jobs.values())]
 
     def of(self, dlq: str) -> list[Job]:
-        """Those of one queue, the newest first."""
+        """Return the jobs of one queue, the newest first."""
         return [job for job in self.all() if job.dlq == dlq]
 
     def _forget(self) -> None:

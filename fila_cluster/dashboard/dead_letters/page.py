@@ -1,4 +1,4 @@
-"""``/letters`` and ``/letters?queue=…``: what failed for good, by what went wrong, and the ways back."""
+"""``/letters`` and ``/letters?queue=…``: dead letters by their errors, and the ways back."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from fila_cluster.dashboard.dead_letters.queue_list import LetterQueues
 from fila_cluster.dashboard.dead_letters.reading import Reading
 from fila_cluster.dashboard.dead_letters.tables import GroupTable, LetterSelection, LetterTable, letters
 from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import attempt, tell
+from fila_cluster.dashboard.shell.feedback import attempt, notify
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import keep_live
@@ -28,7 +28,7 @@ from fila_proto_zmq.names import dead_letter_name, root_name
 ALL: Final = ""
 
 SHOWN_EVERY: Final = 2500
-"""Letters: while they are read, groups are shown now and then; that takes longer than a step."""
+"""While letters are read, groups are drawn each time this many more are there; drawing takes longer than a step."""
 
 
 def register(context: Context) -> None:
@@ -59,7 +59,10 @@ def _overview(context: Context, jobs: Jobs) -> None:
 
 
 class _Letters:
-    """One dead letter queue. What was read stays on the page until somebody reads again, or a job ended that changed it."""
+    """One dead letter queue.
+
+    The letters that were read stay on the page until the user reads again, or a job ended that changed the queue.
+    """
 
     def __init__(self, context: Context, jobs: Jobs, dlq: str, reason: str, kind: str) -> None:
         self._context = context
@@ -67,7 +70,7 @@ class _Letters:
         self._reason = reason
         self._kind = kind
         self.wanted: tuple[str, str | None] = "", None
-        """The letter that the address names, and the id of the one before it."""
+        """The letter in the address, and the id of the one before it."""
         self._depth = 0
         self._has_begun = False
         self._reading: Reading | None = None
@@ -113,7 +116,7 @@ class _Letters:
             )
 
     async def look(self) -> None:
-        """Ask how many letters there are now; the first time, find out where they are, and read them."""
+        """Ask how many letters there are now; the first time, find the dead letter queue, and read it."""
         try:
             description = await describe_queue(self._context.client, self._dlq)
         except QueueNotFoundError:
@@ -129,7 +132,7 @@ class _Letters:
         self._held.text = f"{letters(self._depth)} now{leased}"
         if not self._has_begun:
             self._has_begun = True
-            with self._body:  # beside this, which is how often one looks: reading may take a while
+            with self._body:  # in a task of its own: reading may take a while
                 ui.timer(0, self._begin, once=True)
 
     async def _begin(self) -> None:
@@ -138,7 +141,7 @@ class _Letters:
         await self.read()
 
     def _lead_on(self, description: QueueDescription) -> None:
-        """To the queue that has this one's dead letters."""
+        """Open the page of the queue that has this one's dead letters."""
         where = description.options.dead_letter or "dlq"
         if where == "discard":
             raise QueueNotFoundError(f"{self._dlq!r} has no dead letters: it discards them (dead_letter='discard')")
@@ -148,7 +151,7 @@ class _Letters:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def read(self) -> None:
-        """Read the letters, or read them again, and show them step by step; a later call takes the place of an earlier one."""
+        """Read the letters, or read them again, and show them step by step; a later call replaces an earlier one."""
         self._reading = reading = Reading(self._context.client, self._dlq)
         self._untick()
         due = 0
@@ -229,7 +232,7 @@ class _Letters:
             return
         count = await attempt(self._context.client.purge_queue(self._dlq))
         if count is not None:
-            tell(f"{letters(count)} deleted")
+            notify(f"{letters(count)} deleted")
             await self.read()
 
     async def _ended(self, _: Job) -> None:
@@ -237,7 +240,7 @@ class _Letters:
 
 
 def _read_text(reading: Reading, count: int, depth: int) -> str:
-    """Return how far reading is, for people; ``depth`` is what the queue holds, as far as is known."""
+    """Return the progress of reading, for people; ``depth`` is the depth of the queue, if known."""
     of = count if reading.is_complete else max(count, depth)
     bound = f"; no more than {counted(reading.most)} are read" if count >= reading.most and not reading.is_complete else ""
     unreadable = f"; {counted(reading.unreadable)} are unreadable" if reading.unreadable else ""

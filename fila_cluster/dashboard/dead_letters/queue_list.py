@@ -1,4 +1,4 @@
-"""All dead letter queues that hold something, the fullest first, and what is wrong with what lies in them."""
+"""All dead letter queues with messages, the fullest first, and the errors of their letters."""
 
 from typing import Final
 
@@ -13,10 +13,10 @@ from fila_cluster.errors import FilaError
 from fila_cluster.figures import aged, counted
 
 SAMPLED: Final = 100
-"""Letters of a queue whose errors are told here."""
+"""Letters of a queue whose errors are shown in the list."""
 
 QUEUES_SAMPLED: Final = 20
-"""The fullest ones."""
+"""Only the fullest queues show errors."""
 
 _COLUMNS: Final = (
     Column("name", "Dead letter queue", slot=linked("href")),
@@ -30,7 +30,10 @@ _COLUMNS: Final = (
 
 
 class LetterQueues:
-    """Queues that were named as dead letter queues of others are not among them: ``/letters?queue=…`` shows those, too."""
+    """The list.
+
+    Queues that were chosen as dead letter targets of others are not in it: ``/letters?queue=…`` shows those, too.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -46,7 +49,7 @@ class LetterQueues:
         )
 
     async def look(self) -> None:
-        """Ask which there are, and what is in those that changed."""
+        """Ask for the queues, and for the letters of those that changed."""
         infos = [info for info in await self._context.client.active_queues() if info.is_dead_letter]
         infos.sort(key=lambda info: -info.depth)
         self._show(infos)

@@ -1,4 +1,4 @@
-"""Reading a dead letter queue in bounded steps. A reader keeps what tells letters apart, never their payloads."""
+"""Reading a dead letter queue in bounded steps. A reader keeps some fields of each letter, never its payload."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -10,14 +10,17 @@ from fila_cluster.dashboard.dead_letters.groups import DeadLetter, letter_of
 from fila_cluster.errors import InvalidFrameError
 
 LETTERS_MAX: Final = 10_000
-"""More are not read: what is wrong with ten thousand is wrong with the others, too."""
+"""More are not read: the errors of ten thousand stand for the others, too."""
 
 STEP: Final = 250
 """Letters in one step: some ms of the shard's time and of the event loop's."""
 
 
 class Reading:
-    """``letters`` in the order of the queue. ``is_complete``: there are no others; ``unreadable`` ones are counted, not kept."""
+    """``letters`` in the order of the queue.
+
+    ``is_complete``: there are no others; ``unreadable`` ones are counted, not kept.
+    """
 
     def __init__(self, client: AsyncClient, dlq: str, letters_max: int = LETTERS_MAX) -> None:
         self.letters: list[DeadLetter] = []
@@ -27,7 +30,7 @@ class Reading:
         self._client, self._dlq = client, dlq
 
     async def steps(self) -> AsyncIterator[int]:
-        """Read on and on; after each step, how many letters were read. Raises what ``browse`` raises."""
+        """Read step by step; yield after each step how many letters were read. Raises the errors of ``browse``."""
         after: str | None = None
         read = 0
         while read < self.most:

@@ -1,4 +1,4 @@
-"""Dead letters in two tables, by kind of error and letter by letter; what is ticked, and the buttons that act on it."""
+"""Dead letters in two tables, by kind of error and letter by letter; the selection, and the buttons that act on it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from fila_cluster.dashboard.dead_letters.groups import DeadLetter, Group, most_f
 from fila_cluster.dashboard.dead_letters.jobs import FullRedrive, Jobs, PickedDeletion, PickedRedrive, TooManyJobsError, Work
 from fila_cluster.dashboard.messages.dialog import STATE_SLOT
 from fila_cluster.dashboard.messages.table import ID_SLOT, short
-from fila_cluster.dashboard.shell.feedback import complain, confirm
+from fila_cluster.dashboard.shell.feedback import confirm, notify_error
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.timestamps import clock
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
@@ -58,7 +58,7 @@ Opened = Callable[[Any], Awaitable[None]]
 
 
 class GroupTable:
-    """``opened`` is awaited with the kind that was clicked, ``ticked`` called when the selection changed."""
+    """``opened`` is awaited with the clicked kind, ``ticked`` is called when the selection changed."""
 
     def __init__(self, opened: Opened, ticked: Callable[[], None]) -> None:
         self._table = PagedTable(
@@ -76,7 +76,7 @@ class GroupTable:
 
     @property
     def selected(self) -> list[str]:
-        """The kinds that are ticked."""
+        """The selected kinds."""
         return [str(kind) for kind in self._table.selected]
 
     def show(self, groups: Sequence[Group]) -> None:
@@ -89,7 +89,7 @@ class GroupTable:
 
 
 class LetterTable:
-    """``opened`` is awaited with the id of the letter that was clicked, ``ticked`` called when the selection changed."""
+    """``opened`` is awaited with the id of the clicked letter, ``ticked`` is called when the selection changed."""
 
     def __init__(self, dlq: str, opened: Opened, ticked: Callable[[], None]) -> None:
         self._dlq = dlq
@@ -109,7 +109,7 @@ class LetterTable:
 
     @property
     def selected(self) -> list[str]:
-        """The ids that are ticked."""
+        """The selected ids."""
         return [str(message_id) for message_id in self._table.selected]
 
     def show(self, letters: Sequence[DeadLetter]) -> None:
@@ -146,7 +146,7 @@ def _group_row(group: Group) -> dict[str, Any]:
 
 
 class LetterSelection:
-    """``picked`` gives the ids that are ticked; ``started`` is called when a job was started with them."""
+    """``picked`` returns the selected ids; ``started`` is called when a job was started with them."""
 
     def __init__(
         self, client: AsyncClient, jobs: Jobs, dlq: str, picked: Callable[[], Sequence[str]], started: Callable[[], None]
@@ -161,7 +161,7 @@ class LetterSelection:
         self._tell(0)
 
     def look(self) -> None:
-        """Say what is ticked now."""
+        """Show the selection."""
         self._tell(len(self._picked()))
 
     def _tell(self, count: int) -> None:
@@ -172,7 +172,7 @@ class LetterSelection:
         self._delete.set_enabled(count > 0)
 
     async def redrive_all(self, depth: int) -> None:
-        """Ask how fast, and send all back that are there now."""
+        """Ask for the speed, and send all letters back that are there now."""
         speed = await ask_speed(f"Send all {letters(depth)} of {self._dlq} back to where they came from?")
         if speed is not None:
             self._start(FullRedrive(self._client, self._dlq), "redrive", f"all {letters(depth)}", depth, speed.rate)
@@ -195,11 +195,11 @@ class LetterSelection:
         try:
             self._jobs.start(work, dlq=self._dlq, verb=verb, what=what, total=total, rate=rate)
         except TooManyJobsError as error:
-            complain(str(error))
+            notify_error(str(error))
         else:
             self._started()
 
 
 def letters(count: int) -> str:
-    """So many, for people."""
+    """Return a number of letters, for people."""
     return counted(count, "letter")

@@ -1,1 +1,1 @@
-"""The page ``/hooks``: the scripts of queues, how they fare, and trials of edited ones."""
+"""The page ``/hooks``: the scripts of queues, their counters, and trials of edited ones."""

@@ -1,4 +1,4 @@
-"""The hooks of one queue in editors: what is applied against what is edited, and the way between them."""
+"""The hooks of one queue in editors: the applied ones and the edited ones, and the buttons between them."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -9,12 +9,12 @@ from nicegui import ui
 from fila_cluster.dashboard.hooks.policy import HOOKS, HookPolicy, Shelf, changes, policy_of
 from fila_cluster.dashboard.hooks.script_editor import ScriptEditor, follow_colours
 from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import confirm, tell
+from fila_cluster.dashboard.shell.feedback import confirm, notify
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.commands import QueueDescription
 
 _PLACE: Final = re.compile(r"(on_enqueue|on_failure):(\d+):")
-"""Where a script is wrong, as errors say it."""
+"""The place of an error in a script, as texts of errors have it."""
 
 _WORDS: Final = {
     "on_enqueue": "on_enqueue",
@@ -25,7 +25,10 @@ _WORDS: Final = {
 
 
 class HookEditor:
-    """Two scripts and their limits. Edits stay through whatever the broker says meanwhile; what nobody edited follows it."""
+    """Two scripts and their limits.
+
+    Edits stay when the broker's hooks change meanwhile; fields without edits follow the broker.
+    """
 
     def __init__(self, context: Context, queue: str, shelf: Shelf, applied_anew: Callable[[], Awaitable[None]]) -> None:
         """``applied_anew`` is awaited after a change of the broker's queue."""
@@ -41,7 +44,7 @@ class HookEditor:
             self._build_limits()
             ui.space()
             self._build_buttons()
-        self._meanwhile = ui.label("Somebody else has changed these hooks since you began to edit. Reset shows theirs.")
+        self._meanwhile = ui.label("These hooks were changed elsewhere since you began to edit. Reset shows the new ones.")
         self._meanwhile.classes("text-warning").props("data-testid=meanwhile")
         self._refusal = ui.label().classes("text-negative fila-mono whitespace-pre-line").props("data-testid=refusal")
         self._mark()
@@ -61,13 +64,13 @@ class HookEditor:
 
     @property
     def wanted(self) -> HookPolicy:
-        """What is in the editors."""
+        """The hooks in the editors."""
         return HookPolicy(
             self._editors["on_enqueue"].text, self._editors["on_failure"].text, _whole(self._timeout), _whole(self._memory)
         )
 
     def show(self, description: QueueDescription) -> None:
-        """Take in what the broker has now."""
+        """Take in the broker's hooks."""
         self._applied = policy_of(description.options)
         if self._applied != self._base and self.wanted == self._base:
             self._fill(self._applied)
@@ -81,7 +84,7 @@ class HookEditor:
         self._refuse("")
 
     def _mark(self) -> None:
-        """Say what is changed and what can be done about it."""
+        """Show which fields are changed, and enable the buttons."""
         changed = changes(self._applied, self.wanted)
         for hook, editor in self._editors.items():
             editor.mark(changed=hook in changed)
@@ -97,9 +100,7 @@ class HookEditor:
     async def _apply_edited(self) -> None:
         told = changes(self._applied, self.wanted)
         what = " and ".join(_WORDS[name] for name in told)
-        question = (
-            f"Change {what} of {self._queue}?\nMessages that come from now on are decided by it; the others stay as they are."
-        )
+        question = f"Change {what} of {self._queue}?\nIt decides about messages from now on; earlier ones stay as they are."
         if told and await confirm(question, yes="Apply", danger=False):
             await self._change_to(self.wanted, f"{what} of {self._queue} changed")
 
@@ -119,11 +120,11 @@ class HookEditor:
         self._shelf.keep(self._queue, applied, policy)
         self._applied = policy
         self._fill(policy)
-        tell(done)
+        notify(done)
         await self._applied_anew()
 
     def _refuse(self, text: str) -> None:
-        """Say why nothing was changed, and show the line."""
+        """Show why nothing was changed, and the line of the error."""
         self._refusal.text = f"Refused, nothing has changed: {text}" if text else ""
         self._refusal.set_visibility(bool(text))
         if place := _PLACE.search(text):

@@ -1,4 +1,4 @@
-"""The page ``/hooks``: the queues that have scripts, and for one of them how its scripts fare, an editor and a trial."""
+"""The page ``/hooks``: the queues that have scripts; for one of them the counters of its scripts, an editor and a trial."""
 
 import time
 from typing import Any
@@ -57,7 +57,7 @@ _COLUMNS = (
 
 
 class _AllHooks:
-    """The queues that have some."""
+    """The queues that have hooks."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -88,7 +88,7 @@ class _AllHooks:
         assert metrics is not None
         self._table.show([_row(queue, queue.hooks) for queue in all_queues(metrics) if queue.hooks is not None])
         left_out = sum(shard.queues_left_out for worker in metrics.workers for shard in worker.shards)
-        note = "Counted since the scripts were compiled, or their shard was started. What is recalled for known headers does not run."
+        note = "Counted since the scripts were compiled, or their shard was started. Decisions recalled for known headers do not run."
         self._note.text = note + (f" {counted(left_out)} quieter queues are not counted here." if left_out else "")
 
 
@@ -106,7 +106,7 @@ def _row(queue: QueueMetrics, hooks: HookMetrics) -> dict[str, Any]:
 
 
 class _QueueHooks:
-    """One queue's."""
+    """The hooks of one queue."""
 
     def __init__(self, context: Context, queue: str, shelf: Shelf) -> None:
         self._context = context
@@ -149,7 +149,7 @@ class _QueueHooks:
             self._body.set_visibility(False)
             raise
         except FilaError:
-            self._state.show(None)  # no old numbers; what somebody edits stays
+            self._state.show(None)  # no old numbers; edits stay
             raise
         self._body.set_visibility(True)
         self._state.show(description.hooks)
@@ -176,12 +176,12 @@ class HookStateCard:
         self._failure = ui.label().classes("text-negative fila-mono").props("data-testid=last-failure")
 
     def show(self, hooks: HookState | None) -> None:
-        """Change what is said; None: the queue has no hooks."""
+        """Show new numbers; None: the queue has no hooks."""
         self._tiles.set_visibility(hooks is not None)
         self._failure.set_visibility(hooks is not None and bool(hooks.last_failure))
         if hooks is None:
             return
-        self._runs.show(counted(hooks.runs), "what is recalled does not run")
+        self._runs.show(counted(hooks.runs), "recalled decisions do not run")
         self._failed.show(counted(hooks.failed), alarming=hooks.failures_in_row > 0)
         self._bypassed.show(counted(hooks.bypassed))
         left_ms = hooks.open_until_ms - time.time_ns() // 1_000_000

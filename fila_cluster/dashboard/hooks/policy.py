@@ -1,4 +1,4 @@
-"""What a queue's hooks are: two scripts and their limits, as applied and as edited, and the way from one to the other."""
+"""The hooks of a queue: two scripts and their limits, as applied and as edited, and the changes between the two."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,15 +12,15 @@ TEMPLATES: Final = {
     "on_enqueue": "function on_enqueue(msg)\n  return { fairness_key = msg.headers.tenant }\nend\n",
     "on_failure": 'function on_failure(msg)\n  return { action = "retry", delay_ms = 1000 * msg.attempts }\nend\n',
 }
-"""To start from."""
+"""Scripts to start from."""
 
 WITHOUT: Final = {"on_enqueue": "messages go as producers ask", "on_failure": "a nack is a retry at once"}
-"""What holds where there is no such script."""
+"""The behaviour without such a script."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookPolicy:
-    """An empty script is none; None is the broker's default. Lines end with LF, as in an editor."""
+    """An empty script means no script; None is the broker's default. Lines end with LF, as in an editor."""
 
     on_enqueue: str = ""
     on_failure: str = ""
@@ -34,14 +34,14 @@ class HookPolicy:
 
 
 def policy_of(options: commands.QueueOptions) -> HookPolicy:
-    """Return the part of a queue's options that is about hooks."""
+    """Return the hooks among a queue's options."""
     return HookPolicy(
         _lines(options.on_enqueue), _lines(options.on_failure), options.lua_timeout_ms, options.lua_memory_limit_bytes
     )
 
 
 def changes(applied: HookPolicy, wanted: HookPolicy) -> QueueOptions:
-    """Return what ``update_queue`` must be told to get from one to the other; empty if they are the same."""
+    """Return the options for ``update_queue`` that change one into the other; empty if they are the same."""
     told = QueueOptions()
     if applied.script("on_enqueue") != wanted.script("on_enqueue"):
         told["on_enqueue"] = wanted.script("on_enqueue")
@@ -59,14 +59,17 @@ def _lines(script: str | None) -> str:
 
 
 class Shelf:
-    """What queues had before the last change that was made here, to undo it once. It holds while nobody changes them otherwise."""
+    """The hooks that queues had before the last change that was made here, to undo it once.
+
+    Another change makes that impossible.
+    """
 
     def __init__(self, kept_max: int = 100) -> None:
         self._kept: dict[str, tuple[HookPolicy, HookPolicy]] = {}
         self._kept_max = kept_max
 
     def keep(self, queue: str, before: HookPolicy, after: HookPolicy) -> None:
-        """Remember a change; undoing the change that is remembered forgets it."""
+        """Remember a change; undoing the remembered change forgets it."""
         undone = self._kept.pop(queue, None)
         if undone == (after, before):
             return
@@ -75,6 +78,6 @@ class Shelf:
             del self._kept[next(iter(self._kept))]
 
     def before(self, queue: str, now: HookPolicy) -> HookPolicy | None:
-        """Return what to go back to; None: nothing, or somebody else has changed it since."""
+        """Return the hooks to go back to; None: none, or they were changed since by other means."""
         before, after = self._kept.get(queue, (None, None))
         return before if after == now else None

@@ -1,4 +1,4 @@
-"""A Lua script in an editor, with a mark if it is not the one that is applied."""
+"""A Lua script in an editor, with a mark if it differs from the applied one."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -18,11 +18,11 @@ _TELL_COLOURS: Final = """
   tell();
 })()
 """
-"""Which colours a page has is the browser's business, if they are to be as its system's."""
+"""Reports the page's colours. Only the browser knows them, if they are those of its system."""
 
 
 class ScriptEditor:
-    """One hook's script. ``edited`` is called at each change that a person makes."""
+    """One hook's script. ``edited`` is called at each change by the user."""
 
     def __init__(self, hook: str, edited: Callable[[], None]) -> None:
         self.hook = hook
@@ -46,7 +46,7 @@ class ScriptEditor:
 
     @property
     def text(self) -> str:
-        """The script as it stands in the editor."""
+        """The script in the editor."""
         return self.editor.value or ""
 
     def load(self, text: str) -> None:
@@ -54,7 +54,7 @@ class ScriptEditor:
         self.editor.set_value(text)
 
     def mark(self, *, changed: bool) -> None:
-        """Say whether this is not what is applied."""
+        """Show whether it differs from the applied script."""
         self._mark.set_visibility(changed)
         self._none.set_visibility(not self.text.strip() and not changed)
         self._start.set_visibility(not self.text.strip())

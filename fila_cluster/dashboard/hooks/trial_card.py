@@ -1,4 +1,4 @@
-"""A message made up by hand, to try scripts on."""
+"""Trials of the edited scripts: the choice of messages, a sample made by hand, and the results."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -38,7 +38,7 @@ class SampleForm:
             self._attempts = ui.number("Failed attempts", value=1, min=1, precision=0).props("dense outlined").classes("w-36")
 
     def message(self) -> TrialMessage:
-        """Return what was filled in. :class:`ValueError` says which line is no header."""
+        """Return the message in the form. :class:`ValueError` names a line that is no header."""
         return TrialMessage(
             _ID,
             read_headers(self._headers.value or ""),
@@ -49,7 +49,7 @@ class SampleForm:
 
 
 def read_headers(text: str) -> dict[str, str]:
-    """Headers from lines of ``name=value``."""
+    """Return the headers in lines of ``name=value``."""
     lines = [line for line in text.splitlines() if line.strip()]
     for line in lines:
         if "=" not in line:
@@ -74,7 +74,7 @@ _HEAD: Final = (
 
 
 class HookTrial:
-    """A choice of messages, a button, and a table for each hook. ``wanted`` says what is in the editors."""
+    """A choice of messages, a button, and a table for each hook. ``wanted`` returns the hooks in the editors."""
 
     def __init__(self, context: Context, queue: str, wanted: Callable[[], HookPolicy]) -> None:
         self._context = context

@@ -1,1 +1,1 @@
-"""The page ``/messages``: what lies in a queue, and each message."""
+"""The page ``/messages``: the messages in a queue, and each message in detail."""

@@ -1,4 +1,4 @@
-"""One message, all of it: what the broker knows, headers, payload, and what can be done about it."""
+"""One message in full: its fields, headers, payload, and the actions on it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ class MessageAction(NamedTuple):
 
 
 class MessageDialog:
-    """Over a page. ``closed`` is called when the reader closes it."""
+    """The dialog over a page. ``closed`` is called when the user closes it."""
 
     def __init__(self, actions: Sequence[MessageAction], closed: Callable[[], None]) -> None:
         self._actions = actions
@@ -52,7 +52,7 @@ class MessageDialog:
                     payload_view(
                         message.metadata, f"{message.id}-metadata", title="Metadata of the last attempt", mark="metadata"
                     )
-            except FilaError as error:  # a foreign producer's garbage
+            except FilaError as error:  # a malformed record of a foreign producer
                 ui.label(str(error)).classes("text-negative").props("data-testid=message-trouble")
         self._dialog.open()
 
@@ -79,7 +79,8 @@ class MessageDialog:
 
 
 def message_facts(message: MessageView, now: datetime) -> dict[str, str]:
-    """Return what is known of a message besides its id, state, headers and payload, by name; what does not apply is not there."""
+    """Return the fields of a message besides its id, state, headers and payload, by name; fields that do not apply are left
+    out."""
     at = {
         "Enqueued": message.enqueued_at,
         "Due": message.due_at,

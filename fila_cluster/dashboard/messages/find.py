@@ -1,7 +1,7 @@
-"""One message by its id. The broker browses behind a message, not at it, so it is looked for: first where a link says, then page by page.
+"""Finds one message by its id. The broker browses behind a message, not at it, so it is searched: first at the place in a link, then page by page.
 
-What ``why`` knows of it narrows the search; a message that lies behind ten thousand others of its state is not found that way, and
-that is said, with what to do.
+The answer of ``why`` narrows the search; a message that lies behind ten thousand others of its state is not found so, and
+the user gets a text with the remedy.
 """
 
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ _BROWSABLE: Final = ("pending", "delayed", "leased")
 
 
 class Found(NamedTuple):
-    """The message, or why there is none to show; ``is_letter``: its dead letter queue has it."""
+    """The message, or why there is none to show; ``is_letter``: it is in its dead letter queue."""
 
     message: MessageView | None
     why_not: str = ""
@@ -29,7 +29,7 @@ class Found(NamedTuple):
 async def find_message(
     client: AsyncClient, queue: str, message_id: str, *, after: str | None = None, fairness_key: str | None = None
 ) -> Found:
-    """Look for it, behind the message with the id ``after`` at first. Raises what the broker does not forgive."""
+    """Search a message, behind the one with the id ``after`` at first. Raises the broker's errors."""
     if (there := await _behind(client, queue, message_id, after)) is not None:
         return Found(there)
     try:

@@ -1,4 +1,4 @@
-"""``/messages?queue=…&state=…&key=…&id=…``: what lies in a queue, page by page, and each message with all that it has."""
+"""``/messages?queue=…&state=…&key=…&id=…``: the messages in a queue, page by page, and each message in full."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -12,7 +12,7 @@ from fila_cluster.dashboard.messages.dialog import MessageAction, MessageDialog
 from fila_cluster.dashboard.messages.find import find_message
 from fila_cluster.dashboard.messages.table import MessageTable
 from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import attempt, complain, confirm, tell
+from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, notify_error
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.timestamps import distance
@@ -43,7 +43,7 @@ def register(context: Context) -> None:
 
 
 class _Messages:
-    """Invariant: ``trail`` is what the pages up to the one shown lie behind; None is the beginning."""
+    """Invariant: ``trail`` has, for each page up to the one shown, the message that it follows; None is the beginning."""
 
     def __init__(self, context: Context, queue: str, state: str, key: str | None) -> None:
         self._context = context
@@ -98,18 +98,18 @@ class _Messages:
             ui.button("Look again", icon="refresh", on_click=self.look).props("flat dense no-caps data-testid=look")
 
     def _go(self, **changes: str | None) -> None:
-        """Lead to the address of another choice."""
+        """Open the address of another choice."""
         query = {"queue": self._queue or None, "state": self._state, "key": self._key} | changes
         ui.navigate.to(link("/messages", **query))
 
     async def begin(self, message_id: str, after: str | None) -> None:
-        """Show the first page, and the message that the address names."""
+        """Show the first page, and the message in the address."""
         await self.look()
         if message_id:
             await self.open(message_id, after)
 
     async def look(self) -> None:
-        """Ask for the page that is shown once more."""
+        """Ask for the shown page once more."""
         try:
             page = await self._page()
         except FilaError as error:
@@ -126,7 +126,7 @@ class _Messages:
         except MessageNotFoundError:
             if behind is None:
                 raise
-        complain("The message before this page is gone, and nobody knows any more where it was: this is the first page.")
+        notify_error("The message before this page is gone, and so is its place: this is the first page.")
         self._trail = [None]
         return await self._page()
 
@@ -155,7 +155,7 @@ class _Messages:
         await self.open(message_id, ids[at - 1] if at else self._trail[-1])
 
     async def open(self, message_id: str, after: str | None) -> None:
-        """Show one message as it is now; ``after`` is the id of the one before it, as far as is known."""
+        """Show one message as it is now; ``after`` is the id of the one before it, if known."""
         if not (message_id and self._queue):
             return
         try:
@@ -180,7 +180,7 @@ class _Messages:
 
     async def _cancel(self, message: MessageView) -> None:
         if message.state == "leased":
-            complain(_leased(message))
+            notify_error(_leased(message))
             return
         if not await confirm(f"Remove message {message.id} from {message.queue}?\nThis can't be undone.", yes="Remove it"):
             return
@@ -189,9 +189,9 @@ class _Messages:
             return
         self._dialog.close()
         if removed:
-            tell(f"message {message.id} was removed")
+            notify(f"message {message.id} was removed")
         else:
-            complain(f"message {message.id} has just been leased: only its consumer can settle it now")
+            notify_error(f"message {message.id} has just been leased: only its consumer can settle it now")
         await self.look()
 
 

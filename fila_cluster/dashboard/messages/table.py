@@ -1,4 +1,7 @@
-"""A page of a queue's messages, in line order. It holds what the broker said at one moment: nothing is sorted, because nothing is complete."""
+"""A page of a queue's messages, in line order.
+
+It is the broker's answer at one moment: nothing is sorted, because it is not complete.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -33,12 +36,12 @@ _NUMBERS: Final = {"priority", "attempts", "size"}
 
 
 def short(message_id: str) -> str:
-    """Enough of an id to tell it from its neighbours."""
+    """Return the part of an id that tells it from its neighbours."""
     return f"{message_id[:8]}…{message_id[-8:]}"
 
 
 class MessageTable:
-    """``opened`` is called with the id of the row that was clicked."""
+    """``opened`` is called with the id of the clicked row."""
 
     def __init__(self, opened: Callable[[str], Any]) -> None:
         columns = [
@@ -57,7 +60,7 @@ class MessageTable:
         self._table.on("rowClick", click)
 
     def show(self, messages: Sequence[MessageView], before: str | None) -> None:
-        """Replace the page; ``before`` is the id of the message that lies before its first one."""
+        """Replace the page; ``before`` is the id of the message before its first one."""
         now = datetime.now(UTC)
         befores = [before, *(message.id for message in messages)]
         self._table.rows = [_row(message, it, now) for message, it in zip(messages, befores, strict=False)]
@@ -80,7 +83,7 @@ def _row(message: MessageView, before: str | None, now: datetime) -> dict[str, A
 
 
 def next_of(message: MessageView, now: datetime) -> str:
-    """Return what happens to it by itself, and when."""
+    """Return what happens to it next by itself, and when."""
     if message.due_at is not None:
         return f"due {distance(message.due_at, now)}"
     if message.lease_expires_at is not None:
@@ -91,5 +94,5 @@ def next_of(message: MessageView, now: datetime) -> str:
 def _size(message: MessageView) -> str:
     try:
         return sized(len(message.payload))
-    except FilaError:  # a foreign producer's garbage
+    except FilaError:  # a malformed record of a foreign producer
         return "unreadable"

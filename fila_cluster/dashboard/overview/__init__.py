@@ -1,1 +1,1 @@
-"""The page ``/``: is all well, what needs attention, who does the work."""
+"""The page ``/``: the state of the cluster, what needs attention, and the workers."""

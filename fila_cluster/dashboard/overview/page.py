@@ -1,4 +1,4 @@
-"""``/``: is all well, what needs attention, who does the work."""
+"""``/``: the state of the cluster, what needs attention, and the workers."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -105,7 +105,7 @@ _LETTER_CODES: Final = {"dead_letters", "dead_letters_growing"}
 
 
 class ConcernFeed:
-    """The first :data:`SHOWN` of them; drawn anew only when something changed."""
+    """The first :data:`SHOWN` concerns; drawn again only when something changed."""
 
     def __init__(self) -> None:
         self._shown: Sequence[Concern] | None = None
@@ -128,7 +128,7 @@ class ConcernFeed:
             if not concerns:
                 with ui.row().classes("items-center gap-2 py-1"):
                     ui.icon("check_circle", color="positive").classes("text-xl")
-                    ui.label("Nothing. All shards serve, and nobody waits for a reason that you could remove.")
+                    ui.label("Nothing. All shards serve, and no messages wait for a reason that you could remove.")
             for concern in concerns if self._all else concerns[:SHOWN]:
                 _entry(concern)
             if len(concerns) > SHOWN:

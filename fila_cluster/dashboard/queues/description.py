@@ -1,4 +1,4 @@
-"""Who receives from a queue, and how it treats its messages."""
+"""The consumers of a queue, and its options."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -46,7 +46,7 @@ class QueueDescriptionCards:
         self._shown: list[tuple[str, str]] = []
 
     def show(self, description: QueueDescription, now_ms: int) -> None:
-        """Change what is said."""
+        """Show new values."""
         self._left_out.text = f"and {counted(description.consumers_left_out)} more" if description.consumers_left_out else ""
         self._consumers.show(
             [

@@ -1,4 +1,4 @@
-"""The fairness keys of a queue: what each is entitled to, what it gets, and what can be done about it."""
+"""The fairness keys of a queue: the share that each is entitled to, the share that it gets, and actions on it."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -10,13 +10,14 @@ from nicegui.events import GenericEventArguments
 from fila_cluster import QueueStats
 from fila_cluster.analysis.rows import KeyRow, key_rows
 from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import attempt, confirm, succeeds, tell
+from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, succeeds
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
 from fila_cluster.figures import counted, paced, shared
 
 RATES_S: Final = 10.0
-"""Rates are taken over about as long, or since the look before if that was longer ago. Looks at ten thousand keys are large: few are kept."""
+"""Rates are measured over about this long, or since the last answer if that was longer ago. Answers with ten thousand keys are large: few
+are kept."""
 
 _ACTIONS: Final = """
 <q-btn dense flat size="sm" :icon="props.row.paused ? 'play_arrow' : 'pause'" @click="$parent.$emit('turn', props.row)"
@@ -72,7 +73,7 @@ class KeyTable:
     def show(self, stats: QueueStats, now: float) -> None:
         """Change the rows; ``now`` in monotonic seconds."""
         if self._looks and stats.delivered < self._looks[-1][1].delivered:
-            self._looks.clear()  # counted anew
+            self._looks.clear()  # the counters started over
         while len(self._looks) > 1 and now - self._looks[1][0] >= RATES_S:
             self._looks.popleft()
         before = self._looks[0] if self._looks else None
@@ -101,5 +102,5 @@ class KeyTable:
         if await confirm(f"Delete all pending and delayed messages of the key {key!r}?\nThis can't be undone.", yes="Purge"):
             count = await attempt(self._context.client.purge_queue(self._queue, fairness_key=key))
             if count is not None:
-                tell(f"{counted(count, 'message')} deleted")
+                notify(f"{counted(count, 'message')} deleted")
                 await self._changed()

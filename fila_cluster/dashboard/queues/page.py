@@ -1,4 +1,4 @@
-"""``/queue?name=…``: one queue, and everything that can be done to it."""
+"""``/queue?name=…``: one queue, and all actions on it."""
 
 import time
 
@@ -10,7 +10,7 @@ from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.dashboard.queues.description import QueueDescriptionCards
 from fila_cluster.dashboard.queues.key_table import KeyTable
 from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import attempt, confirm, succeeds, tell
+from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, succeeds
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.live import Look, keep_live
@@ -131,7 +131,7 @@ class _Queue:
         if await confirm(question, yes="Redrive", danger=False):
             count = await attempt(self._context.client.redrive(letters))
             if count is not None:
-                tell(f"{counted(count, 'dead letter')} went back")
+                notify(f"{counted(count, 'dead letter')} went back")
                 await self._look_again()
 
     async def _purge(self) -> None:
@@ -139,5 +139,5 @@ class _Queue:
         if await confirm(question, yes="Purge"):
             count = await attempt(self._context.client.purge_queue(self._name))
             if count is not None:
-                tell(f"{counted(count, 'message')} deleted")
+                notify(f"{counted(count, 'message')} deleted")
                 await self._look_again()

@@ -1,1 +1,1 @@
-"""What every page stands in: its frame, colours and links, the state of the cluster, and feedback on what a person does."""
+"""What every page stands in: its frame, colours and links, the state of the cluster, and feedback on actions."""

@@ -1,4 +1,4 @@
-"""What every page works with: what was last heard, the half hour before, and a client to ask and to act with."""
+"""What every page works with: the last answer of the cluster, the half hour before, and a client to ask and to act with."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +13,7 @@ from fila_cluster.analysis.watch import Watch
 from fila_proto_zmq.commands import Metrics
 
 RATES_S: Final = 5.0
-"""Rates are told over about this long: over one second they would jump."""
+"""Rates are measured over about this long: over one second they would jump."""
 
 _NO_RATES: Final = ClusterRates(None, {}, {})
 
@@ -22,14 +22,14 @@ _NO_RATES: Final = ClusterRates(None, {}, {})
 class Context:
     """Invariant: ``watch`` asks ``client``'s broker, and ``history`` is fed from ``watch``.
 
-    What is concluded from a look is concluded once, however many pages are open.
+    The conclusions from an answer are drawn once, however many pages are open.
     """
 
     watch: Watch
     history: History
     client: AsyncClient
     endpoint: str
-    """Of the router, as people know it."""
+    """The router's endpoint, as people know it."""
     known_queues: KnownQueues = field(default_factory=KnownQueues, init=False)
     _concluded: Metrics | None = field(default=None, init=False)
     _rates: ClusterRates = field(default=_NO_RATES, init=False)
@@ -48,7 +48,7 @@ class Context:
         return self._concerns
 
     async def queue_rows(self) -> list[QueueRow]:
-        """Return a row for each queue of the cluster; those that shards don't show one by one are asked for."""
+        """Return a row for each queue of the cluster; queues that shards leave out are asked for."""
         self._conclude()
         latest = self._concluded
         if latest is None:

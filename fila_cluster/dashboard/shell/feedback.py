@@ -1,4 +1,4 @@
-"""Doing what a button says: ask first where it can't be undone, tell what became of it, and never show a traceback."""
+"""Feedback on buttons: a question where an action can't be undone, a message about its result, never a traceback."""
 
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -29,26 +29,26 @@ async def attempt(call: Awaitable[Result]) -> Result | None:
     try:
         return await call
     except FilaError as error:
-        complain(str(error))
+        notify_error(str(error))
         return None
 
 
 async def succeeds(call: Awaitable[object], done: str) -> bool:
-    """Await a call whose answer says nothing; tell that it is ``done``, or the error. Whether there was none."""
+    """Await a call; show ``done``, or its error. Return whether it succeeded."""
     try:
         await call
     except FilaError as error:
-        complain(str(error))
+        notify_error(str(error))
         return False
-    tell(done)
+    notify(done)
     return True
 
 
-def tell(text: str) -> None:
-    """Say what was done."""
+def notify(text: str) -> None:
+    """Show what was done."""
     ui.notify(text, type="positive", position="bottom-right")
 
 
-def complain(text: str) -> None:
-    """Say what went wrong, for as long as it takes to read it."""
+def notify_error(text: str) -> None:
+    """Show an error, for as long as it takes to read it."""
     ui.notify(text, type="negative", position="bottom-right", multi_line=True, close_button="OK", timeout=15_000)

@@ -1,4 +1,4 @@
-"""What all pages share: a header, the way around, and one clear sentence instead of old numbers when the broker is down."""
+"""The frame of all pages: a header, the navigation, and one clear sentence instead of old numbers when the broker is down."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,15 @@ from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.links import NAVIGATION
 
 LOOK_S: Final = 0.5
-"""How often a page looks whether the broker is there."""
+"""How often a page checks whether the broker is there."""
 
 
 @contextmanager
 def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
-    """Everything around a page; what is made within is its content. ``here`` is the path of its place in the navigation."""
+    """Draw everything around a page; widgets made within are its content.
+
+    ``here`` is the path of its entry in the navigation.
+    """
     theme.paint()
     ui.page_title(f"{title} · fila-cluster")
     drawer = ui.left_drawer(bordered=True).props("width=190 breakpoint=900").classes("p-2 gap-1")

@@ -1,4 +1,4 @@
-"""Where each page is. A queue's name may have a slash, so it goes into the query, not into the path."""
+"""The addresses of pages. A queue's name may have a slash, so it goes into the query, not into the path."""
 
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
@@ -24,11 +24,11 @@ NAVIGATION: Final = (
 
 
 def link(path: str, **query: str | None) -> str:
-    """Return a page's address with what is not None of ``query``."""
+    """Return a page's address with those of ``query`` that are not None."""
     told = {name: text for name, text in query.items() if text is not None}
     return f"{path}?{urlencode(told)}" if told else path
 
 
 def queue_page(name: str) -> str:
-    """One queue."""
+    """Return the address of one queue's page."""
     return link("/queue", name=name)

@@ -1,4 +1,4 @@
-"""Keeping a page up to date without keeping the broker busy.
+"""Keeps a page up to date without keeping the broker busy.
 
 A page asks again after a second, or after forty times as long as the last answer took: watching costs the broker at most a
 fortieth of its time, however large the queue is, and however many keys it has.
@@ -15,15 +15,15 @@ from fila_cluster.errors import FilaError
 
 REFRESH_S: Final = 1.0
 REST: Final = 40
-"""How many times as long as an answer took to wait for the next one."""
+"""The wait for the next answer, as a multiple of the time that the last one took."""
 WAIT_S_MAX: Final = 30.0
 
 Look = Callable[[], Awaitable[bool | None]]
-"""False: who should have answered did not, and somebody else said so."""
+"""Asks for the content of a page. False: there was no answer, and the error is shown already."""
 
 
 def keep_live(context: Context, look: Look, trouble: ui.label | None = None) -> Look:
-    """Call ``look`` now and again and again, while the page is open and the broker is there; returns it, to be called in between.
+    """Call ``look`` again and again, while the page is open and the broker is there; return it, to be called in between.
 
     An error of the broker is written into ``trouble``, which is cleared by the next success.
     """
@@ -39,7 +39,7 @@ def keep_live(context: Context, look: Look, trouble: ui.label | None = None) -> 
             _say(trouble, str(error))
         else:
             _say(trouble, "")
-        # without an answer the time that it took says how long somebody hung, not how much work it was
+        # without an answer the time is a wait for a shard, not work of the broker
         rest_s = REST * (time.monotonic() - started) if is_answered else 0
         timer.interval = min(WAIT_S_MAX, max(REFRESH_S, rest_s))
 

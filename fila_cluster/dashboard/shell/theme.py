@@ -7,7 +7,7 @@ from nicegui import context, ui
 COOKIE: Final = "fila_theme"
 
 CHOICES: Final = {"auto": None, "light": False, "dark": True}
-"""``auto``: as the browser's system does."""
+"""``auto``: as the user's system."""
 
 ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
 
@@ -24,7 +24,7 @@ SERIES_COLOURS: Final = (
     "#0891b2",
     "#a16207",
 )
-"""Readable on light and on dark ground, neighbours apart for the colour blind."""
+"""Readable on light and on dark ground, and neighbours distinct for the colour blind."""
 
 _CSS: Final = """
 body { font-feature-settings: "tnum"; }
@@ -59,7 +59,7 @@ def paint() -> None:
 
 
 def switch() -> None:
-    """A button that goes round the choices."""
+    """Add a button that switches between the choices."""
     request = context.client.request
     chosen = request.cookies.get(COOKIE, "auto") if request else "auto"
     chosen = chosen if chosen in CHOICES else "auto"

@@ -21,7 +21,7 @@ from fila_cluster.figures import counted
 
 SETTLED: Final = "It was delivered, and is gone: its consumer settled it."
 GONE: Final = "It is gone: delivered and settled since the last look, or cancelled, purged or expired."
-DELIVERED: Final = "It was delivered: a consumer holds it. This page says when it is settled, or comes back."
+DELIVERED: Final = "It was delivered: a consumer holds it. This page shows when it is settled, or comes back."
 
 
 def register(context: Context) -> None:
@@ -36,13 +36,13 @@ def register(context: Context) -> None:
                 page = _Why(context, queue, message_id or None, key if key or not message_id else None)
                 page.look_now = keep_live(context, page.look, page.trouble)
             else:
-                ui.label("Choose a queue, or one of its messages or fairness keys, to hear what it waits for.").classes(
+                ui.label("Choose a queue, or one of its messages or fairness keys, to see what it waits for.").classes(
                     "fila-quiet"
                 )
 
 
 class _Form:
-    """What to ask about. Asking opens a page of its own address."""
+    """The form of the question. Asking opens a page with its own address."""
 
     def __init__(self, context: Context, queue: str, message_id: str, key: str) -> None:
         with ui.row().classes("w-full items-center gap-3"):
@@ -92,7 +92,7 @@ class _Why:
         self._reasons = ReasonList(self._queue, self._act)
 
     async def look(self) -> bool:
-        """Ask; False if the shard did not answer."""
+        """Ask; return False if the shard did not answer."""
         if self._is_over:
             return True
         try:

@@ -1,4 +1,4 @@
-"""The reasons why something waits, each with its numbers, a countdown, and what to do."""
+"""The reasons why something waits, each with its numbers, a countdown, and the actions on it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -11,7 +11,10 @@ Act = Callable[[Action], Awaitable[None]]
 
 
 class ReasonList:
-    """Drawn anew only if other reasons hold: buttons stay where they are while numbers change. ``act`` does what has a verb."""
+    """Drawn again only if other reasons hold: buttons stay in place while numbers change.
+
+    ``act`` does the actions that have a verb.
+    """
 
     def __init__(self, queue: str, act: Act) -> None:
         self._queue = queue
@@ -20,7 +23,7 @@ class ReasonList:
         self._list = ui.column().classes("w-full gap-2").props("data-testid=reasons")
 
     def show(self, reasons: Sequence[Reason]) -> None:
-        """Change what is said."""
+        """Show new reasons."""
         kinds = [(reason.code, tuple(actions(self._queue, reason))) for reason in reasons]
         if kinds != [row.kind for row in self._rows]:
             self._list.clear()

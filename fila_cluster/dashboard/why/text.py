@@ -1,4 +1,4 @@
-"""The reasons of ``why`` as a page tells them: their numbers in words, and what can be done about each."""
+"""The reasons of ``why`` on a page: their numbers in words, and the actions on each."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,11 +14,11 @@ RESUME_QUEUE: Final = "resume_queue"
 RESUME_KEY: Final = "resume_key"
 
 _YEAR_2001_MS: Final = 1_000_000_000_000
-"""Milliseconds above are a moment, below a duration."""
+"""Larger numbers of milliseconds are a point in time, smaller ones a duration."""
 
 
 class Action(NamedTuple):
-    """Something to do: a page to go to, or a ``verb`` with what it is about."""
+    """Something to do: a page to open, or a ``verb`` with its target."""
 
     label: str
     href: str = ""
@@ -27,7 +27,7 @@ class Action(NamedTuple):
 
 
 def actions(queue: str, reason: Reason) -> list[Action]:
-    """Return what can be done about a reason, the most useful first."""
+    """Return the actions on a reason, the most useful first."""
     details = reason.details
     key = details.get("fairness_key")
     found = _OF_CODES.get(reason.code, _nothing)(queue, details)
@@ -110,7 +110,7 @@ def countdown(until: datetime | None, now: datetime | None = None) -> str:
 
 
 def clock(moment: datetime) -> str:
-    """Return a time of the day, in UTC as all of them."""
+    """Return a time of the day in UTC."""
     return f"{moment:%H:%M:%S} UTC"
 
 

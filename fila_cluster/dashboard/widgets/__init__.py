@@ -1,1 +1,1 @@
-"""What several pages show: tables, charts, payloads, editors."""
+"""Widgets that several pages use: tables, charts, payloads, the choice of a queue."""

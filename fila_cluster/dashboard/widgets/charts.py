@@ -25,7 +25,7 @@ class ShareChart:
             self._chart = ui.echart(_share_options()).classes("w-full h-56").props("data-testid=shares")
 
     def show(self, shares: Sequence[Share]) -> None:
-        """Draw; the most served first."""
+        """Draw; the keys with the most deliveries first."""
         if shares == self._shown:
             return
         self._shown = shares
@@ -59,11 +59,11 @@ def _share_options() -> dict[str, Any]:
 
 
 _INK: Final = "#8a94a3"
-"""Readable on both grounds."""
+"""Readable on light and on dark ground."""
 
 
 class TimeChart:
-    """Lines, or areas on top of each other, along the time. ``series``: the name of each in what is shown, and its label."""
+    """Lines, or areas on top of each other, over time. ``series``: the name of each among the numbers, and its label."""
 
     def __init__(self, title: str, series: Mapping[str, str], *, stacked: bool = False) -> None:
         self._names = list(series)
@@ -76,7 +76,7 @@ class TimeChart:
             self._chart = ui.echart(options).classes("w-full h-56")
 
     def show(self, times: Sequence[float], numbers: Mapping[str, Sequence[float]]) -> None:
-        """Draw; ``times`` in Unix seconds, NaN is a gap. Nothing happens while there is no newer time."""
+        """Draw; ``times`` in Unix seconds, NaN is a gap. Does nothing while there is no newer time."""
         if not times or times[-1] == self._drawn_until or not numbers:
             return
         self._drawn_until = times[-1]
@@ -114,7 +114,7 @@ def _time_options(series: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Gauges:
-    """One bar for each bucket that a queue's messages draw on; no card at all if there are none."""
+    """One bar for each token bucket of a queue's messages; no card at all if there are none."""
 
     def __init__(self) -> None:
         self._bars: dict[str, tuple[ui.label, ui.linear_progress]] = {}
@@ -159,7 +159,7 @@ class Tile:
             self._note = ui.label("").classes("fila-quiet")
 
     def show(self, number: str, note: str = "", *, alarming: bool = False) -> None:
-        """Change what it says."""
+        """Show a new number."""
         self._number.text = number
         self._note.text = note
         self._number.classes(add="text-negative" if alarming else "", remove="" if alarming else "text-negative")

@@ -1,4 +1,5 @@
-"""A table that stays quick with ten thousand rows: sorting, searching and paging happen here, and a browser gets the page it shows."""
+"""A table that stays quick with ten thousand rows: sorting, searching and paging happen here, and a browser gets the page it
+shows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 UNKNOWN: Final = "–"
-"""How a value is shown that is None; it sorts below all others."""
+"""The text for a value that is None; it sorts below all others."""
 
 Row: TypeAlias = Any
 """A mapping by column names, or an object with attributes of these names."""
@@ -18,7 +19,10 @@ PAGE_SIZES: Final = [25, 50, 100]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``shown`` makes text of a value; rows are sorted by the value itself. ``slot``: a Vue template for the cell's inside, over ``props``."""
+    """``shown`` makes a text of a value; rows are sorted by the value itself.
+
+    ``slot``: a Vue template for the cell's inside, over ``props``.
+    """
 
     name: str
     label: str
@@ -26,15 +30,16 @@ class Column:
     is_number: bool = False
     slot: str | None = None
     is_value: bool = True
-    """False: it holds buttons, and nothing that rows have."""
+    """False: the column has buttons, and no values of rows."""
 
     def text(self, value: Any) -> str:
-        """Return a value as it is shown."""
+        """Return the text of a value."""
         return UNKNOWN if value is None else self.shown(value)
 
 
 class PagedTable:
-    """Give it all rows with :meth:`show`, as often as you like: the reader's page, order, search and selection stay."""
+    """A table of all rows that :meth:`show` gets, as often as it is called: the user's page, order, search and selection
+    stay."""
 
     def __init__(
         self,
@@ -50,9 +55,9 @@ class PagedTable:
         page_size: int = 25,
         more: Callable[[Row], Mapping[str, Any]] | None = None,
     ) -> None:
-        """``key``: the column that tells rows apart; ``search_in``: columns whose text the search looks at (none: no search).
+        """``key``: the column that tells rows apart; ``search_in``: columns whose text is searched (none: no search).
 
-        ``more`` makes what slots need besides the columns, such as addresses, of the rows that are shown.
+        ``more`` adds fields for slots, such as addresses, to the rows that are shown.
         """
         self._columns = {column.name: column for column in columns}
         self._key = key
@@ -84,14 +89,14 @@ class PagedTable:
         )
         self.table.classes("w-full").props(f"data-testid={mark}")
         self.table.on("request", self._requested)
-        self.table.on_pagination_change(self._draw)  # a table that was just made tells of the empty page it began with
+        self.table.on_pagination_change(self._draw)  # a new table reports its first, empty page
         for column in columns:
             if column.slot is not None:
                 self.table.add_slot(f"body-cell-{column.name}", f'<q-td :props="props">{column.slot}</q-td>')
 
     @property
     def selected(self) -> list[Any]:
-        """The keys of the rows that are ticked."""
+        """The keys of the selected rows."""
         return [row[self._key] for row in self.table.selected]
 
     def show(self, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Payloads for people's eyes: as JSON, as text, or as bytes in hex, and all of it as a file."""
+"""Payloads for people: as JSON, as text, or as bytes in hex, and the whole of it as a file."""
 
 import json
 import re
@@ -14,13 +14,13 @@ View = Literal["json", "text", "hex"]
 VIEWS: Final[tuple[View, ...]] = ("json", "text", "hex")
 
 SHOWN_BYTES: Final = 64 * 1024
-"""Of text: more is nothing that anybody reads in a browser."""
+"""The part of a text that is shown: more is not read in a browser."""
 
 HEX_BYTES: Final = 4 * 1024
 """256 lines."""
 
 JSON_BYTES_MAX: Final = 1024 * 1024
-"""Larger ones are not taken for JSON: to see whether they are takes the event loop's time."""
+"""Larger ones are not shown as JSON: parsing them takes the event loop's time."""
 
 INDENT: Final = "  "
 
@@ -32,14 +32,14 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.D
 
 
 class Shown(NamedTuple):
-    """What is shown of a payload, and how many bytes of it are not."""
+    """The shown part of a payload, and how many bytes are left out."""
 
     text: str
     left_out_bytes: int
 
 
 def fitting(payload: bytes) -> View:
-    """Return how a payload is best looked at. A bare number or word is text, even though it is JSON, too."""
+    """Return the best view of a payload. A bare number or word is text, even though it is JSON, too."""
     if _is_structured(payload):
         return "json"
     try:
@@ -52,27 +52,27 @@ def fitting(payload: bytes) -> View:
 
 
 def rendered(payload: bytes, view: View) -> Shown:
-    """Return a payload in this view; what is no JSON is shown as text."""
+    """Return a payload in this view; invalid JSON is shown as text."""
     if view == "hex":
         return as_hex(payload)
     return as_json(payload) if view == "json" and _is_structured(payload) else as_text(payload)
 
 
 def as_text(payload: bytes) -> Shown:
-    """UTF-8, with signs in the place of what is none and of control characters."""
+    """Return UTF-8 text, with signs for invalid bytes and control characters."""
     text = payload[:SHOWN_BYTES].decode(errors="replace")
     return Shown(_BINARY.sub(_sign, text), max(0, len(payload) - SHOWN_BYTES))
 
 
 def as_hex(payload: bytes) -> Shown:
-    """Lines of offset, 16 bytes, and what of them is ASCII."""
+    """Return lines of offset, 16 bytes, and their ASCII characters."""
     shown = payload[:HEX_BYTES]
     lines = [_hex_line(at, shown[at : at + _HEX_COLUMNS]) for at in range(0, len(shown), _HEX_COLUMNS)]
     return Shown("\n".join(lines), len(payload) - len(shown))
 
 
 def as_json(payload: bytes) -> Shown:
-    """Valid JSON, a member a line."""
+    """Return valid JSON with one member a line."""
     written: list[str] = []
     room = SHOWN_BYTES
     for piece, end in _laid_out(payload.decode()):
@@ -84,7 +84,7 @@ def as_json(payload: bytes) -> Shown:
 
 
 def extension(view: View) -> str:
-    """Of the file that a payload is downloaded as."""
+    """Return the extension of the downloaded file's name."""
     return {"json": "json", "text": "txt", "hex": "bin"}[view]
 
 
@@ -100,7 +100,7 @@ def _is_structured(payload: bytes) -> bool:
 
 
 def _laid_out(text: str) -> Iterator[tuple[str, int]]:
-    """Pieces of the layout, each with where in ``text`` it ends."""
+    """Yield pieces of the layout, each with its end in ``text``."""
     depth, before = 0, ""
     for found in _TOKEN.finditer(text):
         token = found.group()
@@ -127,7 +127,7 @@ def _hex_line(at: int, line: bytes) -> str:
 
 
 def _sign(found: re.Match[str]) -> str:
-    """Return the control character's picture."""
+    """Return the sign of a control character."""
     code = ord(found.group())
     return "\u2421" if code == 0x7F else chr(0x2400 + code)
 
@@ -136,7 +136,7 @@ _WRAPPED: Final = "white-space: pre-wrap; overflow-wrap: anywhere"
 
 
 def payload_view(payload: bytes, file_name: str, *, title: str = "Payload", mark: str = "payload") -> None:
-    """Show it. ``file_name`` is without its extension."""
+    """Show a payload. ``file_name`` is without its extension."""
     if not payload:
         ui.label(f"{title}: empty").classes("fila-quiet").props(f"data-testid={mark}-note")
         return
@@ -170,5 +170,5 @@ def _download(payload: bytes, file_name: str) -> None:
 
 
 def _offered(view: View) -> dict[View, str]:
-    """JSON only of what is JSON."""
+    """Return the views to offer; JSON only for JSON."""
     return {each: each.upper() if each == "json" else each.capitalize() for each in VIEWS if each != "json" or view == "json"}

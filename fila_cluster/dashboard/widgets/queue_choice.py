@@ -40,7 +40,7 @@ class QueueChoice:
 
     @property
     def name(self) -> str:
-        """What is chosen; empty if nothing is."""
+        """The chosen name; empty if there is none."""
         return self.select.value or ""
 
     def _picked(self, event: ValueChangeEventArguments[str | None], chosen: Callable[[str], None]) -> None:
@@ -51,6 +51,6 @@ class QueueChoice:
         try:
             infos = await self._context.client.list_queues()
         except FilaError:
-            return  # the page says why nothing works
+            return  # the page shows why nothing works
         names = [info.name for info in infos if self._wanted(info.name)][:OFFERED_MAX]
         self.select.set_options(sorted({*names, *([self.name] if self.name else [])}))

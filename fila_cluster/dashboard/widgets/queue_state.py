@@ -24,6 +24,6 @@ def state_badge() -> ui.badge:
 
 
 def show_state(badge: ui.badge, state: str) -> None:
-    """Change what it says."""
+    """Show another state."""
     badge.text = state
     badge.props(f"color={COLOURS.get(state, 'grey')}")

@@ -1,5 +1,5 @@
-"""Hook scripts tried out on messages before they are applied: what they would decide, in a process of its own.
+"""Trials of hook scripts on messages before they are applied: their decisions, made in a process of its own.
 
-:mod:`plan` is what such a process is asked and what it answers, :mod:`run` what it does, :mod:`start` starts and stops it,
-:mod:`messages` gathers what to try scripts on, :mod:`verdicts` makes rows of a table of it all.
+:mod:`plan` has the question to such a process and its answer, :mod:`run` is its work, :mod:`start` starts and stops it,
+:mod:`messages` collects messages to try scripts on, :mod:`verdicts` makes table rows of the answer.
 """

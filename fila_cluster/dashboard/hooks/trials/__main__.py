@@ -10,7 +10,7 @@ from fila_cluster.dashboard.hooks.trials.plan import Plan
 from fila_cluster.dashboard.hooks.trials.run import run
 
 CPU_S_MAX: Final = 30
-"""If whoever started this is gone and can't stop it."""
+"""The bound if the process that started this one is gone and can't stop it."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Messages of a queue to try scripts on, as light as they can be: without their payloads, of which only the size matters.
+"""Messages of a queue to try scripts on, without their payloads, of which only the size matters.
 
-A browse goes key by key, so the newest are found only by looking at many. How many are looked at, and how many bytes that may be, is
-bounded; in a longer queue they are the newest of those.
+A browse goes key by key, so the newest ones are found only by reading many. The number of messages that are read, and of
+their bytes, is bounded; in a longer queue they are the newest of those.
 """
 
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def newest_messages(client: AsyncClient, queue: str, count: int) -> list[T
 
 
 async def _messages(client: AsyncClient, queue: str, count: int) -> AsyncIterator[TrialMessage]:
-    """Yield up to ``count`` of them, page by page: a page is bounded, their sum need not be."""
+    """Yield up to ``count`` of them, page by page: a page is bounded, their sum is not."""
     name, looked_bytes, after = checks.queue_name(queue), 0, None
     while count > 0 and looked_bytes < LOOKED_BYTES_MAX:
         page = cast(Browsed, await client.request(Request(name, Browse(min(count, PAGE), after))))
@@ -49,7 +49,7 @@ async def _messages(client: AsyncClient, queue: str, count: int) -> AsyncIterato
 
 
 def trial_message(view: MessageView) -> TrialMessage:
-    """Return what a trial needs of a message. Garbage where headers should be is none, as for a broker's hooks."""
+    """Return a message for a trial. Malformed headers count as none, as for a broker's hooks."""
     try:
         headers, payload_bytes = view.headers, len(view.payload)
     except InvalidFrameError:

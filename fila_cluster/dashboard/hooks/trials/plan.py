@@ -1,4 +1,4 @@
-"""What a trial is told and what it answers. Plain data: it travels between two processes as msgpack."""
+"""The question to a trial and its answer. Plain data: it travels between two processes as msgpack."""
 
 from typing import Any, Final
 
@@ -8,11 +8,11 @@ from fila_proto_zmq.commands.structs import Struct
 
 TIMEOUT_MS: Final = 10
 MEMORY_LIMIT_BYTES: Final = 1024 * 1024
-"""What brokers allow where nobody says otherwise."""
+"""The limit of brokers without a setting."""
 
 
 class TrialMessage(Struct):
-    """A message as it is now, and as a failed attempt would find it. ``attempts`` counts that one."""
+    """A message as it is now, and as it is after a failed attempt. ``attempts`` counts that one."""
 
     id: str
     headers: dict[str, str]
@@ -27,7 +27,7 @@ class TrialMessage(Struct):
 
 
 class Plan(Struct):
-    """The scripts of a queue, what they may use, and what they are tried on. None: there is no such script."""
+    """The scripts of a queue, their limits, and the messages to try them on. None: there is no such script."""
 
     queue: str
     on_enqueue: str | None
@@ -38,18 +38,18 @@ class Plan(Struct):
     """The runtime config, as it is stored."""
     messages: list[TrialMessage]
     costs: bool = False
-    """Measure closely what a run on the first message costs."""
+    """Whether to measure the cost of a run on the first message."""
 
 
 class Verdict(Struct):
-    """What a hook decided for a message: the fields that it set, in the words of a script; or why it failed."""
+    """The decision of a hook for a message: the fields that it set, named as in scripts; or why it failed."""
 
     decided: dict[str, Any]
     failure: str = ""
 
 
 class HookReport(Struct):
-    """What became of one hook. There are fewer verdicts than messages if the time was up."""
+    """The results of one hook. There are fewer verdicts than messages if the time was up."""
 
     verdicts: list[Verdict]
     took_us: float
@@ -60,7 +60,7 @@ class HookReport(Struct):
 
 
 class TrialReport(Struct):
-    """What became of a plan. ``refused``: why the scripts do not compile, and on which line; the rest is empty then."""
+    """The results of a plan. ``refused``: why the scripts do not compile, and on which line; the rest is empty then."""
 
     refused: str
     hooks: dict[str, HookReport]

@@ -1,7 +1,7 @@
-"""A trial itself: the engine that brokers have, on messages in the order given, with the limits of the queue.
+"""A trial itself: the brokers' engine, on messages in the order given, with the limits of the queue.
 
-Scripts keep their variables from message to message and from hook to hook, as in a broker. Unlike there no circuit breaker stops
-them: each failure is wanted here.
+Scripts keep their variables from message to message and from hook to hook, as in a broker. Unlike there, no circuit breaker
+stops them: a trial shows each failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ from fila_worker.lua.hooks import LuaHooks, compile_hooks
 from fila_worker.lua.trial import Outcome, Sample, try_hooks
 
 TIME_S: Final = 8.0
-"""After so long no further message is tried."""
+"""After this long no further message is tried."""
 
 PIECE_MS: Final = 500
-"""As many messages are tried at once as can take this long."""
+"""As many messages are tried at once as take at most this long."""
 
 Decision = EnqueueDecision | FailureDecision | HookFailed
 
 
 def run(plan: Plan, time_s: float = TIME_S) -> TrialReport:
-    """Try all scripts of a plan on all its messages; what does not compile is in the report."""
+    """Try all scripts of a plan on all its messages; errors of compilation are in the report."""
     try:
         hooks = compile_hooks(
             plan.queue,
@@ -74,14 +74,14 @@ def _tried(decide: Decide, plan: Plan, until_s: float) -> HookReport:
     took_s, piece = 0.0, max(1, PIECE_MS // plan.timeout_ms)
     while len(verdicts) < len(plan.messages) and monotonic() < until_s:
         started_s = perf_counter()
-        decided = decide(plan.messages[len(verdicts) : len(verdicts) + piece])  # it may stop behind a failure
+        decided = decide(plan.messages[len(verdicts) : len(verdicts) + piece])  # it may stop after a failure
         took_s += perf_counter() - started_s
         verdicts += map(verdict, decided)
     return HookReport(verdicts, took_s * 1e6)
 
 
 def verdict(decision: Decision) -> Verdict:
-    """Return a decision in the words of a script: only what it set."""
+    """Return a decision named as in scripts: only the fields that were set."""
     if isinstance(decision, HookFailed):
         return Verdict({}, decision.text)
     if isinstance(decision, FailureDecision):

@@ -1,7 +1,7 @@
-"""Starting a trial, and stopping it if it does not end: a script that hangs, or eats memory, hurts nobody but its own trial.
+"""Starts a trial, and stops it if it does not end: a script that hangs, or takes memory, harms only its own trial.
 
-The engine's limits hold in a broker, too; a process of its own is for what they do not cover, and it keeps the Lua machine, and the
-seconds of work that a hundred slow runs are, out of the process that watches the cluster.
+The engine's limits hold in a broker, too; a process of its own covers the rest. It also keeps the Lua machine, and the
+seconds of work for a hundred slow runs, out of the process that watches the cluster.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ import msgspec
 from fila_cluster.dashboard.hooks.trials.plan import Plan, TrialReport
 
 END_S_MAX: Final = 15.0
-"""A trial stops by itself well before."""
+"""A trial ends by itself well before."""
 
 AT_ONCE_MAX: Final = 2
-"""Further ones wait for their turn."""
+"""Further trials wait for their turn."""
 
 _MODULE: Final = "fila_cluster.dashboard.hooks.trials"
 _turns = asyncio.Semaphore(AT_ONCE_MAX)
 
 
 class TrialError(Exception):
-    """A trial that came to nothing; the text is for people."""
+    """A trial without a result; the text is for people."""
 
 
 async def try_out(plan: Plan, *, end_s_max: float = END_S_MAX, module: str = _MODULE) -> TrialReport:
-    """Run a plan. Raises :class:`TrialError` if its process does not answer; it is gone then."""
+    """Run a plan. Raises :class:`TrialError` if its process does not answer; the process is ended then."""
     async with _turns:
         pipe = asyncio.subprocess.PIPE
         child = await asyncio.create_subprocess_exec(sys.executable, "-P", "-m", module, stdin=pipe, stdout=pipe, stderr=pipe)

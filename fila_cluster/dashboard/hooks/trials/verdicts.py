@@ -1,4 +1,4 @@
-"""A trial as a table: what each message has now, and what the hook would make of it."""
+"""A trial as a table: the fields of each message now, and as the hook would set them."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,13 +14,13 @@ ENQUEUE_FIELDS: Final = {
     "cost": "Cost",
     "delay_ms": "Delay",
 }
-"""What ``on_enqueue`` may decide, with its name for people."""
+"""The fields that ``on_enqueue`` may set, with their names for people."""
 
 LEFT_OUT: Final = "–"
 
 
 def enqueue_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[dict[str, Any]]:
-    """Rows of :data:`ENQUEUE_FIELDS`, as ``now → then`` where they differ; ``_changed`` names the fields that do."""
+    """Return rows of :data:`ENQUEUE_FIELDS`, as ``now → then`` where they differ; ``_changed`` names those fields."""
     return [
         _enqueue_row(number, message, each)
         for number, (message, each) in enumerate(zip(messages, report.verdicts, strict=False), 1)
@@ -28,12 +28,12 @@ def enqueue_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[d
 
 
 def decided_fields(report: HookReport) -> list[str]:
-    """Return the fields that a run has set at all, in order: the others need no column."""
+    """Return the fields that any run has set, in order: the others need no column."""
     return [field for field in ENQUEUE_FIELDS if any(field in each.decided for each in report.verdicts)]
 
 
 def failure_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[dict[str, Any]]:
-    """Rows of what becomes of failed attempts."""
+    """Return rows with the result of failed attempts."""
     return [
         _row(number, message, each)
         | {"attempts": message.attempts, "error": message.error or LEFT_OUT, "decision": _fate(each)}
@@ -42,7 +42,7 @@ def failure_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[d
 
 
 def summary(messages: Sequence[TrialMessage], report: HookReport) -> str:
-    """Return how it went, in a line."""
+    """Return the results in one line."""
     tried, failed = len(report.verdicts), sum(bool(each.failure) for each in report.verdicts)
     parts = [f"{tried:,} tried", f"{failed:,} failed", f"{report.took_us / 1000:,.1f} ms in all"]
     if report.instructions:
@@ -81,7 +81,7 @@ def _compared(field: str, now: Any, then: Any) -> str:
 
 
 def _is_same(now: Any, then: Any) -> bool:
-    """Throttle keys are a set."""
+    """Compare two values; throttle keys as a set."""
     return bool(sorted(now) == sorted(then) if isinstance(now, list) else now == then)
 
 
@@ -94,7 +94,7 @@ def _text(field: str, value: Any) -> str:
 
 
 def _fate(each: Verdict) -> str:
-    """Return a verdict of ``on_failure`` for people; what a failed run means, too."""
+    """Return a verdict of ``on_failure`` for people, with the effect of a failed run."""
     if each.decided.get("action") == "dlq":
         return "dead letter"
     delay_ms = each.decided.get("delay_ms", 0)
