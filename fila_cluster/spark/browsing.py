@@ -1,9 +1,10 @@
-"""``read.format("fila")``: queues as they are at one moment, without leasing anything.
+"""``read.format("fila")``: queues at one moment, without leasing anything.
 
-Planning opens a view on each shard that has some of the queues; so what tasks read, now or when Spark runs them again, is what there
-was at that moment, whatever producers and consumers do meanwhile. (Shards are frozen one after the other, some milliseconds
-apart.) Spark keeps a plan with the loaded DataFrame: for a newer look, load another one. Each task reads ranges of fairness keys of one shard. Tasks of different shards take turns in Spark's order, so that no view
-lies idle for long while others are read: it would be closed.
+Planning opens a view on each shard that has some of the queues. So tasks, whenever Spark runs them, read the messages
+of that moment, whatever producers and consumers do meanwhile. (The views of shards are opened one after the other, some
+milliseconds apart.) Spark keeps a plan with the loaded DataFrame: for newer messages, load another one. Each task reads
+ranges of fairness keys of one shard. Tasks of different shards alternate in Spark's order, so that no view lies idle for long
+while others are read: it would be closed.
 """
 
 import time
@@ -28,18 +29,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 TASK_MESSAGES: Final = 50_000
-"""About how many messages are worth a task of their own: half a second's work, against some ten milliseconds to start it."""
+"""About the number of messages that is worth a task: half a second's work, against some ten milliseconds to start it."""
 
 IDLE_S: Final = 600.0
 """How long a view may wait for its next reader: tasks may be queued behind those of other jobs."""
 
 ROOM_WAIT_S: Final = 90.0
-"""How long to wait for a shard that has as many views open as it can; one that is not read any more makes room within a minute."""
+"""How long to wait for a shard that has as many open views as it can; an unread view is closed within a minute."""
 
 
 @dataclass(frozen=True)
 class ViewPart(InputPartition):
-    """What one task reads: parts of queues in one shard's view."""
+    """The input of one task: parts of queues in one shard's view."""
 
     view: str
     stretches: tuple[Stretch, ...]
@@ -57,7 +58,7 @@ class BrowseReader(DataSourceReader):
     # --- on the driver ------------------------------------------------------------------------------------------------
 
     def partitions(self) -> list[InputPartition]:
-        """Freeze the queues, and divide them among tasks."""
+        """Open the views, and divide them among tasks."""
         with self._connection.client() as client:
             return list(interleaved([self._parts(client, queues) for queues in self._queues_by_shard(client)]))
 
@@ -78,9 +79,9 @@ class BrowseReader(DataSourceReader):
     # --- on the executors ---------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
-        """Read what a task was given."""
+        """Read the input of a task."""
         if not isinstance(partition, ViewPart):
-            return  # Spark makes a partition of its own where there is nothing to read
+            return  # Spark makes an empty partition where there is nothing to read
         from fila_cluster.spark.schema import with_dead_lettered_at  # noqa: PLC0415 - the driver does not need it
 
         keys, states = self._wanted.of("fairness_key"), self._wanted.of("state")
@@ -93,7 +94,7 @@ class BrowseReader(DataSourceReader):
 
 
 class FilteringReader(BrowseReader):
-    """The same, for a version of Spark, or a DataFrame, with which it is safe to take over filters."""
+    """The same, where it is safe to take over filters in this version of Spark, or for this DataFrame."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802
         """Take over the filters that the broker can apply; Spark applies the others."""
@@ -111,7 +112,7 @@ def opened_in_time(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[ViewedQueue]:
-    """Open a view, and wait for room for it if there is none now."""
+    """Open a view; if there is no room for it now, wait for some."""
     give_up_at = now() + ROOM_WAIT_S
     while True:
         try:
@@ -124,7 +125,7 @@ def opened_in_time(
 
 
 def stretches_of(queue: ViewedQueue, keys: Sequence[str] | None) -> Iterator[tuple[Stretch, int]]:
-    """Yield a queue's ranges of keys, without those that have none of the ``keys``, and about how many messages each has."""
+    """Yield a queue's ranges of keys that may have some of the ``keys``, each with about its number of messages."""
     if not queue.messages:
         return
     messages = -(-queue.messages // (len(queue.bounds) + 1))
@@ -134,7 +135,7 @@ def stretches_of(queue: ViewedQueue, keys: Sequence[str] | None) -> Iterator[tup
 
 
 def pack(stretches: Sequence[tuple[Stretch, int]]) -> Iterator[tuple[Stretch, ...]]:
-    """Tasks of about :data:`TASK_MESSAGES`, or of one stretch that is larger."""
+    """Yield tasks of about :data:`TASK_MESSAGES`, or of one larger stretch."""
     packed: list[Stretch] = []
     total = 0
     for stretch, messages in stretches:

@@ -1,4 +1,4 @@
-"""Which columns of a row say what about its message, and their values in what Spark hands to a task."""
+"""The columns of a row for the fields of its message, and their values in the data that Spark hands to a task."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ _FITTING: Final[dict[str, tuple[_Test, str]]] = {
     "queue": (_TEXT, "string"),
 }
 FIELDS: Final = tuple(_FITTING)
-"""What a row can say about its message; ``payload`` is the one that it must."""
+"""The fields of a message in a row; only ``payload`` is required."""
 
 NAMEABLE: Final = FIELDS[:-1]
 """Fields whose columns options may name. The option ``queue`` is a queue's name, not a column's."""
@@ -53,20 +53,20 @@ NAMEABLE: Final = FIELDS[:-1]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The column of each field that there is. ``whole_row``: the payload is all of the row, as JSON."""
+    """The column of each field. ``whole_row``: the payload is the whole row, as JSON."""
 
     names: Mapping[str, str]
     whole_row: bool = False
 
     @classmethod
     def named(cls, given: Mapping[str, str]) -> Self:
-        """From what names columns field by field; of ``payload`` it may say that it is the whole row."""
+        """Make it of names of columns by field; for ``payload``, ``*`` means the whole row."""
         whole_row = given.get("payload") == WHOLE_ROW
         return cls({field: name for field, name in given.items() if not (whole_row and field == "payload")}, whole_row)
 
     @classmethod
     def of(cls, schema: StructType, options: Mapping[str, str]) -> Self:
-        """From a DataFrame's columns and a write's options; :class:`InvalidArgumentError` says what does not fit."""
+        """Make it of a DataFrame's columns and a write's options; :class:`InvalidArgumentError` if they do not fit."""
         present = _without_repeats(schema.fieldNames())
         given = {field: name for field in NAMEABLE if (name := text_of(options, field)) is not None}
         same_names = () if given.get("payload") == WHOLE_ROW else (field for field in FIELDS if field in present)
@@ -124,10 +124,10 @@ def _hint(field: str) -> str:
 
 
 ROWS_AT_ONCE: Final = 1000
-"""Two frames: what is worked on stays in the processor's cache, which saves a fifth of the time that rows of 1 KB take."""
+"""Two frames: this much stays in the processor's cache, which saves a fifth of the time that rows of 1 KB take."""
 
 _ROWS_FIRST: Final = 16
-"""Nobody knows yet how large rows are."""
+"""The size of rows is not known at first."""
 
 _json = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -146,7 +146,7 @@ def of_arrow(batches: Iterable[pa.RecordBatch], columns: Columns) -> Iterator[Va
 
 
 def _plain(field: str, column: pa.Array) -> pa.Array:
-    """Return a payload that is text is the same bytes as UTF-8 already."""
+    """Return a payload column as binary; text has the same bytes as its UTF-8."""
     if field == "payload" and pa.types.is_string(column.type):
         return column.cast(pa.binary())
     if field == "payload" and pa.types.is_large_string(column.type):
@@ -163,7 +163,7 @@ def of_rows(rows: Iterable[Any], columns: Columns) -> Iterator[Values]:
         if columns.whole_row:
             values["payload"] = _as_json(map(_as_dict, chunk))
         yield values
-        size = sum(len(payload) for payload in values["payload"])  # by now they all have one
+        size = sum(len(payload) for payload in values["payload"])  # all rows have one by now
         count = max(1, min(ROWS_AT_ONCE, 8 * count, FRAME_BYTES_MAX * len(chunk) // max(1, size)))
 
 

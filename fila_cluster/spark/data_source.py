@@ -1,4 +1,4 @@
-"""``format("fila")``: the door through which Spark reads and writes queues."""
+"""``format("fila")``: Spark's interface for reading and writing queues."""
 
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class FilaDataSource(DataSource):
-    """Reads queues without leasing, drains them as streams, writes into them. ``register(spark)`` makes Spark know it."""
+    """Reads queues without leasing, drains them as streams, writes into them. ``register(spark)`` adds it to a session."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format(…)`` calls it."""
+        """Return the name for ``format(…)``."""
         return "fila"
 
     def schema(self) -> StructType:
@@ -61,9 +61,9 @@ _listening: WeakSet[SparkSession] = WeakSet()
 def register(spark: SparkSession) -> None:
     """Register the data source with a session, and a listener that acknowledges the batches of its streams.
 
-    Doing it again does no harm.
+    Calling it again does no harm.
     """
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # or Spark refuses a reader that takes filters
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # otherwise Spark refuses a reader that takes filters
     spark.dataSource.register(FilaDataSource)
     if spark not in _listening:
         spark.streams.addListener(CompletionListener())

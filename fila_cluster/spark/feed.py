@@ -1,4 +1,4 @@
-"""Rows to frames, and frames into the broker: several in flight, with patience for a broker that is busy, full or away."""
+"""Frames into the broker: several in flight, and retries while the broker is busy, full or away."""
 
 import time
 from collections import deque
@@ -27,7 +27,7 @@ PAUSE_S_MAX: Final = 2.0
 class Feed:
     """Sends the frames of one task. ``retry_for_s``: how long to go on while no row is accepted.
 
-    ``accepted`` counts the rows that the broker has, those that it had before included.
+    ``accepted`` counts the rows that the broker has, with those that it had before.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Feed:
         self._random = random or Random()
         self._in_flight: deque[tuple[Frame, Call]] = deque()
         self._refusals = 0
-        """In a row, without a row that was accepted."""
+        """Refusals in a row without an accepted row."""
         self._refused_since = 0.0
 
     def send_all(self, frames: Iterable[Frame]) -> None:
-        """Send frames; when it returns their rows are durable. Raises the error of the first that cannot be."""
+        """Send frames; when it returns their rows are durable. Raises the error of the first frame that can't be sent."""
         for frame in frames:
             if len(self._in_flight) == FRAMES_IN_FLIGHT:
                 self._settle_oldest()
@@ -70,7 +70,7 @@ class Feed:
             call = self._client.start(Request(frame.queue, frame.command))
 
     def _judge(self, frame: Frame, call: Call) -> tuple[Frame, FilaError | None]:
-        """Return what of a frame has to be sent again, and why; no error if nothing has to."""
+        """Return the part of a frame to send again, and the error; no error if all of it is in."""
         try:
             enqueued: Enqueued = self._client.outcome(call)
         except FilaError as error:
@@ -113,7 +113,7 @@ def _gave_up(error: FilaError, retry_for_s: float) -> FilaError:
 
 
 OPTIONS: Final = (*reading.EVERYWHERE, "dedup_window", "retry_for", "job", *NAMEABLE)
-"""What a write may be told."""
+"""The options of a write."""
 
 FRAME_TIMEOUT_S: Final = 30.0
 """How long one answer may take: many tasks at once fill the broker's inbox with seconds of work."""
@@ -121,7 +121,7 @@ FRAME_TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """One write: where to, as which job, and how patiently. ``dedup_window_ms`` 0: as the broker says."""
+    """One write: its queue, its job, and its patience. ``dedup_window_ms`` 0: the broker's window."""
 
     connection: Connection
     queue: str | None

@@ -1,8 +1,8 @@
 """Rows to ``Enqueue`` frames, column by column.
 
-Columns stay columns all the way: what Arrow holds becomes Python lists in one call each, options that all rows share travel
-once, and only the envelopes are made row by row. A bad value is looked for when its column would not do; its error names the
-row, counted from 0 in its partition.
+Columns stay columns all the way: Arrow's data becomes Python lists in one call each, options that all rows share travel
+once, and only the envelopes are made row by row. A bad value is searched only when its column was refused; the error names
+the row, counted from 0 in its partition.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from fila_proto_zmq.errors import FilaError, InvalidArgumentError
 from fila_proto_zmq.limits import COST_MILLI_DEFAULT, DELAY_MS_MAX, TTL_MS_MAX
 
 Values: TypeAlias = Mapping[str, Sequence[Any]]
-"""The values of some rows, by field; fields that are not there have their defaults."""
+"""The values of some rows, by field; absent fields have their defaults."""
 
 _NO_HEADERS: Final = seal(b"", None)
 _pack = msgspec.msgpack.Encoder().encode
@@ -31,12 +31,12 @@ _pack = msgspec.msgpack.Encoder().encode
 
 @dataclass(slots=True)
 class Frame:
-    """A command with what is needed to send a part of it again, and to say which row was bad."""
+    """A command with what is needed to send a part of it again, and to name a bad row."""
 
     queue: str
     command: Enqueue
     rows: Sequence[int]
-    """Their numbers in their partition."""
+    """The rows' numbers in their partition."""
 
     def only(self, indexes: Sequence[int]) -> "Frame":
         """Return a frame of some of its messages."""
@@ -48,7 +48,7 @@ def _picked(batch: Enqueue, indexes: Sequence[int]) -> Enqueue:
 
 
 def _part(batch: Enqueue, take: Callable[[list[Any]], list[Any]]) -> Enqueue:
-    """Return a batch of its own of what ``take`` leaves of each column."""
+    """Return a batch of the elements that ``take`` picks from each column."""
     total = len(batch.envelopes)
     columns = {name: getattr(batch, name) for name in batch.__struct_fields__}
     own = {name: take(column) for name, column in columns.items() if isinstance(column, list) and len(column) == total}
@@ -56,7 +56,7 @@ def _part(batch: Enqueue, take: Callable[[list[Any]], list[Any]]) -> Enqueue:
 
 
 class Framing:
-    """Makes the frames of one partition. ``queue`` is where rows go that do not say; None: each has to."""
+    """Makes the frames of one partition. ``queue`` is for rows that name none; None: each row has to name one."""
 
     def __init__(self, queue: str | None, ids: RowIds, dedup_window_ms: int = 0) -> None:
         self._queue = queue
@@ -65,7 +65,7 @@ class Framing:
         self._rows = 0
 
     def frames(self, values: Values) -> Iterator[Frame]:
-        """Yield the frames of a batch of rows; :class:`InvalidArgumentError` names a row that will not do."""
+        """Yield the frames of a batch of rows; :class:`InvalidArgumentError` names a bad row."""
         count, first = len(values["payload"]), self._rows
         self._rows += count
         if not count:
@@ -174,13 +174,13 @@ def _envelopes(payloads: Sequence[Any], headers: Sequence[Any] | None, first: in
     try:
         sealed = repeat(_NO_HEADERS) if headers is None else _sealed_headers(headers)
         return [start + payload for start, payload in zip(sealed, payloads, strict=False)]
-    except (TypeError, ValueError, AttributeError):  # some payload is text, or something is wrong
+    except (TypeError, ValueError, AttributeError):  # a payload is text, or a value is wrong
         rows = zip(payloads, repeat(None) if headers is None else headers, strict=False)
         return [_checked(_sealed, row, number) for number, row in enumerate(rows, first)]
 
 
 def _sealed_headers(column: Sequence[Any]) -> Iterator[bytes]:
-    """Yield what stands before each payload. Headers repeat, and looking them up costs a third of packing them."""
+    """Yield the bytes before each payload. Headers repeat, and looking them up costs a third of packing them."""
     known: dict[Any, bytes] = {}
     for headers in column:
         pairs = None if headers is None else tuple(headers.items() if isinstance(headers, Mapping) else headers)
@@ -210,7 +210,7 @@ def _checked(check: Callable[[Any], Any], value: Any, row: int) -> Any:
 
 
 def in_row(row: int, error: FilaError) -> FilaError:
-    """Return the same error, saying which row it is about."""
+    """Return the same error with the number of its row."""
     return type(error)(f"row {row} of its partition: {error.message}", retry_after=error.retry_after, details=error.details)
 
 
@@ -218,7 +218,7 @@ def in_row(row: int, error: FilaError) -> FilaError:
 
 
 def _packed_options(batch: Enqueue, queues: str | list[str]) -> list[bytes] | bytes:
-    """Return everything that a row says beside its envelope, as bytes that say where they end."""
+    """Return all options of a row beside its envelope, as bytes with an end of their own."""
     columns = [queues, batch.throttle_keys or [[]], *(getattr(batch, name) for name in _HASHED)]
     if isinstance(columns[1], list) and len(columns[1]) == 1:
         columns[1] = tuple(columns[1][0])

@@ -1,8 +1,8 @@
-"""Acknowledging a batch as soon as Spark reports it complete.
+"""Acknowledges a batch as soon as Spark reports it complete.
 
-Spark tells a source of a batch's end only when it plans the next one; until then, and for a query's last batch perhaps for
-ever, its messages would stay leased. A listener of the session hears of each batch right after its commit. It runs in the
-driver's own Python process, not in the one where the source lives: the offset in the report is all it needs.
+Spark tells a source about a batch's end only when it plans the next one; until then, and for a query's last batch perhaps for
+ever, its messages would stay leased. A listener of the session gets a report on each batch right after its commit. It runs in
+the driver's own Python process, not in the source's process: the offset in the report is enough.
 """
 
 import logging
@@ -21,7 +21,7 @@ from fila_cluster.spark.planner import Offset
 from fila_proto_zmq.errors import FilaError
 
 TIMEOUT_S: Final = 5.0
-"""Spark tells its listeners one after the other: none may keep the others waiting for long."""
+"""Spark calls its listeners one after the other: none may hold up the others for long."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,21 +30,21 @@ class CompletionListener(StreamingQueryListener):
     """Acknowledges the batches of all streams that read queues."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing to do yet."""
+        """Do nothing: there is no batch yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is complete, or nothing was to be done for a while."""
+        """Acknowledge a batch that is complete; a report may also come because there was nothing to do."""
         for source in event.progress.sources:
             batch = Offset.parse(source.endOffset)
             if batch is not None and batch.queues and source.endOffset != source.startOffset:
                 acknowledge(batch)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A batch that was under way stays reserved for a restart, until its timeout."""
+        """Do nothing: a batch under way stays reserved for a restart, until its timeout."""
 
 
 def acknowledge(batch: Offset) -> None:
-    """Be done with a batch's messages; if the broker cannot be reached, say so: the next batch tries again."""
+    """Acknowledge a batch's messages; if the broker can't be reached, log that: the next batch tries again."""
     try:
         with Client(batch.endpoint, timeout=TIMEOUT_S) as client:
             Reservations(client).ack(batch.reservation, batch.queues)

@@ -1,8 +1,8 @@
-"""What ``.option(…)`` may say: read once, on the driver, and checked there, before any task starts.
+"""The options of ``.option(…)``: read once, on the driver, and checked there, before any task starts.
 
-Spark hands options over as text under case-insensitive names. One that nobody knows is refused by name, since a typo in
-``dedup_window`` would otherwise be noticed by its duplicates. The environment (``FILA_ENDPOINT``) is the driver's: what it says
-travels to the executors with the options.
+Spark passes options on as text under case-insensitive names. An unknown one is refused by name, since a typo in
+``dedup_window`` would otherwise only show in duplicates. The environment (``FILA_ENDPOINT``) is the driver's: its
+value travels to the executors with the options.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,11 +18,11 @@ EVERYWHERE: Final = ("endpoint", "api_key", "server_key", "queue", "timeout")
 READ: Final = (*EVERYWHERE, "fairness_key", "state", "pushdown")
 STREAM_READ: Final = (*EVERYWHERE, "max_rows_per_batch", "max_rows", "reservation_timeout")
 SPARKS_OWN: Final = ("path", "paths", "checkpointlocation")
-"""What Spark itself may put among a source's options."""
+"""Options that Spark itself may add to a source's."""
 
 TIMEOUT_S: Final = 5.0
 RETRY_FOR_S: Final = 120.0
-"""A worker that was killed is back within 10 s; a machine that was, within two minutes, or somebody should look."""
+"""A killed worker is back within 10 s, a machine within two minutes; a longer outage needs a person."""
 DURATION_S_MAX: Final = 7 * 24 * 3600.0
 COUNT_MAX: Final = 2**31 - 1
 
@@ -60,7 +60,7 @@ def count_of(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def queue_of(options: Mapping[str, str]) -> str | None:
-    """Return the option ``queue`` as it was given, be it a name or a pattern; None if it was not."""
+    """Return the option ``queue`` as it was given, a name or a pattern; None if it was not."""
     return text_of(options, "queue")
 
 
@@ -88,19 +88,19 @@ class Connection:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Read it from options; the endpoint, if they leave it out, from the environment."""
+        """Read it from options; without the option, the endpoint comes from the environment."""
         api_key, server_key = text_of(options, "api_key"), text_of(options, "server_key")
         _refuse_keys(api_key=api_key, server_key=server_key)
         endpoint = endpoint_or_default(text_of(options, "endpoint"))
         return cls(endpoint, api_key, server_key, seconds_of(options, "timeout", TIMEOUT_S))
 
     def client(self, *, timeout_s: float | None = None) -> Client:
-        """Return a client of that broker; close it. ``timeout_s``: another one than the option says."""
+        """Return a client of that broker; close it. ``timeout_s``: instead of the option's."""
         return Client(self.endpoint, timeout=timeout_s or self.timeout_s)
 
 
 def _refuse_keys(**keys: str | None) -> None:
-    """A key that would go unused must not look as if it protected anything."""
+    """Refuse keys: one that is ignored would look as if it protected the connection."""
     for name, value in keys.items():
         if value:
             raise InvalidArgumentError(f"option {name}: this version has no authentication, leave it out")

@@ -1,4 +1,7 @@
-"""How much a batch may hold, in the words of PySpark, which has them since 4.2. Before, a batch is always of the usual size."""
+"""How much a batch may hold, in the words of PySpark, which has them since 4.2.
+
+Before, a batch is always of the usual size.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +28,10 @@ except ImportError:  # PySpark 4.0 and 4.1
         """A limit on a batch."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """None."""
+        """No limit."""
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """So many rows."""
+        """A number of rows."""
 
         def __init__(self, max_rows: int) -> None:
             self.max_rows = max_rows
@@ -56,24 +59,24 @@ class Offset:
     """The end of a batch."""
 
     stream: str = ""
-    """Who reads: made up with the first batch, and kept in the checkpoint. Empty: there was no batch yet."""
+    """The name of the reader: made with the first batch, and kept in the checkpoint. Empty: no batch yet."""
     batch: int = 0
     """Batches that had messages, counted from 1."""
     endpoint: str = ""
-    """Of the broker, as the driver reaches it."""
+    """The broker's endpoint, as the driver reaches it."""
     queues: Mapping[str, int] = field(default_factory=dict)
-    """How many messages of each queue are in it."""
+    """The number of messages of each queue in it."""
 
     @classmethod
     def of(cls, offset: Mapping[str, Any]) -> Self:
-        """From what Spark kept."""
+        """Make it of the JSON that Spark kept."""
         if offset.get(_MARK) != VERSION:
             raise ValueError(f"the checkpoint was written by another version, or another source: {dict(offset)!r}")
         return cls(offset["stream"], offset["batch"], offset["endpoint"], offset["queues"])
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """From the text of a progress report; None if it is of another source."""
+        """Make it of the text of a progress report; None if it is of another source."""
         try:
             offset = msgspec.json.decode(text)
             return cls.of(offset) if isinstance(offset, dict) else None
@@ -81,7 +84,7 @@ class Offset:
             return None
 
     def kept(self) -> dict[str, Any]:
-        """For Spark to keep, as JSON."""
+        """Return the JSON for Spark to keep."""
         return {
             _MARK: VERSION,
             "stream": self.stream,
@@ -101,19 +104,20 @@ class Offset:
 
 
 POLL_S: Final = 0.2
-"""How long one question for messages waits for the first of them; Spark asks again at once."""
+"""How long one request for messages waits for the first of them; Spark asks again at once."""
 
 PARTS_AT_ONCE: Final = 8
-"""Of each queue, that are asked for together: one after the other, the way to the broker and back would be half of the time."""
+"""Parts of each queue that are asked for together: one after the other, the way to the broker and back would take half of the
+time."""
 
 LOOK_AGAIN_S: Final = 0.5
-"""How often to look which queues match a pattern and have messages."""
+"""How often to list the queues that match a pattern and have messages."""
 
 LAG_S: Final = 1.0
-"""How old a report of the lag may be: with many fairness keys it is not free."""
+"""How old a report of the lag may be: with many fairness keys it takes time."""
 
 AGES_MAX: Final = 8
-"""Queues whose oldest message is looked for."""
+"""Queues whose oldest message is in the report of the lag."""
 
 _log = logging.getLogger(__name__)
 
@@ -126,7 +130,7 @@ class Planner:
         self._timeout_s = timeout_s
         self._endpoint = connection.endpoint
         with connection.client() as client:
-            self._infos(client)  # so that a wrong endpoint or name is noticed soon
+            self._infos(client)  # so that a wrong endpoint or name is an error at once
         self._client = connection.client(timeout_s=RETRY_FOR_S)
         self._reservations = Reservations(self._client)
         self._held: dict[str, Offset] = {}
@@ -141,9 +145,9 @@ class Planner:
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def plan(self, start: Offset, rows_max: int, *, patient: bool) -> Offset | None:
-        """Reserve the batch behind ``start``, up to ``rows_max`` messages of what is ready now; None if nothing is.
+        """Reserve the batch after ``start``, up to ``rows_max`` messages of those ready now; None if none is.
 
-        ``patient``: nothing is ready yet, wait for a moment.
+        ``patient``: if none is ready yet, wait for a moment.
         """
         batch = start.following(self._endpoint)
         counts: dict[str, list[int]] = {}
@@ -168,7 +172,7 @@ class Planner:
         return batch
 
     def hold(self, batch: Offset) -> Mapping[str, list[tuple[int, int]]]:
-        """Keep a batch that was reserved by this process or another; what it still has, ``(part, messages)`` by queue."""
+        """Keep a batch that was reserved by this process or another; return what it still has, ``(part, messages)`` by queue."""
         self._hold(batch)
         parts = self._reservations.renew(batch.reservation, batch.queues, self._timeout_s)
         lost = sum(batch.queues.values()) - sum(count for pieces in parts.values() for _, count in pieces)
@@ -189,7 +193,7 @@ class Planner:
             self._reservations.ack(batch.reservation, batch.queues)
 
     def close(self) -> None:
-        """Renew nothing any more."""
+        """Stop renewing."""
         self._closed.set()
         self._client.close()
         self._renewing.join()
@@ -197,11 +201,11 @@ class Planner:
     # --- queues -------------------------------------------------------------------------------------------------------
 
     def pending(self) -> int:
-        """Messages that wait in the selected queues now."""
+        """Return how many messages wait in the selected queues now."""
         return sum(info.pending for info in self._infos())
 
     def lag(self) -> dict[str, float]:
-        """Return how far behind the stream is: messages, and the age of the oldest one in seconds."""
+        """Return the lag of the stream: messages, and the age of the oldest one in seconds."""
         if monotonic() - self._lag_at > LAG_S:
             infos = self._infos()
             self._lag = {name: sum(getattr(info, name) for info in infos) for name in ("pending", "delayed", "in_flight")}
@@ -239,14 +243,14 @@ class Planner:
             for batch in held:
                 try:
                     self._reservations.renew(batch.reservation, batch.queues, self._timeout_s)
-                except FilaError as error:  # the broker is away: the next time will do, or the reservation is over
+                except FilaError as error:  # the broker is away: the next time is early enough, or the reservation is over
                     if self._closed.is_set():
                         return
                     _log.warning("could not renew %s: %s", batch.reservation, error)
 
 
 def _next_parts(queue: str, before: Sequence[int], rows: int, at_once: int) -> Iterator[Wanted]:
-    """Yield the parts to ask for next, up to so many rows, behind those that were asked for before."""
+    """Yield the parts to ask for next, up to this many rows, after those that were asked for before."""
     for number in range(len(before), len(before) + at_once):
         if rows <= 0:
             return

@@ -1,12 +1,13 @@
 """Filters that the broker applies, so that Spark never sees the other rows: on queue, fairness key and state.
 
-Only what names values is taken (``=``, ``in``, ``<=>``): exact, and the same to Spark and to the broker. The rest is left to Spark,
-which filters what it gets. These columns are never null, so a comparison with null finds nothing, and ``is not null`` everything.
+Only filters that name values are taken (``=``, ``in``, ``<=>``): they mean the same to Spark and to the broker. Spark applies
+the others itself. These columns are never null, so a comparison with null finds nothing, and ``is not null`` everything.
 
-Spark up to 4.3 keeps what was planned for a filter with the *loaded* DataFrame, and uses it for all other queries on it too, or for
-another scan of it in the same query: after ``df.where("state = 'leased'").count()``, ``df.count()`` counts the leased ones. (Seen; later
-versions keep it with the scan.) A wrong answer is worse than a slow one, so there nothing is pushed unless the option ``pushdown`` says
-that the DataFrame is loaded for a single scan. The options ``fairness_key`` and ``state`` filter at the broker in any version.
+Spark up to 4.3 keeps the plan for a filter with the *loaded* DataFrame, and uses it for all other queries on it too, or for
+another scan of it in the same query: after ``df.where("state = 'leased'").count()``, ``df.count()`` counts the leased ones.
+(Observed; later versions keep it with the scan.) A wrong answer is worse than a slow one, so there no filter is pushed unless
+the option ``pushdown`` says that the DataFrame is loaded for a single scan. The options ``fairness_key`` and ``state`` filter
+at the broker in any version.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +30,7 @@ _NOT_NULL: Final = "IsNotNull"
 
 
 def is_asked_for(options: Mapping[str, str]) -> bool:
-    """Return what the option ``pushdown`` says; by default, whether this version of Spark keeps scans apart."""
+    """Return the option ``pushdown``; its default is whether this version of Spark keeps scans apart."""
     text = (text_of(options, "pushdown") or "").lower()
     if text not in {"", "true", "false"}:
         raise InvalidArgumentError(f"option pushdown: {text!r} will not do, use true or false")
@@ -37,14 +38,17 @@ def is_asked_for(options: Mapping[str, str]) -> bool:
 
 
 class PushedFilters:
-    """What a query wants: the values of each column, None where it has not said. Goes to the executors with their tasks."""
+    """The filters of a query: the wanted values of each column, None without a filter.
+
+    Goes to the executors with their tasks.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, frozenset[str]] = {}
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> Self:
-        """Return what the options ``fairness_key`` and ``state`` say: a filter that is part of the DataFrame."""
+        """Make it of the options ``fairness_key`` and ``state``: a filter that is part of the DataFrame."""
         wanted = cls()
         for column in ("fairness_key", "state"):
             text = text_of(options, column)
@@ -56,7 +60,7 @@ class PushedFilters:
         return wanted
 
     def push(self, filters: Iterable[Any]) -> Iterator[Any]:
-        """Take over what can be; the other filters are left."""
+        """Take over the filters that the broker can apply; yield the others."""
         for each in filters:
             column = _column(each)
             if column is None:
@@ -66,7 +70,7 @@ class PushedFilters:
                 self.values[column] = values & self.values.get(column, values)
 
     def of(self, column: str) -> list[str] | None:
-        """Return the values that are wanted of a column, in order; None: all."""
+        """Return the wanted values of a column, in order; None: all."""
         values = self.values.get(column)
         return None if values is None else sorted(values)
 
@@ -77,9 +81,9 @@ class PushedFilters:
 
 
 def _column(each: Any) -> str | None:
-    """Return the column that a filter is about; None if the broker can't apply it.
+    """Return the column of a filter; None if the broker can't apply the filter.
 
-    It is told by its name: the classes exist since PySpark 4.1, and nothing is pushed before.
+    Filters are recognized by the names of their classes: the classes exist since PySpark 4.1, and nothing is pushed before.
     """
     if type(each).__name__ not in {_NOT_NULL, _IN, *_EQUAL}:
         return None

@@ -1,4 +1,4 @@
-"""Dedup ids for rows: which job a row belongs to, and what tells it from the same row of another one."""
+"""Dedup ids for rows: the job of a row, and what distinguishes it from the same row of another job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pyspark import SparkContext, TaskContext
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 _RUN: Final = "spark.jobGroup.id"
-"""Spark's own names for what its tasks, and the driver's thread in ``foreachBatch``, are a part of."""
+"""Spark's own names for the run of its tasks, and of the driver's thread in ``foreachBatch``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Job:
 
     @classmethod
     def new(cls, name: str | None) -> Self:
-        """Return a job of that name, or one that is like no other."""
+        """Return a job of that name; without a name, one with a random token."""
         return cls(name or "", uuid4().hex, _writes.number())
 
     def scope(self) -> bytes:
-        """Return what tells the rows of the task that asks from all others; outside of tasks, there is one partition."""
+        """Return what distinguishes the rows of the calling task from all others; outside of tasks, there is one partition."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         batch = None if context is None else context.getLocalProperty(_BATCH)
@@ -46,14 +46,14 @@ class _Writes:
     """Counts the writes of each micro-batch, as ``foreachBatch`` makes them one after the other.
 
     Two writes of a batch into one queue may have equal rows that are both meant; a replay makes the same writes in the same
-    order. A run of a query never makes a batch twice, so a count is of a run and a batch.
+    order. A run of a query makes each batch once, so a count belongs to a run and a batch.
     """
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[str, int]] = {}
 
     def number(self) -> int:
-        """Return how many writes of the micro-batch that this thread is in came before; 0 outside of any."""
+        """Return how many writes of this thread's micro-batch came before; 0 outside of any."""
         context = SparkContext._active_spark_context
         batch = None if context is None else context.getLocalProperty(_BATCH)
         if context is None or batch is None:
@@ -73,7 +73,7 @@ _REPEATED: Final = b"a repeated row"
 
 
 def scope_of(*parts: str) -> bytes:
-    """Return what tells the rows of one partition of one job from all others, as 32 bytes."""
+    """Return the identity of one partition of one job, as 32 bytes."""
     return blake2b("\0".join(parts).encode(), digest_size=32).digest()
 
 
@@ -88,7 +88,7 @@ class RowIds:
     def of(self, options: Sequence[bytes] | bytes, envelopes: Sequence[bytes]) -> list[str]:
         """Return the ids of rows, given their options (one for all, or each its own) and envelopes.
 
-        Options have to end where the envelope begins, whatever follows: msgpack does.
+        Options must have an end of their own, whatever follows: msgpack has one.
         """
         start, seen, ids = self._empty.copy, self._seen, []
         for option, envelope in zip(repeat(options) if isinstance(options, bytes) else options, envelopes, strict=False):

@@ -52,7 +52,7 @@ READ_SCHEMA: Final = StructType(
     ]
 )
 """``reason`` and ``source_queue`` are null unless it is a dead letter, ``due_at`` unless it is delayed, and ``headers`` if a
-foreign producer sealed what is no map of strings."""
+foreign producer sealed something other than a map of strings."""
 
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
 _TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
@@ -66,16 +66,16 @@ ARROW_SCHEMA: Final = pa.schema(
         ("reason", pa.string()), ("source_queue", pa.string()), ("enqueued_at", _MOMENT), ("due_at", _MOMENT),
     ]
 )  # fmt: skip
-"""The same for Arrow, as Spark wants it: to the letter, or it refuses the batch."""
+"""The same for Arrow, exactly as Spark expects it: otherwise it refuses the batch."""
 
 BATCH_BYTES_MAX: Final = 2**31 - 1
-"""Of a batch's records together: Arrow counts the bytes of a column with 32 bits."""
+"""The bound of a batch's records together: Arrow counts the bytes of a column with 32 bits."""
 
 _FIXED: Final = np.dtype([("flags", ">u2"), ("attempts", ">u4"), ("priority", ">i4"), ("high", ">u8"), ("low", ">u8")])
 _LENGTH: Final = np.dtype(">u4")
 _HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 _GROUPS: Final = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
-"""Digits of an id: where a group of them starts, where in the text, how many they are."""
+"""Groups of an id's digits: the start among the digits, the start in the text, the length."""
 
 _Longs: TypeAlias = NDArray[np.int64]
 
@@ -89,7 +89,7 @@ def record_batch(
     due_ms: list[int] | int,
     records: list[bytes],
 ) -> pa.RecordBatch:
-    """Stored records of a queue, with what is known beside them, as :data:`ARROW_SCHEMA` says.
+    """Return stored records of a queue, with the fields beside them, in :data:`ARROW_SCHEMA`.
 
     A single value holds for all rows; of ``throttle_keys`` no elements mean none for all, and one holds for all. ``due_ms``:
     Unix ms, 0 for what is not delayed. Raises :class:`InvalidFrameError` for damaged records.
@@ -148,12 +148,12 @@ def _fixed_fields(records: list[bytes]) -> NDArray[np.void]:
     fields = np.frombuffer(fixed, _FIXED)
     foreign = np.flatnonzero(fields["flags"] >> 8 != LAYOUT_VERSION)
     if foreign.size:
-        unpack_record(records[foreign[0]])  # knows what to say
+        unpack_record(records[foreign[0]])  # it raises the right error
     return fields
 
 
 def _ids(fixed: NDArray[np.void]) -> pa.Array:
-    """Their texts: two digits for each byte, and dashes between the groups."""
+    """Return the texts of ids: two digits for each byte, and dashes between the groups."""
     data = fixed.view(np.uint8).reshape(-1, FIXED_BYTES)[:, ID_AT]
     digits = _HEX[data].view(np.uint8)
     texts = np.full((len(fixed), 36), ord("-"), np.uint8)
@@ -164,7 +164,7 @@ def _ids(fixed: NDArray[np.void]) -> pa.Array:
 
 
 def _parts(records: list[bytes], extended: _Longs) -> tuple[pa.Array, pa.Array]:
-    """Headers and payloads: where they are in each record is worked out for all of them at once."""
+    """Return headers and payloads: their places in all records are computed at once."""
     joined = b"".join(records)
     if len(joined) > BATCH_BYTES_MAX:
         raise InvalidFrameError(
@@ -193,7 +193,7 @@ def _lengths(data: bytes, at: _Longs, ends: _Longs) -> _Longs:
 
 
 def _headers(packed: pa.Array) -> pa.Array:
-    """Packed headers, with their lengths in front, to maps; each distinct set is decoded once."""
+    """Return packed headers, with their lengths in front, as maps; each distinct set is decoded once."""
     distinct = packed.dictionary_encode()
     offsets: list[int | None] = []
     names: list[str] = []
@@ -216,7 +216,7 @@ def _opened(packed: bytes) -> dict[str, str] | None:
 
 
 def _extensions(records: list[bytes], extended: _Longs) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """Costs, errors, reasons and source queues: looked up where there are any."""
+    """Return costs, errors, reasons and source queues: decoded only where there are any."""
     count = len(records)
     rest = Extension()
     parts: list[Any] = [extension_of(records[index]) for index in extended.tolist()]
@@ -238,14 +238,14 @@ def _extensions(records: list[bytes], extended: _Longs) -> tuple[pa.Array, pa.Ar
 
 COLUMN: Final = "dead_lettered_at"
 DEAD_LETTER_SCHEMA: Final = StructType([*READ_SCHEMA.fields, StructField(COLUMN, TimestampType())])
-"""The reader's columns, and this one: null for what is no dead letter."""
+"""The reader's columns, and this one: null for messages that are no dead letters."""
 
 _DEAD_LETTERED_AT: Final = ARROW_SCHEMA.field("enqueued_at").type
 _ARROW_SCHEMA: Final = ARROW_SCHEMA.append(pa.field(COLUMN, _DEAD_LETTERED_AT))
 
 
 def with_dead_lettered_at(batch: pa.RecordBatch, records: Sequence[bytes]) -> pa.RecordBatch:
-    """Return a batch of the reader with the column that its records tell."""
+    """Return a batch of the reader with this column, taken from its records."""
     moments_ms = [extension_of(record).dead_lettered_ms for record in records]
     moments = pa.array([None if moment is None else moment * 1000 for moment in moments_ms], pa.int64())
     return pa.RecordBatch.from_arrays([*batch.columns, moments.view(_DEAD_LETTERED_AT)], schema=_ARROW_SCHEMA)

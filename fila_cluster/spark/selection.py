@@ -1,4 +1,4 @@
-"""Which queues are meant by the option ``queue``: names and patterns, and the queues that match them now."""
+"""The queues of the option ``queue``: names and patterns, and the queues that match them now."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ DEAD_LETTERS: Final = ".dlq"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Names of queues, and patterns as the shell has them. Goes to the executors with their tasks."""
+    """Names of queues, and patterns as in a shell. Goes to the executors with their tasks."""
 
     names: tuple[str, ...]
     patterns: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Selection:
         return name in self.names or any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
     def is_drained(self, name: str) -> bool:
-        """Like ``in``, for readers that take messages out: dead letters are taken only by those who ask for dead letters."""
+        """Like ``in``, for readers that take messages out: dead letter queues must be named as such."""
         if name in self.names:
             return True
         wanted = [pattern for pattern in self.patterns if fnmatchcase(name, pattern)]
@@ -41,7 +41,7 @@ class Selection:
 
     @property
     def prefix(self) -> str:
-        """What all names that it may mean begin with."""
+        """The common beginning of all names that it may mean."""
         heads = [pattern[: min(pattern.index(mark) for mark in _WILD if mark in pattern)] for pattern in self.patterns]
         words = [*self.names, *heads]
         first, last = min(words), max(words)
@@ -51,9 +51,9 @@ class Selection:
 
 
 def meant(client: Client, selection: Selection, *, to_drain: bool) -> list[QueueInfo]:
-    """Return the queues that are meant, in the order of their names; ``to_drain``: by somebody who takes messages out of them.
+    """Return the selected queues, in the order of their names; ``to_drain``: for a reader that takes messages out of them.
 
-    Raises :class:`QueueNotFoundError` if one that is named does not exist; a pattern may match none.
+    Raises :class:`QueueNotFoundError` if a named one does not exist; a pattern may match none.
     """
     is_meant = selection.is_drained if to_drain else selection.__contains__
     infos = [info for info in client.list_queues(selection.prefix) if is_meant(info.name)]

@@ -12,13 +12,13 @@ from fila_proto_zmq.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class PartitionSink:
-    """Enqueues the rows of one partition when it is called with them. Picklable: Spark takes it to its executors."""
+    """Enqueues the rows of one partition when it is called with them. Picklable: Spark sends it to its executors."""
 
     intake: Intake
     columns: Columns
 
     def __call__(self, rows: Iterable[Any]) -> None:
-        """Enqueue rows, be they ``Row`` or dict; returns when all are durable."""
+        """Enqueue rows, ``Row`` or dict; return when all are durable."""
         self.intake.store(columns.of_rows(rows, self.columns))
 
 
@@ -43,15 +43,15 @@ def enqueue_partition(
     retry_for: str | float | None = None,
     job: str | None = None,
 ) -> PartitionSink:
-    """Make what ``foreachPartition`` of a DataFrame, or an RDD of ``Row`` or dict, calls to enqueue its rows.
+    """Make the function for ``foreachPartition`` of a DataFrame, or an RDD of ``Row`` or dict, that enqueues its rows.
 
-    From ``payload`` to ``dedup_id`` the arguments name columns (``payload="*"``: the whole row as JSON); other columns of a row
-    are left alone, and null means the default. The rest are the options of ``format("fila")``; durations are text (``"5m"``) or
-    a number of milliseconds.
+    From ``payload`` to ``dedup_id`` the arguments name columns (``payload="*"``: the whole row as JSON); other columns of a
+    row are left alone, and null means the default. The rest are the options of ``format("fila")``; durations are text
+    (``"5m"``) or a number of milliseconds.
 
-    A task that Spark runs again stores nothing twice within the dedup window, nor does a micro-batch that is replayed, if this
-    is called inside ``foreachBatch``: once for each write. ``job`` names the job, so that doing all of it again stores nothing
-    either. Raises :class:`InvalidArgumentError`.
+    A task that Spark runs again stores nothing twice within the dedup window, nor does a micro-batch that is replayed, if
+    this is called inside ``foreachBatch``: once for each write. ``job`` names the job, so that doing all of it again stores
+    nothing either. Raises :class:`InvalidArgumentError`.
     """
     named = {
         "payload": payload,

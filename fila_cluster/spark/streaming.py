@@ -1,6 +1,7 @@
-"""Parts of a reservation to larger batches: Spark and Arrow cost as much for 500 rows as for thousands.
+"""``readStream.format("fila")``: batches of a query as reservations, and their parts joined to larger Arrow batches.
 
-Measured: 1.9 µs a row for batches of 500, 1.1 for 4,000, and no less for more.
+Spark and Arrow cost as much for 500 rows as for thousands. Measured: 1.9 µs a row for batches of 500, 1.1 for 4,000, and no
+less for more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE: Final = 4000
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
-"""Of records: large ones are worth a batch sooner."""
+"""The most bytes of records in a joined batch: large records make a batch sooner."""
 
 T = TypeVar("T", str, int)
 
@@ -58,7 +59,7 @@ def _as_one(batches: Sequence[LeaseBatch]) -> LeaseBatch:
 
 
 def _column(columns: Sequence[list[T] | T], counts: Sequence[int]) -> list[T] | T:
-    """Return a value that is the same for all stays one."""
+    """Return a joined column; a value that is the same for all stays one value."""
     first = columns[0]
     if not isinstance(first, list) and all(column == first for column in columns):
         return first
@@ -69,7 +70,7 @@ def _column(columns: Sequence[list[T] | T], counts: Sequence[int]) -> list[T] | 
 
 
 def _keys(columns: Sequence[list[list[str]]], counts: Sequence[int]) -> list[list[str]]:
-    """Throttle keys: no elements are none for all, and one element is for all."""
+    """Return joined throttle keys: no elements are none for all, and one element is for all."""
     first = columns[0]
     if len(first) <= 1 and all(column == first for column in columns):
         return first
@@ -83,16 +84,16 @@ def _keys(columns: Sequence[list[list[str]]], counts: Sequence[int]) -> list[lis
 ROWS_PER_BATCH: Final = 10_000
 RESERVATION_TIMEOUT_S: Final = 60.0
 ROWS_PER_PARTITION: Final = 20_000
-"""Rows that are worth a task of their own: a task costs as much as 1,000 to 2,000 rows."""
+"""Rows that are worth a task: a task costs as much as 1,000 to 2,000 rows."""
 
 TASKS_MIN: Final = 4
 ROWS_PER_PARTITION_MIN: Final = 2_500
-"""A batch that is small is divided all the same, so that a few processors share it."""
+"""A smaller batch is divided all the same, so that a few processors share it."""
 
 
 @dataclass(frozen=True)
 class ReservedPart(InputPartition):
-    """What one task fetches: parts of a batch's reservation, by queue."""
+    """The input of one task: parts of a batch's reservation, by queue."""
 
     connection: Connection
     reservation: str
@@ -102,8 +103,8 @@ class ReservedPart(InputPartition):
 class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Takes messages out of the queues that the option ``queue`` selects.
 
-    Options: ``max_rows_per_batch`` (10,000) and ``reservation_timeout`` (60 s), beside those of the connection; ``max_rows`` in
-    a run that ends by itself (``trigger(availableNow=True)``; all that wait).
+    Options: ``max_rows_per_batch`` (10,000) and ``reservation_timeout`` (60 s), beside those of the connection; ``max_rows``
+    in a run that ends by itself (``trigger(availableNow=True)``; all that wait).
     """
 
     def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
@@ -114,34 +115,34 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._timeout_s = spark_options.seconds_of(options, "reservation_timeout", RESERVATION_TIMEOUT_S)
         self._made: Planner | None = None
         self._left: int | None = None
-        """What a run that ends by itself may still take."""
+        """The rows that a run that ends by itself may still take."""
         self._last = Offset()
         self._planned: tuple[Offset, Offset] | None = None
         """Start and end of a batch that Spark has not asked for yet."""
 
     @property
     def _planner(self) -> Planner:
-        if self._made is None:  # not before it is needed: this object is pickled to the executors without it
+        if self._made is None:  # not before: this object is pickled to the executors without it
             self._made = Planner(self._connection, self._selection, self._timeout_s)
         return self._made
 
     # --- on the driver ------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Before the first batch."""
+        """Return the offset before the first batch."""
         return Offset().kept()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return what the options say."""
+        """Return the limit in the options."""
         return ReadMaxRows(self._rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take no more than waits now. Which messages these are is up to the broker: they come in fair order."""
+        """Take no more messages than wait now. The broker chooses which: they come in fair order."""
         self._left = min(self._planner.pending(), self._rows_of_run)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Reserve the next batch; ``start`` again if nothing is ready. All up to ``start`` is complete."""
-        begin = self._last if start is None else Offset.of(start)  # PySpark before 4.2 does not say
+        begin = self._last if start is None else Offset.of(start)  # PySpark before 4.2 does not pass it
         if self._planned and self._planned[0] == begin:
             return self._planned[1].kept()
         if start is not None:
@@ -171,22 +172,22 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ReservedPart(self._connection, batch.reservation, pieces) for pieces in divide(held)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is complete."""
+        """Acknowledge a batch that is complete."""
         self._planner.complete(Offset.of(end))
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return how far behind the stream is; Spark shows it as the source's ``latestOffset``."""
+        """Return the lag of the stream; Spark shows it as the source's ``latestOffset``."""
         return dict(self._planner.lag())
 
     def stop(self) -> None:
-        """The query has ended. What it had reserved stays so until its timeout, for a restart."""
+        """Stop renewing. The reservation stays until its timeout, for a restart."""
         if self._made is not None:
             self._made.close()
 
     # --- on the executors ---------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
-        """Fetch what a task was given."""
+        """Fetch the input of a task."""
         pass
         from fila_cluster.spark.schema import record_batch  # noqa: PLC0415
 
@@ -200,7 +201,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def divide(held: Mapping[str, list[tuple[int, int]]]) -> list[tuple[tuple[str, tuple[int, ...]], ...]]:
-    """Parts of queues to tasks of about the same size: few large ones, but some where there are rows for them."""
+    """Divide parts of queues into tasks of about the same size: few large ones, but several if there are enough rows."""
     parts = [(queue, part, count) for queue, pieces in sorted(held.items()) for part, count in pieces]
     total = sum(count for _, _, count in parts)
     wanted = max(ceil(total / ROWS_PER_PARTITION), min(TASKS_MIN, ceil(total / ROWS_PER_PARTITION_MIN)))

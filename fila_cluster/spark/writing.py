@@ -1,7 +1,7 @@
 """``df.write.format("fila")`` and ``df.writeStream.format("fila")``: rows to messages, by tasks that may run twice.
 
-There is nothing to commit when the tasks are done: each row is in its queue once, durable, as soon as its task says so, and a
-consumer may have it before the job ends. A job that fails leaves in the queue what its tasks had stored.
+There is nothing to commit when the tasks are done: each row is in its queue once, durable, as soon as its task reports it,
+and a consumer may have it before the job ends. The rows that tasks of a failed job have stored stay in the queue.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from fila_proto_zmq.names import is_dead_letter
 
 @dataclass(slots=True)
 class Stored(WriterCommitMessage):
-    """A task's report: how many rows it stored."""
+    """A task's report: the number of stored rows."""
 
     rows: int
 
@@ -68,9 +68,10 @@ else:  # PySpark before 4.1
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
-    """Plan a batch write: all that can be known to be wrong is an error now, before a task starts.
+    """Plan a batch write: errors that can be known are raised now, before a task starts.
 
-    A shard that is down for a moment is the tasks' to wait for; a broker that does not answer at all is nowhere, most likely.
+    Tasks wait for a shard that is down for a moment; a broker that does not answer at all is an error now, because its
+    endpoint is probably wrong.
     """
     if overwrite:
         raise InvalidArgumentError(
@@ -89,8 +90,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
     """Plan a streaming write.
 
-    Spark does so again to commit each micro-batch; a broker that is not there for a moment is the tasks' to wait for, not a
-    reason to end the query.
+    Spark plans again to commit each micro-batch; tasks wait for a broker that is away for a moment, and the query
+    does not end.
     """
     if overwrite:
         raise InvalidArgumentError(

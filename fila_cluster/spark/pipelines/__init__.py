@@ -1,1 +1,1 @@
-"""What ``fila-cluster spark`` runs: files into a queue, a queue into files, and the session that both run in."""
+"""The work of ``fila-cluster spark``: files into a queue, a queue into files, and the session that both run in."""

@@ -1,8 +1,9 @@
-"""Files that a killed drain had begun to write and never logged.
+"""A queue into files: the columns of the files, the batches, and the leftovers of a drain that was killed.
 
-Spark's file sink lists what belongs to its output in ``_spark_metadata``, and Spark reads nothing else. Other readers take every
-file they find, so an attempt's leftovers would be rows twice. A name in the sink's own pattern that is not in its log can only
-be one, since a drain writes to a directory of its own. Left out: outputs that are not on this machine's file system.
+Spark's file sink lists the files of its output in ``_spark_metadata``, and Spark reads no others. Other readers take every
+file they find, so the leftovers of an attempt would be rows twice. A name in the sink's own pattern that is not in its log
+can only be a leftover, since a drain writes to a directory of its own. Left out: outputs that are not on this machine's file
+system.
 """
 
 import json
@@ -14,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 # its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fila_cluster import Client
@@ -31,7 +32,7 @@ _WRITTEN = re.compile(r"part-\d{5}-[0-9a-f-]{36}[.-].*")
 
 
 def remove_leftovers(output: str) -> int:
-    """Remove them from a local directory in which nobody is writing; how many they were."""
+    """Remove leftovers from a local directory in which no drain is writing; return how many there were."""
     folder = Path(output)
     if "://" in output or not (folder / _LOG).is_dir():
         return 0
@@ -44,7 +45,10 @@ def remove_leftovers(output: str) -> int:
 
 
 def _logged_names(log: Path) -> Iterator[str]:
-    """Yield a file of the log has a line with its version, then one JSON object for each file that was written."""
+    """Yield the names in a log.
+
+    A file of it has a line with its version, then one JSON object for each file that was written.
+    """
     for batch in log.iterdir():
         if _BATCH.fullmatch(batch.name):
             for line in batch.read_text().splitlines()[1:]:
@@ -78,22 +82,22 @@ def _text() -> Column:
 ROWS_PER_BATCH = 100_000
 """A batch costs the file sink and the checkpoint half a second, whatever its size."""
 RESERVATION_TIMEOUT = "10m"
-"""How long a batch waits for a drain that was killed to run again. Later, its messages are anybody's, and those that were written
-but not yet acknowledged come a second time."""
+"""How long a batch waits for a drain that was killed to run again. Later, its messages are delivered to others, and messages that were
+written but not yet acknowledged come a second time."""
 LOOK_EVERY_S = 1
 ACKNOWLEDGE_FOR_S = 60.0
-"""Longer than a worker that was killed takes to come back."""
+"""Longer than a killed worker takes to come back."""
 CHECKPOINT_NAME = "_checkpoint"
-"""In the output directory: readers leave names with an underscore alone."""
+"""In the output directory: readers ignore names with an underscore in front."""
 
 RUNS_TO_THE_END = SupportsTriggerAvailableNow.__module__.startswith("pyspark")
-"""Before PySpark 4.2 a run that ends by itself is a single batch, so there have to be several."""
+"""Before PySpark 4.2 a run that ends by itself is a single batch, so a drain starts several runs."""
 _ENDINGS = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "text": ".txt"}
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """What to take, where to. ``queue`` may be a pattern; ``limit``: rows at most."""
+    """The input and the output. ``queue`` may be a pattern; ``limit``: rows at most."""
 
     queue: str
     to: str
@@ -105,13 +109,13 @@ class Drain:
 
     @property
     def checkpoint_path(self) -> str:
-        """Where Spark remembers how far it is."""
+        """The directory of Spark's checkpoint."""
         return self.checkpoint or f"{self.to.rstrip('/')}/{CHECKPOINT_NAME}"
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What became of it. ``rows`` are those of this run; ``batches`` as Spark cut them."""
+    """The result. ``rows`` are those of this run; ``batches`` as Spark made them."""
 
     rows: int
     batches: int
@@ -119,16 +123,16 @@ class Drained:
 
     @property
     def rows_per_second(self) -> float:
-        """How fast it was."""
+        """The rate of rows."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
 Look = Callable[[int], None]
-"""Told now and then: rows written so far."""
+"""Called now and then with the rows written so far."""
 
 
 def drain(spark: SparkSession, plan: Drain, client: Client, look: Look = lambda _: None) -> Drained:
-    """Run it; ``client`` is of the broker to drain. Raises :class:`PipelineError`."""
+    """Run a drain; ``client`` is of the broker to drain. Raises :class:`PipelineError`."""
     check_output(plan)
     began = time.monotonic()
     wanted = min(plan.limit or COUNT_MAX, waiting(client, plan.queue))
@@ -147,7 +151,8 @@ def drain(spark: SparkSession, plan: Drain, client: Client, look: Look = lambda 
 
 
 def waiting(client: Client, queue: str) -> int:
-    """Messages that could be taken from a queue, or from those that match; :class:`QueueNotFoundError` if there is none."""
+    """Return how many messages could be taken from a queue, or from those that match; :class:`QueueNotFoundError` if there is
+    none."""
     found = meant(client, Selection.of(queue), to_drain=True)
     if not found:
         raise QueueNotFoundError(f"no queue {queue!r}: fila-cluster queue list shows those that there are")
@@ -155,7 +160,7 @@ def waiting(client: Client, queue: str) -> int:
 
 
 def check_output(plan: Drain) -> None:
-    """Refuse a directory that has something else in it: whose rows would be whose?"""
+    """Refuse a directory that has other files in it: its rows could not be told apart."""
     folder = Path(plan.to)
     if "://" in plan.to or not folder.exists():
         return
@@ -192,7 +197,7 @@ def _stream(spark: SparkSession, plan: Drain, endpoint: str, rows_left: int) -> 
 
 
 def _follow(query: StreamingQuery, written: dict[int, int], look: Look) -> None:
-    """Wait for the query's end, and enter its rows by batch."""
+    """Wait for the query's end, and note its rows by batch."""
     try:
         while not query.awaitTermination(LOOK_EVERY_S):
             _note(query, written)
@@ -205,7 +210,7 @@ def _follow(query: StreamingQuery, written: dict[int, int], look: Look) -> None:
 
 
 def _acknowledge_last(query: StreamingQuery) -> None:
-    """Be sure that the last batch is: Spark tells listeners of it when it likes, and this process may be gone by then."""
+    """Acknowledge the last batch: Spark calls listeners at any time, and this process may be gone by then."""
     for source in query.lastProgress.sources if query.lastProgress else ():
         batch = Offset.parse(source.endOffset)
         if batch is not None and batch.queues:

@@ -1,7 +1,7 @@
-"""Files to load: which format they have, told by their names, and what Spark reads them as.
+"""Files into a queue: their formats, by the files' names, the job, and its progress.
 
-Names are looked at before Spark starts, so that a mistyped path costs no five seconds. What is no path of this machine
-(``s3a://…``) Spark has to find; its format is in its name, or has to be given.
+Names are checked before Spark starts, so that a mistyped path costs no five seconds. A path that is not on this machine
+(``s3a://…``) is for Spark to find; its format is in its name, or has to be given.
 """
 
 import re
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from threading import Event, Thread
 
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 # its usual name
 
 from fila_cluster import Client
 from fila_cluster.errors import FilaError
@@ -50,7 +50,7 @@ class Source:
 
 
 def source_of(path: str, format_name: str | None = None) -> Source:
-    """Return what is at ``path``; :class:`PipelineError` if that is nothing, or nothing whose format is known."""
+    """Return the files at ``path``; :class:`PipelineError` if there are none, or their format is not known."""
     if _ELSEWHERE.match(path) and not path.startswith("file:"):
         return Source(path, format_name or _one_format([PurePosixPath(path).name], path))
     files = list(_files_at(path.removeprefix("file://").removeprefix("file:")))
@@ -60,7 +60,7 @@ def source_of(path: str, format_name: str | None = None) -> Source:
 
 
 def _files_at(path: str) -> Iterator[Path]:
-    """Those that Spark would read."""
+    """Yield the files that Spark would read."""
     for found in map(Path, sorted(glob(path)) if has_magic(path) else [path]):
         if found.is_file():
             yield found
@@ -69,7 +69,7 @@ def _files_at(path: str) -> Iterator[Path]:
 
 
 def _hidden(path: Path) -> bool:
-    """Return what Spark leaves alone: markers, checkpoints and the like."""
+    """Return whether Spark ignores a file: markers, checkpoints and the like."""
     return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
 
 
@@ -82,7 +82,7 @@ def _one_format(names: Iterable[str], path: str) -> str:
 
 
 def _format_of(name: str) -> str | None:
-    """By the ending of a file's name, or of a glob."""
+    """Return the format by the ending of a file's name, or of a glob."""
     endings = [ending.lower() for ending in PurePosixPath(name).suffixes]
     if endings and endings[-1] in _COMPRESSED:
         endings.pop()
@@ -90,13 +90,16 @@ def _format_of(name: str) -> str | None:
 
 
 PARTITIONS_OF_JOB = 16
-"""Of a named job, unless it says otherwise. Part of its identity, so never a machine's number of cores."""
+"""The partitions of a named job, unless it sets another number.
+
+Part of its identity, so never a machine's number of cores.
+"""
 LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to load, where to. ``dedup_window_s``: how long the broker remembers the rows; None: its setting."""
+    """The input and the queue. ``dedup_window_s``: how long the broker remembers the rows; None: its setting."""
 
     source: Source
     queue: str
@@ -108,23 +111,23 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What became of it. ``rows`` were confirmed by the broker, those included that it had from an earlier run of the job."""
+    """The result. ``rows`` were confirmed by the broker, with those that it had from an earlier run of the job."""
 
     rows: int
     seconds: float
 
     @property
     def rows_per_second(self) -> float:
-        """How fast it was."""
+        """The rate of rows."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
 Look = Callable[[int, int, int], None]
-"""Told now and then: tasks done, tasks in all, rows that the queue took in meanwhile."""
+"""Called now and then: tasks done, tasks in all, rows that the queue took in meanwhile."""
 
 
 def load(spark: SparkSession, plan: Load, client: Client, look: Look = lambda *_: None) -> Loaded:
-    """Run it. ``client`` is of the same broker, for the queue's counters. Raises :class:`PipelineError`."""
+    """Run a load. ``client`` is of the same broker, for the queue's counters. Raises :class:`PipelineError`."""
     with plain_errors():
         messages = _spread(plan.mapped.messages(plan.source.read(spark), plan.source.format), plan)
         counted = Observation("load")
@@ -136,7 +139,7 @@ def load(spark: SparkSession, plan: Load, client: Client, look: Look = lambda *_
 
 
 def _spread(messages: DataFrame, plan: Load) -> DataFrame:
-    """Over the partitions that were asked for."""
+    """Return the messages in the number of partitions that was asked for."""
     if plan.job is not None:
         return messages.repartition(plan.partitions or PARTITIONS_OF_JOB, "payload")
     return messages.repartition(plan.partitions) if plan.partitions else messages
@@ -153,7 +156,7 @@ def _options(plan: Load, client: Client) -> dict[str, str]:
 
 @contextmanager
 def _watched(spark: SparkSession, client: Client, queue: str, look: Look) -> Iterator[None]:
-    """Tell ``look`` how far the job is, from a thread beside it."""
+    """Call ``look`` with the job's progress, from a thread beside it."""
     over = Event()
     thread = Thread(target=_watch, args=(spark, _Intake(client, queue), look, over), daemon=True)
     thread.start()
@@ -173,7 +176,7 @@ def _watch(spark: SparkSession, intake: "_Intake", look: Look, over: Event) -> N
 
 
 class _Intake:
-    """Messages that came into a queue since this was made, by its own count, whoever sent them."""
+    """Counts the messages that came into a queue since this was made, by the queue's counter, from all producers."""
 
     def __init__(self, client: Client, queue: str) -> None:
         self._client = client
@@ -192,4 +195,4 @@ class _Intake:
         try:
             return self._client.queue_stats(self._queue).enqueued
         except FilaError:
-            return None  # its worker is away: the job waits for it, and so does this
+            return None  # its worker is away: the job waits for it, too

@@ -1,7 +1,7 @@
-"""Rows of files as messages: which column becomes what.
+"""Rows of files as messages: the column for each field.
 
-A file's columns have the types that its format knows: everything in CSV is text, JSON has no binary. So each is cast to what
-the writer wants; what cannot be cast fails the job with the value in the text. Lists in a text column are separated by
+A file's columns have the types of its format: everything in CSV is text, JSON has no binary. So each is cast to the type
+of the writer; a value that can't be cast fails the job with the value in the error. Lists in a text column are separated by
 commas. A whole row as payload is JSON with all its columns, nulls included, in the order of the file.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 # its usual name
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from fila_cluster.spark.pipelines.session import PipelineError
@@ -31,15 +31,15 @@ OPTION_TYPES: Mapping[str, DataType | str] = {
     "dedup_id": "string",
     "queue": "string",
 }
-"""What a message may have besides its payload, as the writer's columns."""
+"""The fields of a message besides its payload, as the writer's columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Which columns make a message.
+    """The columns that make a message.
 
-    ``payload``: a column, ``*`` for the whole row as JSON, None for a column of that name, else the row. ``tenant``: the column
-    of fairness keys. ``tenant_pattern``: for lines of text instead, a regular expression (Java's) with one group.
+    ``payload``: a column, ``*`` for the whole row as JSON, None for a column of that name, else the row. ``tenant``: the
+    column of fairness keys. ``tenant_pattern``: for lines of text instead, a regular expression (Java's) with one group.
     """
 
     payload: str | None = None
@@ -48,7 +48,7 @@ class Mapped:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, format_name: str) -> None:
-        """:class:`PipelineError` for what can't be meant, before anything is read."""
+        """Raise :class:`PipelineError` for contradictions, before anything is read."""
         if unknown := sorted(self.options.keys() - OPTION_TYPES.keys()):
             raise PipelineError(f"--option {unknown[0]}=…: a message has no such option; known: {', '.join(OPTION_TYPES)}")
         if self.tenant and self.tenant_pattern:
@@ -89,7 +89,7 @@ class Mapped:
 
 
 def _groups(pattern: str) -> int | None:
-    """Of a regular expression; None for what Python does not understand: Spark will judge it."""
+    """Return the groups of a regular expression; None if Python can't read it: Spark will check it."""
     try:
         return re.compile(pattern).groups
     except re.error:
@@ -97,7 +97,7 @@ def _groups(pattern: str) -> int | None:
 
 
 def _found(pattern: str) -> Column:
-    """Return what the group matched; null, so the default key, in lines that do not match."""
+    """Return the text of the group; null, so the default key, in lines that do not match."""
     found = F.regexp_extract("value", pattern, 1)
     return F.when(found != "", found)
 

@@ -1,7 +1,7 @@
-"""What went wrong in a Spark job, in one line.
+"""The Spark session of a command, and the error of a Spark job in one line.
 
 Spark wraps the one sentence that matters in a Python traceback, in a stage failure, in a query failure, in a Java trace. An
-error of ours in a task arrives as text only, so it is found as the end of the last Python traceback.
+error of fila-cluster in a task arrives as text only, so it is found as the end of the last Python traceback.
 """
 
 import logging
@@ -45,13 +45,13 @@ def plain_errors() -> Iterator[None]:
 
 
 def one_line(text: str) -> str:
-    """Return the sentence that matters in what Spark said."""
+    """Return the sentence that matters in an error of Spark."""
     lines = text.splitlines()
     traces = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     if traces and (said := _end_of_traceback(lines[traces[-1] + 1 :])):
         return said
     first = next((line.strip() for line in lines if line.strip()), "Spark gave no reason")
-    for prefix in (_CODE, _QUERY, _CODE):  # a query's failure has that of its job in it
+    for prefix in (_CODE, _QUERY, _CODE):  # a query's failure contains its job's
         first = prefix.sub("", first)
     return _STATE.sub("", first).rstrip(":; ")
 
@@ -65,7 +65,7 @@ def _end_of_traceback(lines: list[str]) -> str | None:
 
 
 MASTER_DEFAULT = "local[*,4]"
-"""All cores, and a task that fails is tried again, as a real cluster would."""
+"""All cores; a failed task is tried again, as in a real cluster."""
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -74,13 +74,13 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
 }
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""A machine whose own name does not resolve is no reason not to start."""
+"""Spark must start also on a machine whose own name does not resolve."""
 _THROWN = re.compile(r'^Exception in thread "\w+" (?:[\w.]+: )?')
 
 
 @contextmanager
 def spark_session(master: str | None, *, name: str, verbose: bool = False) -> Iterator[SparkSession]:
-    """A session on ``master`` that is stopped at the end. ``verbose``: Spark may say what it likes on standard error.
+    """Open a session on ``master`` and stop it at the end. ``verbose``: show Spark's own output on standard error.
 
     ``SPARK_HOME``, ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS`` hold as they do for any PySpark program.
     """
@@ -99,7 +99,7 @@ def spark_session(master: str | None, *, name: str, verbose: bool = False) -> It
 
 @contextmanager
 def _quiet(*, verbose: bool) -> Iterator[None]:
-    """What Spark's Python side logs in fifty lines, an exception says in one."""
+    """Silence the log of Spark's Python side, whose fifty lines repeat an exception."""
     if not verbose:
         logging.disable()
     try:
@@ -119,12 +119,12 @@ def _started(conf: SparkConf, log: IO[str] | None) -> SparkSession:
             gateway.shutdown()
         raise PipelineError(f"Spark does not start: {_reason(error, log)}") from error
     finally:
-        if signal.getsignal(signal.SIGINT) is not on_interrupt:  # Spark's talks to the JVM in the middle of another call
+        if signal.getsignal(signal.SIGINT) is not on_interrupt:  # Spark's handler calls the JVM in the middle of another call
             signal.signal(signal.SIGINT, on_interrupt)
 
 
 def _reason(error: Exception, log: IO[str] | None) -> str:
-    """Return the line of the log that says why, else the error's first one."""
+    """Return the line of the log with the reason, else the error's first line."""
     if log is not None and isinstance(error, PySparkRuntimeError):
         log.seek(0)
         lines = [line.strip() for line in log if line.strip()]

@@ -1,7 +1,7 @@
 """The numbers of a report: plain data, which ``--json`` prints as it is.
 
-Lists are cut to what a person reads; what was left out is in a last entry with the name None. Times are datetimes in UTC,
-durations seconds. Payloads and headers are nowhere in here.
+Lists are cut to what a person reads; the rest is in a last entry with the name None. Times are datetimes in UTC,
+durations seconds. Payloads and headers are left out.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Span: TypeAlias = Literal["last_minute", "since_start"]
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many dead letters of one kind. ``parts``: the same, by a second kind."""
+    """The number of dead letters of one kind. ``parts``: the same, by a second kind."""
 
     name: str | None
     count: int
@@ -41,8 +41,8 @@ class Dwell:
 class Failures:
     """The dead letters of a queue.
 
-    ``by_time``: when they were given up; each entry's name is an ISO time, and is about ``bucket_s`` from there. ``dwell``: from
-    their enqueueing to their end.
+    ``by_time``: when they were dead-lettered; each entry's name is an ISO time, the start of ``bucket_s``. ``dwell``: from
+    their enqueue to their end.
     """
 
     total: int
@@ -57,9 +57,9 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a tenant got, and what its weight entitles it to, as parts of 1. The tenant None: the others together.
+    """The share that a tenant got, and the one that its weight entitles it to, as parts of 1. The tenant None: the others together.
 
-    ``delivered`` is since the shard started in any case; ``delivered_per_s`` is of the last minute, if that is what the shares are of.
+    ``delivered`` always counts since the shard started; ``delivered_per_s`` is of the last minute, if the shares are of that.
     """
 
     fairness_key: str | None
@@ -73,7 +73,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The queue's counters: what it holds now, and what happened since its shard started."""
+    """The queue's counters: its messages now, and the events since its shard started."""
 
     pending: int
     in_flight: int
@@ -88,9 +88,10 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The last half hour, as a dashboard remembers it: a number for each of ``times``, None where nothing is known.
+    """The last half hour, as a dashboard has it: a number for each of ``times``, None where it is not known.
 
-    ``series``: how many are pending, in_flight, delayed, the oldest one's age; of the others, how many a second.
+    ``series``: the numbers of pending, in_flight and delayed messages, and the oldest one's age; the others are rates per
+    second.
     """
 
     times: list[datetime]
@@ -99,7 +100,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. ``dead_letter_queue`` is None where there is none: dead letters are discarded, or go elsewhere.
+    """All of it. ``dead_letter_queue`` is None without one: dead letters are discarded, or go elsewhere.
 
     There is either a ``history``, or a line that says why not.
     """

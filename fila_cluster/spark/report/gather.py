@@ -1,4 +1,5 @@
-"""All figures of one queue: from its dead letters and its backlog by Spark, from its counters by the client, and what a dashboard remembers."""
+"""All numbers of one queue: from its dead letters and its backlog by Spark, from its counters by the client, and a
+dashboard's history."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,14 +21,14 @@ NOT_ASKED = "no dashboard was asked"
 
 
 def source_queue(queue: str) -> str:
-    """Return the queue that is meant: a dead letter queue's name stands for its queue."""
+    """Return the queue of a report: a dead letter queue's name stands for its queue."""
     return queue.removesuffix(DEAD_LETTERS)
 
 
 def gather(spark: SparkSession, queue: str, client: Client, remembered: HalfHour | str = NOT_ASKED) -> Report:
     """Count everything as of now. ``remembered``: the last half hour, or why there is none.
 
-    Raises :class:`PipelineError`, and what the client raises.
+    Raises :class:`PipelineError`, and the client's errors.
     """
     queue = source_queue(queue)
     stats = client.queue_stats(queue)

@@ -1,7 +1,7 @@
 """Asking a dashboard for the last half hour of a queue.
 
-One request of the standard library's client, bounded in time and size; whoever answers may be anybody, so what comes is checked. Nobody
-is asked by way of a proxy: a dashboard is on this machine or near it, and a proxy's page of errors would be taken for its answer.
+One request with the standard library's client, bounded in time and size. Any program may answer, so the answer is checked. No
+proxy is used: a dashboard is on this machine or near it, and a proxy's page of errors would be taken for its answer.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ from fila_cluster.observer.half_hour import HalfHour
 
 ANSWER_S_MAX: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Fifty times what half an hour takes."""
+"""Fifty times the size of half an hour."""
 _TIMES_S: Final = range(253_402_300_800)
-"""What a date can be of: up to the year 9999."""
+"""The range of dates: up to the year 9999."""
 _SAID_LENGTH: Final = 200
 
 
 class NoHistoryError(Exception):
-    """A dashboard that may be the right one knows nothing of the queue; the text says why."""
+    """A dashboard that may be the right one has no history of the queue; the text is the reason."""
 
 
 class WrongDashboardError(Exception):
-    """Nobody is there, or somebody else; the text says who."""
+    """Nothing answers there, or not a dashboard of this cluster; the text says which."""
 
 
 class _Refusal(msgspec.Struct):
@@ -37,7 +37,7 @@ class _Refusal(msgspec.Struct):
 
 
 def ask_half_hour(dashboard: str, queue: str, workers: Mapping[str, int]) -> HalfHour:
-    """Return the last half hour of a queue. ``workers``, names and pids, tell the cluster that is meant from others.
+    """Return the last half hour of a queue. ``workers``, names and pids, identify the cluster.
 
     Raises :class:`NoHistoryError` and :class:`WrongDashboardError`.
     """
@@ -74,7 +74,7 @@ def _why(error: Exception) -> str:
 
 
 def _said(body: bytes) -> str | None:
-    """Return what our own refusals say."""
+    """Return the error text in a refusal of the observer."""
     try:
         said = msgspec.json.decode(body, type=_Refusal).error
     except msgspec.MsgspecError:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 # its usual name
 
 from fila_cluster.client.views import KeyStats, QueueStats
 from fila_cluster.observer.half_hour import KeyShare
@@ -23,7 +23,7 @@ _BUCKETS_SHOWN = 60
 
 
 def failures_of(letters: DataFrame) -> Failures:
-    """Return what there is to say of dead letters, as the batch reader shows them, with ``dead_lettered_at``."""
+    """Return the numbers of dead letters, which the batch reader shows with ``dead_lettered_at``."""
     kinds = letters.select(
         "fairness_key",
         F.coalesce("reason", F.lit(OTHER)).alias("reason"),
@@ -76,7 +76,7 @@ def _most_frequent(kinds: DataFrame, column: str, shown: int) -> dict[str, int]:
 def _with_parts(
     kinds: DataFrame, column: str, counts: dict[str, int], part: str, parts: list[str], total: int
 ) -> list[Count]:
-    """``counts`` split by what is in another column, and the rest of ``total`` as a last entry."""
+    """Return ``counts`` split by another column, with the rest of ``total`` as a last entry."""
     by_name = _crossed(kinds.where(F.col(column).isin(list(counts))), F.col(column), part, parts)
     entries = [Count(name, count, by_name[name]) for name, count in counts.items()]
     if rest := total - sum(counts.values()):
@@ -94,7 +94,7 @@ def _by_time(kinds: DataFrame, reasons: list[str], bucket_s: int) -> list[Count]
 
 
 def _crossed(kinds: DataFrame, by: Column, part: str, parts: list[str]) -> dict[Any, dict[str, int]]:
-    """Counts by two things; what is not in ``parts`` is counted as other."""
+    """Return counts by two columns; values that are not in ``parts`` are counted as other."""
     told = F.when(F.col(part).isin(parts), F.col(part)).otherwise(OTHER)
     found: dict[Any, dict[str, int]] = defaultdict(dict)
     for row in kinds.groupBy(by.alias("by"), told.alias("part")).count().orderBy("part").collect():
@@ -111,13 +111,16 @@ _PERCENTILES = [0.5, 0.9, 0.99]
 
 
 def waiting_in(messages: DataFrame, now: datetime) -> list[Dwell]:
-    """Return what is pending: now − enqueued_at."""
+    """Return the waiting times of pending messages: now − enqueued_at."""
     waited_s = F.greatest(F.lit(0.0), F.lit(now.timestamp()) - F.unix_micros("enqueued_at") / 1e6)
     return dwell_of(messages.where("state = 'pending'").select("fairness_key", waited_s.alias("waited_s")))
 
 
 def dwell_of(waited: DataFrame) -> list[Dwell]:
-    """Of ``fairness_key`` and ``waited_s``: all together first, then the tenants with the longest waits. Empty if there are none."""
+    """Return times of ``fairness_key`` and ``waited_s``: all together first, then the tenants with the longest waits.
+
+    Empty if there are none.
+    """
     rows = (
         waited.rollup("fairness_key")
         .agg(
@@ -140,7 +143,8 @@ def _dwell(row: Row) -> Dwell:
 
 
 def shares_of(stats: QueueStats) -> list[Share]:
-    """Those with the most deliveries or the largest entitlement, then the others together; none before the first delivery."""
+    """Return the keys with the most deliveries or the largest entitlement, then the others together; none before the first
+    delivery."""
     keys = sorted((key for key in stats.keys if key.delivered or key.pending), key=_prominence)
     delivered = max(stats.delivered, sum(key.delivered for key in keys))
     if not keys or not delivered:
@@ -153,7 +157,7 @@ def shares_of(stats: QueueStats) -> list[Share]:
 
 
 def shares_lately(told: Sequence[KeyShare], stats: QueueStats) -> list[Share]:
-    """Those of the last minute, the others together last; none if nothing was delivered in it."""
+    """Return the shares of the last minute, the others together last; none without deliveries in it."""
     if not any(share.delivered_per_s for share in told):
         return []
     named = [share for share in told if share.fairness_key != OTHER_KEYS][:TENANTS_SHOWN]
@@ -177,7 +181,7 @@ def _share_lately(share: KeyShare, key: KeyStats | None) -> Share:
 
 
 def _others_lately(others: Sequence[KeyShare], shown: Sequence[Share], stats: QueueStats) -> Share:
-    """Return what is due to them is what is not due to those that are shown; nothing, if nobody competes."""
+    """Return the rest of the entitlements and deliveries; nothing, if no key competes."""
     names = {share.fairness_key for share in shown}
     keys = [key for key in stats.keys if key.fairness_key not in names]
     due = sum(share.entitled for share in shown)

@@ -1,6 +1,6 @@
 """The report as one HTML file that needs nothing else: no scripts, no fonts, no network.
 
-Everything that came from outside (queues, tenants, errors) is escaped by Jinja2; the pictures alone are markup, made by
+All texts from outside (queues, tenants, errors) are escaped by Jinja2; only the pictures are markup, made by
 :mod:`.plots`.
 """
 
@@ -42,7 +42,7 @@ def page(report: Report) -> str:
 
 
 def _drawn(report: Report) -> dict[str, str]:
-    """Only of what there is."""
+    """Return the pictures of the numbers that there are."""
     failures = report.failures
     drawn = {}
     if report.history and _is_drawable(report.history):
@@ -63,7 +63,7 @@ def _drawn(report: Report) -> dict[str, str]:
 
 
 def _is_drawable(history: History) -> bool:
-    """Return whether there is a line to be drawn: two moments, and a rate between them."""
+    """Return whether a line can be drawn: two moments, and a rate between them."""
     return len(set(history.times)) > 1 and any(number is not None for number in history.series["enqueued"])
 
 

@@ -1,8 +1,8 @@
 """The pictures of a report: SVG to be put into a page, drawn by matplotlib.
 
-Colours are left to the page: what is drawn has marker colours, which become CSS variables in the SVG, so that one file is
-right on a white page, on a dark screen and in print. Names of tenants and errors are data: matplotlib escapes them, and they are
-never read as its markup (``$…$``).
+Colours are left to the page: pictures have marker colours, which become CSS variables in the SVG, so that one file is
+right on a white page, on a dark screen and in print. Names of tenants and errors are data: matplotlib escapes them, and never
+reads them as its markup (``$…$``).
 """
 
 import math
@@ -21,7 +21,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, Multiple
 from fila_cluster.spark.report.content import Count, Dwell, Failures, History, Share
 
 SERIES = 6
-"""Colours for series; the last one is for what is left."""
+"""Colours for series; the last one is for the rest."""
 _WIDTH_IN = 9.0
 _ROW_IN = 0.3
 _MARKERS = {"ink": "#0a0001", "muted": "#0a0002", "grid": "#0a0003", "surface": "#0a0004"} | {
@@ -53,7 +53,7 @@ TOGETHER = "all tenants"
 
 
 def failures_over_time(failures: Failures) -> str:
-    """Dead letters by when they were given up, a bar for each step, stacked by reason."""
+    """Return dead letters over time, a bar for each step, stacked by reason."""
     kinds = [reason.name or OTHERS for reason in failures.by_reason]
     starts = [datetime.fromisoformat(count.name or "") for count in failures.by_time]
     with mpl.rc_context(_STYLE):
@@ -73,7 +73,7 @@ def failures_over_time(failures: Failures) -> str:
 
 
 def counts(entries: Sequence[Count], kinds: Sequence[str], name: str) -> str:
-    """Bars from the left, one for each entry, stacked by ``kinds``; what has no kind is in the last colour."""
+    """Return bars from the left, one for each entry, stacked by ``kinds``; the rest has the last colour."""
     with mpl.rc_context(_STYLE):
         axes = _rows([entry.name or OTHERS for entry in entries])
         places = range(len(entries))
@@ -97,7 +97,7 @@ def counts(entries: Sequence[Count], kinds: Sequence[str], name: str) -> str:
 
 
 def dwell(entries: Sequence[Dwell], name: str) -> str:
-    """From the median to the 99th percentile of each tenant's times, on a scale of magnitudes."""
+    """Return bars from the median to the 99th percentile of each tenant's times, on a scale of magnitudes."""
     with mpl.rc_context(_STYLE):
         axes = _rows([entry.fairness_key or TOGETHER for entry in entries])
         places = range(len(entries))
@@ -118,7 +118,7 @@ def dwell(entries: Sequence[Dwell], name: str) -> str:
 
 
 def shares(entries: Sequence[Share]) -> str:
-    """Return a bar for what each tenant got, and a line across it for what it is entitled to."""
+    """Return a bar for the share that each tenant got, and a line across it for its entitlement."""
     with mpl.rc_context(_STYLE):
         axes = _rows([entry.fairness_key or OTHERS for entry in entries])
         places = range(len(entries))
@@ -141,7 +141,7 @@ def shares(entries: Sequence[Share]) -> str:
 
 
 def flows(history: History) -> str:
-    """Messages a second along the time: a line for each of :data:`FLOWS`."""
+    """Return messages a second over time: a line for each of :data:`FLOWS`."""
     with mpl.rc_context(_STYLE):
         axes, at, rows = _along_time(history, FLOWS)
         for (label, marker), row in zip(FLOWS.values(), rows, strict=True):
@@ -152,7 +152,7 @@ def flows(history: History) -> str:
 
 
 def levels(history: History) -> str:
-    """Messages that the queue held along the time: :data:`LEVELS` on top of each other."""
+    """Return the messages in the queue over time: :data:`LEVELS` on top of each other."""
     with mpl.rc_context(_STYLE):
         axes, at, rows = _along_time(history, LEVELS)
         labels, markers = zip(*LEVELS.values(), strict=True)
@@ -183,7 +183,8 @@ def _axes(height_in: float) -> Axes:
 
 
 def _along_time(history: History, names: Mapping[str, object]) -> tuple[Axes, list[float], list[list[float]]]:
-    """Axes over the history's time, that time in seconds, and the series named; what is not known is NaN, and leaves a gap."""
+    """Return axes over the history's time, that time in seconds, and the named series; unknown numbers are NaN, and leave a
+    gap."""
     at = [moment.timestamp() for moment in history.times]
     rows = [[math.nan if number is None else number for number in history.series[name]] for name in names]
     axes = _axes(2.4)
@@ -198,12 +199,12 @@ def _along_time(history: History, names: Mapping[str, object]) -> tuple[Axes, li
 
 
 def _from_zero(axes: Axes) -> None:
-    """Once all is drawn: so that heights can be compared."""
+    """Let the axis begin at 0, after everything is drawn: so heights can be compared."""
     axes.set_ylim(0, 1.05 * axes.dataLim.ymax or 1)
 
 
 def _rows(names: Sequence[str]) -> Axes:
-    """Axes with a row for each name, the first one on top."""
+    """Return axes with a row for each name, the first one on top."""
     axes = _axes(0.75 + _ROW_IN * len(names))
     axes.grid(visible=False, axis="y")
     axes.set_yticks(range(len(names)), [_label(name) for name in names])
@@ -212,7 +213,7 @@ def _rows(names: Sequence[str]) -> Axes:
 
 
 def _stack(kinds: Sequence[str], entries: Sequence[Count], draw: _Draw) -> None:
-    """One layer for each kind, and one for what has none."""
+    """Draw one layer for each kind, and one for the rest."""
     layers = [[entry.parts.get(kind, 0) for entry in entries] for kind in kinds]
     layers.append([entry.count - sum(known) for entry, *known in zip(entries, *layers, strict=True)])
     starts = [0] * len(entries)
@@ -224,7 +225,7 @@ def _stack(kinds: Sequence[str], entries: Sequence[Count], draw: _Draw) -> None:
 
 
 def _legend(axes: Axes, kinds: Sequence[str]) -> None:
-    """Above the plot, at the left; none where there is only one kind."""
+    """Draw the legend above the plot, at the left; none for a single kind."""
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) > 1 or len(kinds) > 1:
         columns = 3 if sum(map(len, labels)) > _LEGEND_LENGTH else len(labels)
@@ -232,30 +233,30 @@ def _legend(axes: Axes, kinds: Sequence[str]) -> None:
 
 
 def _label(name: str) -> str:
-    """Return a name that fits, without characters that nobody can see."""
+    """Return a name that fits, without invisible characters."""
     seen = "".join(letter if letter.isprintable() else "·" for letter in name) or "(empty)"
     return seen if len(seen) <= _LABEL_LENGTH else f"{seen[: _LABEL_LENGTH - 1]}…"
 
 
 def _duration_ticks_s(low_s: float, high_s: float) -> list[float]:
-    """Durations that people know: magnitudes, and those between where there are few."""
+    """Return durations for ticks: magnitudes, and those between where there are few."""
     ticks = [tick for tick in _MAGNITUDES_S if low_s <= tick <= high_s]
     return ticks if len(ticks) > 2 else [tick for tick in (*_MAGNITUDES_S, *_BETWEEN_S) if low_s <= tick <= high_s]
 
 
 def _tick_s(span_s: float) -> int:
-    """Return a step between ticks that people count in."""
+    """Return a usual step between ticks."""
     return next((step for step in _TICKS_S if span_s / step < 8), _TICKS_S[-1])
 
 
 def _moment(second: float, tick_s: int) -> str:
-    """As fine as the ticks are apart."""
+    """Return a time as precise as the distance of the ticks."""
     form = "%H:%M:%S" if tick_s < 60 else "%H:%M" if tick_s < 86_400 else "%-d %b"
     return f"{datetime.fromtimestamp(second, UTC):{form}}"
 
 
 def _svg(axes: Axes, name: str) -> str:
-    """Return the picture as an element for a page. ``name`` keeps the ids of several on one page apart."""
+    """Return the picture as an element for a page. ``name`` keeps the ids of several pictures on one page apart."""
     text, figure = StringIO(), axes.figure
     assert isinstance(figure, Figure)
     with warnings.catch_warnings():
