@@ -131,7 +131,7 @@ def _restarted(now: Metrics, before: Metrics | None) -> Iterator[Concern]:
     for worker in now.workers:
         if started_ms.get(worker.name, worker.started_ms) != worker.started_ms:
             text = f"{worker.name} was restarted; its counters start over"
-            action = "if nobody did that on purpose, its log says why it ended; what it held was recovered from disk"
+            action = "if that was not on purpose, its log has the reason; its state was recovered from disk"
             yield Concern("warning", "worker_restarted", text, action)
 
 
@@ -139,7 +139,7 @@ def _left_out(now: Metrics) -> Iterator[Concern]:
     for worker in now.workers:
         for shard in worker.shards:
             if shard.queues_left_out:
-                text = f"shard {shard.shard} shows its {len(shard.queues):,} busiest queues; {shard.queues_left_out:,} more are not looked at"
+                text = f"shard {shard.shard} shows its {len(shard.queues):,} busiest queues; {shard.queues_left_out:,} more are not shown"
                 action = "`fila-cluster queue list` shows all of them; delete unused ones (idle_expiry does it by itself)"
                 yield Concern("info", "queues_left_out", text, action, shard=shard.shard)
 

@@ -85,9 +85,9 @@ def test(
     failure = Failure(msgspec.msgpack.encode(headers), "00000000-0000-7000-8000-000000000001", attempts, error, key)
     outcomes = try_hooks(script, Sample(headers, payload_size, failure), queue=queue, config=config)
     _check(outcomes)
-    told = {hook: _plain(outcome) for hook, outcome in outcomes.items()}
-    shown = [part for hook, outcome in told.items() for part in ("", *_shown(hook, outcome))]
-    invocation.show(told, *shown[1:])
+    decided = {hook: _plain(outcome) for hook, outcome in outcomes.items()}
+    shown = [part for hook, outcome in decided.items() for part in ("", *_shown(hook, outcome))]
+    invocation.show(decided, *shown[1:])
 
 
 def _check(outcomes: "dict[str, Outcome]") -> None:
@@ -121,10 +121,10 @@ def _decision(decision: "EnqueueDecision | FailureDecision") -> dict[str, Any]:
     return {name: fields[name] for name in LEFT_OUT}
 
 
-def _shown(hook: str, told: dict[str, Any]) -> "list[str | Table]":
+def _shown(hook: str, decided: dict[str, Any]) -> "list[str | Table]":
     rows = table(hook, "", "")
-    for name, value in told["decision"].items():
+    for name, value in decided["decision"].items():
         text = ", ".join(value) or "none" if isinstance(value, list) else str(value)
         rows.add_row(name, *(("–", LEFT_OUT[name]) if value is None else (text, "")))
-    cost = f"{told['microseconds']:.1f} µs, {told['instructions']:,} instructions"
-    return [rows, f"{cost}, {told['percent_of_time_limit']:.3g} % of the time limit"]
+    cost = f"{decided['microseconds']:.1f} µs, {decided['instructions']:,} instructions"
+    return [rows, f"{cost}, {decided['percent_of_time_limit']:.3g} % of the time limit"]

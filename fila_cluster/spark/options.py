@@ -55,7 +55,7 @@ def count_of(options: Mapping[str, str], name: str, default: int) -> int:
     if text is None:
         return default
     if not text.isdecimal() or not 0 < int(text) <= COUNT_MAX:
-        raise InvalidArgumentError(f"option {name}: {text!r} will not do, use a whole number from 1 to {COUNT_MAX}")
+        raise InvalidArgumentError(f"option {name}: {text!r} is not valid, use a whole number from 1 to {COUNT_MAX}")
     return int(text)
 
 

@@ -178,7 +178,7 @@ class Planner:
         lost = sum(batch.queues.values()) - sum(count for pieces in parts.values() for _, count in pieces)
         if lost:
             _log.warning(
-                "%d messages of batch %s are not reserved any more: nobody renewed them for %g s, or their queue was deleted. "
+                "%d messages of batch %s are not reserved any more: they were not renewed for %g s, or their queue was deleted. "
                 "Those that are still in their queues come again in later batches.",
                 lost,
                 batch.reservation,

@@ -33,7 +33,7 @@ def is_asked_for(options: Mapping[str, str]) -> bool:
     """Return the option ``pushdown``; its default is whether this version of Spark keeps scans apart."""
     text = (text_of(options, "pushdown") or "").lower()
     if text not in {"", "true", "false"}:
-        raise InvalidArgumentError(f"option pushdown: {text!r} will not do, use true or false")
+        raise InvalidArgumentError(f"option pushdown: {text!r} is not valid, use true or false")
     return text == "true" if text else hasattr(DataSourceReader, "pushLimit")  # these came together
 
 
@@ -56,7 +56,7 @@ class PushedFilters:
                 wanted.values[column] = frozenset([text])
         state = text_of(options, "state")
         if state not in {None, *STATES}:
-            raise InvalidArgumentError(f"option state: {state!r} will not do, use one of {', '.join(STATES)}")
+            raise InvalidArgumentError(f"option state: {state!r} is not valid, use one of {', '.join(STATES)}")
         return wanted
 
     def push(self, filters: Iterable[Any]) -> Iterator[Any]:

@@ -49,8 +49,8 @@ def _rates(numbers: Summary) -> Text:
     if numbers.rates is None:
         return Text("rates: with the next look", FAINT)
     rates = numbers.rates
-    told = {"enqueued": rates.enqueued, "delivered": rates.delivered, "acked": rates.acked, "nacked": rates.nacked}
-    return Text("  ".join(f"{name} {rated(rate)}/s" for name, rate in told.items()))
+    shown = {"enqueued": rates.enqueued, "delivered": rates.delivered, "acked": rates.acked, "nacked": rates.nacked}
+    return Text("  ".join(f"{name} {rated(rate)}/s" for name, rate in shown.items()))
 
 
 def urgent(concerns: Sequence[Concern]) -> Text:

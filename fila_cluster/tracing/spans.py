@@ -223,7 +223,7 @@ class SettleSpans:
         now_ns = time.time_ns()
         for one in self._ones:
             if not settling.done:
-                self._end(one, UNKNOWN, ("unanswered", "nobody waited for the broker's answer"), now_ns)
+                self._end(one, UNKNOWN, ("unanswered", "the caller did not wait for the broker's answer"), now_ns)
             elif (error := settling.errors.get(one.position)) is not None:
                 self._end(one, _outcome_of(error), (error.code, error.message), now_ns)
             else:

@@ -5,7 +5,7 @@ A frame is one ZeroMQ multipart message::
     header (18 bytes) · routing key (queue name, UTF-8, may be empty) · body (msgpack array)
 
 The router reads the first two parts and forwards the third unopened. The header's layout never changes between versions,
-so that a peer of another version can always be told so.
+so that a peer of another version can always be refused with a reason.
 
 ======  ====  =========================================================================
 offset  size  field

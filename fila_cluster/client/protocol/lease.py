@@ -41,10 +41,10 @@ def duration_s(batch: "LeaseBatch | Lease") -> float:
 class Lease:
     """One delivered batch: ``size`` messages, of which ``unsettled`` are neither settled nor forgotten.
 
-    ``renewed`` says whether ``consume()`` renews it, ``renewal_ms`` by how much: by its own duration, or by what its caller
-    asked for, if that was longer, because a renewal must not cut an extension short.
-    ``at_most_once`` deliveries are settled for their holder: those without a lease were gone before they arrived, the others
-    are acked when they are handed over.
+    ``renewed``: whether ``consume()`` renews it. ``renewal_ms`` is the length of a renewal: its own duration, or the longest
+    extension that its caller asked for, because a renewal must not cut an extension short.
+    ``at_most_once`` deliveries are settled without their holder: those without a lease were removed when they were sent, the
+    others are acked when they are handed over.
     ``group`` is the dict that holds this lease while it is held; the lease removes itself from there.
     """
 
@@ -89,7 +89,7 @@ class Lease:
             self.group = group
 
     def let_go(self) -> None:
-        """Be held no more."""
+        """Leave the group that holds it."""
         if self.group is not None:
             self.group.pop(self.id, None)
             self.group = None

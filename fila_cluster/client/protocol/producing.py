@@ -1,4 +1,4 @@
-"""Messages on their way in: calls that come together travel together.
+"""The producing side: enqueues, coalesced into frames.
 
 Single enqueues that are made between two flushes (one tick of the event loop; threads that wait for the socket) go out as
 one ``Enqueue`` frame per queue. Batches (:class:`Bulk`) make frames of their own, large enough to amortise a frame and
@@ -24,12 +24,12 @@ from fila_proto_zmq.limits import FRAME_BYTES_MAX
 MESSAGES_PER_FRAME = 500
 FRAMES_IN_FLIGHT = 4
 _FIRST_FRAME_MESSAGES = 16
-"""A batch starts small: nobody knows yet how large its messages are, and the broker gets to work sooner."""
+"""A batch starts small: the size of its messages is not known yet, and the broker begins sooner."""
 _UNSENT = FilaError("not sent")
 
 
 def ids_of(enqueued: Enqueued, asked: int) -> list[str | FilaError]:
-    """One id or error for each of the ``asked`` messages of a frame."""
+    """Return an id or an error for each of the ``asked`` messages of a frame."""
     ids: list[str | FilaError] = [*format_run(enqueued.id_high, enqueued.id_low, enqueued.count)]
     for index, result in _without_new_id(enqueued):
         ids.insert(index, result)
@@ -39,7 +39,7 @@ def ids_of(enqueued: Enqueued, asked: int) -> list[str | FilaError]:
 
 
 def _without_new_id(enqueued: Enqueued) -> Sequence[tuple[int, str | FilaError]]:
-    """Return what was refused, and what the broker had already, by index."""
+    """Return the results of refused messages and of messages that the broker had already, by index."""
     if not (enqueued.faults or enqueued.known):
         return ()
     results: list[tuple[int, str | FilaError]] = [(index, from_fault(fault)) for index, fault in enqueued.faults]
@@ -61,8 +61,8 @@ class Producer:
         return pending
 
     def flush(self) -> None:
-        """Send what was enqueued since the last flush."""
-        if len(self._new) == 1:  # nothing to coalesce: half the work, for whoever enqueues one after the other
+        """Send the messages that were enqueued since the last flush."""
+        if len(self._new) == 1:  # nothing to coalesce: half the work for single enqueues
             queue, row, pending = self._new.popleft()
             self._send(queue, Enqueue([row[0]], *row[1:]), partial(_alone_answered, pending))
         elif self._new:
@@ -80,7 +80,7 @@ class Producer:
                 self._send(queue, seal_rows(rows[start:end]), partial(_answered, waiting[start:end]))
 
     def fail_all(self, error: FilaError) -> None:
-        """Fail what was not sent yet."""
+        """Fail the enqueues that were not sent yet."""
         while self._new:
             self._new.popleft()[2].finish(error=copy(error))
 
@@ -100,11 +100,11 @@ def _answered(waiting: Sequence[Pending[str]], call: Call) -> None:
         if isinstance(result, str):
             pending.finish(result)
         else:
-            pending.finish(error=copy(result))  # each is raised in a place of its own
+            pending.finish(error=copy(result))  # a copy: each one is raised in another place
 
 
 def frame_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cut a run of messages, given their sizes in bytes, into frames ``[start, end)``."""
+    """Cut messages, given their sizes in bytes, into frames ``[start, end)``."""
     start = size = 0
     for index, length in enumerate(sizes):
         if index > start and (size + length > FRAME_BYTES_MAX or index - start == MESSAGES_PER_FRAME):
@@ -115,11 +115,11 @@ def frame_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class Bulk:
-    """One ``enqueue_many``: gives out its frames in order, and gathers their results.
+    """One ``enqueue_many``: yields its frames in order, and collects their results.
 
     The shell sends what :meth:`frames` yields, ``FRAMES_IN_FLIGHT`` at a time, waits for all of them and returns
-    :meth:`ids`. The error of a whole frame (a queue that does not exist, a broker that is gone) ends the run: what comes
-    behind it would meet the same, and is not sent.
+    :meth:`ids`. The error of a whole frame (a queue that does not exist, a broker that is gone) ends the run: the frames
+    after it would fail in the same way, and are not sent.
     """
 
     def __init__(self, queue: str, messages: Iterable[Any]) -> None:
@@ -130,7 +130,7 @@ class Bulk:
         self._failure: FilaError | None = None
 
     def frames(self) -> Iterator[tuple[Enqueue, Callable[[Call], None]]]:
-        """Commands to send, each with what takes in its answer."""
+        """Yield the commands to send, each with the function for its answer."""
         count = _FIRST_FRAME_MESSAGES
         while self._failure is None and (chunk := list(islice(self._messages, count))):
             size = 0
@@ -141,7 +141,7 @@ class Bulk:
             count = max(1, min(MESSAGES_PER_FRAME, count * 8, fitting))
 
     def ids(self) -> list[str]:
-        """Return the ids, in request order; :class:`BatchError` if some message was not accepted."""
+        """Return the ids, in request order; :class:`BatchError` if a message was not accepted."""
         if self._failure is not None:
             self._results.extend(self._failure for _ in self._messages)
         if self._all_accepted:
@@ -178,7 +178,7 @@ class Bulk:
         else:
             results = [call.error] * asked
             self._all_accepted = False
-            if not isinstance(call.error, PayloadTooLargeError):  # that is about this message, it travels alone
+            if not isinstance(call.error, PayloadTooLargeError):  # that error is about one large message, which travels alone
                 self._failure = call.error
         for place, result in zip(places, results, strict=True):
             self._results[place] = result

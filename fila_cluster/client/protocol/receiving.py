@@ -1,12 +1,13 @@
-"""One ``receive`` or ``receive_any``: queues asked at once, and nothing that they lease left unseen.
+"""One ``receive`` or ``receive_any``: asks queues at the same time, and loses no message that they lease.
 
-1. Several queues are first asked for what is ready now; a single one is asked at once for what comes first.
-2. If nothing was ready, all are asked again, to answer when something is.
-3. As soon as one has messages, or an error, the others are hurried: their waiting ends at the broker, and what they leased by
-   then counts too. Who does not answer within ``HURRY_S`` is not waited for; what it sends later goes back when it arrives.
+1. Several queues are first asked for messages that are ready now; a single one is asked at once to wait for the next ones.
+2. If none was ready, all queues are asked again, to answer as soon as they have one.
+3. As soon as one has messages, or an error, the others are hurried: their waiting ends at the broker, and messages that they
+   leased by then count, too. A queue that does not answer within ``HURRY_S`` is dropped; its later messages go back when they
+   arrive.
 
-A queue may have more ready than one frame carries: then it is asked for the rest. Messages that are there outweigh an error
-that may pass; one that will not (no such queue) is raised, and the messages of the other queues are given back.
+A queue may have more messages ready than one frame carries: then it is asked for the rest. If there are messages, a retryable
+error is ignored; any other error (no such queue) is raised, and the messages of the other queues are given back.
 """
 
 from collections.abc import Mapping, Sequence

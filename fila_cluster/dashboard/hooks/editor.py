@@ -98,10 +98,10 @@ class HookEditor:
         self._mark()
 
     async def _apply_edited(self) -> None:
-        told = changes(self._applied, self.wanted)
-        what = " and ".join(_WORDS[name] for name in told)
+        changed = changes(self._applied, self.wanted)
+        what = " and ".join(_WORDS[name] for name in changed)
         question = f"Change {what} of {self._queue}?\nIt decides about messages from now on; earlier ones stay as they are."
-        if told and await confirm(question, yes="Apply", danger=False):
+        if changed and await confirm(question, yes="Apply", danger=False):
             await self._change_to(self.wanted, f"{what} of {self._queue} changed")
 
     async def _bring_back(self) -> None:

@@ -42,16 +42,16 @@ def policy_of(options: commands.QueueOptions) -> HookPolicy:
 
 def changes(applied: HookPolicy, wanted: HookPolicy) -> QueueOptions:
     """Return the options for ``update_queue`` that change one into the other; empty if they are the same."""
-    told = QueueOptions()
+    options = QueueOptions()
     if applied.script("on_enqueue") != wanted.script("on_enqueue"):
-        told["on_enqueue"] = wanted.script("on_enqueue")
+        options["on_enqueue"] = wanted.script("on_enqueue")
     if applied.script("on_failure") != wanted.script("on_failure"):
-        told["on_failure"] = wanted.script("on_failure")
+        options["on_failure"] = wanted.script("on_failure")
     if applied.timeout_ms != wanted.timeout_ms:
-        told["lua_timeout"] = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
+        options["lua_timeout"] = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
     if applied.memory_limit_bytes != wanted.memory_limit_bytes:
-        told["lua_memory_limit"] = wanted.memory_limit_bytes
-    return told
+        options["lua_memory_limit"] = wanted.memory_limit_bytes
+    return options
 
 
 def _lines(script: str | None) -> str:

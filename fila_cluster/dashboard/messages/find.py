@@ -58,7 +58,7 @@ async def _walk(client: AsyncClient, queue: str, message_id: str, fairness_key: 
                 return Found(message)
         read += len(page.messages)
         if not page.more or not page.messages:
-            return Found(None, f"message {message_id} moved on while it was looked for: look again")
+            return Found(None, f"message {message_id} moved during the search: search again")
         if read >= READ_MAX:
             break
         after = page.messages[-1].id

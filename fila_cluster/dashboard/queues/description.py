@@ -36,7 +36,7 @@ class QueueDescriptionCards:
                     sort_by="in_flight",
                     descending=True,
                     mark="consumers",
-                    empty="Nobody receives.",
+                    empty="No consumers.",
                     page_size=10,
                 )
             with ui.column().classes("gap-2 min-w-[20rem]"):

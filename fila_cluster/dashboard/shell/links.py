@@ -25,8 +25,8 @@ NAVIGATION: Final = (
 
 def link(path: str, **query: str | None) -> str:
     """Return a page's address with those of ``query`` that are not None."""
-    told = {name: text for name, text in query.items() if text is not None}
-    return f"{path}?{urlencode(told)}" if told else path
+    given = {name: text for name, text in query.items() if text is not None}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def queue_page(name: str) -> str:

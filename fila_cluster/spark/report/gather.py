@@ -41,9 +41,11 @@ def gather(spark: SparkSession, queue: str, client: Client, remembered: HalfHour
     return replace(report, no_history=remembered) if isinstance(remembered, str) else _with_history(report, stats, remembered)
 
 
-def _with_history(report: Report, stats: QueueStats, told: HalfHour) -> Report:
-    report = replace(report, history=History([datetime.fromtimestamp(at_s, UTC) for at_s in told.times], told.series))
-    shares = shares_lately(told.shares, stats)
+def _with_history(report: Report, stats: QueueStats, half_hour: HalfHour) -> Report:
+    report = replace(
+        report, history=History([datetime.fromtimestamp(at_s, UTC) for at_s in half_hour.times], half_hour.series)
+    )
+    shares = shares_lately(half_hour.shares, stats)
     return replace(report, shares=shares, shares_span="last_minute") if shares else report
 
 

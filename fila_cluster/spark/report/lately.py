@@ -46,14 +46,14 @@ def ask_half_hour(dashboard: str, queue: str, workers: Mapping[str, int]) -> Hal
         raise NoHistoryError(f"{dashboard} has {said}")
     if status != 200:
         raise WrongDashboardError(f"{dashboard} is no dashboard of this version: it answers /history with {status}")
-    told = _decoded(body)
-    if told is None:
+    answer = _decoded(body)
+    if answer is None:
         raise WrongDashboardError(f"{dashboard} is no dashboard of this version: its answer is no history")
-    if not told.workers:
+    if not answer.workers:
         raise NoHistoryError(f"{dashboard} does not reach its broker just now")
-    if not workers.items() & told.workers.items():
+    if not workers.items() & answer.workers.items():
         raise WrongDashboardError(f"{dashboard} shows another cluster")
-    return told
+    return answer
 
 
 def _get(dashboard: str, url: str) -> tuple[int, bytes]:
@@ -64,7 +64,7 @@ def _get(dashboard: str, url: str) -> tuple[int, bytes]:
         with refused:
             return refused.code, refused.read(_ANSWER_BYTES_MAX)
     except (OSError, HTTPException, ValueError) as error:
-        raise WrongDashboardError(f"nobody answers at {dashboard}: {_why(error)}") from None
+        raise WrongDashboardError(f"nothing answers at {dashboard}: {_why(error)}") from None
 
 
 def _why(error: Exception) -> str:
@@ -84,9 +84,9 @@ def _said(body: bytes) -> str | None:
 
 def _decoded(body: bytes) -> HalfHour | None:
     try:
-        told = msgspec.json.decode(body, type=HalfHour)
+        answer = msgspec.json.decode(body, type=HalfHour)
     except msgspec.MsgspecError:
         return None
-    ticks = len(told.times)
-    is_sound = all(_TIMES_S.start <= at_s < _TIMES_S.stop for at_s in told.times) and told.series.keys() >= set(SERIES)
-    return told if is_sound and all(len(numbers) == ticks for numbers in told.series.values()) else None
+    ticks = len(answer.times)
+    is_sound = all(_TIMES_S.start <= at_s < _TIMES_S.stop for at_s in answer.times) and answer.series.keys() >= set(SERIES)
+    return answer if is_sound and all(len(numbers) == ticks for numbers in answer.series.values()) else None

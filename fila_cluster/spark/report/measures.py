@@ -95,9 +95,9 @@ def _by_time(kinds: DataFrame, reasons: list[str], bucket_s: int) -> list[Count]
 
 def _crossed(kinds: DataFrame, by: Column, part: str, parts: list[str]) -> dict[Any, dict[str, int]]:
     """Return counts by two columns; values that are not in ``parts`` are counted as other."""
-    told = F.when(F.col(part).isin(parts), F.col(part)).otherwise(OTHER)
+    kind = F.when(F.col(part).isin(parts), F.col(part)).otherwise(OTHER)
     found: dict[Any, dict[str, int]] = defaultdict(dict)
-    for row in kinds.groupBy(by.alias("by"), told.alias("part")).count().orderBy("part").collect():
+    for row in kinds.groupBy(by.alias("by"), kind.alias("part")).count().orderBy("part").collect():
         found[row["by"]][row["part"]] = row["count"]
     return found
 
@@ -156,14 +156,14 @@ def shares_of(stats: QueueStats) -> list[Share]:
     return shown
 
 
-def shares_lately(told: Sequence[KeyShare], stats: QueueStats) -> list[Share]:
+def shares_lately(latest: Sequence[KeyShare], stats: QueueStats) -> list[Share]:
     """Return the shares of the last minute, the others together last; none without deliveries in it."""
-    if not any(share.delivered_per_s for share in told):
+    if not any(share.delivered_per_s for share in latest):
         return []
-    named = [share for share in told if share.fairness_key != OTHER_KEYS][:TENANTS_SHOWN]
+    named = [share for share in latest if share.fairness_key != OTHER_KEYS][:TENANTS_SHOWN]
     known = {key.fairness_key: key for key in stats.keys}
     shown = [_share_lately(share, known.get(share.fairness_key)) for share in named]
-    if others := [share for share in told if share not in named]:
+    if others := [share for share in latest if share not in named]:
         shown.append(_others_lately(others, shown, stats))
     return shown
 

@@ -51,7 +51,7 @@ class QueueMetrics(Struct):
 
     info: QueueInfo
     oldest_pending_ms: int
-    """Age of the oldest message at the head of its line, among the lines that were looked at; 0 if none is pending."""
+    """Age of the oldest message at the head of its line, among the lines that were checked; 0 if none is pending."""
     enqueued: int
     delivered: int
     acked: int

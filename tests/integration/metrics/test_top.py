@@ -285,7 +285,7 @@ def test_queues_that_a_shard_leaves_out_are_listed_too(cluster: Cluster):
     async def main(screen: Screen) -> None:
         await screen.shows("queues 501", "depth 501", "of 501")
         await screen.press("4")
-        await screen.shows("2 more are not looked at")
+        await screen.shows("2 more are not shown")
 
     asyncio.run(make())  # 1,002 with those of dead letters
     watch(cluster, main)

@@ -228,7 +228,7 @@ def test_a_named_dashboard_that_is_not_there_is_known_before_spark_starts(form, 
             "--dashboard",
             form.format(place),
         )
-    assert line == f"Error: nobody answers at http://{place}: Connection refused"
+    assert line == f"Error: nothing answers at http://{place}: Connection refused"
     assert [*tmp_path.iterdir()] == []
 
 

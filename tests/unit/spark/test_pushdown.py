@@ -98,7 +98,7 @@ def test_options_narrow_the_data_frame_in_any_version() -> None:
     assert list(wanted.push([EqualTo(("state",), "pending")])) == []
     assert wanted.of("state") == [], "a filter comes on top"
     assert PushedFilters.of_options({}).of("state") is None
-    with pytest.raises(InvalidArgumentError, match="option state: 'dead' will not do, use one of pending, delayed, leased"):
+    with pytest.raises(InvalidArgumentError, match="option state: 'dead' is not valid, use one of pending, delayed, leased"):
         PushedFilters.of_options({"state": "dead"})
 
 
@@ -123,7 +123,7 @@ def test_spark_is_asked_for_filters_only_where_it_keeps_them_apart(monkeypatch: 
 def test_the_option_decides() -> None:
     assert is_filtering(made(pushdown="True"))
     assert not is_filtering(made(Pushdown="false"))
-    with pytest.raises(InvalidArgumentError, match="option pushdown: 'yes' will not do"):
+    with pytest.raises(InvalidArgumentError, match="option pushdown: 'yes' is not valid"):
         made(pushdown="yes")
 
 

@@ -145,7 +145,7 @@ def test_whoever_does_not_speak_http(words: bytes):
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         talking = threading.Thread(target=speaking(words), args=(listener,))
         talking.start()
-        with pytest.raises(WrongDashboardError, match=f"nobody answers at {url}: .+"):
+        with pytest.raises(WrongDashboardError, match=f"nothing answers at {url}: .+"):
             ask_half_hour(url, "orders", WORKERS)
         talking.join()
 
@@ -154,13 +154,13 @@ def test_whoever_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(lately, "ANSWER_S_MAX", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with pytest.raises(WrongDashboardError, match=f"nobody answers at {url}: timed out"):
+        with pytest.raises(WrongDashboardError, match=f"nothing answers at {url}: timed out"):
             ask_half_hour(url, "orders", WORKERS)
 
 
 def test_no_address_crashes_it():
     for url in ("http://a b:80", "http://" + "a" * 300, "http://..", "http://[::1"):
-        with pytest.raises(WrongDashboardError, match="nobody answers at"):
+        with pytest.raises(WrongDashboardError, match="nothing answers at"):
             ask_half_hour(url, "orders", WORKERS)
 
 

@@ -163,8 +163,8 @@ def test_the_last_half_hour_is_drawn_with_its_numbers(full):
 
 
 def test_without_a_history_the_page_says_why():
-    text = page(replace(EMPTY, no_history="nobody answers at http://<b>:8555: Connection refused"))
-    assert "Not in here: nobody answers at http://&lt;b&gt;:8555: Connection refused." in text
+    text = page(replace(EMPTY, no_history="nothing answers at http://<b>:8555: Connection refused"))
+    assert "Not in here: nothing answers at http://&lt;b&gt;:8555: Connection refused." in text
     assert "Messages held" not in text
 
 
