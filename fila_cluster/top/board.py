@@ -227,7 +227,7 @@ class Board(Screen[None]):
         self._ask_for_filter(False)
 
     def on_key(self, event: events.Key) -> None:
-        """Escape while a filter is typed: show all again."""
+        """Show all rows again on escape, while a filter is typed."""
         if event.key == "escape" and self._filter_box.has_focus:
             event.stop()
             event.prevent_default()

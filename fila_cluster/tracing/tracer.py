@@ -104,7 +104,7 @@ def uninstrument() -> None:
 
 
 def processing(delivery: Delivery) -> AbstractContextManager[Any]:
-    """Within the block, sync or async, be at work on ``delivery``: spans and enqueued messages become children of its span.
+    """Attribute the block, sync or async, to ``delivery``: spans and enqueued messages become children of its span.
 
     An exception that leaves the block is recorded there; settling remains the caller's. Does nothing for a message without a
     trace, or when nothing is traced; one whose producer decided not to sample it keeps its children from being sampled.

@@ -93,7 +93,7 @@ def seal_envelope(payload: bytes | bytearray | memoryview, headers: dict[str, st
 
 
 def open_envelope(envelope: bytes) -> tuple[dict[str, str], bytes]:
-    """Headers and payload of an envelope; :class:`InvalidFrameError` if a foreign producer sealed garbage."""
+    """Return headers and payload of an envelope; :class:`InvalidFrameError` if a foreign producer sealed it wrongly."""
     length = headers_length(envelope)
     try:
         headers = _decode_headers(envelope[4 : 4 + length]) if length else {}
@@ -103,7 +103,7 @@ def open_envelope(envelope: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def headers_length(envelope: bytes) -> int:
-    """Bytes that the headers take in a well-formed envelope; :class:`InvalidFrameError` otherwise."""
+    """Return the length of the headers in a well-formed envelope; :class:`InvalidFrameError` otherwise."""
     length = int.from_bytes(envelope[:4], "big")
     if length > len(envelope) - 4:
         raise InvalidFrameError(
@@ -188,7 +188,7 @@ def payload_of(data: bytes) -> bytes:
 
 
 def headers_of(data: bytes) -> dict[str, str]:
-    """Return the headers; :class:`InvalidFrameError` if a foreign producer sealed garbage."""
+    """Return the headers; :class:`InvalidFrameError` if a foreign producer sealed them wrongly."""
     start, length = _headers_span(data)
     try:
         return _decode_headers(data[start : start + length]) if length else {}

@@ -109,7 +109,7 @@ def selecting(prefix: str, config: Config, at_once: int) -> Iterator[dict[str, s
 
 
 def _spelled(prefix: str, stored: list[str]) -> list[str]:
-    """Stored keys that start with ``prefix``, in its spelling."""
+    """Return stored keys that start with ``prefix``, in its spelling."""
     if not prefix.startswith(_DOT):
         return [key for key in stored if key.startswith(prefix)]
     begin = _COLON + prefix[len(_DOT) :]

@@ -133,6 +133,7 @@ class Connection:
     def start(self, call: Call) -> Call:
         """Send a call, or hold it back until the broker has answered the greeting."""
         refusal = self.farewell or self._refusal
+        # A goodbye still has to reach the broker after the farewell is set.
         if refusal is not None and not isinstance(call.command, Goodbye):
             call.finish(error=copy(refusal))
             return call
@@ -163,6 +164,7 @@ class Connection:
         call = self._calls.get(header.request)
         if call is None:
             return False
+        # The pipe keeps its order: this answer shows that all frames up to this call's have left it.
         if call.place >= self._read:
             self._note_read(call.place)
         try:
@@ -319,6 +321,7 @@ class Connection:
         if error.details.get("greet") is True and self.welcome is not None:  # the broker has forgotten this session
             self.greet(now)
         delay_s = self._backoff_s(call, error)
+        # An attempt that the broker may have begun makes the call's outcome unknown, whatever later attempts get.
         call.doubtful |= error.retryable and error.details.get("refused") is not True
         if self._may_repeat(call, error) and now + delay_s < call.deadline:
             call.attempts += 1

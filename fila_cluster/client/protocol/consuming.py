@@ -188,6 +188,7 @@ class Consumption:
         """Take in deliveries for a subscription."""
         subscription = self.subscriptions.get(delivered.subscription)
         if subscription is None:
+            # It was ended here, and the broker does not know that yet.
             self._send(queue, Unsubscribe(delivered.subscription, list(self._loose[queue])))
             return
         if delivered.incarnation != subscription.incarnation:
@@ -295,8 +296,10 @@ class Consumption:
         subscription.lose(answer.gone)
         if answer.incarnation != subscription.incarnation:
             subscription.believe_in(answer.incarnation)
+            # The broker was restarted: it gives back earlier leases that the next heartbeat does not name, so send that now.
             if asked.incarnation:
                 self._schedule(subscription, self.now)
+        # Fewer pushes seen than sent: some were lost. Ignore further ones until a heartbeat has named what is held.
         if answer.incarnation and answer.pushes != subscription.seen:
             subscription.believe_in(0)
             self._schedule(subscription, self.now)
@@ -306,9 +309,11 @@ class Consumption:
         self._owed.clear()
         for queue, command in owed:
             self._owe(queue, command)
+        # Groups of queues without leases would get heartbeats for ever.
         self._loose = defaultdict(dict, {queue: group for queue, group in self._loose.items() if group})
         subscribed = {root_name(subscription.queue) for subscription in self.subscriptions.values()}
         waiting = {call.key for call in self._receives}
+        # A subscription's heartbeat keeps the client alive on the shard of its root: that needs no other.
         for root in set(map(root_name, waiting | self._loose.keys())) - subscribed:
             self._beat_once(root, Heartbeat())
         for queue, group in self._loose.items():

@@ -29,7 +29,7 @@ class Found(NamedTuple):
 async def find_message(
     client: AsyncClient, queue: str, message_id: str, *, after: str | None = None, fairness_key: str | None = None
 ) -> Found:
-    """Search a message, behind the one with the id ``after`` at first. Raises the broker's errors."""
+    """Search for a message, at first behind the one with the id ``after``. Raises the broker's errors."""
     if (there := await _behind(client, queue, message_id, after)) is not None:
         return Found(there)
     try:

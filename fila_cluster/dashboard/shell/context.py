@@ -38,7 +38,7 @@ class Context:
     _rows: list[QueueRow] = field(default_factory=list, init=False)
 
     def rates(self) -> ClusterRates:
-        """Rates of the last seconds; nothing is known while the broker is down."""
+        """Return rates of the last seconds; nothing is known while the broker is down."""
         self._conclude()
         return self._rates
 

@@ -210,6 +210,7 @@ class TokenBank:
     def _report(self, account: Account, consumed: int, returned: int, now_ms: int) -> None:
         """Settle tokens. A shard can't have spent more than was granted, but if it did, that is charged."""
         newly_consumed, newly_returned = consumed - account.consumed, returned - account.returned
+        # Only a shard with a defect reports more than it had; the excess becomes a debt of the bucket, so that the rate holds.
         excess = max(0, newly_consumed + newly_returned - account.outstanding)
         account.granted += excess
         account.consumed, account.returned = consumed, returned
@@ -235,6 +236,7 @@ class TokenBank:
             account.patience_ms = PATIENCE_MS
             account.reported_until_ms = None
             self._place(account, now_ms)
+        # The same want again is usually a reminder: it changes nothing unless its last update may be lost.
         elif not unchanged or self._updates.unheard(account, now_ms):
             account.reported_until_ms = None
             self._place(account, now_ms)
@@ -253,6 +255,7 @@ class TokenBank:
         waits = [bucket.wait_ms(bucket.shortfall(account)) for bucket in buckets]
         longest_ms = max(waits)
         slowest = buckets[waits.index(longest_ms)]
+        # Hold tokens only if the slowest bucket is ready soon: otherwise an account would block the others for its whole wait.
         if 0 < longest_ms <= account.patience_ms:
             for bucket, wait_ms in zip(buckets, waits, strict=True):
                 if wait_ms == 0:
@@ -311,6 +314,7 @@ class TokenBank:
             buckets = self._buckets_of(account)
             for other in buckets:
                 other.accrue(now_ms)
+            # A set is granted whole or not at all. If another bucket lacks tokens now, the account waits there, in its old turn.
             if any(other.shortfall(account) > 0 for other in buckets):
                 self._place(account, now_ms)
             else:

@@ -14,8 +14,8 @@ A frame that a pipe does not take is held back here, in order, as long as the cl
 - beyond ``client_unread_refused`` its requests are refused, except those that relieve a worker;
 - beyond ``client_unread_max`` frames for it are dropped, as for a client that is gone: it asks again, and leases that it
   never saw end by themselves;
-- a *page* is little to ask and much to answer, so it counts as unread from the moment of the question. A client with
-  ``client_pages_max`` pages unread, or with as much as half of the free part of ``unread_max``, has further pages refused
+- a *page* is little to ask and much to answer, so it counts as unread from the moment of the question. A client whose unread
+  bytes are the size of ``client_pages_max`` pages, or all that is free of half of ``unread_max``, has further pages refused
   before a worker sees them;
 - all together may have ``unread_max``. Once half of that is taken, each may have as much as is still free (the dynamic
   threshold of Choudhury & Hahne 1998); so those with the most are limited first. This is for clients whose pipe has stayed
@@ -106,6 +106,7 @@ class Unread:
     def take(self, connection: Connection, body_bytes: int, now_ms: int) -> bool:
         """Note a frame that is about to be sent; False: it must be dropped."""
         size = body_bytes + FRAME_BYTES
+        # Before the size is compared: what has certainly left the pipe must not count against the client.
         if connection.frames >= self._generation:
             self._turn_over(connection)
         unread = connection.recent + connection.earlier + connection.held_bytes + size
@@ -121,6 +122,7 @@ class Unread:
 
     def _fits(self, connection: Connection, unread: int, size: int) -> bool:
         limits, total = self._limits, self.total + size
+        # From the hardest limit to the softest: the first one that applies decides.
         if total > 2 * limits.unread_max:
             return unread + size <= limits.unread_max // limits.sessions_max
         if unread <= self._little:
@@ -150,6 +152,7 @@ class Unread:
     def hold(self, connection: Connection, frame: list[Any], now_ms: int) -> None:
         """Keep a frame that was noted and that the pipe did not take."""
         size = len(frame[-1]) + FRAME_BYTES
+        # take() has counted it as accepted; only accepted frames may push earlier ones out of the pipe.
         connection.frames -= 1
         connection.recent -= size
         connection.held_bytes += size
