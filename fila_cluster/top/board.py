@@ -66,7 +66,7 @@ class Board(Screen[None]):
         self._close: Close | None = None
         # Kept, not looked up: an answer may still come when the screen is being taken down.
         self._banner, self._tabs = Static(id="banner", markup=False), Static(id="tabs", markup=False)
-        self._throttles, self._said = Static(id="throttles", markup=False), Static(id="said", markup=False)
+        self._throttles, self._line = Static(id="throttles", markup=False), Static(id="said", markup=False)
         self._filter_box = Input(
             id="filter", placeholder="show only names with … (enter: keep, escape: all)", compact=True, select_on_focus=False
         )
@@ -88,7 +88,7 @@ class Board(Screen[None]):
                 yield self._throttles
             yield self._grids["workers"]
             yield self._grids["attention"]
-        yield self._said
+        yield self._line
         yield self._filter_box
         yield Static(KEYS_LINE, id="keysline", markup=False)
 
@@ -112,7 +112,7 @@ class Board(Screen[None]):
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a line until the next one."""
-        self._said.update(Text(printable(" ".join(text.split("\n"))), BAD if bad else ""))
+        self._line.update(Text(printable(" ".join(text.split("\n"))), BAD if bad else ""))
 
     def _fill(self) -> None:
         picture = self._picture
@@ -209,7 +209,7 @@ class Board(Screen[None]):
 
     def _ask_for_filter(self, asked: bool) -> None:
         self._filter_box.display = asked
-        self._said.display = not asked
+        self._line.display = not asked
         if not asked:
             self.grid.focus()
 

@@ -92,7 +92,7 @@ class EnqueueSpan:
     def accepted(self, message_id: str, options: tuple[Any, ...]) -> None:
         """Record the accepted message, and end."""
         self._span.set_attribute(MESSAGE_ID, message_id)
-        for name, value in _said(options):
+        for name, value in _given(options):
             self._span.set_attribute(name, value)
         self._span.end()
 
@@ -118,7 +118,7 @@ class EnqueueSpan:
         return carrying
 
 
-def _said(options: tuple[Any, ...]) -> Iterator[tuple[str, str | int | list[str]]]:
+def _given(options: tuple[Any, ...]) -> Iterator[tuple[str, str | int | list[str]]]:
     """Yield the options that were given. Throttle keys in an iterator are used up by now."""
     fairness_key, throttle_keys, priority = options[_FAIRNESS_KEY], options[_THROTTLE_KEYS], options[_PRIORITY]
     if fairness_key is not None:

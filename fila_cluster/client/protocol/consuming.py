@@ -210,7 +210,7 @@ class Consumption:
     def disconnected(self) -> None:
         """Note the loss of the link, on which pushes may have been lost."""
         for subscription in self.subscriptions.values():
-            subscription.believe_in(0)
+            subscription.follow(0)
 
     def welcomed(self, timeout_s: float) -> None:
         """Send heartbeats for everything that is held, to a broker that answers (again)."""
@@ -295,13 +295,13 @@ class Consumption:
         """Follow the broker's answer; where pushes may have been lost, send at once what is held."""
         subscription.lose(answer.gone)
         if answer.incarnation != subscription.incarnation:
-            subscription.believe_in(answer.incarnation)
+            subscription.follow(answer.incarnation)
             # The broker was restarted: it gives back earlier leases that the next heartbeat does not name, so send that now.
             if asked.incarnation:
                 self._schedule(subscription, self.now)
         # Fewer pushes seen than sent: some were lost. Ignore further ones until a heartbeat has named what is held.
         if answer.incarnation and answer.pushes != subscription.seen:
-            subscription.believe_in(0)
+            subscription.follow(0)
             self._schedule(subscription, self.now)
 
     def _beat_loose(self) -> None:
@@ -340,9 +340,9 @@ class Consumption:
 
     def _owe(self, queue: str, command: Command, timeout: float | None = None) -> Call:
         """Send a frame, and repeat it until the broker has confirmed it."""
-        return self._send(queue, command, partial(self._said, queue, command), timeout=timeout)
+        return self._send(queue, command, partial(self._confirmed, queue, command), timeout=timeout)
 
-    def _said(self, queue: str, command: Command, call: Call) -> None:
+    def _confirmed(self, queue: str, command: Command, call: Call) -> None:
         if call.error is not None and call.error.retryable:
             self._owed.append((queue, command))
             self._schedule_loose()

@@ -85,7 +85,7 @@ class Subscription:
         assert self.error is not None
         return copy(self.error)
 
-    def believe_in(self, incarnation: int) -> None:
+    def follow(self, incarnation: int) -> None:
         """Take in pushes of this incarnation, and no others."""
         self.incarnation = incarnation
         self.seen = 0

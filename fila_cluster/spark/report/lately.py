@@ -42,8 +42,8 @@ def ask_half_hour(dashboard: str, queue: str, workers: Mapping[str, int]) -> Hal
     Raises :class:`NoHistoryError` and :class:`WrongDashboardError`.
     """
     status, body = _get(dashboard, f"{dashboard}/history?{urlencode({'queue': queue})}")
-    if status == 404 and (said := _said(body)):
-        raise NoHistoryError(f"{dashboard} has {said}")
+    if status == 404 and (reason := _reason_in(body)):
+        raise NoHistoryError(f"{dashboard} has {reason}")
     if status != 200:
         raise WrongDashboardError(f"{dashboard} is no dashboard of this version: it answers /history with {status}")
     answer = _decoded(body)
@@ -73,7 +73,7 @@ def _why(error: Exception) -> str:
     return text or type(cause).__name__
 
 
-def _said(body: bytes) -> str | None:
+def _reason_in(body: bytes) -> str | None:
     """Return the error text in a refusal of the observer."""
     try:
         said = msgspec.json.decode(body, type=_Refusal).error

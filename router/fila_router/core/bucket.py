@@ -28,7 +28,7 @@ class ShardSession:
     shard: int
     epoch: int
     number: int
-    standing: SessionState = SessionState.OPEN
+    state: SessionState = SessionState.OPEN
     accounts: dict[tuple[str, ...], "Account"] = field(default_factory=dict)
 
 

@@ -37,7 +37,7 @@ class GrantUpdates:
             account.reported_until_ms = now_ms + wait_ms
             self.tell(account, wait_ms, now_ms)
 
-    def unheard(self, account: Account, now_ms: int) -> bool:
+    def is_overdue(self, account: Account, now_ms: int) -> bool:
         """Return whether an account that asks again needs its update again."""
         return account.updated_ms is None or now_ms - account.updated_ms >= REMIND_MS
 

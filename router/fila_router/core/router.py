@@ -194,14 +194,14 @@ class Router:
         if isinstance(command, Hello):
             self._greet(session.connection.name, header, key, command, now_ms)
         elif isinstance(command, ListQueues):
-            self._ask_all(client, header, key, body, now_ms)
+            self._ask_for_queues(client, header, key, body, now_ms)
         elif isinstance(command, GetMetrics):
-            self._ask_who_is_there(client, header, key, body, now_ms)
+            self._ask_for_metrics(client, header, key, body, now_ms)
         elif isinstance(command, SetConfig):
             self._check_started()
             self._members.config_replication.propose(client, header, key, command, now_ms)
         elif isinstance(command, (GetConfig, ListConfig)):
-            shard, worker = self._keeper_of_config()
+            shard, worker = self._config_source()
             return self._forward(worker, session, header, key, shard, len(body), now_ms)
         else:
             self.outgoing.answer(client, header, key, self._status())
@@ -227,12 +227,12 @@ class Router:
     def _metrics(self) -> tuple[ClusterStatus, RouterMetrics]:
         return self._status(), self._counters.metrics(self._table.workers.values())
 
-    def _ask_all(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
+    def _ask_for_queues(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
         self._check_started()
         asked = {self._table.live_owner(shard).identity for shard in range(len(self._table.owners))}
         self._put_question(header, asked, self._fan_ins.ask(client, header, key, set(asked), QueueLists(), now_ms), body)
 
-    def _ask_who_is_there(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
+    def _ask_for_metrics(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
         """Ask the workers that are up, also when other parts do not work: the answer shows what is wrong."""
         asked = {worker.identity for worker in self._table.workers.values() if worker.routable}
         answers = Measurements(self._metrics)
@@ -245,7 +245,7 @@ class Router:
         question = pack_header(header[3], request)
         self.outgoing.to_workers.extend([identity, b"", question, b"", body] for identity in sorted(asked))
 
-    def _keeper_of_config(self) -> tuple[int, Worker]:
+    def _config_source(self) -> tuple[int, Worker]:
         """Return the worker that knows the runtime config: the owner of shard 0, else any live one."""
         self._check_started()
         for shard, worker in enumerate(self._table.owners):
@@ -272,14 +272,14 @@ class Router:
         worker = self._table.workers.get(identity)
         if worker is None:
             if not client:
-                self._heed_stranger(identity, unpack_header(header), bytes(body), now_ms)
+                self._from_unknown(identity, unpack_header(header), bytes(body), now_ms)
             return None
         if worker.routable:
             worker.seen_ms = now_ms
         else:
             self._members.heard(worker, now_ms, registers=header[3] == Register.opcode)
         if not client:
-            self._heed(worker, header, body, now_ms)
+            self._for_router(worker, header, body, now_ms)
             return None
         if not (worker.in_flight.close(client, header) if header[5] & REPLY else self._owns(worker, key)):
             return None
@@ -303,12 +303,12 @@ class Router:
         except FilaError:
             return False
 
-    def _heed(self, worker: Worker, raw_header: bytes, body: Body, now_ms: int) -> None:
+    def _for_router(self, worker: Worker, raw_header: bytes, body: Body, now_ms: int) -> None:
         header = unpack_header(raw_header)
         if header.flags & REPLY:
             self._hear_answer(worker, header, bytes(body), now_ms)
         elif header.opcode in _ONE_WAY:
-            self._heed_one_way(worker, header, raw_header, body, now_ms)
+            self._one_way(worker, header, raw_header, body, now_ms)
         else:
             self._answer(worker.identity, header, bytes(body), now_ms)
 
@@ -323,7 +323,7 @@ class Router:
             error = other_version(header[2])
             self.outgoing.to_workers.append([identity, b"", *encode_error(Register.opcode, request_of(header), error)])
 
-    def _heed_stranger(self, identity: bytes, header: Header, body: bytes, now_ms: int) -> None:
+    def _from_unknown(self, identity: bytes, header: Header, body: bytes, now_ms: int) -> None:
         """Let an unknown worker register; drop its other frames, which it sends again once it has registered."""
         if not header.flags & REPLY and header.opcode not in _ONE_WAY:
             self._answer(identity, header, body, now_ms)
@@ -336,7 +336,7 @@ class Router:
         else:
             self.outgoing.to_clients += self._fan_ins.join(worker.identity, header, body)
 
-    def _heed_one_way(self, worker: Worker, header: Header, raw_header: bytes, body: Body, now_ms: int) -> None:
+    def _one_way(self, worker: Worker, header: Header, raw_header: bytes, body: Body, now_ms: int) -> None:
         """Take in a frame that gets no answer, not even if it is malformed."""
         try:
             if header.opcode in RELAYED:

@@ -82,7 +82,7 @@ class TokenBank:
         outstanding = Counter[str]()
         for session in self.sessions.values():
             for account in session.accounts.values():
-                held = account.outstanding if session.standing is SessionState.OPEN else 0
+                held = account.outstanding if session.state is SessionState.OPEN else 0
                 outstanding.update(dict.fromkeys(account.keys, held))
         for key in {**self.buckets, **outstanding}:
             limit = limit_of(key)
@@ -111,7 +111,7 @@ class TokenBank:
             self._schedule(bucket, now_ms)
 
     def _outstanding(self, key: str) -> int:
-        open_sessions = (session for session in self.sessions.values() if session.standing is SessionState.OPEN)
+        open_sessions = (session for session in self.sessions.values() if session.state is SessionState.OPEN)
         accounts = (account for session in open_sessions for account in session.accounts.values())
         return sum(account.outstanding for account in accounts if key in account.keys)
 
@@ -133,29 +133,29 @@ class TokenBank:
         """Count the tokens of a lost or leaving worker's shards as spent, until it returns."""
         for shard in shards:
             session = self.sessions.get(shard)
-            if session is not None and session.standing is SessionState.OPEN:
+            if session is not None and session.state is SessionState.OPEN:
                 self._write_off(session, SessionState.SUSPENDED, now_ms)
 
     def resume(self, shards: Iterable[int], now_ms: int) -> None:
         """Count the tokens of a lost worker that is back as outstanding again."""
         for shard in shards:
             session = self.sessions.get(shard)
-            if session is not None and session.standing is SessionState.SUSPENDED:
-                session.standing = SessionState.OPEN
+            if session is not None and session.state is SessionState.SUSPENDED:
+                session.state = SessionState.OPEN
                 for account in session.accounts.values():
                     for bucket in self._buckets_of(account):
                         bucket.accrue(now_ms)
                         bucket.take_back(account.outstanding)
 
-    def _write_off(self, session: ShardSession, standing: SessionState, now_ms: int) -> None:
+    def _write_off(self, session: ShardSession, state: SessionState, now_ms: int) -> None:
         for account in session.accounts.values():
             self._dismiss(account, now_ms)
-            if session.standing is SessionState.OPEN:
+            if session.state is SessionState.OPEN:
                 for bucket in self._buckets_of(account):
                     bucket.accrue(now_ms)
                     bucket.settle(account.outstanding, 0)
                     self._schedule(bucket, now_ms)
-        session.standing = standing
+        session.state = state
         self._updates.drop(session)
 
     def _session(self, shard: int, epoch: int, number: int, now_ms: int) -> ShardSession:
@@ -179,14 +179,14 @@ class TokenBank:
     def ask(self, tokens: Tokens, epoch: int, now_ms: int) -> None:
         """Take in a shard's reports and wants. Frames of an ended session are ignored: they were under way."""
         session = self._session(tokens.shard, epoch, tokens.session, now_ms)
-        if session.standing is SessionState.OVER:
+        if session.state is SessionState.OVER:
             return
         for want in tokens.wants:
             if want.consumed < 0 or want.returned < 0 or want.consumed + want.returned > AMOUNT_MAX:
                 continue  # such a total is beyond any session's
             account = self._account(session, want, now_ms)
             self._report(account, want.consumed, want.returned, now_ms)
-            if session.standing is SessionState.OPEN:
+            if session.state is SessionState.OPEN:
                 self._want(account, want, now_ms)
 
     def _account(self, session: ShardSession, want: TokenWant, now_ms: int) -> Account:
@@ -214,7 +214,7 @@ class TokenBank:
         excess = max(0, newly_consumed + newly_returned - account.outstanding)
         account.granted += excess
         account.consumed, account.returned = consumed, returned
-        if account.session.standing is not SessionState.OPEN or not (newly_consumed or newly_returned):
+        if account.session.state is not SessionState.OPEN or not (newly_consumed or newly_returned):
             return
         for bucket in self._buckets_of(account):
             bucket.accrue(now_ms)
@@ -228,7 +228,7 @@ class TokenBank:
         account.most = min(max(want.most, account.least), AMOUNT_MAX)
         if not account.wanting or account.granted > AMOUNT_MAX:
             self._dismiss(account, now_ms)
-            if account.least and self._updates.unheard(account, now_ms):
+            if account.least and self._updates.is_overdue(account, now_ms):
                 self._updates.tell(account, 0, now_ms)
         elif not account.turn:
             self._turns += 1
@@ -237,7 +237,7 @@ class TokenBank:
             account.reported_until_ms = None
             self._place(account, now_ms)
         # The same want again is usually a reminder: it changes nothing unless its last update may be lost.
-        elif not unchanged or self._updates.unheard(account, now_ms):
+        elif not unchanged or self._updates.is_overdue(account, now_ms):
             account.reported_until_ms = None
             self._place(account, now_ms)
 

@@ -115,16 +115,16 @@ def check(bank: TokenBank) -> None:
     outstanding: Counter[str] = Counter()
     for shard, session in bank.sessions.items():
         assert session.shard == shard
-        assert session.standing is not SessionState.OVER or not session.accounts
+        assert session.state is not SessionState.OVER or not session.accounts
         for keys, account in session.accounts.items():
             assert account.keys == keys
             assert account.outstanding >= 0
             assert bool(account.turn) == (account.line is not None)
-            assert not account.turn or (account.wanting and session.standing is SessionState.OPEN)
+            assert not account.turn or (account.wanting and session.state is SessionState.OPEN)
             assert account.turn or not account.holders
             assert account.line is None or account.line.line[account.turn] is account
             assert all(account in bucket.holds for bucket in account.holders)
-            if session.standing is SessionState.OPEN:
+            if session.state is SessionState.OPEN:
                 outstanding.update(dict.fromkeys(keys, account.outstanding))
     for key, bucket in bank.buckets.items():
         assert bucket.key == key
