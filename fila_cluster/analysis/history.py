@@ -138,7 +138,7 @@ class History:
         return {name: self._in_order(ring) for name, ring in self._all.items()}
 
     def shares(self, queue: str) -> list[Share]:
-        """Return the busiest keys of the last minute, by their deliveries, and all others together as :data:`OTHER_KEYS`, last.
+        """Return the busiest keys of the last minute by deliveries, then all others together as :data:`OTHER_KEYS`.
 
         Empty once the queue is in no answer any more: its last minute would be another one.
         """

@@ -107,7 +107,10 @@ def rates(now: Metrics, before: Metrics | None, seconds: float) -> ClusterRates:
 
 
 def per_second(now: Mapping[str, int], before: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """Return rates of counters by name, such as the deliveries of each key: of those in both snapshots that did not go back."""
+    """Return rates of counters by name, such as the deliveries of each key.
+
+    Counters that are in one snapshot only, or went back, have none.
+    """
     known = ((name, count - before[name]) for name, count in now.items() if name in before)
     return {name: grown / seconds for name, grown in known if grown >= 0} if seconds > 0 else {}
 

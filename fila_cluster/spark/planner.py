@@ -172,7 +172,7 @@ class Planner:
         return batch
 
     def hold(self, batch: Offset) -> Mapping[str, list[tuple[int, int]]]:
-        """Keep a batch that was reserved by this process or another; return what it still has, ``(part, messages)`` by queue."""
+        """Keep a batch that this or another process reserved; return what it still has, ``(part, messages)`` by queue."""
         self._hold(batch)
         parts = self._reservations.renew(batch.reservation, batch.queues, self._timeout_s)
         lost = sum(batch.queues.values()) - sum(count for pieces in parts.values() for _, count in pieces)

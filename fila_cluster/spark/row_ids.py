@@ -32,7 +32,7 @@ class Job:
         return cls(name or "", uuid4().hex, _writes.number())
 
     def scope(self) -> bytes:
-        """Return what distinguishes the rows of the calling task from all others; outside of tasks, there is one partition."""
+        """Return what distinguishes the rows of the calling task from all others; without a task there is one partition."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         batch = None if context is None else context.getLocalProperty(_BATCH)

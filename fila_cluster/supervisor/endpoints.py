@@ -26,7 +26,9 @@ class Ports(ExitStack):
     """A context that keeps the ports that were reserved in it."""
 
     def reserve(self, address: Address, flag: str) -> Address:
-        """Check that ``address`` can be listened on, and replace port 0 by a free one. ``flag`` is the flag that sets the address.
+        """Check that ``address`` can be listened on, and replace port 0 by a free one.
+
+        ``flag`` is the flag that sets the address.
 
         Raises :class:`CannotStartError`.
         """

@@ -27,8 +27,10 @@ def _plain(_: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """One column. ``order``: what it sorts by; None comes last in both directions. ``cells`` 0: it takes the rest of the room, as far as its texts
-    need it.
+    """One column.
+
+    ``order``: what it sorts by; None comes last in both directions. ``cells`` 0: it takes the rest of the room, as far as its
+    texts need it.
 
     ``right``: numbers, highest first; else text, from A to Z. ``screen_cells``: narrower screens do without it.
     """

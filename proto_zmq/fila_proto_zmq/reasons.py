@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 
 class ReasonCode(StrEnum):
-    """Stable names of reasons, in the order in which an explanation lists them where several hold; ``docs/why.md`` has the exceptions."""
+    """Stable names of reasons, in the order in which several are given; ``docs/why.md`` has the exceptions."""
 
     DEAD_LETTERED = "dead_lettered"
     EXPIRED = "expired"

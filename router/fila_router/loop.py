@@ -187,7 +187,7 @@ class Loop:
         return False
 
     def _takes(self, connection: Connection) -> bool:
-        """Begin a frame to a client; False if its pipe is full, or if the client is gone: then its held frames are dropped."""
+        """Begin a frame to a client; False if its pipe is full, or if the client is gone, with its held frames."""
         try:
             self._front.send(connection.name, _MORE_NOW)
         except zmq.ZMQError as error:

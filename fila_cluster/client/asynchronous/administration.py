@@ -139,7 +139,9 @@ class AsyncAdministration:
         return await self._walk(redrive.Redriving(dlq, count, fairness_key))
 
     async def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
-        """Return why a message, a fairness key or, if neither is named, the queue waits. The reason that has to end first comes first.
+        """Return why a message, a fairness key or, if neither is named, the queue waits.
+
+        The reason that has to end first comes first.
 
         A queue's shard that is down is an explanation, too, and comes at once. A message that is neither in the queue nor
         among its dead letters is a :class:`MessageNotFoundError`. The timeout counts for each of at most three questions.

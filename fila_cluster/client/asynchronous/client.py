@@ -127,7 +127,7 @@ class AsyncClient(AsyncAdministration):
     # --- consuming ----------------------------------------------------------------------------------------------------
 
     async def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[AsyncDelivery]:
-        """Return up to ``max_messages`` that are ready now; if none is, the next ones that become ready within ``wait`` seconds.
+        """Return up to ``max_messages`` that are ready now; if none is, the next ones within ``wait`` seconds.
 
         Each is leased to this client for the queue's visibility timeout, or until the client is closed or lost. The messages
         of a receive that is interrupted or cancelled go back.

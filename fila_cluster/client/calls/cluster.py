@@ -13,7 +13,9 @@ def cluster_status() -> Request:
 
 
 async def ask_metrics(client: AsksLater) -> commands.Metrics:
-    """Return the counters of the router and of the workers that are up (``docs/metrics.md``). Raises :class:`FilaError` if the router does not answer.
+    """Return the counters of the router and of the workers that are up (``docs/metrics.md``).
+
+    Raises :class:`FilaError` if the router does not answer.
 
     Not part of the client's everyday surface: it serves monitors.
     """

@@ -1,4 +1,4 @@
-"""Views, for readers of whole queues: snapshots of the queues of a shard, read page by page by any client that knows their name.
+"""Views, for readers of whole queues: snapshots of a shard's queues, read page by page by any client that knows their name.
 
 Not part of the client's everyday surface: it serves readers such as Spark's, whose driver opens views and whose executors
 read them. ``docs/protocol.md`` has the broker's promises. Both steps may be repeated, so the client repeats them itself while

@@ -1,1 +1,1 @@
-"""The socket, and the code that moves frames through it: threads for the blocking client, an event loop for the asyncio one."""
+"""The socket, and how frames move through it: threads for the blocking client, an event loop for the asyncio one."""

@@ -28,8 +28,9 @@ from fila_proto_zmq.errors import FilaError
 T = TypeVar("T")
 
 _NOT_REPEATABLE = (Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel, SetConfig, Pause, UpdateQueue)
-"""Done twice, these have another effect or another answer than done once, or undo a change that another client made between the two.
-Repetitions of the others do no harm. (A receive that is repeated under its request id gets the same messages again.)"""
+"""Done twice, these have another effect or another answer than done once, or undo a change that another client made between
+the two. Repetitions of the others do no harm. (A receive that is repeated under its request id gets the same messages again.)
+"""
 
 _OVERHEAD_BYTES = 512
 """The size of a call beside its body: many small ones take as much memory as a large one."""

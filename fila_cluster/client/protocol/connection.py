@@ -58,14 +58,14 @@ BACKOFF_S_MIN = 0.05
 BACKOFF_S_MAX = 1.0
 OVERLOADED_GROWTH = 2.0
 AWAY_GROWTH = 1.25
-"""A shard without a worker comes back by itself in a second or so. Calls that wait for it are sent again at the latest a quarter of the
-outage later. Doubled pauses would make an outage half as long again for its clients."""
+"""A shard without a worker comes back by itself in a second or so. Calls that wait for it are sent again at the latest a
+quarter of the outage later. Doubled pauses would make an outage half as long again for its clients."""
 SWEEP_S_MIN = 0.005
 """Calls are searched at most this often; a timeout may come this late."""
 
 KEPT_BYTES_MAX = 256 * 1024 * 1024
-"""The bound of what a client keeps for its broker: unanswered calls, and frames that may lie in the socket's pipe. The broker itself
-takes no more than half of it at a time."""
+"""The bound of what a client keeps for its broker: unanswered calls, and frames that may lie in the socket's pipe. The broker
+itself takes no more than half of it at a time."""
 PIPE_BYTES_MAX = 8 * 1024 * 1024
 """Frames in the socket's pipe, or one larger one: many times as much as keeps a connection busy until the next answer."""
 REFUSED_RETRY_S = 0.1

@@ -159,7 +159,7 @@ class Consumption:
         return [call for root in self._roots for call in self._farewell(root, by_root[root])]
 
     def _farewell(self, root: str, taken: Fences) -> list[Call]:
-        """Say goodbye, after acks of the deliveries for which it has no room: a shard carries out a client's frames in order."""
+        """Say goodbye, after acks of the deliveries for which the goodbye has no room: a shard keeps a client's order."""
         *more, last = pieces_of(taken)
         commands = [*(Settle(Verb.ACK, piece) for piece in more), Goodbye(last)]
         return [self._send(root, command, timeout=self._leaving_timeout_s) for command in commands]

@@ -87,7 +87,9 @@ GIVE_UP_S: Final = 60.0
 
 @dataclass(slots=True)
 class Job:
-    """One job's progress. ``state``: ``running``, ``waiting`` (for the broker), ``done``, ``stopped`` or ``failed``; ``trouble`` is the reason.
+    """One job's progress.
+
+    ``state``: ``running``, ``waiting`` (for the broker), ``done``, ``stopped`` or ``failed``; ``trouble`` is the reason.
 
     Counts may be off by one step where an answer of the broker was lost.
     """

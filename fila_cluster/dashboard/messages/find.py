@@ -1,4 +1,6 @@
-"""Finds one message by its id. The broker browses behind a message, not at it, so it is searched: first at the place in a link, then page by page.
+"""Finds one message by its id.
+
+The broker browses behind a message, not at it, so it is searched: first at the place in a link, then page by page.
 
 The answer of ``why`` narrows the search; a message that lies behind ten thousand others of its state is not found so, and
 the user gets a text with the remedy.

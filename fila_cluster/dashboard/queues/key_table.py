@@ -16,8 +16,8 @@ from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linke
 from fila_cluster.figures import counted, paced, shared
 
 RATES_S: Final = 10.0
-"""Rates are measured over about this long, or since the last answer if that was longer ago. Answers with ten thousand keys are large: few
-are kept."""
+"""Rates are measured over about this long, or since the last answer if that was longer ago. Answers with ten thousand keys
+are large: few are kept."""
 
 _ACTIONS: Final = """
 <q-btn dense flat size="sm" :icon="props.row.paused ? 'play_arrow' : 'pause'" @click="$parent.$emit('turn', props.row)"

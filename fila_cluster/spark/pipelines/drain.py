@@ -82,8 +82,8 @@ def _text() -> Column:
 ROWS_PER_BATCH = 100_000
 """A batch costs the file sink and the checkpoint half a second, whatever its size."""
 RESERVATION_TIMEOUT = "10m"
-"""How long a batch waits for a drain that was killed to run again. Later, its messages are delivered to others, and messages that were
-written but not yet acknowledged come a second time."""
+"""How long a batch waits for a drain that was killed to run again. Later, its messages are delivered to others, and messages
+that were written but not yet acknowledged come a second time."""
 LOOK_EVERY_S = 1
 ACKNOWLEDGE_FOR_S = 60.0
 """Longer than a killed worker takes to come back."""

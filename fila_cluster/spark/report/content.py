@@ -57,7 +57,9 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share that a tenant got, and the one that its weight entitles it to, as parts of 1. The tenant None: the others together.
+    """The share that a tenant got, and the one that its weight entitles it to, as parts of 1.
+
+    The tenant None: the others together.
 
     ``delivered`` always counts since the shard started; ``delivered_per_s`` is of the last minute, if the shares are of that.
     """

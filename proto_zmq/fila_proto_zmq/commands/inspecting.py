@@ -94,7 +94,7 @@ class Redrive(Command):
 
 
 class ViewedQueue(Struct):
-    """A queue in a view, and where to divide its fairness keys, in the order of their names, into ranges of about the same size.
+    """A queue in a view, and where to divide its fairness keys, sorted by name, into ranges of about the same size.
 
     ``bounds`` are the first keys of the second range and of those behind it.
     """

@@ -9,7 +9,7 @@ from fila_proto_zmq.runtime_config import pages
 
 
 class Registered(Reply):
-    """The router routes to this worker; the parts of the runtime config and the parked throttle keys that the worker lacked."""
+    """The router routes to this worker; with the runtime config and the parked throttle keys that the worker lacked."""
 
     config_version: int = 0
     config: dict[str, str] | None = None

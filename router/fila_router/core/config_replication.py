@@ -118,7 +118,7 @@ class ConfigReplication:
     # --- workers that come --------------------------------------------------------------------------------------------
 
     def greet(self, worker: Worker, offer: Register, now_ms: int) -> dict[str, str] | None:
-        """Learn from a worker that registers, and return the config that it lacks; None: nothing, or too large, and sent in pages.
+        """Learn from a worker that registers, and return the config that it lacks; None: nothing, or sent in pages.
 
         Two configs may have one version, as after a restored backup: then the one of the owner of shard 0 holds.
         """

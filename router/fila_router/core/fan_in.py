@@ -55,7 +55,7 @@ class QueueLists:
 
 
 class Unopened(Reply):
-    """:class:`~fila_proto_zmq.commands.Metrics` whose workers stay packed: they may be large, and are passed on as they are."""
+    """:class:`~fila_proto_zmq.commands.Metrics` whose workers stay packed: they may be large, and are not read here."""
 
     workers: list[msgspec.Raw]
     status: ClusterStatus | None = None

@@ -75,8 +75,8 @@ _ROOM_OF: Final = bytes(_KINDS.get(opcode, _LOADING) for opcode in range(256))
 """The room of each opcode."""
 
 Call: TypeAlias = tuple[bytes, bytes, bytes, int, int, int, bytes, int]
-"""Client id, header, routing key, shard, bytes, when to forget it (ms), the last connection it came on, how often it was repeated. A
-plain tuple: one is made per frame."""
+"""Client id, header, routing key, shard, bytes, when to forget it (ms), the last connection it came on, how often it was
+repeated. A plain tuple: one is made per frame."""
 
 
 def relieves(opcode: int) -> bool:
@@ -105,8 +105,10 @@ def has_share(client: bytes, open_now: Collection[Asked], calls_max: int) -> boo
 
 
 class Room:
-    """Open requests of one kind. Invariants: ``size_bytes`` is the sum of the sizes of all entries; ``held`` has, for each client with an
-    entry, how many requests and bytes they are.
+    """Open requests of one kind.
+
+    Invariants: ``size_bytes`` is the sum of the sizes of all entries; ``held`` has, for each client with an entry, how many
+    requests and bytes they are.
     """
 
     __slots__ = (

@@ -12,8 +12,9 @@ class RouterLimits:
     sessions_max: int = 20_000
     """Sessions remembered, about 500 bytes each. Beyond, those that were silent longest are forgotten."""
     session_silence_ms: int = 600_000
-    """A session that is silent for this long is forgotten: its client greets again when it is refused. A client that holds leases at
-    a worker is never silent for more than ``consumer_timeout_ms``, and a session lives for at least ten times that."""
+    """A session that is silent for this long is forgotten: its client greets again when it is refused. A client that holds
+    leases at a worker is never silent for more than ``consumer_timeout_ms``, and a session lives for at least ten times that.
+    """
     calls_max: int = 10_000
     """Requests that load one worker: about a second of its time; a client that comes now would wait that long."""
     relieving_calls_max: int = 40_000
@@ -25,8 +26,8 @@ class RouterLimits:
     pages_max: int = 256
     """Open pages (Browse, BrowseView, FetchReserved) of one worker: up to 1 MiB each, and some ms of its time."""
     client_pages_max: int = 8
-    """Those of one client at all workers, together with what it has not read. After a quarter of them the router checks whether the
-    client reads."""
+    """Those of one client at all workers, together with what it has not read. After a quarter of them the router checks
+    whether the client reads."""
     page_bytes: int = DELIVERY_BYTES_MAX
     """The size of an open page. It counts as unread from the moment of the question: its answer has its room by then."""
     in_flight_bytes_max: int = 128 * 1024 * 1024
@@ -34,8 +35,8 @@ class RouterLimits:
     questions_max: int = 1000
     """Open questions to all workers, and open changes of the runtime config."""
     pipe_frames: int = 100
-    """Frames that libzmq keeps for a client that does not read them (ZMQ_SNDHWM): few, because the router sees by a full pipe how much
-    was read; enough for the answers of one worker's turn to one client."""
+    """Frames that libzmq keeps for a client that does not read them (ZMQ_SNDHWM): few, because the router sees by a full pipe
+    how much was read; enough for the answers of one worker's turn to one client."""
     inbound_frames: int = 100
     """Frames that libzmq takes in advance from one client (ZMQ_RCVHWM); then it stops reading the connection."""
     unread_little: int = 256 * 1024

@@ -262,8 +262,10 @@ class Router:
     def from_worker(
         self, identity: bytes, client: bytes, header: bytes, key: bytes, body: Body, now_ms: int
     ) -> Connection | None:
-        """Return the connection to forward this frame to; None: it was for the router, or from an outdated worker, or its client is gone or does
-        not read."""
+        """Return the connection to forward this frame to; None if there is none.
+
+        The frame was for the router, or from an outdated worker, or its client is gone or does not read.
+        """
         if header[:3] != _PREFIX or len(header) != HEADER_BYTES:
             if not client:
                 self._refuse_other_version(identity, header)
@@ -389,7 +391,7 @@ class Router:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> int | None:
-        """Return the milliseconds until :meth:`serve` or :attr:`unread` has something to do; None: not before a frame comes."""
+        """Return the milliseconds until :meth:`serve` or :attr:`unread` has work; None: not before a frame comes."""
         due_ms, unread_due_ms = self._bank.next_due(now_ms), self.unread.due_ms
         if unread_due_ms is None:
             return due_ms

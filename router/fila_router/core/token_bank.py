@@ -4,8 +4,8 @@ Shards ask for tokens of *sets* of throttle keys, because a message needs the to
 a set whole or not at all. Every want has its turn in the order of arrival:
 
 * A want waits in line at the bucket that will take longest. Wants behind it there wait too, so that small wants
-  can't starve a large one. Its other buckets serve other wants meanwhile: waiting at an empty bucket holds up no want at a full
-  one.
+  can't starve a large one. Its other buckets serve other wants meanwhile: waiting at an empty bucket holds up no want at a
+  full one.
 * When its turn has come there, another bucket may be empty: then it moves to that one's line, in its old place, and the
   tokens that it found are held for it against later wants, but only for its patience, which doubles with each vain move. So
   two busy buckets can't send it to and fro for ever, and an account that waits for days holds nothing.

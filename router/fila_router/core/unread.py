@@ -78,8 +78,10 @@ class Connection:
 
 
 class Unread:
-    """The unread bytes of all connections. Invariants: ``total`` is their sum; ``debtors`` are those that are ``in_debt``: those with
-    more than ``unread_little``, and those that were refused a frame; those with frames held back are in ``waiting``.
+    """The unread bytes of all connections.
+
+    Invariants: ``total`` is their sum; ``debtors`` are those that are ``in_debt``: those with more than ``unread_little``,
+    and those that were refused a frame; those with frames held back are in ``waiting``.
     """
 
     def __init__(self, limits: RouterLimits) -> None:

@@ -1,4 +1,4 @@
-"""``python -P -m fila_cluster.dashboard.hooks.trials``: a plan on standard input, a report on standard output, both msgpack."""
+"""``python -P -m fila_cluster.dashboard.hooks.trials``: a plan on standard input, a report on standard output."""
 
 import resource
 import sys
