@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fila_cluster.client import Client
 from fila_cluster.client.calls.snapshots import ShardViews, Stretch
-from fila_cluster.spark.options import Connection, queue_of
+from fila_cluster.spark.options import BrokerAccess, queue_of
 from fila_cluster.spark.pushdown import PushedFilters, is_asked_for
 from fila_cluster.spark.selection import Selection, meant
 from fila_proto_zmq.commands import MessageView, ViewedQueue
@@ -50,7 +50,7 @@ class BrowseReader(DataSourceReader):
     """Reads the queues that the option ``queue`` selects: pending, delayed and leased messages."""
 
     def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
-        self._connection = Connection.of(options)
+        self._connection = BrokerAccess.of(options)
         self._selection = Selection.of(queue_of(options))
         self._wanted = PushedFilters.of_options(options)
         self._with_dead_lettered_at = "dead_lettered_at" in schema.names

@@ -14,8 +14,8 @@ from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT
 from fila_cluster.spark import options as reading
 from fila_cluster.spark.columns import NAMEABLE
 from fila_cluster.spark.frames import Frame, Framing, Values, in_row
-from fila_cluster.spark.options import Connection
-from fila_cluster.spark.row_ids import Job, RowIds
+from fila_cluster.spark.options import BrokerAccess
+from fila_cluster.spark.row_ids import RowIds, WriteJob
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueued
 from fila_proto_zmq.errors import FilaError
@@ -123,9 +123,9 @@ FRAME_TIMEOUT_S: Final = 30.0
 class Intake:
     """One write: its queue, its job, and its patience. ``dedup_window_ms`` 0: the broker's window."""
 
-    connection: Connection
+    connection: BrokerAccess
     queue: str | None
-    job: Job
+    job: WriteJob
     dedup_window_ms: int
     retry_for_s: float
 
@@ -134,9 +134,9 @@ class Intake:
         """Read it from options; raises :class:`InvalidArgumentError`."""
         reading.refuse_unknown(options, OPTIONS)
         return cls(
-            Connection.of(options),
+            BrokerAccess.of(options),
             reading.one_queue_of(options),
-            Job.new(reading.text_of(options, "job")),
+            WriteJob.new(reading.text_of(options, "job")),
             ceil(reading.seconds_of(options, "dedup_window", 0.0) * 1000),
             reading.seconds_of(options, "retry_for", reading.RETRY_FOR_S),
         )

@@ -78,7 +78,7 @@ def refuse_unknown(options: Mapping[str, str], known: Collection[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class BrokerAccess:
     """How to reach the broker. Goes to the executors with their tasks."""
 
     endpoint: str

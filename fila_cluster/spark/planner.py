@@ -15,7 +15,7 @@ import msgspec
 
 from fila_cluster.client import Client, QueueInfo
 from fila_cluster.client.calls.reservations import Reservations, Wanted
-from fila_cluster.spark.options import RETRY_FOR_S, Connection
+from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.selection import Selection, meant
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
@@ -125,7 +125,7 @@ _log = logging.getLogger(__name__)
 class Planner:
     """Reserves, renews and ends the batches of one query."""
 
-    def __init__(self, connection: Connection, selection: Selection, timeout_s: float) -> None:
+    def __init__(self, connection: BrokerAccess, selection: Selection, timeout_s: float) -> None:
         self._selection = selection
         self._timeout_s = timeout_s
         self._endpoint = connection.endpoint

@@ -16,7 +16,7 @@ _RUN: Final = "spark.jobGroup.id"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WriteJob:
     """One write. Made on the driver, and goes to the tasks with it.
 
     ``name`` is the user's, ``token`` random, ``write`` the number of the write within its micro-batch.

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from fila_cluster.client.calls.reservations import Reservations
 from fila_cluster.spark import options as spark_options
-from fila_cluster.spark.options import RETRY_FOR_S, Connection
+from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.planner import Offset, Planner, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, rows_of
 from fila_cluster.spark.selection import Selection
 from fila_proto_zmq.commands import LeaseBatch
@@ -95,7 +95,7 @@ ROWS_PER_PARTITION_MIN: Final = 2_500
 class ReservedPart(InputPartition):
     """The input of one task: parts of a batch's reservation, by queue."""
 
-    connection: Connection
+    connection: BrokerAccess
     reservation: str
     pieces: tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -108,7 +108,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
-        self._connection = Connection.of(options)
+        self._connection = BrokerAccess.of(options)
         self._selection = Selection.of(spark_options.queue_of(options))
         self._rows = spark_options.count_of(options, "max_rows_per_batch", ROWS_PER_BATCH)
         self._rows_of_run = spark_options.count_of(options, "max_rows", spark_options.COUNT_MAX)

@@ -11,10 +11,10 @@ no answer comes in time     RequestTimeoutError, a few milliseconds late at most
 ==========================  ==============================================================================================
 
 The memory that a client keeps for the broker is bounded in bytes. Calls wait in order in ``_held`` until they may go: while
-greeting, and while there is more than a little in the socket's pipe. So a call to a stalled broker ends before its frame is
-read, instead of being done when its caller has given up; only frames in the pipe can't be taken back. The pipe is a queue, so
-an answer to one frame shows that all frames before it have left; where no answer would come soon, the client sends a *probe*:
-a question that the router answers by itself.
+greeting, and while there is more than a little in the socket's pipe. So a frame that a stalled broker has not read ends with
+its call, instead of being carried out after its caller has given up; only frames in the pipe can't be taken back. The pipe is
+a queue, so an answer to one frame shows that all frames before it have left; where no answer would come soon, the client
+sends a *probe*: a question that the router answers by itself.
 
 Deadlines cost nothing per call: ``due_at`` is a lower bound of all of them, and the calls are searched only when it is
 reached. With equal timeouts that is about once per timeout, however many calls were made.

@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias
 
 from fila_cluster.client.protocol.call import Call
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.lease import NO_LEASE, Lease, Owner, duration_s
+from fila_cluster.client.protocol.lease import NO_LEASE, Lease, Owner, lease_duration_s
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_proto_zmq.commands import (
@@ -365,7 +365,7 @@ class Consumption:
         self.due_at = min(self.due_at, self._loose_beat_at)
 
     def _interval_s(self, to_renew: Iterable[Lease | LeaseBatch]) -> float:
-        shortest_s = min(map(duration_s, to_renew), default=math.inf)
+        shortest_s = min(map(lease_duration_s, to_renew), default=math.inf)
         return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, self.timeout_s / 3, shortest_s / 3))
 
     def _release(self, queue: str, leases: Indexes) -> Call | None:

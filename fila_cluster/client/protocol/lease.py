@@ -33,7 +33,7 @@ class Owner(Protocol):
         """Note that a delivery of ``lease`` was garbage-collected unsettled. Called at any time, in any thread."""
 
 
-def duration_s(batch: "LeaseBatch | Lease") -> float:
+def lease_duration_s(batch: "LeaseBatch | Lease") -> float:
     """Return how long the broker leases these messages for, unless renewed."""
     return (batch.expires_ms - batch.leased_ms) / 1000
 

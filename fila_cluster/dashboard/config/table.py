@@ -9,7 +9,7 @@ from nicegui.events import GenericEventArguments
 from fila_cluster.dashboard.config.meaning import meaning
 from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.feedback import confirm, notify, succeeds
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError
 
 _KEY: Final = '<span class="fila-mono" style="white-space: normal; word-break: break-all">{{ props.value }}</span>'
@@ -31,10 +31,10 @@ _ACTIONS: Final = """
 """
 
 _COLUMNS: Final = (
-    Column("key", "Key", slot=_KEY),
-    Column("value", "Value", slot=_VALUE),
-    Column("meaning", "Meaning"),
-    Column("actions", "", slot=_ACTIONS, is_value=False),
+    TableColumn("key", "Key", slot=_KEY),
+    TableColumn("value", "Value", slot=_VALUE),
+    TableColumn("meaning", "Meaning"),
+    TableColumn("actions", "", slot=_ACTIONS, is_value=False),
 )
 
 

@@ -9,7 +9,7 @@ from nicegui.events import GenericEventArguments
 from fila_cluster.dashboard.config.meaning import ThrottleRow, throttle_rows, wrong_field
 from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.feedback import confirm, notify, succeeds
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import counted
 from fila_proto_zmq import runtime_config
@@ -20,13 +20,13 @@ _ACTIONS: Final = """
 """
 
 _COLUMNS: Final = (
-    Column("key", "Throttle key", slot='<span class="fila-mono">{{ props.value }}</span>'),
-    Column("rate", "Tokens / s", lambda number: f"{number:,g}", is_number=True),
-    Column("burst", "Burst", lambda number: f"{number:,g}", is_number=True),
-    Column("tokens", "Tokens now", lambda number: f"{number:,.1f}", is_number=True),
-    Column("passes", "Passed", counted, is_number=True),
-    Column("hits", "Had to wait", counted, is_number=True),
-    Column("actions", "", slot=_ACTIONS, is_value=False),
+    TableColumn("key", "Throttle key", slot='<span class="fila-mono">{{ props.value }}</span>'),
+    TableColumn("rate", "Tokens / s", lambda number: f"{number:,g}", is_number=True),
+    TableColumn("burst", "Burst", lambda number: f"{number:,g}", is_number=True),
+    TableColumn("tokens", "Tokens now", lambda number: f"{number:,.1f}", is_number=True),
+    TableColumn("passes", "Passed", counted, is_number=True),
+    TableColumn("hits", "Had to wait", counted, is_number=True),
+    TableColumn("actions", "", slot=_ACTIONS, is_value=False),
 )
 
 

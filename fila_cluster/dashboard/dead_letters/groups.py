@@ -131,7 +131,7 @@ def grouped(letters: Iterable[DeadLetter], reason: str | None = None) -> dict[st
     return dict(sorted(groups.items(), key=lambda item: -len(item[1].letters)))
 
 
-def shares(letters: Sequence[DeadLetter], count: int = 2) -> str:
+def kind_shares(letters: Sequence[DeadLetter], count: int = 2) -> str:
     """Return the most frequent kinds of errors, each with its share, for people."""
     kinds = Counter(letter.kind for letter in letters).most_common(count)
     return " · ".join(f"{100 * number / len(letters):.0f} % {kind}" for kind, number in kinds)

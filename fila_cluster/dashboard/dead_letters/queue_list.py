@@ -4,11 +4,11 @@ from typing import Final
 
 from fila_cluster import QueueInfo
 from fila_cluster.analysis.rates import all_queues
-from fila_cluster.dashboard.dead_letters.groups import shares
+from fila_cluster.dashboard.dead_letters.groups import kind_shares
 from fila_cluster.dashboard.dead_letters.reading import Reading
 from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.links import link
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import aged, counted
 
@@ -19,11 +19,11 @@ QUEUES_SAMPLED: Final = 20
 """Only the fullest queues show errors."""
 
 _COLUMNS: Final = (
-    Column("name", "Dead letter queue", slot=linked("href")),
-    Column("depth", "Letters", counted, is_number=True),
-    Column("in_flight", "Leased", counted, is_number=True),
-    Column("oldest_s", "Oldest", aged, is_number=True),
-    Column(
+    TableColumn("name", "Dead letter queue", slot=linked("href")),
+    TableColumn("depth", "Letters", counted, is_number=True),
+    TableColumn("in_flight", "Leased", counted, is_number=True),
+    TableColumn("oldest_s", "Oldest", aged, is_number=True),
+    TableColumn(
         "errors", f"Errors of the first {SAMPLED}", slot='<div class="whitespace-normal fila-mono">{{ props.value }}</div>'
     ),
 )
@@ -66,7 +66,7 @@ class LetterQueues:
                 pass
         except FilaError as error:
             return str(error)
-        return shares(reading.letters)
+        return kind_shares(reading.letters)
 
     def _show(self, infos: list[QueueInfo]) -> None:
         latest = self._context.watch.latest

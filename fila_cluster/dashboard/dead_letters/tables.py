@@ -16,7 +16,7 @@ from fila_cluster.dashboard.messages.table import ID_SLOT, short
 from fila_cluster.dashboard.shell.feedback import confirm, notify_error
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.timestamps import clock
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.figures import counted
 
 _ERROR: Final = '<div class="whitespace-normal break-words fila-mono min-w-[16rem]">{{ props.value }}</div>'
@@ -35,23 +35,23 @@ def _clock(at: datetime) -> str:
 
 
 _GROUP_COLUMNS: Final = (
-    Column("kind", "Error", slot=_KIND),
-    Column("count", "Letters", counted, is_number=True),
-    Column("reasons", "Reason", slot=_KEYS.replace("14rem", "10rem")),
-    Column("fairness_keys", "Fairness keys", slot=_KEYS),
-    Column("first_at", "First (UTC)", _clock),
-    Column("last_at", "Last (UTC)", _clock),
+    TableColumn("kind", "Error", slot=_KIND),
+    TableColumn("count", "Letters", counted, is_number=True),
+    TableColumn("reasons", "Reason", slot=_KEYS.replace("14rem", "10rem")),
+    TableColumn("fairness_keys", "Fairness keys", slot=_KEYS),
+    TableColumn("first_at", "First (UTC)", _clock),
+    TableColumn("last_at", "Last (UTC)", _clock),
 )
 
 _LETTER_COLUMNS: Final = (
-    Column("id", "Id", short, slot=ID_SLOT),
-    Column("fairness_key", "Fairness key"),
-    Column("state", "State", slot=STATE_SLOT),
-    Column("reason", "Reason"),
-    Column("attempts", "Attempts", counted, is_number=True),
-    Column("dead_lettered_at", "Since (UTC)", _clock),
-    Column("source_queue", "Came from"),
-    Column("error", "Error", slot=_ERROR),
+    TableColumn("id", "Id", short, slot=ID_SLOT),
+    TableColumn("fairness_key", "Fairness key"),
+    TableColumn("state", "State", slot=STATE_SLOT),
+    TableColumn("reason", "Reason"),
+    TableColumn("attempts", "Attempts", counted, is_number=True),
+    TableColumn("dead_lettered_at", "Since (UTC)", _clock),
+    TableColumn("source_queue", "Came from"),
+    TableColumn("error", "Error", slot=_ERROR),
 )
 
 Opened = Callable[[Any], Awaitable[None]]

@@ -15,7 +15,7 @@ from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.dashboard.widgets.charts import Tile
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
 from fila_cluster.dashboard.widgets.queue_choice import QueueChoice
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.figures import counted
@@ -42,13 +42,13 @@ def _took(nanoseconds: float) -> str:
 
 
 _COLUMNS = (
-    Column("queue", "Queue", slot=linked("_link")),
-    Column("runs", "Runs", counted, is_number=True),
-    Column("failed", "Failed", counted, is_number=True),
-    Column("bypassed", "Bypassed", counted, is_number=True),
-    Column("p50", "Run p50", _took, is_number=True),
-    Column("p99", "Run p99", _took, is_number=True),
-    Column(
+    TableColumn("queue", "Queue", slot=linked("_link")),
+    TableColumn("runs", "Runs", counted, is_number=True),
+    TableColumn("failed", "Failed", counted, is_number=True),
+    TableColumn("bypassed", "Bypassed", counted, is_number=True),
+    TableColumn("p50", "Run p50", _took, is_number=True),
+    TableColumn("p99", "Run p99", _took, is_number=True),
+    TableColumn(
         "breaker",
         "Breaker",
         slot="""<q-badge :color="props.value == 'open' ? 'negative' : 'positive'">{{ props.value }}</q-badge>""",
@@ -129,7 +129,7 @@ class _QueueHooks:
     def _build_config(self) -> None:
         with ui.expansion("Runtime config, as fila.get reads it", icon="tune").classes("w-full") as self._config_box:
             self._config = PagedTable(
-                (Column("key", "Key"), Column("value", "Value")),
+                (TableColumn("key", "Key"), TableColumn("value", "Value")),
                 key="key",
                 sort_by="key",
                 mark="hook-config",

@@ -17,9 +17,15 @@ from fila_cluster.dashboard.hooks.trials.plan import (
     TrialReport,
 )
 from fila_cluster.dashboard.hooks.trials.start import TrialError, try_out
-from fila_cluster.dashboard.hooks.trials.verdicts import ENQUEUE_FIELDS, decided_fields, enqueue_rows, failure_rows, summary
+from fila_cluster.dashboard.hooks.trials.verdicts import (
+    ENQUEUE_FIELDS,
+    decided_fields,
+    enqueue_rows,
+    failure_rows,
+    result_line,
+)
 from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.names import dead_letter_name
 
@@ -67,9 +73,9 @@ SOURCES: Final = {
 _QUIET: Final = '<span class="fila-mono">{{ props.value }}</span>'
 _FAILURE: Final = '<span class="text-negative fila-mono" style="white-space: normal">{{ props.value }}</span>'
 _HEAD: Final = (
-    Column("number", "#", is_number=True),
-    Column("id", "Message", slot=_QUIET),
-    Column("headers", "Headers", slot='<div class="ellipsis" style="max-width: 18rem">{{ props.value }}</div>'),
+    TableColumn("number", "#", is_number=True),
+    TableColumn("id", "Message", slot=_QUIET),
+    TableColumn("headers", "Headers", slot='<div class="ellipsis" style="max-width: 18rem">{{ props.value }}</div>'),
 )
 
 
@@ -155,7 +161,7 @@ class HookTrial:
             for hook, each in report.hooks.items():
                 with ui.row().classes("items-baseline gap-3"):
                     ui.label(hook).classes("font-semibold fila-mono")
-                    ui.label(summary(plan.messages, each)).classes("fila-quiet").props(f"data-testid=summary-{hook}")
+                    ui.label(result_line(plan.messages, each)).classes("fila-quiet").props(f"data-testid=summary-{hook}")
                 (_show_enqueue if hook == "on_enqueue" else _show_failure)(plan.messages, each)
 
     def _say(self, trouble: str) -> None:
@@ -165,7 +171,7 @@ class HookTrial:
 
 def _show_enqueue(messages: list[TrialMessage], report: HookReport) -> None:
     fields = decided_fields(report)
-    columns = [*_HEAD, *(Column(field, ENQUEUE_FIELDS[field], slot=_compared(field)) for field in fields)]
+    columns = [*_HEAD, *(TableColumn(field, ENQUEUE_FIELDS[field], slot=_compared(field)) for field in fields)]
     _table("on_enqueue", columns, enqueue_rows(messages, report))
     if not fields:
         ui.label("It decides nothing for any of them: all go as their producers asked.").classes("fila-quiet")
@@ -174,16 +180,16 @@ def _show_enqueue(messages: list[TrialMessage], report: HookReport) -> None:
 def _show_failure(messages: list[TrialMessage], report: HookReport) -> None:
     columns = [
         *_HEAD,
-        Column("attempts", "Failed attempts", is_number=True),
-        Column("error", "Error"),
-        Column("decision", "Then"),
+        TableColumn("attempts", "Failed attempts", is_number=True),
+        TableColumn("error", "Error"),
+        TableColumn("decision", "Then"),
     ]
     _table("on_failure", columns, failure_rows(messages, report))
 
 
-def _table(hook: str, columns: list[Column], rows: list[dict[str, Any]]) -> None:
+def _table(hook: str, columns: list[TableColumn], rows: list[dict[str, Any]]) -> None:
     if any(row["failure"] for row in rows):
-        columns = [*columns, Column("failure", "The script failed", slot=_FAILURE)]
+        columns = [*columns, TableColumn("failure", "The script failed", slot=_FAILURE)]
     PagedTable(columns, key="number", sort_by="number", mark=f"tried-{hook}").show(rows)
 
 

@@ -12,7 +12,7 @@ from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import keep_live
 from fila_cluster.dashboard.widgets.charts import Tile, TimeChart
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.figures import aged, counted, lasted, paced, ranged, shared, sized
 from fila_proto_zmq.commands import Metrics
 
@@ -31,20 +31,20 @@ def register(context: Context) -> None:
 
 
 _WORKER_COLUMNS = (
-    Column("name", "Worker"),
-    Column(
+    TableColumn("name", "Worker"),
+    TableColumn(
         "state",
         "State",
         slot="""<q-badge :color="props.value == 'up' ? 'positive' : 'negative'">{{ props.value }}</q-badge>""",
     ),
-    Column("pid", "Pid", is_number=True),
-    Column("shards", "Shards", ranged),
-    Column("queues", "Queues", counted, is_number=True),
-    Column("cpu", "CPU", shared, is_number=True),
-    Column("rss_bytes", "Memory", sized, is_number=True),
-    Column("turn_p50_ns", "Turn p50", lasted, is_number=True),
-    Column("turn_p99_ns", "Turn p99", lasted, is_number=True),
-    Column("commit_p99_ns", "Commit p99", lasted, is_number=True),
+    TableColumn("pid", "Pid", is_number=True),
+    TableColumn("shards", "Shards", ranged),
+    TableColumn("queues", "Queues", counted, is_number=True),
+    TableColumn("cpu", "CPU", shared, is_number=True),
+    TableColumn("rss_bytes", "Memory", sized, is_number=True),
+    TableColumn("turn_p50_ns", "Turn p50", lasted, is_number=True),
+    TableColumn("turn_p99_ns", "Turn p99", lasted, is_number=True),
+    TableColumn("commit_p99_ns", "Commit p99", lasted, is_number=True),
 )
 
 

@@ -5,17 +5,17 @@ from typing import Final
 
 from nicegui import ui
 
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.figures import aged, counted, sized
 from fila_proto_zmq.commands import QueueDescription, QueueOptions
 
 _CONSUMER_COLUMNS: Final = (
-    Column("consumer", "Consumer"),
-    Column("kind", "Kind"),
-    Column("in_flight", "In flight", counted, is_number=True),
-    Column("prefetch", "Prefetch", counted, is_number=True),
-    Column("credit", "Credit", counted, is_number=True),
-    Column("heard", "Heard of", lambda seconds: f"{aged(seconds)} ago", is_number=True),
+    TableColumn("consumer", "Consumer"),
+    TableColumn("kind", "Kind"),
+    TableColumn("in_flight", "In flight", counted, is_number=True),
+    TableColumn("prefetch", "Prefetch", counted, is_number=True),
+    TableColumn("credit", "Credit", counted, is_number=True),
+    TableColumn("heard", "Heard of", lambda seconds: f"{aged(seconds)} ago", is_number=True),
 )
 
 _DEFAULT: Final = "default"

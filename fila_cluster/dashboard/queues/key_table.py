@@ -12,7 +12,7 @@ from fila_cluster.analysis.rows import KeyRow, key_rows
 from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, succeeds
 from fila_cluster.dashboard.shell.links import link
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
 from fila_cluster.figures import counted, paced, shared
 
 RATES_S: Final = 10.0
@@ -28,15 +28,15 @@ _ACTIONS: Final = """
 """
 
 _COLUMNS: Final = (
-    Column("fairness_key", "Fairness key", lambda key: key or "(empty)", slot=linked("messages")),
-    Column("weight", "Weight", counted, is_number=True),
-    Column("pending", "Pending", counted, is_number=True),
-    Column("in_flight", "In flight", counted, is_number=True),
-    Column("delayed", "Delayed", counted, is_number=True),
-    Column("delivered_per_s", "Delivered / s", paced, is_number=True),
-    Column("share_due", "Entitled to", shared, is_number=True),
-    Column("share", "Gets", shared, is_number=True),
-    Column(
+    TableColumn("fairness_key", "Fairness key", lambda key: key or "(empty)", slot=linked("messages")),
+    TableColumn("weight", "Weight", counted, is_number=True),
+    TableColumn("pending", "Pending", counted, is_number=True),
+    TableColumn("in_flight", "In flight", counted, is_number=True),
+    TableColumn("delayed", "Delayed", counted, is_number=True),
+    TableColumn("delivered_per_s", "Delivered / s", paced, is_number=True),
+    TableColumn("share_due", "Entitled to", shared, is_number=True),
+    TableColumn("share", "Gets", shared, is_number=True),
+    TableColumn(
         "paused",
         "State",
         lambda paused: "paused" if paused else "",
@@ -57,7 +57,7 @@ class KeyTable:
             ui.label("Fairness keys").classes("text-lg font-semibold")
             self._count = ui.label().classes("fila-quiet").props("data-testid=key-count")
         self._table = PagedTable(
-            (*_COLUMNS, Column("actions", "", slot=_ACTIONS, is_value=False)),
+            (*_COLUMNS, TableColumn("actions", "", slot=_ACTIONS, is_value=False)),
             key="fairness_key",
             sort_by="pending",
             descending=True,

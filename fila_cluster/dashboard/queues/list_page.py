@@ -9,7 +9,7 @@ from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import keep_live
-from fila_cluster.dashboard.widgets.paged_table import Column, PagedTable, linked
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
 from fila_cluster.dashboard.widgets.queue_state import STATE_SLOT
 from fila_cluster.figures import aged, counted, paced
 from fila_proto_zmq.names import dead_letter_name
@@ -29,18 +29,18 @@ LETTERS_SLOT = """<a v-if="props.value !== '0'" :href="props.row.letters" class=
 <span v-else>0</span>"""
 
 _COLUMNS = (
-    Column("name", "Queue", slot=linked("href")),
-    Column("state", "State", slot=STATE_SLOT),
-    Column("pending", "Pending", counted, is_number=True),
-    Column("in_flight", "In flight", counted, is_number=True),
-    Column("delayed", "Delayed", counted, is_number=True),
-    Column("oldest_pending_age", "Oldest waits", aged, is_number=True),
-    Column("consumers", "Consumers", counted, is_number=True),
-    Column("enqueued_per_s", "Enqueued / s", paced, is_number=True),
-    Column("delivered_per_s", "Delivered / s", paced, is_number=True),
-    Column("acked_per_s", "Acked / s", paced, is_number=True),
-    Column("dead_letters", "Dead letters", counted, is_number=True, slot=LETTERS_SLOT),
-    Column("shard", "Shard", is_number=True),
+    TableColumn("name", "Queue", slot=linked("href")),
+    TableColumn("state", "State", slot=STATE_SLOT),
+    TableColumn("pending", "Pending", counted, is_number=True),
+    TableColumn("in_flight", "In flight", counted, is_number=True),
+    TableColumn("delayed", "Delayed", counted, is_number=True),
+    TableColumn("oldest_pending_age", "Oldest waits", aged, is_number=True),
+    TableColumn("consumers", "Consumers", counted, is_number=True),
+    TableColumn("enqueued_per_s", "Enqueued / s", paced, is_number=True),
+    TableColumn("delivered_per_s", "Delivered / s", paced, is_number=True),
+    TableColumn("acked_per_s", "Acked / s", paced, is_number=True),
+    TableColumn("dead_letters", "Dead letters", counted, is_number=True, slot=LETTERS_SLOT),
+    TableColumn("shard", "Shard", is_number=True),
 )
 
 

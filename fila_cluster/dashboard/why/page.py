@@ -13,7 +13,7 @@ from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.dashboard.why.reason_list import ReasonList
-from fila_cluster.dashboard.why.text import RESUME_KEY, Action, clock, countdown
+from fila_cluster.dashboard.why.text import RESUME_KEY, Action, countdown, time_of_day
 from fila_cluster.dashboard.widgets.charts import Tile
 from fila_cluster.dashboard.widgets.queue_choice import QueueChoice
 from fila_cluster.errors import FilaError, MessageNotFoundError
@@ -117,7 +117,7 @@ class _Why:
         self._state.show(explanation.state.replace("_", "-"))
         place, at = explanation.position, explanation.estimated_delivery_at
         self._place.show("–" if place is None else counted(place), "it is next" if place == 0 else "")
-        self._expected.show("–" if at is None else countdown(at), "" if at is None else clock(at))
+        self._expected.show("–" if at is None else countdown(at), "" if at is None else time_of_day(at))
         self._forecast.set_visibility(place is not None or at is not None)
         self._headline.text = explanation.headline
         self._headline.set_visibility(explanation.headline != explanation.state)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from nicegui import ui
 
 from fila_cluster.client.explanation import Reason
-from fila_cluster.dashboard.why.text import Action, actions, clock, countdown, numbers
+from fila_cluster.dashboard.why.text import Action, actions, countdown, numbers, time_of_day
 
 Act = Callable[[Action], Awaitable[None]]
 
@@ -49,7 +49,7 @@ class _Row:
 
     def show(self, reason: Reason) -> None:
         self._text.text = reason.text
-        self._until.text = f"{countdown(reason.until)}, {clock(reason.until)}" if reason.until else ""
+        self._until.text = f"{countdown(reason.until)}, {time_of_day(reason.until)}" if reason.until else ""
         self._numbers.text = " · ".join(f"{name} {text}" for name, text in numbers(reason))
 
 

@@ -109,7 +109,7 @@ def countdown(until: datetime | None, now: datetime | None = None) -> str:
     return f"in {minutes} min {seconds:02} s" if minutes < 60 else f"in {minutes // 60} h {minutes % 60:02} min"
 
 
-def clock(moment: datetime) -> str:
+def time_of_day(moment: datetime) -> str:
     """Return a time of the day in UTC."""
     return f"{moment:%H:%M:%S} UTC"
 
@@ -140,4 +140,4 @@ def _quantity(name: str, value: float, now: datetime) -> str:
 
 def _moment(moment: datetime, now: datetime) -> str:
     away_s = (moment - now).total_seconds()
-    return f"{clock(moment)}, {countdown(moment, now) if away_s > 0 else f'{aged(-away_s)} ago'}"
+    return f"{time_of_day(moment)}, {countdown(moment, now) if away_s > 0 else f'{aged(-away_s)} ago'}"

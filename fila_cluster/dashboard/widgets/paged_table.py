@@ -18,7 +18,7 @@ PAGE_SIZES: Final = [25, 50, 100]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """``shown`` makes a text of a value; rows are sorted by the value itself.
 
     ``slot``: a Vue template for the cell's inside, over ``props``.
@@ -43,7 +43,7 @@ class PagedTable:
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[TableColumn],
         *,
         key: str,
         sort_by: str,
@@ -143,7 +143,7 @@ def _ordinal(value: Any) -> tuple[bool, Any]:
     return (value is not None, value)
 
 
-def _quasar(column: Column) -> dict[str, Any]:
+def _quasar(column: TableColumn) -> dict[str, Any]:
     return {
         "name": column.name,
         "label": column.label,

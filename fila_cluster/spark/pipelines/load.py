@@ -38,7 +38,7 @@ _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputFiles:
     """Files of one format. ``path``: a file, a directory or a glob, as Spark understands them."""
 
     path: str
@@ -49,14 +49,14 @@ class Source:
         return spark.read.format(self.format).options(**_OPTIONS.get(self.format, {})).load(self.path)
 
 
-def source_of(path: str, format_name: str | None = None) -> Source:
+def source_of(path: str, format_name: str | None = None) -> InputFiles:
     """Return the files at ``path``; :class:`PipelineError` if there are none, or their format is not known."""
     if _ELSEWHERE.match(path) and not path.startswith("file:"):
-        return Source(path, format_name or _one_format([PurePosixPath(path).name], path))
+        return InputFiles(path, format_name or _one_format([PurePosixPath(path).name], path))
     files = list(_files_at(path.removeprefix("file://").removeprefix("file:")))
     if not files:
         raise PipelineError(f"there is no file at {path}: name a file, a directory with files, or a glob in quotes")
-    return Source(path, format_name or _one_format((file.name for file in files), path))
+    return InputFiles(path, format_name or _one_format((file.name for file in files), path))
 
 
 def _files_at(path: str) -> Iterator[Path]:
@@ -101,7 +101,7 @@ LOOK_EVERY_S = 0.5
 class Load:
     """The input and the queue. ``dedup_window_s``: how long the broker remembers the rows; None: its setting."""
 
-    source: Source
+    source: InputFiles
     queue: str
     mapped: Mapped = field(default_factory=Mapped)
     job: str | None = None

@@ -41,10 +41,10 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise PipelineError(one_line(str(error))) from error
+        raise PipelineError(sentence_of(str(error))) from error
 
 
-def one_line(text: str) -> str:
+def sentence_of(text: str) -> str:
     """Return the sentence that matters in an error of Spark."""
     lines = text.splitlines()
     traces = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]

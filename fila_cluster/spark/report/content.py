@@ -56,7 +56,7 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TenantShare:
     """The share that a tenant got, and the one that its weight entitles it to, as parts of 1.
 
     The tenant None: the others together.
@@ -74,7 +74,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class QueueTotals:
     """The queue's counters: its messages now, and the events since its shard started."""
 
     pending: int
@@ -89,7 +89,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ReportHistory:
     """The last half hour, as a dashboard has it: a number for each of ``times``, None where it is not known.
 
     ``series``: the numbers of pending, in_flight and delayed messages, and the oldest one's age; the others are rates per
@@ -110,10 +110,10 @@ class Report:
     queue: str
     dead_letter_queue: str | None
     made_at: datetime
-    totals: Totals
+    totals: QueueTotals
     failures: Failures
     waiting: list[Dwell]
-    shares: list[Share]
+    shares: list[TenantShare]
     shares_span: Span = "since_start"
-    history: History | None = None
+    history: ReportHistory | None = None
     no_history: str | None = None

@@ -12,7 +12,7 @@ from fila_cluster.client.views import QueueStats
 from fila_cluster.errors import QueueNotFoundError
 from fila_cluster.observer.half_hour import HalfHour
 from fila_cluster.spark.pipelines.session import plain_errors
-from fila_cluster.spark.report.content import History, Report, Totals
+from fila_cluster.spark.report.content import QueueTotals, Report, ReportHistory
 from fila_cluster.spark.report.measures import NONE, failures_of, shares_lately, shares_of, waiting_in
 from fila_cluster.spark.schema import DEAD_LETTER_SCHEMA, READ_SCHEMA
 
@@ -43,7 +43,7 @@ def gather(spark: SparkSession, queue: str, client: Client, remembered: HalfHour
 
 def _with_history(report: Report, stats: QueueStats, half_hour: HalfHour) -> Report:
     report = replace(
-        report, history=History([datetime.fromtimestamp(at_s, UTC) for at_s in half_hour.times], half_hour.series)
+        report, history=ReportHistory([datetime.fromtimestamp(at_s, UTC) for at_s in half_hour.times], half_hour.series)
     )
     shares = shares_lately(half_hour.shares, stats)
     return replace(report, shares=shares, shares_span="last_minute") if shares else report
@@ -61,5 +61,5 @@ def _browsed(spark: SparkSession, queue: str, endpoint: str, schema: StructType 
     return spark.read.format("fila").schema(schema).options(endpoint=endpoint, queue=queue).load()
 
 
-def _totals(stats: QueueStats) -> Totals:
-    return Totals(*(getattr(stats, name) for name in Totals.__slots__))
+def _totals(stats: QueueStats) -> QueueTotals:
+    return QueueTotals(*(getattr(stats, name) for name in QueueTotals.__slots__))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 # its usual name
 
 from fila_cluster.client.views import KeyStats, QueueStats
 from fila_cluster.observer.half_hour import KeyShare
-from fila_cluster.spark.report.content import ERRORS_SHOWN, SERIES_SHOWN, TENANTS_SHOWN, Count, Dwell, Failures, Share
+from fila_cluster.spark.report.content import ERRORS_SHOWN, SERIES_SHOWN, TENANTS_SHOWN, Count, Dwell, Failures, TenantShare
 from fila_proto_zmq.commands import OTHER_KEYS
 
 NO_ERROR = "(none given)"
@@ -142,7 +142,7 @@ def _dwell(row: Row) -> Dwell:
     return Dwell(name, row["messages"], p50, p90, p99, round(row["longest"], 3))
 
 
-def shares_of(stats: QueueStats) -> list[Share]:
+def shares_of(stats: QueueStats) -> list[TenantShare]:
     """Return the keys with the most deliveries or the largest entitlement, then the others together; none before the first
     delivery."""
     keys = sorted((key for key in stats.keys if key.delivered or key.pending), key=_prominence)
@@ -156,7 +156,7 @@ def shares_of(stats: QueueStats) -> list[Share]:
     return shown
 
 
-def shares_lately(latest: Sequence[KeyShare], stats: QueueStats) -> list[Share]:
+def shares_lately(latest: Sequence[KeyShare], stats: QueueStats) -> list[TenantShare]:
     """Return the shares of the last minute, the others together last; none without deliveries in it."""
     if not any(share.delivered_per_s for share in latest):
         return []
@@ -168,8 +168,8 @@ def shares_lately(latest: Sequence[KeyShare], stats: QueueStats) -> list[Share]:
     return shown
 
 
-def _share_lately(share: KeyShare, key: KeyStats | None) -> Share:
-    return Share(
+def _share_lately(share: KeyShare, key: KeyStats | None) -> TenantShare:
+    return TenantShare(
         share.fairness_key,
         key.weight if key else share.weight,
         key.delivered if key else 0,
@@ -180,12 +180,12 @@ def _share_lately(share: KeyShare, key: KeyStats | None) -> Share:
     )
 
 
-def _others_lately(others: Sequence[KeyShare], shown: Sequence[Share], stats: QueueStats) -> Share:
+def _others_lately(others: Sequence[KeyShare], shown: Sequence[TenantShare], stats: QueueStats) -> TenantShare:
     """Return the rest of the entitlements and deliveries; nothing, if no key competes."""
     names = {share.fairness_key for share in shown}
     keys = [key for key in stats.keys if key.fairness_key not in names]
     due = sum(share.entitled for share in shown)
-    return Share(
+    return TenantShare(
         None,
         sum(key.weight for key in keys),
         max(0, stats.delivered - sum(share.delivered for share in shown)),
@@ -200,10 +200,10 @@ def _prominence(key: KeyStats) -> tuple[int, int, str]:
     return -key.delivered, -key.weight, key.fairness_key
 
 
-def _share(name: str | None, keys: Sequence[KeyStats], delivered: int, weights: int) -> Share:
+def _share(name: str | None, keys: Sequence[KeyStats], delivered: int, weights: int) -> TenantShare:
     own_weight = sum(key.weight for key in keys)
     own = sum(key.delivered for key in keys)
-    return Share(
+    return TenantShare(
         name,
         own_weight,
         own,

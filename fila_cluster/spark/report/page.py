@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from fila_cluster.spark.report import plots
-from fila_cluster.spark.report.content import SERIES_SHOWN, History, Report
+from fila_cluster.spark.report.content import SERIES_SHOWN, Report, ReportHistory
 
 
 class Extent(NamedTuple):
@@ -62,12 +62,12 @@ def _drawn(report: Report) -> dict[str, str]:
     return drawn
 
 
-def _is_drawable(history: History) -> bool:
+def _is_drawable(history: ReportHistory) -> bool:
     """Return whether a line can be drawn: two moments, and a rate between them."""
     return len(set(history.times)) > 1 and any(number is not None for number in history.series["enqueued"])
 
 
-def _extents(history: History) -> Iterable[Extent]:
+def _extents(history: ReportHistory) -> Iterable[Extent]:
     for name, (label, _) in (plots.FLOWS | plots.LEVELS).items():
         numbers = history.series[name]
         if known := [number for number in numbers if number is not None]:

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator, PercentFormatter
 
-from fila_cluster.spark.report.content import Count, Dwell, Failures, History, Share
+from fila_cluster.spark.report.content import Count, Dwell, Failures, ReportHistory, TenantShare
 
 SERIES = 6
 """Colours for series; the last one is for the rest."""
@@ -117,7 +117,7 @@ def dwell(entries: Sequence[Dwell], name: str) -> str:
         return _svg(axes, name)
 
 
-def shares(entries: Sequence[Share]) -> str:
+def shares(entries: Sequence[TenantShare]) -> str:
     """Return a bar for the share that each tenant got, and a line across it for its entitlement."""
     with mpl.rc_context(_STYLE):
         axes = _rows([entry.fairness_key or OTHERS for entry in entries])
@@ -140,7 +140,7 @@ def shares(entries: Sequence[Share]) -> str:
         return _svg(axes, "shares")
 
 
-def flows(history: History) -> str:
+def flows(history: ReportHistory) -> str:
     """Return messages a second over time: a line for each of :data:`FLOWS`."""
     with mpl.rc_context(_STYLE):
         axes, at, rows = _along_time(history, FLOWS)
@@ -151,7 +151,7 @@ def flows(history: History) -> str:
         return _svg(axes, "flows")
 
 
-def levels(history: History) -> str:
+def levels(history: ReportHistory) -> str:
     """Return the messages in the queue over time: :data:`LEVELS` on top of each other."""
     with mpl.rc_context(_STYLE):
         axes, at, rows = _along_time(history, LEVELS)
@@ -182,7 +182,7 @@ def _axes(height_in: float) -> Axes:
     return axes
 
 
-def _along_time(history: History, names: Mapping[str, object]) -> tuple[Axes, list[float], list[list[float]]]:
+def _along_time(history: ReportHistory, names: Mapping[str, object]) -> tuple[Axes, list[float], list[list[float]]]:
     """Return axes over the history's time, that time in seconds, and the named series; unknown numbers are NaN, and leave a
     gap."""
     at = [moment.timestamp() for moment in history.times]

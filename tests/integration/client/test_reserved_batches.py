@@ -11,7 +11,7 @@ from fila_cluster import Client, Message
 from fila_cluster.client.calls.reservations import Reservations, Wanted
 from fila_cluster.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError, RequestTimeoutError
 from fila_cluster.spark.listener import acknowledge
-from fila_cluster.spark.options import Connection
+from fila_cluster.spark.options import BrokerAccess
 from fila_cluster.spark.planner import Offset, Planner
 from fila_cluster.spark.selection import Selection
 from fila_proto_zmq.ids import format_id
@@ -35,7 +35,7 @@ def client(cluster: Cluster) -> Iterator[Client]:
 
 
 def planner(cluster: Cluster, queue: str, timeout_s: float = 60.0) -> "closing[Planner]":
-    return closing(Planner(Connection(cluster.endpoint), Selection.of(queue), timeout_s))
+    return closing(Planner(BrokerAccess(cluster.endpoint), Selection.of(queue), timeout_s))
 
 
 def fill(client: Client, queue: str, count: int) -> list[str]:
@@ -187,7 +187,7 @@ def test_a_queue_that_delivers_at_most_once_is_refused(cluster: Cluster, client:
 
 def test_nobody_there() -> None:
     with pytest.raises(RequestTimeoutError, match=r"tcp://127\.0\.0\.1:1"):
-        Planner(Connection("tcp://127.0.0.1:1", timeout_s=0.2), Selection.of("q"), 60.0)
+        Planner(BrokerAccess("tcp://127.0.0.1:1", timeout_s=0.2), Selection.of("q"), 60.0)
 
 
 def test_patience_is_rewarded(cluster: Cluster, client: Client) -> None:

@@ -10,9 +10,9 @@ from fila_cluster.dashboard.dead_letters.groups import (
     PATTERN_CHARS_MAX,
     DeadLetter,
     grouped,
+    kind_shares,
     most_frequent,
     pattern,
-    shares,
 )
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -47,8 +47,8 @@ def test_groups_may_be_of_one_reason_only() -> None:
 
 
 def test_shares_of_the_most_frequent_errors() -> None:
-    assert shares(LETTERS) == "75 % timeout after <n> s · 25 % HTTP 500"
-    assert shares([]) == ""
+    assert kind_shares(LETTERS) == "75 % timeout after <n> s · 25 % HTTP 500"
+    assert kind_shares([]) == ""
 
 
 def test_numbers_are_told_with_how_many_are_left_out() -> None:

@@ -7,7 +7,7 @@ import pytest
 from fila_cluster.dashboard.hooks.trials.plan import HookReport, Plan, TrialMessage, TrialReport, Verdict
 from fila_cluster.dashboard.hooks.trials.run import run
 from fila_cluster.dashboard.hooks.trials.start import TrialError, try_out
-from fila_cluster.dashboard.hooks.trials.verdicts import decided_fields, enqueue_rows, failure_rows, summary
+from fila_cluster.dashboard.hooks.trials.verdicts import decided_fields, enqueue_rows, failure_rows, result_line
 
 FULL = """
 function on_enqueue(msg)
@@ -66,7 +66,7 @@ def test_when_the_time_is_up_the_rest_is_not_tried_and_the_summary_says_so() -> 
     messages = [message(at) for at in range(3)]
     report = run(plan(*messages, on_enqueue=FULL), time_s=0)
     assert report.hooks["on_enqueue"].verdicts == []
-    assert "3 were not tried" in summary(messages, report.hooks["on_enqueue"])
+    assert "3 were not tried" in result_line(messages, report.hooks["on_enqueue"])
 
 
 def test_a_trial_runs_in_a_process_of_its_own_and_measures_costs() -> None:
@@ -97,7 +97,7 @@ def test_rows_compare_what_is_with_what_would_be() -> None:
     assert first["_changed"] == ["weight", "delay_ms"]
     assert (second["weight"], second["failure"], second["_changed"]) == ("–", "on_enqueue:1: no", [])
     assert decided_fields(report) == ["fairness_key", "weight", "throttle_keys", "delay_ms"]
-    assert summary([now, now], report) == "2 tried, 1 failed, 2.0 ms in all"
+    assert result_line([now, now], report) == "2 tried, 1 failed, 2.0 ms in all"
 
 
 def test_rows_of_failures_say_what_becomes_of_them() -> None:

@@ -6,27 +6,27 @@ import pytest
 
 from fila_cluster.errors import InvalidArgumentError
 from fila_cluster.spark.feed import OPTIONS, Intake
-from fila_cluster.spark.options import Connection, one_queue_of, queue_of, refuse_unknown, seconds_of
+from fila_cluster.spark.options import BrokerAccess, one_queue_of, queue_of, refuse_unknown, seconds_of
 
 
 def test_a_connection_is_read_from_options_and_travels(monkeypatch):
     monkeypatch.delenv("FILA_ENDPOINT", raising=False)
-    connection = Connection.of({"Endpoint": "tcp://there:1", "timeout": "2s", "api_key": ""})
-    assert connection == Connection("tcp://there:1", None, None, 2.0)
+    connection = BrokerAccess.of({"Endpoint": "tcp://there:1", "timeout": "2s", "api_key": ""})
+    assert connection == BrokerAccess("tcp://there:1", None, None, 2.0)
     assert pickle.loads(pickle.dumps(connection)) == connection
-    assert Connection.of({}) == Connection("tcp://127.0.0.1:5555", timeout_s=5.0)
+    assert BrokerAccess.of({}) == BrokerAccess("tcp://127.0.0.1:5555", timeout_s=5.0)
 
 
 def test_the_environment_of_the_driver_counts(monkeypatch):
     monkeypatch.setenv("FILA_ENDPOINT", "tcp://elsewhere:2")
-    assert Connection.of({}).endpoint == "tcp://elsewhere:2"
-    assert Connection.of({"endpoint": "tcp://there:1"}).endpoint == "tcp://there:1"
+    assert BrokerAccess.of({}).endpoint == "tcp://elsewhere:2"
+    assert BrokerAccess.of({"endpoint": "tcp://there:1"}).endpoint == "tcp://there:1"
 
 
 @pytest.mark.parametrize("name", ["api_key", "server_key"])
 def test_keys_that_would_protect_nothing_are_refused(name):
     with pytest.raises(InvalidArgumentError, match=f"option {name}: this version has no authentication") as caught:
-        Connection.of({name: "secret"})
+        BrokerAccess.of({name: "secret"})
     assert "secret" not in str(caught.value)
 
 

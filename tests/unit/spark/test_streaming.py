@@ -5,7 +5,7 @@ import pickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fila_cluster.spark.options import Connection
+from fila_cluster.spark.options import BrokerAccess
 from fila_cluster.spark.schema import READ_SCHEMA
 from fila_cluster.spark.streaming import (
     BYTES_AT_ONCE,
@@ -44,7 +44,7 @@ def test_nothing_is_no_task() -> None:
 
 
 def test_what_goes_to_the_executors_can_go_there() -> None:
-    part = ReservedPart(Connection("tcp://h:1"), "spark/a/1", (("q", (0, 1)),))
+    part = ReservedPart(BrokerAccess("tcp://h:1"), "spark/a/1", (("q", (0, 1)),))
     reader = ReservationReader({"endpoint": "tcp://127.0.0.1:1", "queue": "q"}, READ_SCHEMA)
     assert pickle.loads(pickle.dumps(part)) == part
     assert pickle.loads(pickle.dumps(reader)).getDefaultReadLimit().max_rows == 10_000

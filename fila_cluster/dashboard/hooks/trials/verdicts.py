@@ -41,7 +41,7 @@ def failure_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[d
     ]
 
 
-def summary(messages: Sequence[TrialMessage], report: HookReport) -> str:
+def result_line(messages: Sequence[TrialMessage], report: HookReport) -> str:
     """Return the results in one line."""
     tried, failed = len(report.verdicts), sum(bool(each.failure) for each in report.verdicts)
     parts = [f"{tried:,} tried", f"{failed:,} failed", f"{report.took_us / 1000:,.1f} ms in all"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.spark.pipelines.load import Source, source_of
+from fila_cluster.spark.pipelines.load import InputFiles, source_of
 from fila_cluster.spark.pipelines.session import PipelineError
 
 
@@ -22,7 +22,7 @@ from fila_cluster.spark.pipelines.session import PipelineError
 )
 def test_a_name_tells_the_format(name, format_name, tmp_path):
     (tmp_path / name).touch()
-    assert source_of(str(tmp_path / name)) == Source(str(tmp_path / name), format_name)
+    assert source_of(str(tmp_path / name)) == InputFiles(str(tmp_path / name), format_name)
 
 
 @pytest.mark.parametrize("name", ["access", "rows.dat", "rows.gz", ".csv"])
@@ -45,7 +45,7 @@ def test_files_of_two_formats_are_refused(tmp_path):
     (tmp_path / "b.json").touch()
     with pytest.raises(PipelineError, match="has csv and json files: say which"):
         source_of(str(tmp_path))
-    assert source_of(f"{tmp_path}/*.csv") == Source(f"{tmp_path}/*.csv", "csv")
+    assert source_of(f"{tmp_path}/*.csv") == InputFiles(f"{tmp_path}/*.csv", "csv")
 
 
 @pytest.mark.parametrize("name", ["none.csv", "*.csv", "empty"])

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.errors import AnalysisException
 
-from fila_cluster.spark.pipelines.session import PipelineError, one_line, plain_errors
+from fila_cluster.spark.pipelines.session import PipelineError, plain_errors, sentence_of
 
 TRACEBACK = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -31,12 +31,12 @@ fila_proto_zmq.errors.InvalidArgumentError: column 'payload' is null in row 3
     ],
 )  # fmt: skip
 def test_the_sentence_that_matters(said, line):
-    assert one_line(said) == line
+    assert sentence_of(said) == line
 
 
 def test_an_error_of_a_traceback_inside_another_is_the_last_one():
     said = f"Traceback (most recent call last):\n  File\nKeyError: 'x'\n\nDuring handling, another:\n\n{TRACEBACK}"
-    assert one_line(said) == "column 'payload' is null in row 3"
+    assert sentence_of(said) == "column 'payload' is null in row 3"
 
 
 def test_errors_that_are_not_sparks_go_through():

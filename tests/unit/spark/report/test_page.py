@@ -11,13 +11,22 @@ from fila_cluster.analysis.history import SERIES
 from fila_cluster.client.views import KeyStats, QueueStats
 from fila_cluster.observer.half_hour import KeyShare
 from fila_cluster.spark.report import plots
-from fila_cluster.spark.report.content import TENANTS_SHOWN, Count, Dwell, Failures, History, Report, Share, Totals
+from fila_cluster.spark.report.content import (
+    TENANTS_SHOWN,
+    Count,
+    Dwell,
+    Failures,
+    QueueTotals,
+    Report,
+    ReportHistory,
+    TenantShare,
+)
 from fila_cluster.spark.report.measures import NONE, shares_lately, shares_of
 from fila_cluster.spark.report.page import page
 from fila_proto_zmq.commands import OTHER_KEYS
 
 NASTY = ["<script>alert(1)</script>", "$x^2$ & more", "\x00\x1b[31m", "日本の顧客", "a" * 200, ""]
-EMPTY = Report("orders", "orders.dlq", datetime(2026, 11, 20, 9, tzinfo=UTC), Totals(*range(9)), NONE, [], [])
+EMPTY = Report("orders", "orders.dlq", datetime(2026, 11, 20, 9, tzinfo=UTC), QueueTotals(*range(9)), NONE, [], [])
 
 
 def key(name: str, weight: int = 1, pending: int = 0, delivered: int = 0) -> KeyStats:
@@ -29,10 +38,10 @@ def stats(*keys: KeyStats, delivered: int = 0) -> QueueStats:
     return QueueStats(*info, 0.0, 1000, 0, delivered, 0, 0, 0, 0, list(keys), [])
 
 
-def history(*numbers: float | None) -> History:
+def history(*numbers: float | None) -> ReportHistory:
     """The same numbers for each series, five seconds apart."""
     start = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
-    return History(
+    return ReportHistory(
         [start + timedelta(seconds=5 * tick) for tick in range(len(numbers))], {name: [*numbers] for name in SERIES}
     )
 
@@ -46,7 +55,7 @@ def full() -> Report:
         [Dwell(None, 9, 0.0, 0.5, 60.0, 9000.0)],
     )  # fmt: skip
     waiting = [Dwell(None, 9, 0.0, 0.5, 7200.0, 9000.0), *(Dwell(name, 1, 1.0, 2.0, 3.0, 4.0) for name in NASTY)]
-    shares = [Share(name, 1, 10, 3, 0.1, 0.1) for name in NASTY] + [Share(None, 4, 40, 3, 0.4, 0.4)]
+    shares = [TenantShare(name, 1, 10, 3, 0.1, 0.1) for name in NASTY] + [TenantShare(None, 4, 40, 3, 0.4, 0.4)]
     halves = history(None, 1.5, 3.0, None, 1200.0, 4.0)
     return replace(EMPTY, queue="<b>orders", failures=failures, waiting=waiting, shares=shares, history=halves)
 
@@ -56,8 +65,8 @@ def full() -> Report:
 
 def test_shares_are_set_against_weights():
     heavy, light = shares_of(stats(key("light", 1, 5, 30), key("heavy", 3, 5, 70), key("gone"), delivered=100))
-    assert heavy == Share("heavy", 3, 70, 5, 0.7, 0.75)
-    assert light == Share("light", 1, 30, 5, 0.3, 0.25)
+    assert heavy == TenantShare("heavy", 3, 70, 5, 0.7, 0.75)
+    assert light == TenantShare("light", 1, 30, 5, 0.3, 0.25)
 
 
 def test_deliveries_of_tenants_that_are_gone_count_in_the_whole():
@@ -81,14 +90,14 @@ def test_no_deliveries_no_shares():
 def test_shares_of_the_last_minute_take_its_numbers():
     told = [KeyShare("heavy", 3, 9, 0.75, 0.7, 7.0), KeyShare("light", 1, 9, 0.25, 0.3, 3.0)]
     heavy, light = shares_lately(told, stats(key("light", 1, 4, 40), key("heavy", 3, 5, 60), delivered=100))
-    assert heavy == Share("heavy", 3, 60, 5, 0.7, 0.75, 7.0)
-    assert light == Share("light", 1, 40, 4, 0.3, 0.25, 3.0)
+    assert heavy == TenantShare("heavy", 3, 60, 5, 0.7, 0.75, 7.0)
+    assert light == TenantShare("light", 1, 40, 4, 0.3, 0.25, 3.0)
 
 
 def test_keys_that_a_dashboard_does_not_show_are_the_others_and_entitled_to_the_rest():
     told = [KeyShare("a", 2, 9, 0.2, 0.1, 1.0), KeyShare(OTHER_KEYS, 0, 0, 0.0, 0.9, 9.0)]
     stat = stats(key("a", 2, 1, 10), key("b", 3, 2, 50), key("c", 5, 4, 30), delivered=100)
-    assert shares_lately(told, stat)[-1] == Share(None, 8, 90, 6, 0.9, 0.8, 9.0)
+    assert shares_lately(told, stat)[-1] == TenantShare(None, 8, 90, 6, 0.9, 0.8, 9.0)
     idle = [KeyShare("a", 2, 0, 0.0, 0.1, 1.0), KeyShare(OTHER_KEYS, 0, 0, 0.0, 0.9, 9.0)]
     assert [share.entitled for share in shares_lately(idle, stat)] == [0.0, 0.0]
 
@@ -180,7 +189,7 @@ def test_a_queue_that_did_nothing_is_drawn_as_nothing():
 
 
 def test_shares_say_what_they_are_of():
-    rows = [Share("a", 1, 1234, 0, 1.0, 1.0, 12.5)]
+    rows = [TenantShare("a", 1, 1234, 0, 1.0, 1.0, 12.5)]
     text = page(replace(EMPTY, shares=rows, shares_span="last_minute"))
     assert "the last minute's deliveries" in text
     assert "delivered a second" in text
