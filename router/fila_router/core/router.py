@@ -55,9 +55,9 @@ from fila_router.core.in_flight import asks_page, relieves
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
 from fila_router.core.routing import RELAYED, RoutingTable, addressee
-from fila_router.core.sessions import RefusalLog, Session, Sessions
+from fila_router.core.sessions import RefusalLog, Sessions
 from fila_router.core.token_bank import TokenBank
-from fila_router.core.unread import Connection, Unread
+from fila_router.core.unread import Connection, Session, Unread
 from fila_router.core.worker_state import Worker
 
 Body: TypeAlias = Any

@@ -1,7 +1,6 @@
 """Which client is on which connection, and the log of refused clients."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Final
@@ -16,7 +15,7 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.events import ClientRefused
 from fila_router.core.counters import Counters
 from fila_router.core.limits import RouterLimits
-from fila_router.core.unread import Connection, Unread
+from fila_router.core.unread import NO_TAG, Connection, Session, Unread
 
 TELL_AGAIN_MS: Final = 10_000
 """How long one event covers the refusals of its kind."""
@@ -44,23 +43,11 @@ class RefusalLog:
                 yield ClientRefused(client_name(self._counters.refused_last[code]), code, count - logged)
 
 
-NO_TAG: Final = bytes(TAG_BYTES)
-
 _FORGET_SHARE: Final = 16
 """When there are too many sessions, one in this many is forgotten at once, so that the search for the oldest costs little for
 each."""
 
 _heard_ms = attrgetter("heard_ms")
-
-
-@dataclass(slots=True, eq=False)
-class Session:
-    """A client on its connection. ``tags``: the session tags that its requests may have."""
-
-    client: bytes
-    connection: Connection
-    heard_ms: int
-    tags: tuple[bytes, ...] = (NO_TAG,)
 
 
 class Sessions:

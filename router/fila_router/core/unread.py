@@ -25,14 +25,12 @@ A frame that a pipe does not take is held back here, in order, as long as the cl
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.commands import MARK
 from fila_proto_zmq.frames import pack_header
 from fila_router.core.limits import RouterLimits
-
-if TYPE_CHECKING:
-    from fila_router.core.sessions import Session
 
 FRAME_BYTES: Final = 256
 """The size of a frame beside its body."""
@@ -44,6 +42,9 @@ PAUSE_MS_MAX: Final = 250
 
 STUCK_PAUSE_MS: Final = 127
 """A pipe whose pause has grown to this has been full for this long: its client does not read, or is slow."""
+
+NO_TAG: Final = bytes(TAG_BYTES)
+"""The tag of requests that name no session: they belong to the session on their connection."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +76,16 @@ class Connection:
     def stuck(self) -> bool:
         """Whether its pipe has taken nothing for a while."""
         return self.pause_ms >= STUCK_PAUSE_MS
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """A client on its connection. ``tags``: the session tags that its requests may have."""
+
+    client: bytes
+    connection: Connection
+    heard_ms: int
+    tags: tuple[bytes, ...] = (NO_TAG,)
 
 
 class Unread:
