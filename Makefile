@@ -9,6 +9,7 @@ ARGS ?=
 .PHONY: help up unit check test lint format blocking docs bench clean
 
 help:
+	@test -d .venv || echo "Nothing is installed here yet: make unit installs what it needs into .venv, and runs the quick tests."
 	@echo "make up        install and run a cluster in the foreground (ARGS=\"--workers 2\" passes flags on)"
 	@echo "make unit      test the core, the router, the protocol and the client: no extras, about a minute"
 	@echo "make check     check format, lint, types and docs, and run make unit: before each commit"
@@ -54,18 +55,20 @@ bench: .venv/.tested
 	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit; done
 
 # A stamp is made again when it is older than its sources. The package is installed in place, so its modules are no sources of the stamp.
-.venv/.installed: pyproject.toml
+.venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "fila-cluster needs Python 3.11 or later: install it, or name it with make PYTHON=…" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+
+.venv/.installed: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[dashboard]"
 	@touch $@
 
-.venv/.unit: .venv/.installed
+.venv/.unit: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@
 
-.venv/.tested: .venv/.installed
+.venv/.tested: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark]" --group dev
 	@touch $@
 
