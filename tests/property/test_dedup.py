@@ -50,8 +50,10 @@ class First(NamedTuple):
 NAMES = st.sampled_from([*"abcdefghijklmnop", "é", "", TOO_LONG])
 ORDINARY = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=12, unique=True)
 ANY = st.lists(NAMES, min_size=1, max_size=12)
-BATCHES = st.one_of(ORDINARY, ORDINARY, ANY).flatmap(
-    lambda names: st.tuples(*(st.builds(Sent, st.just(name), st.sampled_from([False, False, False, True])) for name in names))
+BATCHES = st.builds(
+    lambda names, large: tuple(Sent(name, index in large) for index, name in enumerate(names)),
+    st.one_of(ORDINARY, ORDINARY, ANY),
+    st.sets(st.integers(0, 11), max_size=3),
 )
 WINDOWS_MS = st.sampled_from([0, 0, 1, 1_500, 45_000])
 QUEUES = st.sampled_from(["q", "q", "r"])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fila_proto_zmq.commands import Enqueue, Pause, PurgeQueue
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.settings import DEFAULTS, Limits, ShardSettings
-from tests.support.shard import ADMIN, ShardHarness
+from tests.support.shard import ADMIN, Got, ShardHarness
 from tests.support.tight_shard import CHILLY
 
 WEIGHTS = st.lists(st.integers(1, 10), min_size=2, max_size=8)
@@ -136,6 +136,7 @@ FEW = Limits(fresh_turns_max=3, busy_wait_turns_max=10)
 """New keys are limited soon, so that a test sees it."""
 DEEP = 1000
 """More than a test delivers."""
+ACKED_AT_ONCE = 7
 POOL = 3
 """Keys that come and go by one name."""
 
@@ -150,6 +151,7 @@ class Traffic:
     active_since: dict[str, int] = field(default_factory=dict)
     """By key, how much had been delivered when it became active."""
     fresh: int = 0
+    unacked: list[Got] = field(default_factory=list)
     crowds: list[int] = field(default_factory=list)
     """By delivery, how many keys had something pending."""
 
@@ -184,9 +186,12 @@ class Traffic:
         for _ in range(count):
             if got := self.harness.receive(1):
                 self.crowds.append(len(+self.pending))
-                self.harness.ack(got)
                 self.pending[got[0].key] -= 1
                 self.order.append(got[0].key)
+                self.unacked += got
+            if len(self.unacked) >= ACKED_AT_ONCE:
+                self.harness.ack(self.unacked)
+                self.unacked.clear()
 
     def do(self, step: str, number: int) -> None:
         """Do one of STEPS with one of the keys that it may concern."""

@@ -291,7 +291,7 @@ def test_a_burst_of_one_gives_up_the_time_that_a_report_takes(lag_ms: int) -> No
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
-    bounds=st.tuples(*[st.builds(limit, st.sampled_from([20, 100, 1000]), st.sampled_from([0, 1, 4, 20]))] * 3),
+    bounds=st.tuples(*[st.builds(limit, st.sampled_from([50, 100, 1000]), st.sampled_from([0, 1, 4, 20]))] * 3),
     sets=st.lists(st.tuples(st.integers(0, 3), key_sets, st.sampled_from([0.5, 1, 1, 10])), min_size=1, max_size=10,
                   unique_by=lambda entry: entry[:2]),
 )  # fmt: skip
