@@ -27,16 +27,14 @@ from fila_cluster.errors import (
 )
 from fila_proto_zmq.commands import DescribeQueue, GetClusterStatus
 from tests.support.cluster import PATIENCE_S, Cluster, eventually
-from tests.support.shells import SHELLS, shell
 
-Connect = Callable[[], Any]
+Connect = Callable[..., Any]
 
 
-@pytest.fixture(params=SHELLS)
-def connect(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Iterator[Connect]:
-    """Open a client of either kind; the asyncio one blocks, too."""
-    with shell(request.param) as opened:
-        yield partial(opened, shared_cluster.endpoint, timeout=PATIENCE_S)
+@pytest.fixture
+def connect(open_client: Connect, shared_cluster: Cluster) -> Connect:
+    """Open a client of the shared cluster."""
+    return partial(open_client, shared_cluster.endpoint, timeout=PATIENCE_S)
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
-"""Closing a client that other threads, or tasks, are busy with."""
+"""Closing a client that other threads, or tasks of its event loop, are busy with."""
 
-import asyncio
 import threading
 from collections.abc import Callable
 
-from fila_cluster import AsyncClient, Client, Message
+from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError
-from tests.support.cluster import Cluster, eventually
+from tests.support.cluster import PATIENCE_S, Cluster, eventually
 
 COUNT = 200
 TURNS = 100
@@ -46,9 +45,9 @@ def assert_all_came_back(client: Client, queue: str):
     assert [message.attempts for message in messages] == [0] * COUNT
 
 
-def test_closing_beside_busy_threads_leaves_nothing_leased(shared_cluster: Cluster, client: Client, queue: str):
+def test_closing_a_busy_client_leaves_nothing_leased(shared_cluster: Cluster, client: Client, queue: str, open_client):
     client.enqueue_many(queue, [Message(b"x")] * COUNT)
-    busy = shared_cluster.client()
+    busy = open_client(shared_cluster.endpoint, timeout=PATIENCE_S)
 
     def receive():
         for delivery in busy.receive(queue, 2, wait=5):
@@ -68,24 +67,4 @@ def test_closing_beside_busy_threads_leaves_nothing_leased(shared_cluster: Clust
     eventually(lambda: threads.turns >= TURNS, "turns")
     busy.close()
     assert threads.join() == ["this client is closed: open another one"] * 6
-    assert_all_came_back(client, queue)
-
-
-def test_closing_beside_busy_tasks_leaves_nothing_leased(shared_cluster: Cluster, client: Client, queue: str):
-    client.enqueue_many(queue, [Message(b"x")] * COUNT)
-
-    async def receive(busy: AsyncClient, enough: asyncio.Semaphore):
-        while True:
-            await asyncio.gather(*(delivery.defer(AWHILE_S) for delivery in await busy.receive(queue, 2, wait=5)))
-            enough.release()
-
-    async def main():
-        busy, enough = AsyncClient(shared_cluster.endpoint), asyncio.Semaphore(0)
-        tasks = [asyncio.create_task(receive(busy, enough)) for _ in range(6)]
-        for _ in range(TURNS):
-            await enough.acquire()
-        await busy.close()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    assert list(map(str, asyncio.run(main()))) == ["this client is closed: open another one"] * 6
     assert_all_came_back(client, queue)

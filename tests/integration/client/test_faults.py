@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster import AsyncClient, Client, Message
-from fila_cluster.client.io import reactor
+from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError, ShardUnavailableError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running, settling_may_fail
 
@@ -37,8 +36,8 @@ def test_calls_after_a_death_are_answered(cluster: Cluster, kill):
 
 
 @kills
-def test_a_waiting_consumer_resumes_by_itself(cluster: Cluster, kill):
-    with cluster.client() as producer, cluster.client() as client:
+def test_a_waiting_consumer_resumes_by_itself(cluster: Cluster, kill, open_client):
+    with cluster.client() as producer, open_client(cluster.endpoint, timeout=PATIENCE_S) as client:
         producer.create_queue("q", visibility_timeout=3)  # what was on its way through a router that dies comes again
         got: list[str] = []
 
@@ -130,24 +129,6 @@ def test_nothing_confirmed_is_lost_under_load(cluster: Cluster, kill):
     assert load.confirmed <= {*load.acked, *load.in_doubt}
     assert len(load.acked) == len(set(load.acked))
     assert len(load.in_doubt) <= 3 * 50
-
-
-@kills
-def test_asyncio_consumers_resume_too(cluster: Cluster, kill):
-    async def main():
-        async with AsyncClient(cluster.endpoint, timeout=PATIENCE_S) as client:
-            await client.create_queue("q")
-            async with client.consume("q") as consumer:
-                await client.enqueue("q", b"before")
-                await (await anext(consumer)).ack()
-                kill(cluster)
-                for _ in range(100):
-                    with suppress(ShardUnavailableError):
-                        await client.enqueue("q", b"after")
-                        break
-                await (await anext(consumer)).ack()
-
-    reactor.run(main())
 
 
 def test_a_consumer_that_vanishes_is_noticed(tmp_path: Path):

@@ -89,21 +89,6 @@ def test_producer_and_consumer_at_once(run, queue: str):
     run(main)
 
 
-def test_a_cancelled_receive_loses_nothing(run, queue: str):
-    async def main(client: AsyncClient):
-        waiting = asyncio.create_task(client.receive(queue, wait=60))
-        await client.list_queues()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        message_id = await client.enqueue(queue, b"x")
-        (delivery,) = await client.receive(queue, wait=PATIENCE_S)
-        assert (delivery.id, delivery.attempts) == (message_id, 0)
-        await delivery.ack()
-
-    run(main)
-
-
 def test_a_cancelled_receive_from_several_queues_loses_nothing(run, queue: str):
     async def main(client: AsyncClient):
         await client.create_queue(f"{queue}-other")
