@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from traceback import walk_stack
 from types import FrameType
@@ -13,7 +14,7 @@ import pytest
 import uvloop
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
-from tests.support.cluster import eventually
+from tests.support.cluster import PATIENCE_S, eventually
 from tests.support.shells import SHELLS, shell
 
 
@@ -41,3 +42,11 @@ def stray_threads() -> list[FrameType]:
     """The frames of clients' threads that live."""
     stacks = (walk_stack(frame) for frame in sys._current_frames().values())
     return [frame for stack in stacks for frame, _ in stack if frame.f_code is HeartbeatThread._run.__code__]
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """Wait in an event loop for a condition."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_at, f"never happened: {what}"
+        await asyncio.sleep(0.01)

@@ -12,7 +12,7 @@ from fila_cluster import AsyncClient, Client
 from fila_cluster.client.protocol import consuming
 from fila_proto_zmq.commands import Goodbye, Subscribe
 from tests.support.cluster import eventually
-from tests.unit.client.io.test_reactor import until
+from tests.unit.client.conftest import until
 from tests.unit.client.peer import Broker, broker, usual_answer
 
 PATIENCE_S = 60.0

@@ -53,6 +53,13 @@ class Desk:
         way = self.router.from_client(client, header, key, body, self.now_ms)
         return None if way is None else way[0]
 
+    def questions(self, opcode: int) -> dict[str, int]:
+        """The workers that were asked this by the router itself, each with the request id to answer."""
+        frames, self.router.outgoing.to_workers = self.router.outgoing.to_workers, []
+        headers = [(worker.decode(), client, unpack_header(header), key) for worker, client, header, key, _ in frames]
+        assert all((client, header.opcode, key) == (b"", opcode, b"") for _, client, header, key in headers)
+        return {worker: header.request for worker, _, header, _ in headers}
+
     def client_on(self, connection: bytes = CLIENT) -> bytes:
         """The client that workers see when this connection speaks."""
         session = self.router._sessions.by_name[connection].session

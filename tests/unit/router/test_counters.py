@@ -5,25 +5,15 @@ import pytest
 from fila_proto_zmq.codec import encode_body, to_fault
 from fila_proto_zmq.commands import ClusterStatus, GetMetrics, Histogram, Metrics, RouterMetrics, WorkerMetrics
 from fila_proto_zmq.errors import InvalidFrameError, ShardUnavailableError
-from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_proto_zmq.frames import ERROR, REPLY, pack_header
 from fila_router.core.fan_in import METRICS_MS_MAX
 from tests.unit.router.desk import CLIENT, Desk
-
-
-@pytest.fixture
-def desk() -> Desk:
-    desk = Desk(shards=3)
-    desk.register("worker-0", shards=(0, 2))
-    desk.register("worker-1", shards=(1,))
-    return desk
 
 
 def ask(desk: Desk) -> dict[str, int]:
     """Ask for metrics; the workers that are asked in turn, each with the request id to answer."""
     assert desk.ask(GetMetrics(), key=b"") is None
-    frames, desk.router.outgoing.to_workers = desk.router.outgoing.to_workers, []
-    assert all((client, header[3], key) == (b"", GetMetrics.opcode, b"") for _, client, header, key, _ in frames)
-    return {worker.decode(): unpack_header(header).request for worker, _, header, _, _ in frames}
+    return desk.questions(GetMetrics.opcode)
 
 
 def counted(worker: str) -> WorkerMetrics:

@@ -1,29 +1,12 @@
 """One question to all workers, one joined answer."""
 
-import pytest
-
 from fila_proto_zmq.codec import encode_body, to_fault
 from fila_proto_zmq.commands import ListQueues, QueueInfo, QueueList
 from fila_proto_zmq.errors import InvalidFrameError, OverloadedError, RequestTimeoutError, ShardUnavailableError
-from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_proto_zmq.frames import ERROR, REPLY, pack_header
 from fila_router.core.fan_in import LIST_MS_MAX
 from fila_router.core.limits import RouterLimits
 from tests.unit.router.desk import CLIENT, Desk
-
-
-@pytest.fixture
-def desk() -> Desk:
-    desk = Desk(shards=3)
-    desk.register("worker-0", shards=(0, 2))
-    desk.register("worker-1", shards=(1,))
-    return desk
-
-
-def questions(desk: Desk) -> dict[str, int]:
-    """The workers asked, each with the request id to answer."""
-    frames, desk.router.outgoing.to_workers = desk.router.outgoing.to_workers, []
-    assert all(client == b"" and key == b"" for _, client, _, key, _ in frames)
-    return {worker.decode(): unpack_header(header).request for worker, _, header, _, _ in frames}
 
 
 def info(name: str) -> QueueInfo:
@@ -38,7 +21,7 @@ def answer(desk: Desk, worker: str, request: int, *names: str) -> None:
 
 def test_every_worker_is_asked_once_and_the_answers_are_joined_by_name(desk: Desk):
     desk.ask(ListQueues("o"), key=b"")
-    asked = questions(desk)
+    asked = desk.questions(ListQueues.opcode)
     assert list(asked) == ["worker-0", "worker-1"]
     answer(desk, "worker-1", asked["worker-1"], "b", "d")
     assert desk.answers() == []
@@ -56,7 +39,7 @@ def test_the_prefix_travels_unopened(desk: Desk):
 def test_a_missing_shard_refuses_the_whole(desk: Desk):
     desk.leave("worker-1")
     desk.ask(ListQueues(), key=b"")
-    assert questions(desk) == {}
+    assert desk.questions(ListQueues.opcode) == {}
     error = desk.error()
     assert isinstance(error, ShardUnavailableError)
     assert error.details == {"refused": True, "shard": 1}
@@ -64,7 +47,7 @@ def test_a_missing_shard_refuses_the_whole(desk: Desk):
 
 def test_a_worker_lost_meanwhile_fails_the_whole(desk: Desk):
     desk.ask(ListQueues(), key=b"")
-    asked = questions(desk)
+    asked = desk.questions(ListQueues.opcode)
     answer(desk, "worker-0", asked["worker-0"], "a")
     desk.unreachable("worker-1")
     assert isinstance(desk.error(), ShardUnavailableError)
@@ -74,14 +57,14 @@ def test_a_worker_lost_meanwhile_fails_the_whole(desk: Desk):
 
 def test_a_worker_restarted_meanwhile_fails_the_whole(desk: Desk):
     desk.ask(ListQueues(), key=b"")
-    questions(desk)
+    desk.questions(ListQueues.opcode)
     desk.register("worker-1", shards=(1,), epoch=2)
     assert isinstance(desk.error(), ShardUnavailableError)
 
 
 def test_a_worker_s_error_is_the_answer(desk: Desk):
     desk.ask(ListQueues(), key=b"")
-    asked = questions(desk)
+    asked = desk.questions(ListQueues.opcode)
     fault = encode_body(to_fault(InvalidFrameError("no such prefix")))
     header = pack_header(ListQueues.opcode, asked["worker-1"], REPLY | ERROR)
     desk.router.from_worker(b"worker-1", b"", header, b"", fault, 0)
@@ -92,14 +75,14 @@ def test_a_worker_s_error_is_the_answer(desk: Desk):
 
 def test_a_garbled_answer_is_an_error_too(desk: Desk):
     desk.ask(ListQueues(), key=b"")
-    asked = questions(desk)
+    asked = desk.questions(ListQueues.opcode)
     desk.router.from_worker(b"worker-1", b"", pack_header(ListQueues.opcode, asked["worker-1"], REPLY), b"", b"\xc1", 0)
     assert isinstance(desk.error(), InvalidFrameError)
 
 
 def test_a_worker_that_does_not_answer_in_time_is_named(desk: Desk):
     desk.ask(ListQueues(), key=b"")
-    asked = questions(desk)
+    asked = desk.questions(ListQueues.opcode)
     answer(desk, "worker-0", asked["worker-0"], "a")
     desk.pass_ms(LIST_MS_MAX, "worker-0", "worker-1")
     error = desk.error()
@@ -110,7 +93,7 @@ def test_a_worker_that_does_not_answer_in_time_is_named(desk: Desk):
 
 def test_nobody_answers_twice_or_unasked(desk: Desk):
     desk.ask(ListQueues(), key=b"")
-    asked = questions(desk)
+    asked = desk.questions(ListQueues.opcode)
     answer(desk, "worker-0", asked["worker-0"], "a")
     answer(desk, "worker-0", asked["worker-0"], "a")
     answer(desk, "stranger", asked["worker-1"], "b")

@@ -32,7 +32,7 @@ from fila_worker.host import Host
 from fila_worker.lua import compile_hooks
 from fila_worker.slots import Patience, Slot, Suspects, name_of
 from fila_worker.storage.memory import MemoryStore
-from tests.unit.worker.test_host import CLIENT, NAMES, SHARDS_TOTAL, HostHarness
+from tests.support.host import CLIENT, NAMES, SHARDS_TOTAL, HostHarness
 
 HURT, SOUND = NAMES[2], NAMES[3]
 

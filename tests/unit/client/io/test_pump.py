@@ -1,4 +1,4 @@
-"""What only the blocking client has: threads that lead and follow, a keeper, signals, forks, finalizers."""
+"""What only the blocking client has: threads that lead and follow, a thread for heartbeats, signals, forks, finalizers."""
 
 import gc
 import os
@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -90,17 +92,24 @@ def test_after_an_idle_time_the_first_call_does_not_pay_for_an_earlier_loss():
             assert second.seen_of(Enqueue)
 
 
+@contextmanager
+def warned_once_of_a_client_that_is_never_closed() -> Iterator[None]:
+    """What is dropped here is collected, with its thread."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+        gc.collect()
+    assert ["never closed" in str(warning.message) for warning in caught] == [True]
+    eventually(lambda: not stray_threads(), "the end of its thread")
+
+
 def test_a_client_that_is_never_closed_is_warned_of_and_cleaned_up():
     with broker() as peer:
         client = Client(peer.endpoint)
-        consumer = client.consume("q")  # starts the keeper
+        consumer = client.consume("q")  # starts its thread
         eventually(lambda: peer.seen_of(Subscribe) and stray_threads(), "a subscription")
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warned_once_of_a_client_that_is_never_closed():
             del client, consumer
-            gc.collect()
-        assert ["never closed" in str(warning.message) for warning in caught] == [True]
-        eventually(lambda: not stray_threads(), "the keeper ends")
 
 
 def test_a_client_that_goes_with_a_cycle_is_warned_of_once_and_what_nobody_took_is_not():
@@ -111,12 +120,8 @@ def test_a_client_that_goes_with_a_cycle_is_warned_of_once_and_what_nobody_took_
         peer.push("q", 1, batch(7, 3))
         client.enqueue("q", b"x")  # takes in what was pushed before
         client.cycle = [client, consumer]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warned_once_of_a_client_that_is_never_closed():
             del client, consumer
-            gc.collect()
-        assert ["never closed" in str(warning.message) for warning in caught] == [True]
-        eventually(lambda: not stray_threads(), "the keeper ends")
 
 
 def test_a_delivery_that_is_dropped_is_warned_of():

@@ -3,9 +3,7 @@
 import asyncio
 import gc
 import threading
-import time
 import warnings
-from collections.abc import Callable
 
 import pytest
 import uvloop
@@ -23,6 +21,7 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from tests.support.cluster import PATIENCE_S
+from tests.unit.client.conftest import until
 from tests.unit.client.peer import answering, batch, broker
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
@@ -36,13 +35,6 @@ def run(request):
             return runner.run(asyncio.wait_for(coroutine, PATIENCE_S))
 
     return run_on
-
-
-async def until(condition: Callable[[], object], what: str):
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_at, f"never happened: {what}"
-        await asyncio.sleep(0.01)
 
 
 def test_it_may_be_made_outside_of_a_loop(run):
