@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fila_proto_zmq.commands import Explain, Explained
-from fila_proto_zmq.ids import parse_id
+from fila_proto_zmq.commands import Browse, Browsed, Explain, Explained
+from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.reasons import MEANINGS, ReasonCode
-from tests.support.shard import ADMIN, ShardHarness
+from fila_proto_zmq.record import record_id
+from fila_worker.core.effects import Call
+from fila_worker.core.explain.explain import explain
+from fila_worker.core.inspect.browse import browse
+from tests.support.shard import ADMIN, ShardHarness, finished
 
 GROUPED = {"keys", "messages", "fairness_key"}
 """Details of reasons that hold for some keys of a queue."""
@@ -20,6 +24,34 @@ def why(shard: ShardHarness, message: str | None = None, *, key: str | None = No
     assert first == second
     check(first)
     return first
+
+
+def text_of(shard: ShardHarness, *arguments: str, **options: str) -> str:
+    """The first reason in words."""
+    return why(shard, *arguments, **options).reasons[0].text
+
+
+def why_now(shard: ShardHarness, message: str | None = None) -> Explained:
+    """Why, before the turn that would change it."""
+    return finished(
+        explain(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Explain(None if message is None else parse_id(message)))
+    )
+
+
+def starve(shard: ShardHarness) -> None:
+    """Let so much time pass that nobody counts as reading any more."""
+    shard.pass_time(60_000)
+
+
+def ids(shard: ShardHarness, *, turn: bool = True) -> list[str]:
+    """Of the messages that are left, in line order."""
+    page = (
+        shard.ask(Browse(1000), "q", ADMIN)
+        if turn
+        else finished(browse(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Browse(1000)))
+    )
+    assert isinstance(page, Browsed)
+    return [format_id(*record_id(each.record)) for each in page.messages]
 
 
 def check(explained: Explained) -> None:

@@ -1,8 +1,8 @@
-"""How fast a queue delivers lately."""
+"""Histograms, and how fast a queue delivers lately."""
 
 import pytest
 
-from fila_worker.core.measures import KNOWN_MS_MIN, SPAN_MS, DeliveryRate
+from fila_worker.core.measures import KNOWN_MS_MIN, SPAN_MS, DeliveryRate, Histogram
 
 
 def delivering(
@@ -53,3 +53,14 @@ def test_a_clock_that_goes_back_breaks_nothing() -> None:
     pace, now_ms = delivering(100, 10)
     pace.note(10, now_ms - 5000)
     assert pace.per_second(now_ms - 5000) > 0
+
+
+def test_a_histogram_counts_up_to_and_with_its_bounds():
+    histogram = Histogram((10, 100))
+    for value in (0, 10, 11, 100, 101):
+        histogram.observe(value)
+    histogram.observe(50, times=3)
+    assert (histogram.counts, histogram.total) == ([2, 5, 1], 372)
+    told = histogram.wire()
+    histogram.observe(1)
+    assert (told.bounds, told.counts, told.total) == ([10, 100], [2, 5, 1], 372)
