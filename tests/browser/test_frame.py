@@ -23,7 +23,7 @@ def test_every_page_is_reached_by_its_link(page: Page, dashboard: str) -> None:
 
 
 @pytest.mark.parametrize("system", ["light", "dark"])
-def test_colours_are_the_systems_until_somebody_chooses(browser: Browser, dashboard: str, system: str) -> None:
+def test_colours_are_the_systems_until_the_user_chooses(browser: Browser, dashboard: str, system: str) -> None:
     context = patient(browser.new_context(color_scheme=system))  # type: ignore[arg-type]
     page = context.new_page()
     page.goto(f"{dashboard}/")

@@ -189,7 +189,7 @@ def test_a_purge_wants_the_name_typed(page: Page, dashboard: str, client: Client
     assert client.queue_stats(f"{queue}.dlq").depth == 0
 
 
-def test_a_letter_tells_its_story_and_goes_back(page: Page, dashboard: str, client: Client, queue: str) -> None:
+def test_a_letter_shows_its_history_and_goes_back(page: Page, dashboard: str, client: Client, queue: str) -> None:
     [letter] = plant(client, queue, f"no customer {HOSTILE}")
     page.goto(f"{dashboard}/letters?queue={queue}.dlq")
     group(page, "no customer").click()

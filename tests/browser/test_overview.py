@@ -23,7 +23,7 @@ def dashboard(observed_cluster: Cluster) -> str:
     return address_of(observed_cluster)
 
 
-def test_an_unserved_queue_needs_attention_until_somebody_receives(
+def test_an_unserved_queue_needs_attention_until_a_consumer_receives(
     page: Page, dashboard: str, client: Client, queue: str
 ) -> None:
     client.enqueue(queue, b"waits")

@@ -26,7 +26,7 @@ def test_a_paused_queue_is_named_and_resumed_by_a_click(page: Page, dashboard: s
     assert not client.queue_stats(queue).paused
 
 
-def test_a_throttled_message_is_told_with_the_numbers_of_its_bucket(
+def test_a_throttled_message_is_shown_with_the_numbers_of_its_bucket(
     page: Page, dashboard: str, client: Client, queue: str
 ) -> None:
     client.set_config(f"throttle.{queue}", "0.001,1")
@@ -58,7 +58,7 @@ def test_a_delayed_message_counts_down_and_is_followed_until_it_is_settled(
     expect(page.get_by_test_id("why-state")).to_be_hidden()
 
 
-def test_a_delivery_and_its_end_are_told(page: Page, dashboard: str, client: Client, queue: str) -> None:
+def test_a_delivery_and_its_end_are_shown(page: Page, dashboard: str, client: Client, queue: str) -> None:
     message_id = client.enqueue(queue, b"x", lease=600)
     page.goto(f"{dashboard}/why?queue={queue}&id={message_id}")
     expect(page.get_by_test_id("why-position")).to_have_text("0")

@@ -70,7 +70,7 @@ def test_what_the_disk_refuses_is_refused_and_the_rest_is_kept(
 
 @settling_may_fail
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS], ids=["ahead", "back"])
-def test_a_clock_that_steps_loses_nothing_and_stops_nobody(tmp_path: Path, step_ms: int) -> None:
+def test_a_clock_that_steps_loses_nothing_and_stops_no_client(tmp_path: Path, step_ms: int) -> None:
     shim = Shim(tmp_path, tmp_path / "data")
     with running(tmp_path / "data", workers=1, env=shim.env) as cluster, cluster.client() as client:
         client.create_queue(QUEUE)

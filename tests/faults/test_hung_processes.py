@@ -43,7 +43,7 @@ def test_every_part_that_stands_still_is_restarted(tmp_path: Path) -> None:
         assert cluster.stop() == 0
 
 
-def test_a_pause_of_the_supervisor_is_nobody_s_silence(tmp_path: Path) -> None:
+def test_a_pause_of_the_supervisor_counts_as_no_process_s_silence(tmp_path: Path) -> None:
     """All of it is paused for longer than a child may be silent, as a laptop's lid does it where time goes on."""
     with running(tmp_path, logged="error") as cluster:
         before = pids(cluster)

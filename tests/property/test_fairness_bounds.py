@@ -107,7 +107,7 @@ def test_a_newly_active_key_waits_for_a_turn_at_most(
 
 @settings(deadline=None, max_examples=30)
 @given(busy=st.lists(st.integers(1, 5), min_size=1, max_size=5), rounds=st.integers(50, 200), limits=LIMITS)
-def test_a_key_that_empties_and_refills_in_step_starves_nobody(busy: list[int], rounds: int, limits: Limits) -> None:
+def test_a_key_that_empties_and_refills_in_step_starves_no_other_key(busy: list[int], rounds: int, limits: Limits) -> None:
     harness = ShardHarness(checked=False, settings=ShardSettings(limits=limits))
     harness.create()
     for key, weight in enumerate(busy):

@@ -269,7 +269,7 @@ def test_limits_may_change_meanwhile(cluster: Cluster, changes: list[tuple[str, 
     seed=st.integers(0, 2**32), rate=st.sampled_from([20, 200, 1000, 10_000]), spare=st.sampled_from([2, 5, 50]),
     lag_ms=st.integers(0, 1), shards=st.integers(1, 4),
 )  # fmt: skip
-def test_the_rate_is_reached_while_somebody_waits(seed: int, rate: int, spare: int, lag_ms: int, shards: int) -> None:
+def test_the_rate_is_reached_while_a_shard_waits(seed: int, rate: int, spare: int, lag_ms: int, shards: int) -> None:
     """With a burst of what comes in while a grant is out (which the step of this clock is part of), twice, and two tokens."""
     bound = limit(rate, spare + 2 * rate * (1 + 2 * lag_ms) / 1000)
     cluster = Cluster(seed, {"a": bound}, [(shard, "a", 1) for shard in range(shards)], Habits(), lag_ms)
@@ -295,7 +295,7 @@ def test_a_burst_of_one_gives_up_the_time_that_a_report_takes(lag_ms: int) -> No
     sets=st.lists(st.tuples(st.integers(0, 3), key_sets, st.sampled_from([0.5, 1, 1, 10])), min_size=1, max_size=10,
                   unique_by=lambda entry: entry[:2]),
 )  # fmt: skip
-def test_nobody_starves(seed: int, bounds: tuple[Limit, ...], sets: list[tuple[int, str, float]]) -> None:
+def test_no_account_starves(seed: int, bounds: tuple[Limit, ...], sets: list[tuple[int, str, float]]) -> None:
     """Everybody is served again before the time is up in which everybody could be, one after the other, four times."""
     cluster = Cluster(seed, dict(zip("abc", bounds, strict=True)), sets, Habits(), 1)
     slowest = min(bound.rate_milli for bound in bounds) / 1000

@@ -90,7 +90,7 @@ def test_targets_that_are_not_there(shared_cluster: Cluster, client: Client, que
         enqueue_partition(endpoint=shared_cluster.endpoint, queue=f"{queue}.dlq")(rows)
 
 
-def test_limits_are_waited_for_and_end_the_task_when_nobody_makes_room(tmp_path: Path):
+def test_limits_are_waited_for_and_end_the_task_when_no_room_is_made(tmp_path: Path):
     limits = tmp_path / "fila.toml"
     limits.write_text("[limits]\nmax_queue_messages = 10\n")
     with running(tmp_path / "data", "--config", limits) as cluster, cluster.client() as client:

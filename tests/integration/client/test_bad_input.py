@@ -65,7 +65,7 @@ def peer(shared_cluster: Cluster) -> Iterator[Peer]:
     peer.socket.close()
 
 
-def test_another_version_is_told_which_are_spoken(peer: Peer) -> None:
+def test_a_client_of_another_version_is_answered_with_the_versions_served(peer: Peer) -> None:
     answer = peer.ask(pack_header(Hello.opcode, 7, version=9), b"", encode_body(Hello([9])))
     assert isinstance(answer, FilaError)
     assert (answer.code, answer.details) == ("UNSUPPORTED_VERSION", {"versions": [1]})
@@ -118,7 +118,7 @@ def test_fences_out_of_nowhere_settle_nothing(peer: Peer, client: Client, queue:
     assert client.queue_stats(queue).depth == 0
 
 
-def test_noise_disturbs_nobody(shared_cluster: Cluster, client: Client, queue: str) -> None:
+def test_noise_disturbs_no_client(shared_cluster: Cluster, client: Client, queue: str) -> None:
     noise = random.Random(20)
     client.enqueue(queue, b"safe")
     for _ in range(20):

@@ -262,7 +262,7 @@ def test_a_late_ack_is_refused_and_the_new_holder_is_left_alone(client: Client, 
     theirs.ack()
 
 
-def test_a_late_batch_is_told_apart_from_what_was_in_time(client: Client, other: Client, queue: str):
+def test_a_late_batch_differs_from_one_that_was_in_time(client: Client, other: Client, queue: str):
     client.update_queue(queue, visibility_timeout=600)
     client.enqueue_many(queue, [Message(b"x")] * 6)
     deliveries = client.receive(queue, 6)

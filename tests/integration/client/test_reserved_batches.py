@@ -72,7 +72,7 @@ def test_a_batch_is_what_is_ready_and_no_more_than_wanted(cluster: Cluster, clie
     assert (stats.depth, stats.acked) == (0, 1200)
 
 
-def test_a_driver_that_died_before_it_told_anybody_finds_its_batch_again(cluster: Cluster, client: Client) -> None:
+def test_a_driver_that_died_before_it_reported_its_batch_finds_it_again(cluster: Cluster, client: Client) -> None:
     fill(client, "q", 30)
     with planner(cluster, "q") as driver:
         begin = driver.plan(Offset(), 10, patient=False)

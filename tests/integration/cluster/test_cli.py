@@ -270,7 +270,7 @@ def test_consume_runs_until_it_is_stopped(cluster: Cluster, client: Client, queu
     assert client.queue_stats(queue).depth == 0
 
 
-def test_what_nobody_reads_is_not_acked(cluster: Cluster, client: Client, queue: str):
+def test_output_that_is_not_read_is_not_acked(cluster: Cluster, client: Client, queue: str):
     with start(cluster, "consume", queue) as consumer:
         consumer.stdout.close()
         client.enqueue(queue, b"x")
@@ -381,7 +381,7 @@ def test_misuse_is_exit_code_2(shell: Shell, arguments: tuple[str, ...], reason:
     assert reason in shell.misused(*arguments)
 
 
-def test_nobody_there_is_a_failure_in_time(tmp_path: Path):
+def test_a_broker_that_is_not_there_is_a_failure_in_time(tmp_path: Path):
     result = subprocess.run(
         command("status"),
         env=environment(FILA_ENDPOINT=f"ipc://{tmp_path}/nobody"),

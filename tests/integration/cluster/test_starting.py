@@ -96,7 +96,7 @@ def test_two_listeners_want_two_addresses(tmp_path: Path, data_dir: Path):
     assert not data_dir.exists()
 
 
-def test_nobody_s_socket_is_taken_over(tmp_path: Path, data_dir: Path):
+def test_a_socket_in_use_is_not_taken_over(tmp_path: Path, data_dir: Path):
     meeting = ("--worker-listen", "ipc://data/here")  # in the directory that the first start makes
     with running(data_dir, *meeting, cwd=tmp_path) as cluster:
         second = refused("up", "--data-dir", "other", "--listen", "127.0.0.1:0", "--no-dashboard", *meeting, cwd=tmp_path)

@@ -77,7 +77,7 @@ def test_it_says_where_the_dashboard_is_once_it_answers(data_dir: Path):
         assert cluster.log == []
 
 
-def test_without_a_dashboard_nobody_observes(data_dir: Path):
+def test_without_a_dashboard_there_is_no_observer(data_dir: Path):
     with running(data_dir) as cluster:
         assert len(cluster.children()) == 2
 
@@ -261,7 +261,7 @@ def test_a_killed_router_comes_back(data_dir: Path):
         assert client.enqueue("orders", b"")
 
 
-def test_a_killed_observer_comes_back_and_nobody_else_notices(data_dir: Path):
+def test_a_killed_observer_comes_back_and_no_other_process_notices(data_dir: Path):
     with running(data_dir, "--dashboard", "127.0.0.1:0") as cluster, cluster.client() as client:
         client.create_queue("orders")
         others = {child.pid for child in cluster.children() if "fila_cluster.observer" not in child.cmdline()}

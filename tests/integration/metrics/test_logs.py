@@ -130,7 +130,7 @@ def test_thousands_of_messages_are_no_news(data_dir: Path):
         assert max(told.values()) <= 3, told
 
 
-def test_a_lost_consumer_is_told_with_what_it_held(data_dir: Path, tmp_path: Path):
+def test_a_lost_consumer_is_logged_with_what_it_held(data_dir: Path, tmp_path: Path):
     (tmp_path / "fila.toml").write_text("[scheduler]\nconsumer_timeout_ms = 500\n")
     consumer = (
         "import os, sys; from fila_cluster import Client; client = Client(sys.argv[1]);"
@@ -145,7 +145,7 @@ def test_a_lost_consumer_is_told_with_what_it_held(data_dir: Path, tmp_path: Pat
         assert (lost["messages"], lost["shard"]) == (3, 0)
 
 
-def test_who_speaks_another_language_is_told_once(data_dir: Path):
+def test_a_client_of_another_protocol_is_logged_once(data_dir: Path):
     with running(data_dir) as cluster, zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
         stranger.linger = 0
         stranger.connect(cluster.endpoint)

@@ -153,7 +153,7 @@ def test_a_hundred_thousand_keys_do_not_swell_the_page(data_dir: Path):
 # --- when something is down -------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_down_is_told_with_its_shard_and_its_numbers_are_gone(data_dir: Path):
+def test_a_worker_that_is_down_is_reported_with_its_shard_and_without_numbers(data_dir: Path):
     with observed(data_dir, "--shards", 2, workers=2) as cluster, cluster.client() as client:
         for shard in range(2):
             client.create_queue(name_on(shard))

@@ -113,7 +113,7 @@ def test_a_paused_queue_takes_and_gives_nothing(client: Client, queue: str, back
     client.ack(got)
 
 
-def test_a_paused_key_holds_up_nobody_else(client: Client, queue: str, backlog: list[str]):
+def test_a_paused_key_holds_up_no_other_key(client: Client, queue: str, backlog: list[str]):
     client.pause(queue, fairness_key="a")
     got = client.receive(queue, 10)
     assert [delivery.fairness_key for delivery in got] == ["b", "b"]

@@ -44,7 +44,7 @@ def test_what_it_asked_for_arrives_with_it(client: Client, queue: str):
     client.ack(list(got.values()))
 
 
-def test_a_bucket_gives_no_more_than_its_burst_and_blocks_nobody_else(client: Client, queue: str, bucket):
+def test_a_bucket_gives_no_more_than_its_burst_and_blocks_no_other_message(client: Client, queue: str, bucket):
     key = bucket(0.001, 3)
     client.enqueue_many(queue, [Message(b"throttled", throttle_keys=[key]) for _ in range(10)])
     client.enqueue_many(queue, [Message(b"free")] * 10)

@@ -101,7 +101,7 @@ def test_at_most_once_is_acked_when_a_consumer_takes_it_and_the_rest_goes_back(c
     assert client.queue_stats(queue).depth == 0
 
 
-def test_one_in_flight_per_key_keeps_its_order_and_nobody_else_waits(client: Client):
+def test_one_in_flight_per_key_keeps_its_order_and_no_other_key_waits(client: Client):
     queue = fresh(client, "options/ordered", max_in_flight_per_key=1)
     client.enqueue_many(queue, [Message(f"{key}{number}".encode(), fairness_key=key) for number in range(3) for key in "ab"])
     first = {delivery.fairness_key: delivery for delivery in client.receive(queue, 10)}

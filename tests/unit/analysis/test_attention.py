@@ -52,7 +52,7 @@ def test_a_restarted_worker():
     assert codes(look(now)) == []
 
 
-def test_messages_that_nobody_takes():
+def test_messages_that_no_consumer_takes():
     concern = only(of_queues(queue(pending=1200, consumers=0, oldest_ms=12_000)))
     assert (concern.severity, concern.code, concern.queue) == ("warning", "no_consumers", "orders")
     assert "1,200 messages waiting, the oldest for 12.0 s" in concern.text
@@ -67,7 +67,7 @@ def test_messages_that_nobody_takes():
         queue(pending=5, consumers=0, oldest_ms=OLD, delivered=7),  # read now and then
     ],
 )
-def test_messages_that_somebody_takes(fine: QueueMetrics):
+def test_messages_that_a_consumer_takes(fine: QueueMetrics):
     assert codes(of_queues(fine), of_queues(queue())) == []
 
 

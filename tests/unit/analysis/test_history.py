@@ -27,7 +27,7 @@ def known(numbers: list[float]) -> list[float | None]:
     return [None if math.isnan(number) else number for number in numbers]
 
 
-def test_levels_are_told_at_once_and_flows_from_the_second_look() -> None:
+def test_levels_are_known_at_once_and_flows_from_the_second_sample() -> None:
     history = told(History(), look(queue(pending=3, delivered=10)), look(queue(pending=5, delivered=60)))
     assert history.times() == [1000.0, 1005.0]
     series = history.of_queue("orders")

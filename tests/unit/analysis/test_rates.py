@@ -15,7 +15,7 @@ def test_without_a_look_before_nothing_is_known():
     assert rates(of_queues(queue()), None, 1.0) == ClusterRates(None, {}, {})
 
 
-def test_looks_at_the_same_moment_tell_nothing():
+def test_samples_of_the_same_moment_have_no_rate():
     assert rates(of_queues(queue()), of_queues(queue()), 0.0) == ClusterRates(None, {}, {})
 
 

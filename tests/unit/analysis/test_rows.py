@@ -62,7 +62,7 @@ def test_queues_that_are_left_out_have_no_rates():
     assert (more.state, more.pending, more.depth, more.dead_letters, more.enqueued_per_s) == ("active", 3, 6, 4, None)
 
 
-def test_queues_that_nobody_answers_for_keep_their_names_and_no_number():
+def test_queues_of_a_shard_that_does_not_answer_keep_their_names_and_no_number():
     memory = KnownQueues()
     zero, one = worker("worker-0", shard(0, queue("a", pending=5))), worker("worker-1", shard(1, queue("b")))
     rows_of(look(zero, one), memory=memory)
@@ -142,7 +142,7 @@ def test_without_a_look_before_shares_are_due_and_nothing_else_is_known():
     assert (row.share_due, row.delivered_per_s, row.share) == (1, None, None)
 
 
-def test_while_nothing_is_delivered_nobody_has_a_share():
+def test_while_nothing_is_delivered_no_key_has_a_share():
     same = stats(key("only", pending=1, delivered=5))
     (row,) = key_rows(same, same, 1.0)
     assert (row.delivered_per_s, row.share) == (0, None)

@@ -71,7 +71,7 @@ def test_one_hook_only():
     assert told(script)["on_enqueue"]["decision"]["throttle_keys"] == []
 
 
-def test_what_on_failure_is_told():
+def test_what_on_failure_is_given():
     script = "function on_failure(msg) return { delay_ms = #msg.headers.a + #msg.fairness_key * 10 + #msg.id * 100 } end"
     assert told(script, "--header", "a=xy", "--key", "acme")["on_failure"]["decision"]["delay_ms"] == 3642
 

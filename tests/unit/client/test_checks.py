@@ -207,6 +207,6 @@ def test_bad_throttle_keys(keys):
         checks.throttle_keys(keys)
 
 
-def test_a_lone_throttle_key_is_told_to_be_a_list():
+def test_a_lone_throttle_key_is_refused_with_a_list_as_the_remedy():
     with pytest.raises(InvalidArgumentError, match=r"throttle_keys='provider': pass a list of str"):
         checks.throttle_keys("provider")

@@ -69,7 +69,7 @@ def test_bad_timeouts(connect, timeout):
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_key_that_would_protect_nothing_is_refused_and_not_told(kind):
+def test_a_key_that_would_protect_nothing_is_refused_and_not_quoted(kind):
     for name in ("api_key", "server_key"):
         with pytest.raises(InvalidArgumentError, match=name) as caught:
             kind("tcp://127.0.0.1:1", **{name: "s3cret"})
@@ -87,7 +87,7 @@ def test_the_endpoint_may_come_from_the_environment(connect, monkeypatch):
         assert client.endpoint == "tcp://127.0.0.1:5555"
 
 
-def test_where_nobody_listens_a_call_ends_in_time_and_says_so(connect):
+def test_without_a_broker_a_call_ends_in_time_with_the_reason(connect):
     with connect(f"tcp://127.0.0.1:{free_port()}", timeout=0.2) as client:
         begun = time.monotonic()
         with pytest.raises(RequestTimeoutError, match=r"no broker answers at tcp://127.*fila-cluster up"):
@@ -95,7 +95,7 @@ def test_where_nobody_listens_a_call_ends_in_time_and_says_so(connect):
         assert 0.2 <= time.monotonic() - begun < PATIENCE_S
 
 
-def test_a_broker_of_another_version_is_told_at_once(connect):
+def test_a_broker_of_another_version_is_an_error_at_once(connect):
     with broker(answering(Hello=UnsupportedVersionError("only 9"))) as peer, connect(peer.endpoint) as client:
         with pytest.raises(UnsupportedVersionError):
             client.list_queues()

@@ -54,7 +54,7 @@ def test_any_other_address_wants_a_word(text: str):
 
 
 @pytest.mark.parametrize("other", ["127.0.0.1:1", "0.0.0.0:1"])
-def test_one_address_for_two_is_told_with_both_flags(other: str):
+def test_one_address_for_two_is_an_error_with_both_flags(other: str):
     addresses = {"--listen": Address("127.0.0.1", 1), "--dashboard": Address.parse(other)}
     with pytest.raises(InvalidConfigError) as caught:
         refuse_sharing(addresses)

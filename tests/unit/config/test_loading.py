@@ -127,11 +127,11 @@ def test_a_whole_section_as_a_variable_is_refused(monkeypatch: pytest.MonkeyPatc
     assert wrong() == "FILA_SERVER: set the section's keys one by one, as FILA_SERVER__KEY"
 
 
-def test_a_bad_value_is_told_with_its_file():
+def test_a_bad_value_is_an_error_with_its_file():
     assert wrong("[server]\nworkers = 0\n") == "fila.toml: [server] workers = 0: should be greater than or equal to 1"
 
 
-def test_a_limit_out_of_bounds_is_told_in_full():
+def test_a_limit_out_of_bounds_is_an_error_in_full():
     assert wrong("[lua]\ndefault_timeout_ms = 5000\n") == (
         "fila.toml: [lua] default_timeout_ms = 5000: should be less than or equal to 1000"
     )
@@ -141,7 +141,7 @@ def test_a_limit_out_of_bounds_is_told_in_full():
     assert "did you mean 'max_queue_messages'?" in wrong("[limits]\nmax_queue_message = 5\n")
 
 
-def test_a_bad_value_is_told_with_its_variable(monkeypatch: pytest.MonkeyPatch):
+def test_a_bad_value_is_an_error_with_its_variable(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FILA_SERVER__WORKERS", "many")
     assert wrong("[server]\nworkers = 1\n").startswith("FILA_SERVER__WORKERS=many: should be a valid integer")
 
@@ -155,7 +155,7 @@ def test_a_bad_value_is_told_with_its_variable(monkeypatch: pytest.MonkeyPatch):
         ({"dashboard": {"listen_addr": "x"}}, "--dashboard x: not an address"),
     ],
 )
-def test_a_bad_value_is_told_with_its_flag(flags: loading.Flags, start: str):
+def test_a_bad_value_is_an_error_with_its_flag(flags: loading.Flags, start: str):
     assert wrong("[server]\nworkers = 1\n", flags).startswith(start)
 
 

@@ -51,7 +51,7 @@ def test_shares_of_the_most_frequent_errors() -> None:
     assert kind_shares([]) == ""
 
 
-def test_numbers_are_told_with_how_many_are_left_out() -> None:
+def test_numbers_are_shown_with_how_many_are_left_out() -> None:
     assert most_frequent(Counter(a=3)) == "a"
     assert most_frequent(Counter(a=3, b=2)) == "a (3), b (2)"
     assert most_frequent(Counter(a=3000, b=2, c=1, d=1, e=1), 2) == "a (3,000), b (2), 3 more"

@@ -11,7 +11,7 @@ from fila_proto_zmq.commands import QueueOptions
 A, B, C = (HookPolicy(on_enqueue=name) for name in "ABC")
 
 
-def test_only_what_changed_is_told_and_an_empty_script_removes_the_hook() -> None:
+def test_only_what_changed_is_sent_and_an_empty_script_removes_the_hook() -> None:
     applied = policy_of(QueueOptions(on_enqueue="one\r\ntwo", on_failure="f", lua_timeout_ms=20))
     assert applied == HookPolicy("one\ntwo", "f", 20, None)
     assert changes(applied, applied) == {}
@@ -21,7 +21,7 @@ def test_only_what_changed_is_told_and_an_empty_script_removes_the_hook() -> Non
     assert changes(HookPolicy(), HookPolicy("\n\n")) == {}
 
 
-def test_a_change_is_undone_once_and_only_while_nobody_else_changed_it() -> None:
+def test_a_change_is_undone_once_and_only_if_there_is_no_later_one() -> None:
     shelf = Shelf()
     assert shelf.before("q", A) is None
     shelf.keep("q", A, B)

@@ -7,7 +7,7 @@ from fila_cluster.dashboard.shell.timestamps import clock, distance, moment
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
 
-def test_a_moment_is_told_in_utc_to_the_millisecond() -> None:
+def test_a_moment_is_shown_in_utc_to_the_millisecond() -> None:
     assert moment(AT.astimezone(timezone(timedelta(hours=5)))) == "2026-01-02 03:04:05.678 UTC"
 
 

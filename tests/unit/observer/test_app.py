@@ -64,7 +64,7 @@ def status(*workers: WorkerStatus, silent: bool = False) -> Metrics:
     return Metrics(answers, ClusterStatus("1", 2, list(workers)))
 
 
-def test_metrics_are_text_that_nobody_keeps():
+def test_metrics_are_text_that_must_not_be_cached():
     answer = get(watching(cluster()), "/metrics")
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")

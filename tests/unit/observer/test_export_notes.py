@@ -45,7 +45,7 @@ async def nobody() -> Metrics:
     raise AssertionError("nobody asks")
 
 
-def test_a_change_of_state_is_told_and_a_state_is_not(collector: tuple[str, Answer]):
+def test_a_change_of_state_is_noted_and_a_state_is_not(collector: tuple[str, Answer]):
     endpoint, answer = collector
     reader, writer = os.pipe()
     export = OtlpExport(Watch(nobody), endpoint, "fila", 1000, Journal("observer", LogSettings("json"), writer))
@@ -68,5 +68,5 @@ def test_a_change_of_state_is_told_and_a_state_is_not(collector: tuple[str, Answ
         ("https://a:p@ss@collector", "https://collector"),
     ],
 )
-def test_an_endpoint_is_told_without_its_password(endpoint: str, shown: str):
+def test_an_endpoint_is_noted_without_its_password(endpoint: str, shown: str):
     assert without_password(endpoint) == shown

@@ -41,7 +41,7 @@ def ask(history: History, url: str, watch: Watch | None = None) -> Any:
     return json.loads(answer.body)
 
 
-def test_a_queue_s_half_hour_is_json_that_nobody_keeps():
+def test_a_queue_s_half_hour_is_json_that_must_not_be_cached():
     answer: Answer = get(watching(SECOND), "/history?queue=eu%2Forders", remembered(FIRST, SECOND))
     assert answer.status == 200
     assert (answer.headers["content-type"], answer.headers["cache-control"]) == ("application/json", "no-store")
@@ -79,7 +79,7 @@ def test_an_unknown_queue_is_one_clear_line(name: str):
     assert "\n" not in told["error"]
 
 
-def test_while_the_broker_is_down_what_was_is_told_and_what_is_is_not():
+def test_while_the_broker_is_down_the_past_is_shown_and_the_present_is_not():
     told = ask(remembered(FIRST, SECOND, None), "/history?queue=eu/orders", watching(SECOND, GONE))
     assert told["series"]["pending"] == [7, 3, None]
     assert (told["shares"], told["workers"]) == ([], {})

@@ -34,7 +34,7 @@ def events(reader: int) -> list[dict]:
     return [json.loads(line) for line in os.read(reader, 1 << 16).decode().splitlines()]
 
 
-def test_warnings_and_errors_are_told_and_the_rest_is_not(told: int):
+def test_warnings_and_errors_are_logged_and_the_rest_is_not(told: int):
     library = logging.getLogger("uvicorn.error")
     library.info("started")
     library.warning("Invalid HTTP %s\nreceived.", "request")

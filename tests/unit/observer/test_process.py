@@ -88,7 +88,7 @@ def page(port: int, path: str) -> str:
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "its parent's end"])
-def test_it_serves_without_a_cluster_and_stops_when_told(port: int, end: str):
+def test_it_serves_without_a_cluster_and_stops_on_a_signal(port: int, end: str):
     with observer(told(port, otlp_endpoint="http://127.0.0.1:1")) as process:
         assert page(port, "/healthz") == "ok\n"
         assert "\nfila_up 0.0\n" in page(port, "/metrics")

@@ -23,7 +23,7 @@ def test_without_an_answer_there_is_only_that():
     assert read(None) == {("fila_up",): 0}
 
 
-def test_every_metric_of_the_catalogue_is_told():
+def test_every_metric_of_the_catalogue_is_exported():
     page = exposition(families(cluster(queue()))).decode()
     names = {UP.prometheus_name} | {metric.prometheus_name for scope in SCOPES for metric in scope.metrics}
     assert {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")} == names

@@ -144,7 +144,7 @@ def test_auto_is_for_people_on_a_terminal():
     assert not line.startswith("{")
 
 
-def test_a_reader_that_does_not_read_loses_lines_and_is_told_how_many(pipe: Pipe):
+def test_a_reader_that_does_not_read_loses_lines_and_gets_their_number(pipe: Pipe):
     journal = Journal("router", Settings("json"), pipe.writer)
     written = fcntl.fcntl(pipe.writer, fcntl.F_SETPIPE_SZ, 1 << 16) // 100  # more lines than fit
     journal.tell(QueueCreated(f"q{number}", 0) for number in range(written))  # and it comes back

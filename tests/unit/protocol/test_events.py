@@ -29,7 +29,7 @@ def test_every_event_says_what_it_means():
 
 
 @pytest.mark.parametrize("kind", CATALOGUE.values(), ids=CATALOGUE)
-def test_every_event_is_told_somewhere(kind: type[Event]):
+def test_every_event_is_emitted_somewhere(kind: type[Event]):
     told = re.compile(rf"\b{kind.__name__}\b(?!,)(?! import)")
     users = [file for file, text in SOURCES.items() if kind.__name__ in text and told.search(_body(text))]
     assert users, f"{kind.__name__} is in the catalogue, and nobody tells it"
@@ -98,7 +98,7 @@ def test_a_failure_says_where_it_came_from():
     assert failed.trace[-1].endswith(" raised")
 
 
-def test_a_failure_s_text_is_told_only_if_it_can_quote_no_message():
+def test_a_failure_s_text_is_logged_only_if_it_can_quote_no_message():
     assert ProcessFailed.of(raised(KeyError("canary"))).reason == ""
     assert ProcessFailed.of(raised(ValueError("canary"))).fields()["error"] == "ValueError"
     assert ProcessFailed.of(raised(AssertionError("two leases"))).reason == "two leases"

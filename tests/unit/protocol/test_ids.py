@@ -32,7 +32,7 @@ def test_golden_id() -> None:
 
 
 @given(times, shards, sequences)
-def test_an_id_tells_what_it_was_made_of(time_ms: int, shard: int, number: int) -> None:
+def test_an_id_contains_what_it_was_made_of(time_ms: int, shard: int, number: int) -> None:
     high, low = high_half(time_ms, shard), low_half(number)
     assert (enqueued_ms(high), shard_of_id(high), sequence(low)) == (time_ms, shard, number)
     assert parse_id(format_id(high, low)) == (high, low)

@@ -30,12 +30,12 @@ def desk() -> Desk:
 # --- parks ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_park_is_told_to_all_other_workers(desk: Desk):
+def test_a_park_goes_to_all_other_workers(desk: Desk):
     desk.mention("worker-1", Park({"api": 5000}))
     assert desk.told() == [("worker-0", Park({"api": 5000})), ("worker-2", Park({"api": 5000}))]
 
 
-def test_only_news_is_told(desk: Desk):
+def test_only_a_later_park_is_sent(desk: Desk):
     desk.mention("worker-1", Park({"api": 5000, "past": 0}))
     desk.told()
     desk.mention("worker-2", Park({"api": 4000, "sms": 3000}))
@@ -54,7 +54,7 @@ def test_a_worker_that_registers_brings_parks_and_gets_those_it_lacks(desk: Desk
     assert [told for _, told in desk.told()] == [Park({"sms": 4000, "fax": 9000})] * 2
 
 
-def test_a_lost_worker_that_comes_back_is_told_all_parks(desk: Desk):
+def test_a_lost_worker_that_comes_back_gets_all_parks(desk: Desk):
     desk.unreachable("worker-2")
     desk.mention("worker-1", Park({"api": 5000}))
     assert [worker for worker, _ in desk.told()] == ["worker-0"]
@@ -79,7 +79,7 @@ def test_so_many_parks_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatc
     assert board.unknown_to({}, 0) == {"a": 30, "c": 20}
 
 
-def test_a_stranger_s_park_is_not_told(desk: Desk):
+def test_a_park_of_an_unknown_worker_is_not_sent(desk: Desk):
     desk.mention("stranger", Park({"api": 5000}))
     assert desk.router.outgoing.to_workers == []
 

@@ -75,7 +75,7 @@ def confirm(desk: Desk, version: int, *workers: str) -> None:
 # --- a change ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_change_is_judged_by_the_owner_of_shard_0_then_told_to_all_then_answered(desk: Desk):
+def test_a_change_is_judged_by_the_owner_of_shard_0_then_sent_to_all_then_answered(desk: Desk):
     desk.ask(SET, key=b"")
     number = proposed(desk)
     assert desk.answers() == []
@@ -144,7 +144,7 @@ def test_who_leaves_meanwhile_is_not_waited_for(desk: Desk):
     assert len(desk.answers()) == 1
 
 
-def test_the_loss_of_the_owner_before_its_word_is_told(desk: Desk):
+def test_the_loss_of_the_owner_before_its_answer_is_an_error(desk: Desk):
     desk.ask(SET, key=b"")
     proposed(desk)
     desk.unreachable("worker-0")
@@ -186,7 +186,7 @@ def test_workers_that_do_not_confirm_are_named(desk: Desk):
     assert "but worker-1 did not" in error.message
 
 
-def test_a_worker_that_cannot_take_a_change_is_told_to_client_and_operator_and_gets_the_whole_next_time(desk: Desk):
+def test_a_worker_that_cannot_take_a_change_is_reported_and_gets_the_whole_next_time(desk: Desk):
     change(desk, 1, a="1")
     confirm(desk, 1, "worker-0", "worker-2")
     desk.confirm("worker-1", PutConfig(1, {}), 1, StorageError("disk full"))
@@ -225,7 +225,7 @@ def test_an_answer_that_cannot_be_read_is_an_error(desk: Desk):
     assert isinstance(desk.error(), InvalidFrameError)
 
 
-def test_a_worker_can_confirm_no_more_than_it_was_told(desk: Desk):
+def test_a_worker_can_confirm_no_more_than_it_was_sent(desk: Desk):
     confirm(desk, 99, "worker-1")
     change(desk, 1, a="1")
     confirm(desk, 1, "worker-0", "worker-2")
@@ -245,7 +245,7 @@ def test_a_worker_that_comes_back_catches_up_with_its_registration(desk: Desk):
     assert [told for _, told in change(desk, 3, c="3")] == [PutConfig(3, {"c": "3"})] * 3
 
 
-def test_a_large_config_is_told_in_pages_before_anything_else(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+def test_a_large_config_is_sent_in_pages_before_anything_else(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runtime_config, "PAGE_KEYS_MAX", 2)
     whole = {"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}
     change(desk, 1, **whole)
@@ -263,7 +263,7 @@ def test_a_large_config_is_told_in_pages_before_anything_else(desk: Desk, monkey
     assert desk.told() == [("worker-2", page) for page in pages]
 
 
-def test_a_worker_that_is_up_to_date_is_told_nothing(desk: Desk):
+def test_a_worker_that_is_up_to_date_is_sent_nothing(desk: Desk):
     change(desk, 1, a="1")
     assert desk.register("worker-1", shards=(1,), epoch=2, config_version=1, config={"a": "1"}) == Registered(1, None)
 
@@ -278,7 +278,7 @@ def test_a_lost_worker_that_comes_back_gets_the_whole_before_anything_else(desk:
     assert len(desk.answers()) == 2
 
 
-def test_a_higher_version_than_the_router_s_is_taken_and_told_to_the_others():
+def test_a_higher_version_than_the_router_s_is_taken_and_sent_to_the_others():
     desk = Desk(shards=2, started=False)
     desk.register("worker-1", shards=(1,), config_version=4, config={"a": "1", "old": "x"})
     assert desk.register("worker-0", shards=(0,), config_version=6, config={"a": "2"}) == Registered(6, None)

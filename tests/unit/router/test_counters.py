@@ -141,7 +141,7 @@ def test_refusals_are_counted_by_code(desk: Desk):
     assert router_metrics(desk).refused == {"SHARD_UNAVAILABLE": 2, "INVALID_FRAME": 1}
 
 
-def test_it_tells_what_was_measured_of_it_last(desk: Desk):
+def test_it_reports_what_was_measured_of_it_last(desk: Desk):
     desk.router.measured(rss_bytes=10, cpu_ms=20)
     desk.router.measured(rss_bytes=5, cpu_ms=30)
     metrics = router_metrics(desk)

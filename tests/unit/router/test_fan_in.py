@@ -91,7 +91,7 @@ def test_a_worker_that_does_not_answer_in_time_is_named(desk: Desk):
     assert "worker-0" not in error.message
 
 
-def test_nobody_answers_twice_or_unasked(desk: Desk):
+def test_answers_that_come_twice_or_unasked_do_not_count(desk: Desk):
     desk.ask(ListQueues(), key=b"")
     asked = desk.questions(ListQueues.opcode)
     answer(desk, "worker-0", asked["worker-0"], "a")

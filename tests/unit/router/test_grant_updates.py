@@ -48,7 +48,7 @@ def test_grants_go_to_the_worker_of_the_shard_and_are_answers_to_nothing(desk: D
         assert decode_body(Grants, body).grants[0].granted == TOKEN
 
 
-def test_the_router_has_an_appointment_when_somebody_waits(desk: Desk):
+def test_the_router_has_a_deadline_while_a_shard_waits(desk: Desk):
     assert desk.router.next_due(desk.now_ms) is None
     want(desk, "worker-0", 0, 5)
     assert desk.router.next_due(desk.now_ms) == 0

@@ -217,7 +217,7 @@ def test_a_reservation_may_wait_as_long_as_a_receive():
     assert closed(table, 1, Reserve.opcode)
 
 
-def test_what_nobody_can_await_any_more_is_forgotten():
+def test_requests_that_no_client_can_await_are_forgotten():
     table = InFlight()
     opened(table, 1, now_ms=0)
     opened(table, 2, Receive.opcode, now_ms=0)

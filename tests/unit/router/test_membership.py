@@ -41,7 +41,7 @@ def test_a_pulse_of_a_stranger_asks_it_to_register():
     assert isinstance(desk.leave(), ShardUnavailableError)
 
 
-def test_a_refused_registration_is_told_to_both_sides():
+def test_a_refused_registration_is_answered_and_noted():
     desk = Desk()
     desk.register(epoch=2)
     assert isinstance(desk.register("ghost", epoch=1), InvalidArgumentError)
@@ -82,7 +82,7 @@ def test_silence_loses_a_worker_and_answers_for_it():
     assert desk.error().details["refused"] is True
 
 
-def test_every_tick_knocks_where_somebody_is_expected_to_be():
+def test_every_tick_knocks_where_a_worker_is_expected():
     desk = Desk(shards=3)
     for shard in range(3):
         desk.register(f"worker-{shard}", shards=(shard,))
@@ -115,7 +115,7 @@ def test_a_silent_worker_returns_by_any_frame():
     assert desk.enqueue() == b"worker-0"
 
 
-def test_a_pause_of_the_router_itself_is_nobody_s_silence():
+def test_a_pause_of_the_router_itself_counts_as_no_worker_s_silence():
     desk = Desk()
     desk.register()
     desk.pass_ms(1000, "worker-0")
@@ -226,7 +226,7 @@ def test_a_worker_is_no_client(command):
     assert isinstance(desk.say("worker-0", command), InvalidFrameError)
 
 
-def test_a_worker_that_registers_in_another_version_is_told_so():
+def test_a_worker_that_registers_in_another_version_gets_the_error():
     desk = Desk()
     header = pack_header(Register.opcode, 7, version=2)
     assert desk.router.from_worker(b"worker-0", b"", header, b"", b"", 0) is None

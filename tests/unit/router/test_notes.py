@@ -57,7 +57,7 @@ def test_a_flood_of_nonsense_is_a_line_now_and_then_with_its_number():
     assert len(refused(desk)) == 2
 
 
-def test_each_kind_of_refusal_is_told_for_itself():
+def test_each_kind_of_refusal_is_noted_for_itself():
     desk = Desk()
     desk.router.malformed(CLIENT, b"", desk.now_ms)
     desk.ask(Hello([99], "test"))

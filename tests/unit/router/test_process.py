@@ -185,7 +185,7 @@ def test_a_frame_of_the_wrong_number_of_parts_is_an_invalid_frame(broker: Broker
     assert echo(worker)[3] == b""
 
 
-def test_random_multiparts_disturb_nobody(broker: Broker):
+def test_random_multiparts_disturb_no_client(broker: Broker):
     chance = random.Random(3)
     worker, client, noise = broker.worker(), broker.client(), broker.client(b"\1noise")
     for _ in range(2000):
@@ -196,7 +196,7 @@ def test_random_multiparts_disturb_nobody(broker: Broker):
     assert client.recv()[0] == pack_header(Enqueue.opcode, 2, REPLY)
 
 
-def test_an_absurd_frame_costs_its_sender_the_connection_and_nobody_else(broker: Broker):
+def test_an_absurd_frame_costs_only_its_sender_the_connection(broker: Broker):
     worker, client, giant = broker.worker(), broker.client(), broker.client(b"\1giant")
     assert isinstance(giant.ask(Hello([1])), Welcome)
     giant.send(
@@ -207,7 +207,7 @@ def test_an_absurd_frame_costs_its_sender_the_connection_and_nobody_else(broker:
     assert isinstance(giant.ask(Hello([1]), 4), Welcome)  # it may reconnect
 
 
-def test_raw_bytes_on_the_port_disturb_nobody(broker: Broker):
+def test_raw_bytes_on_the_port_disturb_no_client(broker: Broker):
     worker, client = broker.worker(), broker.client()
     for junk in (b"GET / HTTP/1.1\r\n\r\n", bytes(1000), b"\xff" * 1000):
         with socket.socket(socket.AF_UNIX) as raw:
@@ -234,7 +234,7 @@ def test_a_vanished_worker_is_noticed_and_answered_for(broker: Broker):
     assert client.recv()[0] == pack_header(Enqueue.opcode, 3, REPLY)
 
 
-def test_tokens_come_when_they_are_due_though_nobody_speaks(broker: Broker):
+def test_tokens_come_when_they_are_due_though_no_frame_arrives(broker: Broker):
     worker = broker.worker(config_version=1, config={"throttle:api:rate": "50"})
     totals = []
     for consumed in range(5):

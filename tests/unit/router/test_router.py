@@ -43,7 +43,7 @@ def test_a_frame_goes_to_the_worker_of_its_queue_s_shard():
     assert desk.answers() == []
 
 
-def test_bodies_are_not_looked_at():
+def test_bodies_are_not_read():
     desk = Desk()
     desk.register()
     assert desk.frame(pack_header(Enqueue.opcode, 1), body=b"\xc1 garbage") == b"worker-0"
@@ -58,7 +58,7 @@ def test_an_answer_finds_its_client_once():
     assert not desk.reply(2)
 
 
-def test_a_shard_that_nobody_serves_is_unavailable_at_once():
+def test_an_unserved_shard_is_unavailable_at_once():
     desk = Desk()
     assert desk.enqueue() is None
     (answer,) = desk.answers()
@@ -207,7 +207,7 @@ def test_a_frame_of_too_few_or_too_many_parts_is_an_invalid_frame():
     assert isinstance(desk.error(), InvalidFrameError)
 
 
-def test_random_frames_never_raise_and_disturb_nobody():
+def test_random_frames_never_raise_and_disturb_no_client():
     desk = Desk()
     desk.register()
     chance = random.Random(7)

@@ -108,7 +108,7 @@ def test_requests_without_a_tag_are_those_of_their_connection():
     assert desk.enqueue(client=HERE) == b"worker-0"
 
 
-def test_silent_sessions_are_forgotten_and_told_to_greet():
+def test_silent_sessions_are_forgotten_and_asked_to_greet():
     desk = Desk(limits=RouterLimits(session_silence_ms=200_000))
     desk.register()
     session = greeted(desk)

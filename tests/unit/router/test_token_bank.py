@@ -236,7 +236,7 @@ def test_a_set_is_granted_whole_or_not_at_all():
     assert desk.level("a") == 7
 
 
-def test_waiting_for_an_empty_bucket_holds_up_nobody_at_a_full_one():
+def test_waiting_for_an_empty_bucket_holds_up_no_account_at_a_full_one():
     desk = BankDesk(a=(0, 1), b=(10, 1))
     desk.ask(0, "a", 1)
     desk.ask(1, "a b", 1)
@@ -350,7 +350,7 @@ def test_without_its_limit_a_waiting_want_is_granted():
     check(desk.bank)
 
 
-def test_a_limit_goes_while_its_tokens_are_held_for_somebody():
+def test_a_limit_goes_while_its_tokens_are_held_for_an_account():
     desk = BankDesk(a=(100, 1), b=(100, 1))
     desk.ask(0, "b", 1)
     desk.spend(0, "b")
@@ -364,7 +364,7 @@ def test_a_limit_goes_while_its_tokens_are_held_for_somebody():
 # --- being told -------------------------------------------------------------------------------------------------------
 
 
-def test_who_has_to_wait_is_told_for_how_long():
+def test_an_account_that_has_to_wait_gets_the_time():
     desk = BankDesk(k=(2, 2))
     desk.ask(0, "k", 2)
     desk.spend(0, "k", least=1, most=2)
@@ -377,7 +377,7 @@ def test_who_has_to_wait_is_told_for_how_long():
     assert desk.waits[0, ("k",)] == 0
 
 
-def test_who_waits_but_a_moment_is_told_by_the_tokens():
+def test_an_account_that_waits_shortly_gets_only_the_tokens():
     desk = BankDesk(k=(200, 1))
     desk.ask(0, "k", 1)
     desk.spend(0, "k", least=1, most=1)
@@ -385,7 +385,7 @@ def test_who_waits_but_a_moment_is_told_by_the_tokens():
     assert desk.wait(5) == {(0, "k"): 1}
 
 
-def test_a_wait_that_becomes_longer_is_told():
+def test_a_wait_that_becomes_longer_is_sent():
     desk = BankDesk(k=(10, 1))
     desk.ask(0, "k", 1)
     desk.spend(0, "k", least=1, most=1)
@@ -412,7 +412,7 @@ def test_repeating_a_want_is_answered_but_not_at_once():
     assert grants.grants[0].wait_ms == 1000 - REMIND_MS
 
 
-def test_a_grant_that_was_lost_is_told_again():
+def test_a_grant_that_was_lost_is_sent_again():
     desk = BankDesk(k=(10, 20))
     desk.say(0, "k", 1, 7)
     desk.bank.serve(desk.now_ms)
@@ -530,7 +530,7 @@ def test_a_new_limit_does_not_count_what_the_lost_hold():
     assert desk.level("k") == 15
 
 
-def test_nobody_is_resumed_who_was_not_suspended():
+def test_a_session_that_was_not_suspended_is_not_resumed():
     desk = BankDesk(k=(10, 20))
     desk.ask(0, "k", 1, 5)
     desk.bank.resume([0, 9], desk.now_ms)

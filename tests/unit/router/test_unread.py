@@ -341,7 +341,7 @@ def test_who_has_much_to_read_is_refused_but_may_settle(desk: Desk):
     assert desk.enqueue(client=b"\0other") == b"worker-0"
 
 
-def test_what_nobody_reads_is_dropped_beyond_the_bound(desk: Desk):
+def test_frames_that_are_not_read_are_dropped_beyond_the_bound(desk: Desk):
     desk.frame(pack_header(Browse.opcode, 1))
     requests = [desk.last_request for _ in range(20) if desk.ask(Browse(1))]
     client, sent = desk.client_on(), 0

@@ -93,7 +93,7 @@ def test_frames_are_bounded_and_rows_counted_on():
     assert list(making.frames({"payload": []})) == []
 
 
-def test_the_dedup_window_is_told():
+def test_the_dedup_window_is_sent():
     (frame,) = framing(window_ms=90_000).frames({"payload": [b"a"]})
     assert frame.command.dedup_window_ms == 90_000
 

@@ -36,7 +36,7 @@ def test_a_part_of_the_rows_has_the_ids_that_it_has_in_the_whole():
     assert set(ids([b"a", b"c", b"a"])) < set(ids(envelopes))
 
 
-def test_options_and_scope_tell_rows_apart():
+def test_options_and_scope_distinguish_rows():
     assert len(set(RowIds(SCOPE).of([b"\x91\x01", b"\x91\x02"], [b"a", b"a"]))) == 2
     assert ids([b"a"]) != ids([b"a"], options=b"\x91\x01")
     assert ids([b"a"]) != ids([b"a"], scope=scope_of("job", "1", "1"))

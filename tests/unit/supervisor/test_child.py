@@ -68,7 +68,7 @@ def test_a_heart_beats_once_a_second(monkeypatch: pytest.MonkeyPatch):
         heartbeat.close()
 
 
-def test_nobody_who_does_not_read_holds_up_a_heart():
+def test_a_parent_that_does_not_read_holds_up_no_heartbeat():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         heartbeat = Heartbeat(theirs.fileno())

@@ -76,7 +76,7 @@ def test_its_files_are_private_in_a_directory_that_others_may_read(tmp_path: Pat
     close(directory)
 
 
-def test_a_second_cluster_is_told_who_is_there(tmp_path: Path):
+def test_a_second_cluster_is_refused_with_the_first_ones_process(tmp_path: Path):
     with holding(tmp_path) as holder, pytest.raises(CannotStartError, match=f"in use by process {holder.pid}: stop that one"):
         DataDir(tmp_path)
 
@@ -110,7 +110,7 @@ def test_orphans_that_do_not_go_are_not_waited_for_for_ever(tmp_path: Path, monk
             DataDir(tmp_path)
 
 
-def test_a_directory_that_somebody_else_made_meanwhile_is_not_touched(tmp_path: Path):
+def test_a_directory_that_another_process_made_meanwhile_is_not_touched(tmp_path: Path):
     late = DataDir(tmp_path)
     early = DataDir(tmp_path)
     early.claim(2)

@@ -75,13 +75,13 @@ def test_a_free_port_can_be_listened_on_again_and_again(ports: Ports):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system lets a port be kept")
-def test_nobody_else_is_given_a_port_that_was_reserved(ports: Ports):
+def test_a_reserved_port_is_given_to_one_process_only(ports: Ports):
     address = ports.reserve(HERE, "--listen")
     with socket.socket() as somebody, pytest.raises(OSError, match="in use"):
         somebody.bind((address.host, address.port))
 
 
-def test_a_port_in_use_is_told_with_the_flag_to_change(ports: Ports):
+def test_a_port_in_use_is_an_error_with_the_flag_to_change(ports: Ports):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CannotStartError) as caught:
@@ -121,7 +121,7 @@ def test_where_nothing_is(path: Path):
     assert not path.exists()
 
 
-def test_where_somebody_listens_and_when_he_is_gone(path: Path):
+def test_a_path_is_taken_while_a_process_listens_there(path: Path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()

@@ -24,16 +24,16 @@ def test_four_lines_that_fit_a_small_terminal():
     assert max(map(len, lines)) <= 80
 
 
-def test_rates_that_are_not_known_are_not_told():
+def test_rates_that_are_not_known_are_not_shown():
     assert "/s" not in banner(picture(), "", "tcp://x:1", 2.0).plain
 
 
-def test_without_a_picture_it_says_why_and_tells_no_number():
+def test_without_an_answer_it_shows_why_and_no_number():
     text = banner(None, "no broker answers\nat all", "tcp://x:1", 2.0).plain
     assert text == "fila-cluster  tcp://x:1  every 2s\n‼ broker is down: no broker answers�at all"
 
 
-def test_the_most_urgent_is_told_and_how_many_more_there_are():
+def test_the_most_urgent_is_shown_with_the_number_of_others():
     assert urgent([WORST, MILD]).plain == "‼ (+1: press 4) shard 1 waits"
     assert urgent([WORST]).plain == "‼ (press 4) shard 1 waits"
     assert urgent([MILD]).plain == "✓ nothing is wrong, 1 worth knowing: press 4"

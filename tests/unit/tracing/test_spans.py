@@ -361,7 +361,7 @@ def test_an_unsampled_call_is_not_traced():
     assert spans.ended() == []
 
 
-def test_options_are_told_once_they_are_known_to_be_good(spans):
+def test_options_are_recorded_once_they_are_valid(spans):
     tracer.installed.enqueuing("orders").accepted("0190", ("acme", 2, iter(["gone"]), 0, 1, 0.0, None, None, None, None))
     tracer.installed.enqueuing("orders").accepted("0191", (None, None, ("api",), 5, 1, 0.0, None, None, None, None))
     first, second = spans.ended()

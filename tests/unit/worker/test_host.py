@@ -246,12 +246,12 @@ def test_what_a_registration_brings_is_for_every_shard(host: HostHarness) -> Non
     assert host.host.config == {"a": "1"}
 
 
-def test_a_park_of_the_router_is_for_every_shard_and_not_told_again(host: HostHarness) -> None:
+def test_a_park_of_the_router_is_for_every_shard_and_not_sent_again(host: HostHarness) -> None:
     assert tell(host, Park({"api": host.now_ms + 1000})) == []
     assert [shard.parks() for shard in host.host.shards.values()] == [{"api": host.now_ms + 1000}] * 3
 
 
-def test_a_park_of_a_shard_is_told_to_its_neighbours_and_to_the_router(host: HostHarness) -> None:
+def test_a_park_of_a_shard_goes_to_its_neighbours_and_to_the_router(host: HostHarness) -> None:
     park = Park({"api": host.now_ms + 1000})
     host.host.shards[2].effects.append(Post(park))
     assert host.exchange() == [[b"", *encode_command(park, 0)]]
@@ -366,7 +366,7 @@ def test_what_is_for_the_router_is_refused(host: HostHarness, queue: str, opcode
 
 @pytest.mark.parametrize("opcode", [84, 85, 86, 90, 91, 92, 93, 200])
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x90", b"\x94\x07\x01\x01\x90"])
-def test_nonsense_that_nobody_waits_for_is_not_answered(host: HostHarness, opcode: int, body: bytes) -> None:
+def test_a_bad_frame_that_waits_for_no_answer_gets_none(host: HostHarness, opcode: int, body: bytes) -> None:
     assert host.exchange([b"", pack_header(opcode), b"", body]) == []
 
 

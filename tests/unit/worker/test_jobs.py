@@ -310,7 +310,7 @@ def test_other_queues_are_not_kept_waiting_by_a_slow_hook(hooked: ShardHarness) 
     assert identity
 
 
-def test_an_enqueue_that_takes_too_long_is_told_what_is_stored(hooked: ShardHarness) -> None:
+def test_an_enqueue_that_takes_too_long_is_answered_with_what_is_stored(hooked: ShardHarness) -> None:
     number = hooked.begin(batch(*[b"x"] * 8))
     behind = hooked.begin(batch(b"y"), client=b"another producer")
     stored = hooked.shard.queues["q"].pending
@@ -328,7 +328,7 @@ def test_an_enqueue_that_takes_too_long_is_told_what_is_stored(hooked: ShardHarn
     assert hooked.counts()[0] == reply.count
 
 
-def test_an_enqueue_whose_queue_is_deleted_meanwhile_is_told_so(hooked: ShardHarness) -> None:
+def test_an_enqueue_whose_queue_is_deleted_meanwhile_gets_the_error(hooked: ShardHarness) -> None:
     number = hooked.begin(batch(*[b"x"] * 6))
     hooked.begin(DeleteQueue(), client=ADMIN)
     hooked.finish()

@@ -154,7 +154,7 @@ def test_each_row_is_what_the_core_does(step: Step) -> None:
 
 @pytest.mark.parametrize(("step", "reason"), JUDGED, ids=lambda each: name(each) if isinstance(each, Step) else each.name)
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "with those behind it"])
-def test_each_reason_makes_a_dead_letter_and_the_first_one_is_told(step: Step, reason: Reason, others: bool) -> None:
+def test_each_reason_makes_a_dead_letter_and_the_first_one_is_kept(step: Step, reason: Reason, others: bool) -> None:
     reasons = step.unless[step.unless.index(reason) :] if others else (reason,)
     life = Life(step.event, reasons)
     life.begin(step.before)

@@ -244,7 +244,7 @@ class SlowStore(MemoryStore):
         super().commit(batch, sync=sync)
 
 
-def test_slow_storage_is_told_once_until_it_is_fast_again() -> None:
+def test_slow_storage_is_noted_once_until_it_is_fast_again() -> None:
     store = SlowStore()
     shard = ShardHarness(store)
     host = Host([shard.shard], SHARDS)
@@ -255,7 +255,7 @@ def test_slow_storage_is_told_once_until_it_is_fast_again() -> None:
     assert host.notes == [StorageStalled(3), StorageRecovered(3)]
 
 
-def test_what_was_not_committed_is_not_told() -> None:
+def test_what_was_not_committed_is_not_noted() -> None:
     store = SlowStore()
     shard = ShardHarness(store)
     host = Host([shard.shard], SHARDS)

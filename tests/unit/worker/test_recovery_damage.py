@@ -63,7 +63,7 @@ def vanish(family: str) -> Callable[[MemoryStore], None]:
     ],
     ids=["queues", "lanes", "leases", "ledger", "no queues", "no lanes"],
 )
-def test_damaged_records_are_told_and_nothing_is_written(damage: Callable[[MemoryStore], None], told: str) -> None:
+def test_damaged_records_are_reported_and_nothing_is_written(damage: Callable[[MemoryStore], None], told: str) -> None:
     store = with_messages()
     damage(store)
     before = content(store)

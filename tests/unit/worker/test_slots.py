@@ -198,7 +198,7 @@ def innocent(number: int) -> list[bytes]:
     return [CLIENT, *encode_command(Enqueue([seal_envelope(b"%d" % number)]), 1000 + number, HURT)]
 
 
-def test_a_command_that_fails_in_a_later_turn_is_refused_and_nobody_else_is_blamed(
+def test_a_command_that_fails_in_a_later_turn_is_refused_and_no_other_is_blamed(
     host: HostHarness, slowly_poisoned: list[str]
 ) -> None:
     for attempt in range(2):

@@ -227,7 +227,7 @@ def test_a_page_of_messages_names_keys_that_were_cooled_down_meanwhile() -> None
     assert [each.fairness_key for each in page.messages] == [f"key-{number:02d}" for number in range(20)]  # type: ignore[union-attr]
 
 
-def test_messages_that_wait_for_tokens_are_looked_at_as_few_in_a_turn_as_others_are_delivered() -> None:
+def test_a_turn_examines_no_more_messages_that_wait_for_tokens_than_it_delivers() -> None:
     shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_messages_max=50)), checked=False)
     shard.create()
     shard.shard.park({"t": shard.now_ms + 60_000}, shard.now_ms)
@@ -282,7 +282,7 @@ def test_a_page_of_queues_looks_at_the_names_of_no_others(monkeypatch: pytest.Mo
     assert not page.more
 
 
-def test_who_has_all_messages_of_a_queue_is_told_in_steps() -> None:
+def test_the_holders_of_all_messages_of_a_queue_are_listed_in_steps() -> None:
     shard = ShardHarness(settings=replace(PATIENT, limits=Limits(turn_effort=4, step_effort=1)), checked=False)
     shard.create()
     shard.create("other")

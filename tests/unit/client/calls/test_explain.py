@@ -94,7 +94,7 @@ def test_a_shard_that_is_down_is_an_answer_and_comes_at_once(ask):
     assert "shard 2 of queue 'q' had no live worker: worker 'worker-1' (pid 8) is down" in reason.text
 
 
-def test_nor_does_it_matter_if_nobody_knows_whose_the_shard_is(ask):
+def test_nor_does_it_matter_if_the_shard_has_no_owner(ask):
     told, _ = ask(Explain=DOWN, GetClusterStatus=QueueNotFoundError("whatever"))
     assert told.reasons[0].details == {"queue": "q", "shard": 2, "worker": None, "worker_state": None}
 

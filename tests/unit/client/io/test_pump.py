@@ -112,7 +112,7 @@ def test_a_client_that_is_never_closed_is_warned_of_and_cleaned_up():
             del client, consumer
 
 
-def test_a_client_that_goes_with_a_cycle_is_warned_of_once_and_what_nobody_took_is_not():
+def test_a_client_that_goes_with_a_cycle_is_warned_of_once_and_prefetched_deliveries_are_not():
     with broker() as peer:
         client = Client(peer.endpoint)
         consumer = client.consume("q")
@@ -200,7 +200,7 @@ def test_a_program_that_ends_ends(ending, code):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_after_a_fork_the_child_is_told_to_open_its_own():
+def test_after_a_fork_the_child_has_to_open_its_own():
     with (
         broker(answering(Receive=Delivered(0, [batch(7, 1)]), ListQueues=QueueList([]))) as peer,
         Client(peer.endpoint) as client,

@@ -105,7 +105,7 @@ def test_waiting_for_a_delivery_may_be_cancelled_again_and_again(run):
         run(main(peer))
 
 
-def test_a_cancelled_enqueue_or_ack_disturbs_nobody(run):
+def test_a_cancelled_enqueue_or_ack_disturbs_no_other_call(run):
     async def main(peer):
         async with AsyncClient(peer.endpoint) as client:
             task = asyncio.create_task(client.enqueue("q", b"x"))

@@ -105,7 +105,7 @@ def test_an_ack_is_repeated_until_it_is_confirmed_and_its_lease_is_named_as_long
     assert peer.sent(Settle) == []
 
 
-def test_a_goodbye_names_what_the_application_has_had_and_nobody_has_confirmed(peer):
+def test_a_goodbye_names_what_the_application_has_had_and_the_broker_has_not_confirmed(peer):
     subscription = pushed(peer)
     take(peer, subscription)
     take(peer, subscription)

@@ -197,7 +197,7 @@ def test_garbage_is_dropped(parts):
     assert peer.sent() == []
 
 
-def test_a_late_answer_disturbs_nobody():
+def test_a_late_answer_disturbs_no_call():
     peer = Peer()
     call = ask(peer, ListQueues(), "")
     (sent,) = peer.sent()
@@ -237,7 +237,7 @@ def test_without_any_broker_it_says_what_to_do():
         call.outcome()
 
 
-def test_a_lost_broker_is_told_from_one_that_never_was():
+def test_a_lost_broker_differs_from_one_that_never_was():
     peer = Peer()
     peer.session.disconnected(peer.now)
     call = ask(peer)
@@ -491,7 +491,7 @@ def enqueues(peer, count, size_bytes=KIB):
     return pending
 
 
-def test_what_timed_out_while_nobody_was_there_is_kept_no_longer():
+def test_what_timed_out_without_a_broker_is_not_kept():
     peer = Peer(connected=False)
     calls = enqueues(peer, 100)
     assert peer.session.kept_bytes > 100 * KIB

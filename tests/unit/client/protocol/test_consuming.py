@@ -272,7 +272,7 @@ def test_it_comes_back_soon_after_a_refusal(peer):
     assert peer.session.heartbeat_at <= peer.now + 0.05
 
 
-def test_after_a_reconnection_it_is_told_at_once(peer):
+def test_after_a_reconnection_it_is_sent_at_once(peer):
     subscription = subscribe(peer)
     peer.push("q", 1, batch(7, 2))
     loose = peer.receive("other", batch(9))
@@ -285,7 +285,7 @@ def test_after_a_reconnection_it_is_told_at_once(peer):
 # --- leaving ----------------------------------------------------------------------------------------------------------
 
 
-def test_leaving_gives_back_what_nobody_took_after_unsubscribing(peer):
+def test_leaving_gives_back_what_was_not_taken_after_unsubscribing(peer):
     subscription = subscribe(peer)
     peer.push("q", 1, batch(7, 3), batch(8, 2))
     held = take(subscription, 1)
@@ -398,7 +398,7 @@ def test_leaving_a_subscription_waits_no_longer_than_any_call():
     assert call.done
 
 
-def test_after_a_goodbye_nothing_is_asked_for_that_nobody_would_give_back(peer):
+def test_after_a_goodbye_nothing_is_asked_for_that_could_not_go_back(peer):
     deliveries = peer.receive("q", batch(7))
     peer.session.goodbye(peer.now, CLOSED)
     assert [type(sent.command) for sent in peer.sent()] == [Goodbye]

@@ -52,7 +52,7 @@ def test_bad_payloads(payload):
         seal(payload, None)
 
 
-def test_a_text_payload_is_told_to_encode():
+def test_a_text_payload_is_refused_with_encode_as_the_remedy():
     with pytest.raises(InvalidArgumentError, match=r"payload\.encode\(\)"):
         seal("abc", {"a": "b"})
 
@@ -72,7 +72,7 @@ def test_bad_headers(headers):
         seal(b"", headers)
 
 
-def test_header_values_are_not_told():
+def test_header_values_are_not_quoted():
     with pytest.raises(InvalidArgumentError) as caught:
         seal(b"", {"token": b"secret"})
     assert "secret" not in str(caught.value)

@@ -112,7 +112,7 @@ def test_what_the_caller_dropped_is_named_until_its_lease_has_run_out(peer):
     assert peer.one(Subscribe).command == Subscribe(1, 10, [], FIRST)
 
 
-def test_a_restarted_broker_is_told_again_at_once_what_is_held(peer):
+def test_a_restarted_broker_is_sent_at_once_what_is_held(peer):
     subscription = subscribe(peer)
     push(peer, 7)
     asked = beat(peer)

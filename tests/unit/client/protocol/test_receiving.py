@@ -167,7 +167,7 @@ def test_a_queue_that_is_down_does_not_hold_up_what_others_have_ready(peer):
 
 
 @pytest.mark.parametrize("wait_ms", [0, 10_000])
-def test_while_nobody_has_any_a_queue_that_is_down_is_asked_until_it_is_back(peer, wait_ms):
+def test_while_no_queue_has_messages_one_that_is_down_is_asked_until_it_is_back(peer, wait_ms):
     receiving = receive(peer, wait_ms)
     frames = asked(peer)
     peer.refuse(frames["a"], DOWN)

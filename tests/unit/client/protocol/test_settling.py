@@ -98,7 +98,7 @@ def test_verbs_carry_their_arguments(peer):
     assert peer.one(Settle).command == Settle(Verb.RETRY, [(7, [])], "err", b"meta", 1500)
 
 
-def test_faults_find_their_deliveries_whoever_asked(peer):
+def test_faults_find_their_deliveries_whichever_call_asked(peer):
     deliveries = peer.receive("q", batch(7, 4))
     mine = peer.session.settle(deliveries[:2], ACK)
     other = peer.session.settle(deliveries[2:], ACK)

@@ -106,7 +106,7 @@ def test_another_cluster_s_half_hour_is_not_taken(dashboard: Dashboard):
 
 
 @pytest.mark.parametrize("status", [404, 403, 500])
-def test_somebody_else_answers(dashboard: Dashboard, status: int):
+def test_an_answer_of_another_program_is_refused(dashboard: Dashboard, status: int):
     dashboard.status, dashboard.body = status, b"<html>no</html>"
     assert wrong(dashboard) == f"{dashboard.url} is no dashboard of this version: it answers /history with {status}"
 
@@ -140,7 +140,7 @@ def _speak(connection: socket.socket, words: bytes) -> None:
 
 
 @pytest.mark.parametrize("words", [b"", b"SSH-2.0-OpenSSH_9.2\r\n"])
-def test_whoever_does_not_speak_http(words: bytes):
+def test_an_answer_that_is_not_http_is_refused(words: bytes):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         talking = threading.Thread(target=speaking(words), args=(listener,))
@@ -150,7 +150,7 @@ def test_whoever_does_not_speak_http(words: bytes):
         talking.join()
 
 
-def test_whoever_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_address_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lately, "ANSWER_S_MAX", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

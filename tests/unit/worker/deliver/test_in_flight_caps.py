@@ -42,7 +42,7 @@ def test_at_most_so_many_of_a_key_are_leased(cap: int) -> None:
     assert shard.counts() == (9 - cap, cap, 0)
 
 
-def test_each_key_has_its_own_cap_so_nobody_else_waits() -> None:
+def test_each_key_has_its_own_cap_so_no_other_key_waits() -> None:
     shard = capped(2)
     for key in "abc":
         shard.enqueue(*[b"x"] * 5, key=key)
@@ -164,7 +164,7 @@ def test_what_comes_before_a_throttled_message_passes_it() -> None:
     assert payloads(shard.receive()) == [b"urgent"]
 
 
-def test_a_throttled_first_message_that_is_cancelled_holds_nobody() -> None:
+def test_a_throttled_first_message_that_is_cancelled_holds_up_no_message() -> None:
     shard = capped(1)
     park(shard)
     (first,) = shard.enqueue(b"0", throttle_keys=[["t"]])
@@ -287,7 +287,7 @@ def test_one_that_waits_for_tokens_keeps_its_place_before_more_urgent_ones() -> 
 
 
 @pytest.mark.parametrize("end", ["cancel", "purge", "expire"])
-def test_one_that_is_removed_while_it_goes_first_holds_up_nobody(end: str) -> None:
+def test_one_that_is_removed_while_it_goes_first_holds_up_no_message(end: str) -> None:
     shard = capped(1)
     (first,) = shard.enqueue(b"first", priority=5, ttl_ms=60_000)
     shard.nack(shard.receive())

@@ -274,7 +274,7 @@ def test_the_same_number_of_another_client_is_another_receive(shard: ShardHarnes
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_a_receive_was_granted_goes_back_if_nobody_takes_it(shard: ShardHarness, restarted: bool) -> None:
+def test_what_a_receive_was_granted_goes_back_if_it_is_not_taken(shard: ShardHarness, restarted: bool) -> None:
     shard.enqueue(*numbered(2))
     got = receive(shard, 900, 2)
     if restarted:

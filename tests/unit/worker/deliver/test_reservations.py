@@ -56,7 +56,7 @@ def end(harness: ShardHarness, verb: int = Verb.ACK, name: str = "s/1") -> int:
     return ended.count
 
 
-def test_reserved_messages_are_leased_and_whoever_knows_the_name_may_fetch_them_again_and_again(
+def test_reserved_messages_are_leased_and_may_be_fetched_by_their_name_again_and_again(
     harness: ShardHarness,
 ) -> None:
     ids = harness.enqueue(b"a", b"b", b"c")

@@ -35,7 +35,7 @@ def codes(reply: Enqueued) -> list[tuple[int, str]]:
 # --- ids --------------------------------------------------------------------------------------------------------------
 
 
-def test_ids_tell_time_and_shard_and_grow_by_one(shard: ShardHarness) -> None:
+def test_ids_contain_time_and_shard_and_grow_by_one(shard: ShardHarness) -> None:
     first = [parse_id(text) for text in shard.enqueue(b"0", b"1")]
     shard.now_ms += 7
     second = [parse_id(text) for text in shard.enqueue(b"2")]

@@ -99,7 +99,7 @@ def test_held_enqueues_keep_their_order() -> None:
     assert [each.payload for each in got] == [b"0", b"0'", b"1", b"1'", b"2", b"2'", b"3", b"3'", b"late"]
 
 
-def test_what_nobody_needs_goes_back() -> None:
+def test_tokens_that_are_not_needed_go_back() -> None:
     shard = Namespace()
     shard.offer(b"0")
     shard.grant(5)

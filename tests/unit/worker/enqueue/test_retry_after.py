@@ -72,7 +72,9 @@ class Producers:
     ("producers", "burst", "every_ms", "seconds"),
     [(1, 100, 150, 10), (5, 10, 15, 10), (20, 100, 150, 15), (60, 100, 150, 30)],
 )
-def test_most_of_those_who_come_when_told_are_taken_in(producers: int, burst: int, every_ms: int, seconds: int) -> None:
+def test_most_producers_that_return_at_the_given_time_are_taken_in(
+    producers: int, burst: int, every_ms: int, seconds: int
+) -> None:
     shard = full()
     world = Producers(shard, producers, burst, every_ms)
     world.run(seconds)  # it learns how messages leave
@@ -93,14 +95,14 @@ def test_each_gets_a_date_of_its_own() -> None:
     assert all(later > earlier for earlier, later in pairwise(waits))
 
 
-def test_without_a_rate_they_are_told_a_moment_and_not_all_the_same() -> None:
+def test_without_a_rate_they_get_short_waits_that_differ() -> None:
     shard = full()
     waits = [refused(shard, b"producer-%d" % number) or 0 for number in range(10)]
     assert RETRY_MS <= min(waits) < max(waits) < 3 * RETRY_MS
     assert len(set(waits)) == 10
 
 
-def test_nobody_waits_longer_because_another_is_impatient() -> None:
+def test_no_producer_waits_longer_because_another_is_impatient() -> None:
     shard = full()
     for _ in range(2000):
         impatient = refused(shard, b"impatient")

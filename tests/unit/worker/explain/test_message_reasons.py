@@ -28,7 +28,7 @@ def test_delayed(shard: ShardHarness) -> None:
     assert told.reasons[0].text == "delayed for another 3.0 s"
 
 
-def test_delayed_where_nobody_reads_says_both_and_estimates_nothing(shard: ShardHarness) -> None:
+def test_delayed_without_a_consumer_has_both_reasons_and_no_estimate(shard: ShardHarness) -> None:
     (message,) = shard.enqueue(b"m", delay_ms=5000)
     told = why(shard, message)
     assert codes(told) == ["delayed", "no_consumers"]

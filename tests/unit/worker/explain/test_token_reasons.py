@@ -99,7 +99,7 @@ def test_a_cost_above_the_burst_waits_for_a_full_bucket() -> None:
     assert told.estimated_ms == shard.now_ms + details["wait_ms"]
 
 
-def test_keys_of_a_queue_that_are_held_up_by_different_things_are_told_in_groups() -> None:
+def test_keys_of_a_queue_that_wait_for_different_reasons_are_listed_in_groups() -> None:
     cluster = throttled(0, 1, 3, key="a")
     cluster.enqueue(0, 4, "t", key="b")
     cluster.enqueue(0, 2, key="c")
@@ -127,7 +127,7 @@ def test_a_retry_that_is_not_found_among_many_delayed_ones_is_a_cap_all_the_same
     assert these(first(why(shard, message), "in_flight_cap"), ["in_flight", "retrying"]) == [1, 1]
 
 
-def test_a_throttle_that_some_of_a_key_wait_for_is_told_last() -> None:
+def test_a_throttle_that_some_messages_of_a_key_wait_for_is_listed_last() -> None:
     cluster = throttled(0, 1, 5)
     cluster.shards[0].ask(Pause(True), "q", ADMIN)
     cluster.enqueue(0, 3)

@@ -177,13 +177,13 @@ def test_nor_are_purged_ones(shard: ShardHarness) -> None:
     assert seen(shard) == [b"0"]
 
 
-def test_nothing_is_leased_and_nobody_waits(shard: ShardHarness) -> None:
+def test_nothing_is_leased_and_no_consumer_waits(shard: ShardHarness) -> None:
     shard.enqueue(b"0", b"1")
     browse(shard, 2)
     assert [each.payload for each in shard.receive(2, client=b"other")] == [b"0", b"1"]
 
 
-def test_dead_letters_can_be_looked_at(shard: ShardHarness) -> None:
+def test_dead_letters_can_be_browsed(shard: ShardHarness) -> None:
     shard.enqueue(b"0", priority=7)
     shard.settle(Verb.FAIL, shard.receive(), error="boom")
     (view,) = browse(shard, queue="q.dlq").messages

@@ -231,7 +231,7 @@ def test_opening_an_open_view_answers_the_same_and_changes_nothing(shard: ShardH
     assert payloads(in_view(shard)) == [b"0", b"1"]
 
 
-def test_a_view_that_nobody_reads_is_closed_when_its_time_is_over(shard: ShardHarness) -> None:
+def test_a_view_that_is_not_read_is_closed_when_its_time_is_over(shard: ShardHarness) -> None:
     shard.enqueue(b"0")
     open_view(shard, idle_ms=10_000)
     shard.pass_time(9_999)

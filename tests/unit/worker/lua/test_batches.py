@@ -101,7 +101,7 @@ def test_headers_that_are_none_change_nothing(garbage: bytes):
     assert on_failure.on_failure(failures, 1) == [FailureDecision(dead_letter=True), RETRY, FailureDecision(dead_letter=True)]
 
 
-def test_it_stops_at_as_many_failures_in_a_row_as_it_is_told():
+def test_it_stops_at_the_given_number_of_failures_in_a_row():
     hooks = compiled(hook("if msg.headers.fail then error('x') end return { weight = 1 }"))
     good, bad = {"a": "1"}, {"a": "1", "fail": "1"}
     assert len(decisions(hooks, bad, good, bad, bad, good, bad, bad, bad, good, failures_max=3)) == 8

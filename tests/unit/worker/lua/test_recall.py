@@ -161,7 +161,7 @@ def test_it_stops_where_it_would_have_stopped():
     assert hooks.failed == 4
 
 
-def test_only_straight_scripts_are_looked_at():
+def test_only_straight_scripts_are_examined():
     script = "-- while\n" + TENANT
     assert is_pure_text(script)
     assert not is_straight(script)

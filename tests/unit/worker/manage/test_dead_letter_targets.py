@@ -74,7 +74,7 @@ def test_one_that_is_not_there_may_not(carrier: Carrier) -> None:
     assert carrier[3].shard.queues == {}
 
 
-def test_a_queue_can_be_told_later(carrier: Carrier) -> None:
+def test_a_dead_letter_queue_can_be_named_later(carrier: Carrier) -> None:
     carrier[3].create(SOURCE)
     command = UpdateQueue(QueueOptions(dead_letter=TARGET, max_attempts=3), ["dead_letter", "max_attempts"])
     request = carrier[3].send(command, SOURCE)
@@ -127,7 +127,7 @@ def test_an_answer_that_comes_twice_does_no_harm(carrier: Carrier) -> None:
     assert len(carrier[3].late) == 0
 
 
-def test_an_answer_of_an_earlier_life_is_for_nobody(carrier: Carrier) -> None:
+def test_an_answer_for_an_earlier_life_changes_nothing(carrier: Carrier) -> None:
     missing = name_on(5, "missing")
     carrier.copies = lambda command: not isinstance(command, Appointed)
     carrier[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE)
@@ -143,7 +143,7 @@ def test_an_answer_of_an_earlier_life_is_for_nobody(carrier: Carrier) -> None:
 # --- meanwhile --------------------------------------------------------------------------------------------------------
 
 
-def test_of_two_that_create_the_same_queue_one_is_told_that_it_exists(carrier: Carrier) -> None:
+def test_of_two_that_create_the_same_queue_one_is_answered_that_it_exists(carrier: Carrier) -> None:
     first, second = [carrier[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE) for _ in range(2)]
     carrier.carry()
     assert carrier[3].late[first] == Done()

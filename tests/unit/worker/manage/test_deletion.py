@@ -142,7 +142,7 @@ def test_old_deliveries_cannot_be_settled_in_a_new_queue_of_the_name(shard: Shar
     assert shard.counts() == (1, 0, 0)
 
 
-def test_a_receive_that_waits_is_told_of_the_deletion(shard: ShardHarness) -> None:
+def test_a_receive_that_waits_is_answered_with_the_deletion(shard: ShardHarness) -> None:
     waiting = shard.send(Receive(1, 10_000))
     delete(shard)
     assert isinstance(shard.late[waiting], QueueNotFoundError)

@@ -43,7 +43,7 @@ def gone_after(shard: ShardHarness, milliseconds: int) -> None:
     assert not there(shard), "too late"
 
 
-def test_a_queue_that_nobody_uses_goes_with_its_dead_letter_queue(idler: ShardHarness) -> None:
+def test_an_unused_queue_is_deleted_with_its_dead_letter_queue(idler: ShardHarness) -> None:
     gone_after(idler, IDLE_MS)
     assert idler.shard.queues == {}
     idler.restart()

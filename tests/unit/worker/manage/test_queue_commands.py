@@ -40,7 +40,7 @@ def listed(shard: ShardHarness, prefix: str = "") -> list[QueueInfo]:
         ("nope.dlq", "it comes with 'nope', unless that discards"),
     ],
 )
-def test_a_queue_that_is_not_there_is_told_with_how_to_get_it(name: str, remedy: str) -> None:
+def test_a_queue_that_is_not_there_is_an_error_with_the_command_that_makes_it(name: str, remedy: str) -> None:
     with pytest.raises(QueueNotFoundError, match=f"no queue '{name}': {re.escape(remedy)}"):
         ShardHarness().stats(name)
 
@@ -114,7 +114,7 @@ def test_queues_are_listed_by_name_and_prefix() -> None:
     assert listed(shard, "nothing") == []
 
 
-def test_a_listed_queue_tells_its_counts(shard: ShardHarness) -> None:
+def test_a_listed_queue_has_its_counts(shard: ShardHarness) -> None:
     shard.enqueue(*[b""] * 5)
     shard.enqueue(b"", delay_ms=1_000)
     shard.settle(Verb.FAIL, shard.receive())
@@ -143,7 +143,7 @@ def test_stats_count_everything_that_happened(shard: ShardHarness) -> None:
     assert (stats.nacked, stats.quantum, stats.info.pending) == (2, 1000, 3)
 
 
-def test_stats_tell_the_age_of_the_oldest_message_that_is_next_in_its_line(shard: ShardHarness) -> None:
+def test_stats_have_the_age_of_the_oldest_message_that_is_next_in_its_line(shard: ShardHarness) -> None:
     assert shard.stats().oldest_pending_ms == 0
     shard.enqueue(b"", key="a")
     shard.pass_time(3_000)

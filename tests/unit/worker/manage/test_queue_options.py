@@ -161,7 +161,7 @@ class Scripts:
         self.closed += 1
 
 
-def test_scripts_are_closed_when_nobody_can_run_them_any_more() -> None:
+def test_scripts_are_closed_when_no_queue_can_run_them_any_more() -> None:
     made: list[Scripts] = []
 
     def compile_hooks(*args: object, **given: object) -> Scripts:

@@ -88,7 +88,7 @@ def test_a_queue_that_is_not_there_is_not_described(shard: ShardHarness):
 # --- consumers --------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_reads_it(shard: ShardHarness):
+def test_a_queue_without_consumers_lists_none(shard: ShardHarness):
     told = describe(shard)
     assert (told.consumers, told.consumers_left_out, told.hooks) == ([], 0, None)
 
@@ -167,7 +167,7 @@ def test_those_who_hold_the_most_come_first_and_the_others_are_counted(shard: Sh
 # --- hooks ------------------------------------------------------------------------------------------------------------
 
 
-def test_hooks_tell_of_their_failures_and_of_the_breaker():
+def test_hooks_report_their_failures_and_the_breaker():
     settings = ShardSettings(lua_breaker_threshold=3, lua_breaker_cooldown_ms=10_000)
     shard = ShardHarness(settings=settings)
     shard.ask(CreateQueue(QueueOptions(on_enqueue=FAILING)), "q")

@@ -40,7 +40,7 @@ def test_fair_shares_are_by_weight_among_the_keys_that_could_deliver(shard: Shar
     assert {key.fairness_key: key.fair_share for key in metrics_of(shard).keys} == {"a": 0.75, "b": 0.25, "idle": 0}
 
 
-def test_many_keys_are_looked_at_piece_by_piece(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch):
+def test_many_keys_are_examined_piece_by_piece(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(meter, "KEYS_LOOKED_AT_MAX", 20)
     shard.create("other")
     for index in range(100):
@@ -80,7 +80,7 @@ def test_what_is_counted_by_key_never_goes_back(steps: list[tuple[int, int, bool
             assert others + sum(shown.values()) <= now.delivered
 
 
-def test_with_few_keys_each_has_all_it_was_delivered_whenever_somebody_asks(shard: ShardHarness):
+def test_with_few_keys_each_has_all_it_was_delivered_at_any_time(shard: ShardHarness):
     for index in range(KEYS_SHOWN):
         shard.enqueue(*[b"x"] * 3, key=f"k{index}")
         shard.ack(shard.receive(3))

@@ -159,7 +159,7 @@ def test_clients_that_come_and_go_are_forgotten(shard: ShardHarness) -> None:
     assert shard.shard.next_due(shard.now_ms) is None
 
 
-def test_what_nobody_heard_while_the_process_was_paused_is_no_silence(shard: ShardHarness) -> None:
+def test_frames_that_waited_while_the_process_was_paused_are_no_silence(shard: ShardHarness) -> None:
     shard.enqueue(b"x")
     shard.receive()
     host = Host([shard.shard], SHARDS)

@@ -385,7 +385,7 @@ def test_a_weight_survives_a_restart_with_its_backlog(shard: ShardHarness) -> No
     assert sorted(keys_served(shard, 8)) == list("aaaaaabb")
 
 
-def test_a_delivery_tells_keys_and_weights_of_its_messages(shard: ShardHarness) -> None:
+def test_a_delivery_has_the_keys_and_weights_of_its_messages(shard: ShardHarness) -> None:
     shard.ask(Enqueue([seal_envelope(b"")] * 4, ["a", "a", "b", "b"], [2, 2, 1, 1]))
     assert [(each.key, each.weight) for each in shard.receive(4)] == [("a", 2), ("a", 2), ("b", 1), ("b", 1)]
 

@@ -127,7 +127,7 @@ def test_a_debt_is_forgiven_by_the_rounds_that_pass_meanwhile(shard: ShardHarnes
     assert keys_served(shard, 3) == "aba"
 
 
-def test_a_debt_is_forgiven_when_nobody_else_is_there(shard: ShardHarness) -> None:
+def test_a_debt_is_forgiven_when_no_other_key_is_there(shard: ShardHarness) -> None:
     enqueue(shard, "a", 1, cost=10_000)
     assert keys_served(shard, 1) == "a"
     enqueue(shard, "a", 5)

@@ -113,7 +113,7 @@ def test_a_refill_skips_what_is_leased_and_moves_the_tail(lane: Lane) -> None:
     assert lane.tail is None
 
 
-def test_a_spill_keeps_the_first_and_tells_what_it_dropped(lane: Lane) -> None:
+def test_a_spill_keeps_the_first_and_returns_what_it_dropped(lane: Lane) -> None:
     add(lane, 9, 1, 8, 2, 7, 3)
     dropped = lane.spill(2)
     assert [key for key, _ in dropped] == [place(lane, number) for number in (3, 7, 8, 9)]

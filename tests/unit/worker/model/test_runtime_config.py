@@ -152,7 +152,7 @@ def test_parked_keys_are_kept_apart_from_it(shard: ShardHarness) -> None:
     assert shard.shard.parks() == {}
 
 
-def test_of_two_configs_with_one_version_the_whole_that_is_told_holds(shard: ShardHarness) -> None:
+def test_of_two_configs_with_one_version_the_whole_that_arrives_holds(shard: ShardHarness) -> None:
     """A restored copy may have numbered other changes alike."""
     follow(shard, 3, {"a": "1", "mine": "x"}, whole=True)
     follow(shard, 3, {"a": "2"})

@@ -194,7 +194,7 @@ def test_it_must_be_able_to(wrong: str) -> None:
     assert shard.shard.queues == {}
 
 
-def test_a_refused_command_names_nobody(shard: ShardHarness) -> None:
+def test_a_refused_command_names_no_target(shard: ShardHarness) -> None:
     shard.create(NAMED)
 
     def refuse(*args: object, **options: object) -> None:

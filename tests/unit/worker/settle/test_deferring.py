@@ -118,13 +118,13 @@ def test_so_does_what_was_there_before_and_in_other_queues(shard: ShardHarness) 
     assert payloads(shard.receive(9) + shard.receive(9, "other")) == [b"0", b"1", b"2"]
 
 
-def test_all_other_shards_are_told(shard: ShardHarness) -> None:
+def test_all_other_shards_get_the_park(shard: ShardHarness) -> None:
     defer_one(shard, "t", "u")
     until_ms = shard.now_ms + AFTER_MS
     assert [post.command for post in shard.posted if isinstance(post.command, Park)] == [Park({"t": until_ms, "u": until_ms})]
 
 
-def test_a_message_without_throttle_keys_parks_nobody(shard: ShardHarness) -> None:
+def test_a_message_without_throttle_keys_parks_no_key(shard: ShardHarness) -> None:
     shard.enqueue(b"0", b"1")
     defer(shard, shard.receive())
     assert payloads(shard.receive(9)) == [b"1"]

@@ -54,7 +54,7 @@ def test_nor_with_several_lanes_and_a_cap() -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_it_is_dead_lettered_soon_even_if_nobody_consumes(shard: ShardHarness, restarted: bool) -> None:
+def test_it_is_dead_lettered_soon_even_without_consumers(shard: ShardHarness, restarted: bool) -> None:
     (message_id,) = shard.enqueue(b"x", key="acme", ttl_ms=60_000)
     shard.pass_time(59_999)
     assert shard.counts() == (1, 0, 0)

@@ -129,7 +129,7 @@ def test_while_the_other_shard_is_away_one_frame_a_second_asks_for_it(carrier: C
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_nobody_takes_any_more_stays_with_its_own(carrier: Carrier, restarted: bool) -> None:
+def test_letters_that_the_target_takes_no_more_stay_with_their_queue(carrier: Carrier, restarted: bool) -> None:
     carrier[5].ask(DeleteQueue(), TARGET)
     carrier.copies = Losing(MessagesTransferred)
     ids = fail(carrier, b"0", b"1", key="acme", priority=8)

@@ -149,7 +149,7 @@ def test_two_batches_never_share_a_commit(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_stall_is_told_while_it_lasts(tmp_path: Path) -> None:
+def test_a_stall_is_reported_while_it_lasts(tmp_path: Path) -> None:
     """A real one: RocksDB slows writes down as soon as a second flushed file lies unsorted, until it has merged them."""
     store = RocksStore(tmp_path)
     messages = store._readers["messages"]

@@ -53,7 +53,7 @@ def test_a_queue_that_stops_in_the_middle_leaves_all_tokens_to_others(
     assert worst_excess(cluster.deliveries, "t", RATE) <= BURST
 
 
-def test_many_waiting_keys_of_a_queue_that_nobody_reads_are_in_nobodys_way() -> None:
+def test_many_waiting_keys_of_a_queue_without_consumers_hold_up_no_other_queue() -> None:
     cluster = cluster_of(1)
     cluster.create(0, "p")
     for number in range(200):
@@ -107,7 +107,7 @@ def test_a_consumer_that_is_busy_with_other_keys_gets_throttled_messages_too() -
     assert counts["limited"] >= 90, f"at least one at a time: {counts}"
 
 
-def test_a_costly_message_that_is_cancelled_leaves_no_debt_and_keeps_nobody_waiting() -> None:
+def test_a_costly_message_that_is_cancelled_leaves_no_debt_and_holds_up_no_message() -> None:
     cluster = cluster_of()
     cluster.limit("t", RATE, BURST)
     cluster.enqueue(1, 200, "t")

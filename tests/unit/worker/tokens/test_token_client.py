@@ -107,13 +107,13 @@ def tokens(cluster: ClusterOfShards, shard: int = 0) -> float:
     return bucket.tokens
 
 
-def test_a_new_bucket_that_nobody_drew_on_is_told_to_be_full() -> None:
+def test_a_new_bucket_that_is_unused_is_shown_as_full() -> None:
     cluster = cluster_of(1)
     cluster.enqueue(0, 10, "t")
     assert tokens(cluster) == BURST
 
 
-def test_a_bucket_that_is_changed_is_told_to_keep_its_tokens() -> None:
+def test_a_bucket_that_is_changed_is_shown_with_the_tokens_it_had() -> None:
     cluster = cluster_of(1)
     cluster.limit("t", 0, 8)
     cluster.enqueue(0, 20, "t")
@@ -129,7 +129,7 @@ def test_a_bucket_that_is_changed_is_told_to_keep_its_tokens() -> None:
     assert tokens(cluster) == 7
 
 
-def test_a_bucket_is_told_to_be_empty_after_a_restart_and_to_fill_at_its_rate() -> None:
+def test_a_bucket_is_shown_as_empty_after_a_restart_and_fills_at_its_rate() -> None:
     cluster = cluster_of(1)
     cluster.limit("t", 10, 8)
     cluster.enqueue(0, 10, "t")
@@ -144,7 +144,7 @@ def test_a_bucket_is_told_to_be_empty_after_a_restart_and_to_fill_at_its_rate() 
 # --- in nobody's way --------------------------------------------------------------------------------------------------
 
 
-def test_a_throttled_message_blocks_nobody_else_of_its_fairness_key() -> None:
+def test_a_throttled_message_blocks_no_other_message_of_its_fairness_key() -> None:
     cluster = cluster_of(1)
     cluster.limit("closed", 0, 1)
     for throttles in ("closed", "t", "", "t closed"):
@@ -190,7 +190,7 @@ def test_so_do_keys_of_different_queues(weights: tuple[int, int]) -> None:
         assert abs(counts[queue] - share) <= max(0.05 * share, weight), counts
 
 
-def test_what_a_key_used_while_nobody_else_waited_is_not_held_against_it() -> None:
+def test_what_a_key_used_while_no_other_waited_does_not_count() -> None:
     cluster = cluster_of(1)
     cluster.enqueue(0, 5000, "t", key="a")
     cluster.consume(0)
