@@ -45,7 +45,7 @@ def client(shared_cluster: Cluster) -> Iterator[Client]:
 
 @pytest.fixture
 def queue(client: Client, request: pytest.FixtureRequest) -> str:
-    """A fresh queue of the shared cluster, named after the test; tests of the same name are told apart by their files."""
+    """A fresh queue of the shared cluster, named after the test; tests of the same name differ by their files."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:120]
     name += f"-{crc32(request.node.nodeid.encode()):08x}"
     client.create_queue(name)

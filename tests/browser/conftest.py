@@ -14,7 +14,7 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-"""It may run as root in a container, and should ask nobody outside for anything."""
+"""It may run as root in a container, and must ask nothing of the network outside."""
 
 PATIENCE_MS = 1000 * (WAIT_S_MAX + 30)
 """A busy machine is slow, and a page asks the less often the slower its answers are; one that is right is right at once in the end."""
@@ -33,7 +33,7 @@ addEventListener('DOMContentLoaded', () => {
 """A page can be seen before its server hears of clicks: until then they are lost. Playwright clicks on nothing that is hidden."""
 
 BREAKER = "[lua]\ncircuit_breaker_cooldown_ms = 3600000\n"
-"""A breaker that opened is still open when somebody looks, however long that takes."""
+"""A breaker that opened is still open when a test reads it, however late."""
 
 
 @pytest.fixture(scope="package")

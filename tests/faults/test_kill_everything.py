@@ -44,7 +44,7 @@ class Books:
 
 
 def produce(client: Client, books: Books, stop: threading.Event) -> None:
-    """Enqueue confirmed batches until told to stop; what fails is not counted on."""
+    """Enqueue confirmed batches until the stop; what fails is not counted on."""
     number = 0
     while not stop.is_set():
         batch = [Message(b"%d" % (number + index), fairness_key=f"k{index % 7}") for index in range(20)]
@@ -58,7 +58,7 @@ def produce(client: Client, books: Books, stop: threading.Event) -> None:
 
 
 def consume(client: Client, books: Books, stop: threading.Event, choice: random.Random) -> None:
-    """Receive and settle in all ways until told to stop."""
+    """Receive and settle in all ways until the stop."""
     while not stop.is_set():
         try:
             deliveries = client.receive(QUEUE, 20, wait=0.2)
@@ -124,7 +124,7 @@ def test_twenty_kills_lose_nothing_and_bring_nothing_back(tmp_path: Path) -> Non
 
 
 def drain(client: Client, books: Books) -> None:
-    """Ack all that is left, leases that are still held by nobody included."""
+    """Ack all that is left, leases of clients that are gone included."""
 
     def empty() -> bool:
         deliveries = client.receive(QUEUE, 500, wait=0.1)

@@ -1,4 +1,4 @@
-"""A limit shared by queues on two workers, over real processes: never exceeded, whoever is killed.
+"""A limit shared by queues on two workers, over real processes: never exceeded, whichever process is killed.
 
 How much of it is used is measured in ``benchmarks/throttles.py``; here only what must hold on any machine.
 """

@@ -1,4 +1,4 @@
-"""A run of the fuzzer: what happened step by step, so that a failure can be told again, and told shorter.
+"""A run of the fuzzer: what happened step by step, so that a failure can be played again, and made shorter.
 
 A story begins with ordinary life (queues, messages, consumers), then everything may come: well-meant commands, extreme ones, bytes
 that are no commands, time, restarts. After every few steps the invariants are checked and an honest client must be served; at the

@@ -52,7 +52,7 @@ CONFIG_VALUES = ("0", "1", "100", "0.5", "5,5", "nan", "inf", "-1", "1e308", "x"
 
 @dataclass
 class Known:
-    """What clients were told and may repeat: the newest last."""
+    """What clients got and may repeat: the newest last."""
 
     leases: deque[int] = field(default_factory=lambda: deque([1], maxlen=30))
     ids: deque[tuple[int, int]] = field(default_factory=lambda: deque([(1, 1)], maxlen=30))
@@ -61,7 +61,7 @@ class Known:
 
 @dataclass
 class Values:
-    """Makes values of a type. ``wild``: the share of them that nobody in their right mind would send."""
+    """Makes values of a type. ``wild``: the share of absurd ones."""
 
     random: Random
     known: Known = field(default_factory=Known)

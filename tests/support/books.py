@@ -132,7 +132,7 @@ class Books:
         return [payload for payload, page in self.pages.items() if len(page.ids) > 1]
 
     def unexplained(self) -> list[bytes]:
-        """Messages that came again although nobody gave them back and nothing was killed while they were open."""
+        """Messages that came again although they were not given back and nothing was killed while they were open."""
         return [payload for payload, page in self.pages.items() if not all(self._explained(page))]
 
     def duplicates(self) -> int:

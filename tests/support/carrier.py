@@ -59,7 +59,7 @@ class Carrier:
         return self.stations[shard]
 
     def carry(self) -> None:
-        """Bring everything that was posted where it belongs, and what follows from it, until nobody has more to say."""
+        """Bring everything that was posted where it belongs, and what follows from it, until no shard has more to send."""
         self.collect()
         while self.road:
             self.deliver(self.road.popleft())
@@ -75,7 +75,7 @@ class Carrier:
             station.posted.clear()
 
     def deliver(self, command: Command) -> None:
-        """Hand one frame over, if there is somebody to take it."""
+        """Hand one frame over, if its receiver is there."""
         to_shard = getattr(command, "to_shard", None)
         if to_shard not in self.stations or to_shard in self.stopped:
             return

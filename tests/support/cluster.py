@@ -139,7 +139,7 @@ class Cluster:
         return code
 
     def kill_all(self) -> None:
-        """Kill -9 everything, the supervisor first, so that it restarts nobody."""
+        """Kill -9 everything, the supervisor first, so that it restarts nothing."""
         children = self.children()
         self.supervisor.kill()
         for child in children:

@@ -126,7 +126,7 @@ class ClusterOfShards:
         self._turn(self.shards[consumer.shard])
 
     def restart(self, shard: int) -> None:
-        """Kill a shard, with all that it says and is told, and let it register anew."""
+        """Kill a shard, with all frames from and to it, and let it register anew."""
         harness = self.shards[shard]
         harness.posted.clear()
         harness.pushed.clear()

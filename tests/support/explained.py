@@ -39,7 +39,7 @@ def why_now(shard: ShardHarness, message: str | None = None) -> Explained:
 
 
 def starve(shard: ShardHarness) -> None:
-    """Let so much time pass that nobody counts as reading any more."""
+    """Let so much time pass that no client counts as a consumer any more."""
     shard.pass_time(60_000)
 
 

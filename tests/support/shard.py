@@ -253,7 +253,7 @@ class ShardHarness:
         return self.pushed.pop((client, number), [])
 
     def settle(self, verb: Verb, got: list[Got], queue: str = "q", **options: object) -> Settled:
-        """Let whoever has them settle these deliveries, in a frame for each client."""
+        """Let the clients that hold these deliveries settle them, in a frame for each client."""
         by_client: dict[bytes, list[Got]] = {}
         for each in got:
             by_client.setdefault(self.holders.get(each.lease, b"c1"), []).append(each)

@@ -33,7 +33,7 @@ def payloads(client: Client, queue: str) -> Counter[bytes]:
 
 
 def error_line(fails: Callable[[], object]) -> str:
-    """What a person is told: the one line under the traceback of whatever Spark raises, without the error's name."""
+    """What a person reads: the one line under the traceback of whatever Spark raises, without the error's name."""
     with pytest.raises(Exception, match=ERROR_MARK) as caught:
         fails()
     lines = {line.partition(ERROR_MARK)[2] for line in str(caught.value).splitlines() if line.startswith(ERROR_MARK)}

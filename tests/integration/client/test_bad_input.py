@@ -1,4 +1,4 @@
-"""Whatever arrives on the socket gets a typed answer or none; nobody else is disturbed and nothing is lost."""
+"""Whatever arrives on the socket gets a typed answer or none; other clients are not disturbed and nothing is lost."""
 
 import os
 import random

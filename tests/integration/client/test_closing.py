@@ -13,7 +13,7 @@ AWHILE_S = 0.001
 
 
 class Busy:
-    """Threads that take turns until they are told that the client is closed."""
+    """Threads that take turns until the client is closed."""
 
     def __init__(self, *turns: Callable[[], None]):
         self.turns = 0

@@ -81,7 +81,7 @@ class Load:
         self.confirmed: set[str] = set()
         self.acked: list[str] = []
         self.in_doubt: set[str] = set()
-        """Deliveries whose ack has failed: done or not, nobody knows."""
+        """Deliveries whose ack has failed: it may be done or not."""
         self.stopping = threading.Event()
         self.threads = [threading.Thread(target=self.produce), threading.Thread(target=self.consume)]
         for thread in self.threads:

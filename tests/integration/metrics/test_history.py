@@ -17,7 +17,7 @@ from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 QUEUES = ("eu/orders", "mail")
 LEVELS = ("pending", "in_flight", "delayed")
 TWO_TICKS_S = 2 * TICK_S + PATIENCE_S
-"""How long to wait for a number that is told with the next tick."""
+"""How long to wait for a number that comes with the next tick."""
 
 
 def address_of(cluster: Cluster) -> str:

@@ -35,7 +35,7 @@ def in_order(story: list[str], told: list[str]) -> bool:
 
 
 def _kill_and_await(cluster: Cluster, told_last: str) -> int:
-    """Kill the worker once it has told its last event, and wait until its next life has joined; returns the pid of the killed one.
+    """Kill the worker once it has logged its last event, and wait until its next life has joined; returns the pid of the killed one.
 
     It answers first and tells then: who is killed in between tells nothing.
     """

@@ -60,7 +60,7 @@ def scrape(cluster: Cluster) -> dict[tuple[str, ...], float]:
 def scrape_once(
     cluster: Cluster, condition: Callable[[dict[tuple[str, ...], float]], bool], what: str
 ) -> dict[tuple[str, ...], float]:
-    """The first samples for which ``condition`` holds. A busy machine may leave out a look, and then tells nothing for a moment."""
+    """The first samples for which ``condition`` holds. A busy machine may leave out a sample, and then there are no numbers for a moment."""
     told: dict[tuple[str, ...], float] = {}
 
     def holds() -> bool:

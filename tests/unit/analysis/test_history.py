@@ -1,4 +1,4 @@
-"""Half an hour of a cluster, told look by look."""
+"""Half an hour of a cluster, sample by sample."""
 
 import math
 

@@ -78,7 +78,7 @@ def shown(run):
 
 @pytest.fixture
 def misused(run):
-    """What a command says that is used wrongly: nobody is asked anything."""
+    """The error of a command that is used wrongly: no broker is asked."""
 
     def misused(*arguments):
         code, _, errors, seen = run(*arguments)

@@ -253,7 +253,7 @@ def answering(**answers: Any) -> Callable[[Sent], Answer]:
 
 
 def free_port() -> int:
-    """A port where nobody listens."""
+    """A port where no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -315,7 +315,7 @@ def test_receiving_from_several_queues(connect):
 
 
 def test_a_receive_that_is_interrupted_leaves_nothing_leased(connect):
-    """The broker is told, and what it sends all the same goes back."""
+    """The broker is informed, and what it sends all the same goes back."""
 
     def answer(sent):
         return Delivered(0, []) if sent.command.wait_ms == 0 else None

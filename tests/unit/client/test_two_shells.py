@@ -28,7 +28,7 @@ def _methods(kind):
 
 
 def _signature(function):
-    """As text, without what tells the clients from each other; not of the type variables, of which each module has its own."""
+    """As text, without what distinguishes the clients; not of the type variables, of which each module has its own."""
     text = re.sub(r"[\w.]*\.(?:Async)?(Client|Consumer|Delivery)\b", r"\1", str(inspect.signature(function)))
     return re.sub(r"collections.abc.Coroutine\[typing.Any, typing.Any, None\]", "None", text)
 

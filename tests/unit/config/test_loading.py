@@ -1,4 +1,4 @@
-"""Where settings come from, which wins, and how a mistake is told."""
+"""Where settings come from, which wins, and the errors of bad ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An export that fails is told once, and once more when it works again; never with a collector's password."""
+"""An export that fails is noted once, and once more when it works again; never with a collector's password."""
 
 import json
 import os

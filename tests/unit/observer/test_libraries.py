@@ -15,7 +15,7 @@ from fila_proto_zmq.events import LogSettings
 
 @pytest.fixture
 def told() -> Iterator[int]:
-    """The descriptor to read what was told from; logging is as before afterwards."""
+    """The descriptor to read the log from; logging is as before afterwards."""
     reader, writer = os.pipe()
     root = logging.getLogger()
     before = root.handlers[:], root.level

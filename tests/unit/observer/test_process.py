@@ -37,7 +37,7 @@ importlib.util.find_spec = lambda name, package=None: None if name == "nicegui" 
 from fila_cluster.observer.__main__ import main
 sys.exit(main())
 """
-"""An observer that finds no NiceGUI, as where nobody installed it."""
+"""An observer that finds no NiceGUI, as where it is not installed."""
 
 WITH_ANOTHER_VERSION = """
 import sys
@@ -70,7 +70,7 @@ def observer(line: bytes, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A free one, which nobody else is given meanwhile."""
+    """A free one, which no other process is given meanwhile."""
     with Ports() as ports:
         yield ports.reserve(Address("127.0.0.1", 0), "--dashboard").port
 

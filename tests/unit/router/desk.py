@@ -101,7 +101,7 @@ class Desk:
         self.router.from_worker(worker.encode(), b"", header, b"", encode_body(command), self.now_ms)
 
     def told(self) -> list[tuple[str, Command]]:
-        """What the router told workers, answers and forwarded questions apart, since this was last asked."""
+        """What the router sent to workers, without answers and forwarded questions, since this was last asked."""
         frames, self.router.outgoing.to_workers = self.router.outgoing.to_workers, []
         return [
             (identity.decode(), decode_command(unpack_header(header), bytes(body)))

@@ -45,7 +45,7 @@ def desk() -> Desk:
 
 
 def proposed(desk: Desk) -> int:
-    """The owner of shard 0, and nobody else, was asked; the number to answer with."""
+    """Only the owner of shard 0 was asked; the number to answer with."""
     ((identity, _, header, _, _),) = desk.router.outgoing.to_workers
     desk.router.outgoing.to_workers.clear()
     assert identity == b"worker-0"
@@ -61,7 +61,7 @@ def judge(desk: Desk, number: int, version: int, worker: str = "worker-0", **cha
 
 
 def change(desk: Desk, version: int, **changes: str | None) -> list[tuple[str, PutConfig]]:
-    """A client's change up to where the workers are told."""
+    """A client's change up to where it is sent to the workers."""
     desk.ask(SET, key=b"")
     judge(desk, proposed(desk), version, **changes)
     return desk.told()  # type: ignore[return-value]

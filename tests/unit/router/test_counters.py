@@ -1,4 +1,4 @@
-"""What the router counts, and how it gathers what its workers count: whoever does not answer is left out."""
+"""What the router counts, and how it gathers what its workers count: a worker that does not answer is left out."""
 
 import pytest
 

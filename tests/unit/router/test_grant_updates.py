@@ -1,4 +1,4 @@
-"""Tokens over the router: whose frames are heard, who is told, and what a worker's loss means for what it holds."""
+"""Tokens over the router: whose frames count, where grants go, and what a worker's loss means for its tokens."""
 
 import pytest
 

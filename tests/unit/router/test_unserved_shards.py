@@ -1,4 +1,4 @@
-"""Shards that don't serve although their worker lives: their clients are told why, and nobody else notices."""
+"""Shards that don't serve although their worker lives: their clients get the reason, and other clients notice nothing."""
 
 from fila_proto_zmq.commands import GetClusterStatus, ListQueues, ShardOutage
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError

@@ -58,7 +58,7 @@ def notes(shard: ShardHarness) -> list[Event]:
 
 @pytest.fixture
 def quiet(shard: ShardHarness) -> ShardHarness:
-    """A shard with a queue ``q``, of which all is told."""
+    """A shard with a queue ``q``, whose notes are all kept."""
     assert notes(shard) == [QueueCreated("q", 3)]
     return shard
 
@@ -228,7 +228,7 @@ def test_messages_are_never_noted(quiet: ShardHarness) -> None:
 
 
 class SlowStore(MemoryStore):
-    """Says of itself what it is told to; a disk that really stalls takes minutes to make."""
+    """Reports the stall that a test gives it; a disk that really stalls takes minutes to make."""
 
     slow = False
     broken = False

@@ -1,4 +1,4 @@
-"""Recovery: the shard after a crash is the shard before it, as far as anybody was told."""
+"""Recovery: the shard after a crash is the shard before it, as far as it was confirmed."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Damage: records that can't be read, or contradict each other, are told before anything is written."""
+"""Damage: records that can't be read, or contradict each other, are reported before anything is written."""
 
 from collections.abc import Callable, Generator
 from dataclasses import replace

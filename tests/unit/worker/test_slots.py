@@ -156,7 +156,7 @@ def test_a_refused_command_is_tried_once_more_after_a_while(host: HostHarness, p
 def test_commands_that_shared_a_failing_turn_are_cleared_one_by_one(
     host: HostHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing tells which of three commands breaks the commit: each gets a turn of its own, and the guilty one is found."""
+    """It is not known which of three commands breaks the commit: each gets a turn of its own, and the one to blame is found."""
     turn = shard_module.Shard.turn
 
     def breaks(shard: shard_module.Shard, now_ms: int) -> Any:

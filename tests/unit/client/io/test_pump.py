@@ -142,7 +142,7 @@ def test_prefetched_deliveries_are_dropped_without_a_warning():
 
 
 def signal_once_it_waits(consumer: Consumer, number: signal.Signals) -> threading.Thread:
-    """Send this process a signal as soon as somebody waits for a delivery, from the thread that is returned."""
+    """Send this process a signal as soon as a call waits for a delivery, from the thread that is returned."""
 
     def watch():
         eventually(lambda: consumer._subscription.waiting, "somebody waits")

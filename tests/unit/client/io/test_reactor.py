@@ -118,7 +118,7 @@ def test_a_cancelled_enqueue_or_ack_disturbs_no_other_call(run):
 
 
 def test_a_burst_larger_than_one_exchange_is_taken_in_whole(run):
-    """The descriptor tells of the first frame only."""
+    """The descriptor becomes readable for the first frame only."""
 
     async def main(peer):
         async with AsyncClient(peer.endpoint) as client, client.consume("q", prefetch=1000) as consumer:

@@ -414,7 +414,7 @@ def test_after_a_loss_what_may_be_repeated_is_sent_again_behind_the_greeting():
 
 @pytest.mark.parametrize("connected", [False, True])
 def test_a_loss_does_not_touch_what_was_not_sent(connected):
-    """Because there was no broker, or because an idle client looks at its link only when somebody asks for something."""
+    """Because there was no broker, or because an idle client checks its link only with its next call."""
     peer = Peer(connected=connected)
     call = ask(peer, CreateQueue(QueueOptions()))
     peer.session.disconnected(peer.now)

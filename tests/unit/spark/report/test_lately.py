@@ -1,4 +1,4 @@
-"""The last half hour for a report, asked of whoever answers at an address."""
+"""The last half hour for a report, asked of the program that answers at an address."""
 
 import json
 import socket

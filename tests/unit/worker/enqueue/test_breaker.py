@@ -56,7 +56,7 @@ def test_on_trial_one_success_closes_it():
 
 
 class Told:
-    """Hooks that do as they are told, message by message: a header that says ``good`` or not."""
+    """Hooks whose decision is a header of each message: ``good`` or not."""
 
     has_on_enqueue = has_on_failure = True
 

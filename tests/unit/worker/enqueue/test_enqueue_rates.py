@@ -33,7 +33,7 @@ class Namespace:
         return self.harness.send(command, "ns/q")
 
     def want(self) -> tuple[int, int, int, int]:
-        """The last that the bank was told: least, most, consumed, returned; in messages."""
+        """The last report to the bank: least, most, consumed, returned; in messages."""
         tokens = [post.command for post in self.harness.posted if isinstance(post.command, Tokens)]
         (want,) = tokens[-1].wants
         assert want.keys == [BUCKET]

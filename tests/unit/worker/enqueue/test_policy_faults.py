@@ -1,4 +1,4 @@
-"""Hooks that fail or do not compile: nobody's call fails for it, and a breaker keeps them from costing time."""
+"""Hooks that fail or do not compile: no call fails for it, and a breaker keeps them from costing time."""
 
 from dataclasses import replace
 

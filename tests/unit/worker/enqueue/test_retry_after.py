@@ -35,7 +35,7 @@ def refused(shard: ShardHarness, client: bytes) -> int | None:
 
 
 class Producers:
-    """Producers that send at once when they are taken in, and come again when told, beside a consumer that acks now and then."""
+    """Producers that send again at once after they were taken in, else at the given time, beside a consumer that acks now and then."""
 
     def __init__(self, shard: ShardHarness, producers: int, burst: int, every_ms: int) -> None:
         self._shard, self._burst, self._every_ms, self._random = shard, burst, every_ms, Random(producers)

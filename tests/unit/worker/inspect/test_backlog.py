@@ -1,4 +1,4 @@
-"""Cancelling: one message is taken out, unless somebody has it."""
+"""Cancelling: one message is taken out, unless it is leased."""
 
 import pytest
 

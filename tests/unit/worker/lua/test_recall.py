@@ -1,4 +1,4 @@
-"""Decisions of pure scripts are recalled, and nobody can tell."""
+"""Decisions of pure scripts are recalled, and are the same as those of a run."""
 
 import pytest
 from hypothesis import given, settings

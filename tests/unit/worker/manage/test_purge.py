@@ -1,4 +1,4 @@
-"""Purging: what nobody has leased goes, in bounded steps, and all counts are right afterwards."""
+"""Purging: what is not leased goes, in bounded steps, and all counts are right afterwards."""
 
 import pytest
 

@@ -127,7 +127,7 @@ def test_a_refused_frame_keeps_its_client_alive_too(shard: ShardHarness) -> None
 
 
 def test_a_heartbeat_is_answered() -> None:
-    """Every request is: whoever forwards one keeps it in mind until then."""
+    """Every request is: what forwards one remembers it until then."""
     shard = ShardHarness()
     assert shard.send(Heartbeat()) in shard.late
 

@@ -1,4 +1,4 @@
-"""What a delivery costs: shares are shares of cost, debts are paid off with turns, and nobody waits for those who owe."""
+"""What a delivery costs: shares are shares of cost, debts are paid off with turns, and no key waits for those that owe."""
 
 from collections import Counter
 from unittest.mock import patch

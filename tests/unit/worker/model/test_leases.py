@@ -117,7 +117,7 @@ def test_leases_that_expire_at_once_may_take_several_turns_and_none_is_lost(shar
 
 
 def test_many_single_leases_expire_within_a_second_of_busy_turns(shard: ShardHarness) -> None:
-    """A busy turn takes tens of milliseconds, and whoever receives one by one has a lease for each message."""
+    """A busy turn takes tens of milliseconds, and a client that receives one by one has a lease for each message."""
     shard.checked = False
     shard.enqueue(*[b""] * 2000)
     for _ in range(2000):

@@ -1,4 +1,4 @@
-"""Failed attempts: nack, retry, fail, and where messages go that nobody can do."""
+"""Failed attempts: nack, retry, fail, and where messages go that always fail."""
 
 import pytest
 

@@ -112,7 +112,7 @@ def test_the_first_answer_is_for_the_client_that_settled(purged: bool, restarted
 
 @pytest.mark.parametrize("indexes", [[-3], [-1], [3], [2**63], [0, -3, -3]])
 def test_an_index_out_of_range_of_a_lease_that_is_over_is_refused(shard: ShardHarness, indexes: list[int]) -> None:
-    """Some of it was taken from its holder, so its members are told apart."""
+    """Some of it was taken from its holder, so each member counts by itself."""
     lease, _ = leased(shard)
     settle(shard, [(lease, [0])])
     shard.pass_time(30_000)

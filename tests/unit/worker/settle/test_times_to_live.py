@@ -15,7 +15,7 @@ from tests.support.carrier import name_on
 from tests.support.shard import SHARDS, Got, ShardHarness
 
 SWEEP_MS = 5_000
-"""Within this time after its end, a message must be gone, whoever consumes."""
+"""Within this time after its end, a message must be gone, with or without consumers."""
 
 NAMED, ANOTHER = name_on(3, "named"), name_on(3, "another")
 

@@ -1,4 +1,4 @@
-"""The mark that tells a shard that was lost from one that is new."""
+"""The mark by which a lost shard differs from a new one."""
 
 from pathlib import Path
 

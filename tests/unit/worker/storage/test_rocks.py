@@ -1,4 +1,4 @@
-"""What only a disk has to promise: that data outlives its process, and that failures are told."""
+"""What only a disk has to promise: that data outlives its process, and that failures are reported."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Throttles: a limit that holds over all shards, is used, and is in nobody's way but its own messages'."""
+"""Throttles: a limit that holds over all shards, is used up, and holds up its own messages only."""
 
 from collections import Counter
 
