@@ -46,6 +46,8 @@ class Lease:
     subscribed: bool
     expires_ms: int
     members: list[tuple[Got, Message]] = field(default_factory=list)
+    mortal: bool = False
+    """Whether any of its messages has a time to live."""
 
 
 class Scheduler(RuleBasedStateMachine):
@@ -247,7 +249,10 @@ class Scheduler(RuleBasedStateMachine):
             for message in messages:
                 for throttle in message.lane[1]:
                     self.model.parks[throttle] = max(self.model.parks.get(throttle, 0), now_ms + after_ms)
+        together = verb is not Verb.RELEASE or self.model.cap == 1 or lease.mortal
+        self.model.returning = list(messages) if together and verb is not Verb.ACK else []
         for message in messages:
+            self.model.returning = self.model.returning[1:]
             if verb in {Verb.ACK, Verb.FAIL}:
                 self.model.ack(message)
             elif verb is Verb.DEFER:
@@ -272,6 +277,7 @@ class Scheduler(RuleBasedStateMachine):
                 assert got.weight == self.model.key(got.key).weight
                 lease = self.leases.setdefault(got.lease, Lease(client, subscribed, got.expires_ms))
                 lease.members.append((got, message))
+                lease.mortal |= message.expires_ms is not None
         states = [message.state for message in self.known.values()]
         assert self.harness.counts() == tuple(states.count(name) for name in ("pending", "leased", "delayed"))
 

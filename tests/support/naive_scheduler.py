@@ -83,6 +83,8 @@ class NaiveScheduler:
     """Lanes that were found parked, the first one first."""
     parks: dict[str, int] = field(default_factory=dict)
     demands: list[Demand] = field(default_factory=list)
+    returning: list[Message] = field(default_factory=list)
+    """Messages of a lease that is being ended, which are in no line yet."""
     fresh: list[Key] = field(default_factory=list)
     again: list[Key] = field(default_factory=list)
     busy: list[Key] = field(default_factory=list)
@@ -115,7 +117,8 @@ class NaiveScheduler:
         return [*current, *self.fresh, *self.again, *self.busy, *self.owing]
 
     def backlogged(self, key: Key) -> bool:
-        return len(self.of(key, "pending")) > key.weight
+        """The messages of a lease that ends are pending together, and come in line one after the other."""
+        return len(self.of(key, "pending")) + sum(m.lane[0] == key.name for m in self.returning) > key.weight
 
     # --- keys come and go ---------------------------------------------------------------------------------------------
 

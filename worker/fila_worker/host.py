@@ -63,7 +63,7 @@ from fila_worker.core.measures import SPAN_NS, Histogram
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
-from fila_worker.pauses import Pauses
+from fila_worker.pauses import GAP_MS, Pauses
 from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
 _Result = TypeVar("_Result")
@@ -122,7 +122,7 @@ class Host:
         self.notes: list[Event] = []
         """What happened on the shards, for the operator; whoever tells it takes it out."""
         self._name, self._started_ms, self._cpu_ms = name, now_ms, 0
-        self._pauses = Pauses(now_ms)
+        self._pauses, self._turn_ms = Pauses(), now_ms
         self.turn_ns = Histogram(SPAN_NS)
         """How long turns took, from the first frame read to the last one sent. Whoever has a clock observes it."""
         self._level(now_ms)
@@ -163,7 +163,7 @@ class Host:
             return  # it was sent to an earlier life of the shard, and the router has answered for that
         if slot.outage is not None:
             raise outages.unavailable(slot.outage)
-        if self._suspects:
+        if self._suspects.files:
             self._apply_suspect(slot, call, command, frame)
         else:
             self._apply_in_turn(slot, call, command, frame)
@@ -456,16 +456,18 @@ class Host:
 
     def begin_turn(self, now_ms: int) -> None:
         """A turn begins, before its frames are accepted: see whether the process was away."""
-        behind = self._pauses.begin_turn(now_ms)
+        gap_ms, self._turn_ms = now_ms - self._turn_ms, now_ms
+        if gap_ms > GAP_MS or self._pauses.forgiving:
+            self._pauses.begin_turn(now_ms, gap_ms)
         for shard in self.shards.values():
-            shard.behind = behind
+            shard.behind = self._pauses.forgiving
 
     def turn(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
         """Do what is due, deliver and commit on every shard; returns what may be sent now.
 
         ``drained``: no more frames waited when those of this turn were read.
         """
-        if drained:
+        if drained and self._pauses.forgiving:
             self._pauses.drained()
             for shard in self.shards.values():
                 shard.behind = False

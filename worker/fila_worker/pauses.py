@@ -17,21 +17,19 @@ CATCH_UP_MS: Final = 500
 class Pauses:
     """Notices that the process was away. A pause is forgiven once; the turn after that ends what has expired, whatever waits."""
 
-    def __init__(self, now_ms: int) -> None:
-        self._turn_ms = now_ms
+    def __init__(self) -> None:
+        self.forgiving = False
+        """Whether older frames than a turn's time tells may still be unread."""
         self._until_ms = 0
-        self._forgiving = False
 
-    def begin_turn(self, now_ms: int) -> bool:
-        """A turn begins; returns whether older frames than its time tells may still be unread."""
-        gap_ms, self._turn_ms = now_ms - self._turn_ms, now_ms
-        if gap_ms > GAP_MS and not self._forgiving:
-            self._forgiving = True
+    def begin_turn(self, now_ms: int, gap_ms: int) -> None:
+        """Begin a turn so long after the one before. Without a gap, and while nothing is forgiven, it need not be called."""
+        if gap_ms > GAP_MS and not self.forgiving:
+            self.forgiving = True
             self._until_ms = now_ms + CATCH_UP_MS
-        elif self._forgiving and now_ms >= self._until_ms:
-            self._forgiving = False
-        return self._forgiving
+        elif now_ms >= self._until_ms:
+            self.forgiving = False
 
     def drained(self) -> None:
-        """All that waited was read."""
-        self._forgiving = False
+        """Forgive nothing more: all that waited was read."""
+        self.forgiving = False

@@ -42,39 +42,36 @@ class _File:
 
 
 class Suspects:
-    """Suspects and convicted ones. False while there are none, which is nearly always: then no frame needs a name."""
+    """Suspects and convicted commands. ``files`` is empty nearly always: then no frame needs a name."""
 
     def __init__(self, suspects_max: int = SUSPECTS_MAX, refuse_ms: int = REFUSE_MS) -> None:
         self._suspects_max = suspects_max
         self._refuse_ms = refuse_ms
-        self._files: OrderedDict[Name, _File] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._files)
+        self.files: OrderedDict[Name, _File] = OrderedDict()
 
     def __contains__(self, name: Name) -> bool:
-        return name in self._files
+        return name in self.files
 
     def conviction(self, name: Name, now_ms: int) -> str | None:
         """The id of the failure for which a command is refused; None if it is not."""
-        file = self._files.get(name)
+        file = self.files.get(name)
         return None if file is None or file.refused_until_ms <= now_ms else file.failure
 
     def accuse(self, name: Name, failure: str) -> None:
         """A command was part of a turn that failed."""
-        self._files[name] = _File(failure)
-        self._files.move_to_end(name)
-        while len(self._files) > self._suspects_max:
-            self._files.popitem(last=False)
+        self.files[name] = _File(failure)
+        self.files.move_to_end(name)
+        while len(self.files) > self._suspects_max:
+            self.files.popitem(last=False)
 
     def convict(self, name: Name, failure: str, now_ms: int) -> None:
         """A suspect's shard failed again, in a turn with nothing else."""
-        self._files[name] = _File(failure, now_ms + self._refuse_ms)
-        self._files.move_to_end(name)
+        self.files[name] = _File(failure, now_ms + self._refuse_ms)
+        self.files.move_to_end(name)
 
     def acquit(self, name: Name) -> None:
         """A suspect's own turn went well."""
-        self._files.pop(name, None)
+        self.files.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,8 +86,12 @@ def test_a_pause_is_forgiven_for_a_moment_only(turn_ms: int) -> None:
 
 
 def test_a_sleep_is_no_pause() -> None:
-    pauses = Pauses(0)
-    assert not pauses.begin_turn(GAP_MS)
-    assert pauses.begin_turn(2 * GAP_MS + 1)
+    pauses = Pauses()
+    pauses.begin_turn(GAP_MS, GAP_MS)
+    assert not pauses.forgiving
+    pauses.begin_turn(2 * GAP_MS + 1, GAP_MS + 1)
+    assert pauses.forgiving
     pauses.drained()
-    assert not pauses.begin_turn(2 * GAP_MS + 2)
+    assert not pauses.forgiving
+    pauses.begin_turn(2 * GAP_MS + 2, 1)
+    assert not pauses.forgiving

@@ -229,7 +229,7 @@ def test_a_suspect_is_acquitted_with_its_last_step(host: HostHarness, slowly_poi
     sent: list[list[bytes]] = []
     while not sent:
         sent = host.exchange()
-    assert not host.host._suspects
+    assert not host.host._suspects.files
 
 
 def test_a_shard_is_not_quarantined_for_commands_that_fail_in_steps(host: HostHarness, slowly_poisoned: list[str]) -> None:

@@ -177,7 +177,9 @@ class Shard(State):
             if timer.due_ms <= now_ms and not (patient and self.behind):
                 ticked = True
                 timer.due_ms = NEVER
-                timer.by(tick(now_ms))
+                due_ms = tick(now_ms)
+                if due_ms is not None and due_ms < timer.due_ms:
+                    timer.due_ms = due_ms
         return ticked
 
     def commit(self, *, ticked: bool = True) -> list[Effect]:

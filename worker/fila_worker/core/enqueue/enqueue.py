@@ -75,10 +75,12 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
         raise InvalidFrameError(
             f"{len(command.envelopes)} messages in one frame: send at most {FRAME_MESSAGES_MAX}, in several frames"
         )
-    check_window(command.dedup_window_ms)
-    quotas.refuse_if_disk_is_full(state)
-    if not state.part(EnqueueRates).admit(call, command, state.runtime.limits):
-        return None
+    if command.dedup_window_ms:
+        check_window(command.dedup_window_ms)
+    if state.disk_is_full:
+        raise quotas.disk_full(state)
+    if "/" in call.queue and not state.part(EnqueueRates).admit(call, command, state.runtime.limits):
+        return None  # its namespace has a rate: it goes on with the bank's word
     return _take_in(state, call, queue, command)
 
 
@@ -102,7 +104,7 @@ def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
     """Store a batch: at once, as most are, or in steps, if it is large, its hook may take long, or others are before it."""
     count = len(command.envelopes)
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
-    if hooked or count > state.settings.limits.enqueue_step_messages or call.queue in state.jobs:
+    if hooked or count > state.settings.limits.enqueue_step_messages or (state.jobs.open and call.queue in state.jobs):
         return _take_in_steps(state, call, queue, command)
     lanes, high, first = queue.lanes, _id_high(state, call.now_ms), state.counters.sequence + 1
     faults, known = _store(state, queue, command, state.counters, high, call.now_ms)
@@ -158,7 +160,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
 def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, count: int, now_ms: int) -> None:
     """Learn from what became of a batch when those who are refused should come again, and tell them."""
     returns = state.part(Returns)
-    if returns:
+    if returns.dates:
         returns.came(queue, call.client, now_ms, taken=4 * len(faults) <= count)
     if faults:
         returns.say_when(queue, call.client, faults, now_ms)
@@ -343,7 +345,7 @@ def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
     if not (_within(command.weight, -WEIGHT_MAX, WEIGHT_MAX) and _within(command.priority, PRIORITY_MIN, PRIORITY_MAX)):
         return False
     _note_priorities(state, queue, command.priority)
-    return quotas.has_room_for_all(state, queue, command)
+    return not state.has_queue_limits or quotas.has_room_for_all(state, queue, command)
 
 
 def _within(column: IntColumn, least: int, most: int) -> bool:

@@ -21,16 +21,15 @@ DISK_RETRY_MS: Final = 1000
 """When to try again on a full disk: nothing says when there will be room."""
 
 
-def refuse_if_disk_is_full(state: "State") -> None:
-    """Raise :class:`OverloadedError` while the disk has less room than must stay free."""
-    free, least = state.free_disk_bytes, state.settings.min_free_disk_bytes
-    if free is not None and free < least:
-        raise OverloadedError(
-            f"the disk has {free >> 20} MiB left and {least >> 20} must stay free ([limits] min_free_disk_bytes): "
-            "consume, purge, or give it a larger disk",
-            retry_after=DISK_RETRY_MS / 1000,
-            details={"free_disk_bytes": free, "min_free_disk_bytes": least},
-        )
+def disk_full(state: "State") -> OverloadedError:
+    """Return the refusal of all enqueues while the disk has less room than must stay free."""
+    free, least = state.free_disk_bytes or 0, state.settings.min_free_disk_bytes
+    return OverloadedError(
+        f"the disk has {free >> 20} MiB left and {least >> 20} must stay free ([limits] min_free_disk_bytes): "
+        "consume, purge, or give it a larger disk",
+        retry_after=DISK_RETRY_MS / 1000,
+        details={"free_disk_bytes": free, "min_free_disk_bytes": least},
+    )
 
 
 def has_room_for_all(state: "State", queue: "Queue", command: Enqueue) -> bool:

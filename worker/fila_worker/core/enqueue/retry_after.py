@@ -53,17 +53,17 @@ class Returns:
     def __init__(self, clients_max: int) -> None:
         """``clients_max``: dates that are remembered; beyond, all are forgotten, and some clients come too early once."""
         self._clients_max = clients_max
-        self._dates: dict[tuple[int, bytes], tuple[float, int]] = {}
+        self.dates: dict[tuple[int, bytes], tuple[float, int]] = {}
         """When to come, and when that was said, by queue and client."""
         self._waiting: Counter[int] = Counter()
         self._swept_ms = 0
 
     def __len__(self) -> int:
-        return len(self._dates)
+        return len(self.dates)
 
     def came(self, queue: "Queue", client: bytes, now_ms: int, *, taken: bool) -> None:
         """Note that a client asked, and whether most of what it sent was taken in."""
-        date, said_ms = self._dates.get((queue.id, client), (now_ms + 1, 0))
+        date, said_ms = self.dates.get((queue.id, client), (now_ms + 1, 0))
         if date > now_ms:
             return
         self._forget((queue.id, client))
@@ -88,29 +88,29 @@ class Returns:
         if now_ms - self._swept_ms >= FORGET_MS:
             self._sweep(now_ms)
         name = queue.id, client
-        if name not in self._dates:
-            if len(self._dates) >= self._clients_max:
-                self._dates.clear()
+        if name not in self.dates:
+            if len(self.dates) >= self._clients_max:
+                self.dates.clear()
                 self._waiting.clear()
             self._waiting[queue.id] += 1
         line = queue.refused = queue.refused or RefusedLine()
         between_ms = _between_ms(queue, line, messages, now_ms)
-        date, _ = self._dates.get(name, (0, 0))
+        date, _ = self.dates.get(name, (0, 0))
         if date > now_ms:
             date += between_ms * self._waiting[queue.id]
         else:
             date = line.until_ms = min(max(line.until_ms, now_ms) + between_ms, now_ms + RETRY_MS_MAX)
         date = min(date, now_ms + RETRY_MS_MAX)
-        self._dates[name] = date, now_ms
+        self.dates[name] = date, now_ms
         return max(1, round(date - now_ms))
 
     def _sweep(self, now_ms: int) -> None:
         self._swept_ms = now_ms
-        for name in [name for name, (date, _) in self._dates.items() if date + FORGET_MS <= now_ms]:
+        for name in [name for name, (date, _) in self.dates.items() if date + FORGET_MS <= now_ms]:
             self._forget(name)
 
     def _forget(self, name: tuple[int, bytes]) -> None:
-        del self._dates[name]
+        del self.dates[name]
         self._waiting[name[0]] -= 1
         if not self._waiting[name[0]]:
             del self._waiting[name[0]]

@@ -64,7 +64,8 @@ def breaker(queue: "Queue", now_ms: int) -> "list[Reason]":
 def refusals(state: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
     """Why enqueues are refused, if they are."""
     try:
-        quotas.refuse_if_disk_is_full(state)
+        if state.disk_is_full:
+            raise quotas.disk_full(state)
         quotas.check_room(state, queue, key_name, FIXED_BYTES, now_ms)
     except OverloadedError as error:
         text = f"enqueues are refused: {error.message}"

@@ -351,10 +351,10 @@ class Ring:
                 return False
         self._began = turn
         self._round += 1
+        if self.busy.first is not None and self._round >= self.debtors.due:
+            self._admit()
         while self.busy.first is None:
             self._round = max(self._round, self.debtors.due)  # no other key is here: the rounds until then are empty
-            self._admit()
-        if self._round >= self.debtors.due:
             self._admit()
         return True
 

@@ -334,7 +334,7 @@ class LeaseBook:
         """Make sure that an expiry that came closer is noticed in time."""
         expires_ms = lease.next_expiry()
         heappush(self.due, (expires_ms, lease.id))
-        self.expiry.by(expires_ms)
+        self.expiry.due_ms = min(self.expiry.due_ms, expires_ms)
 
     def pop_expired(self, now_ms: int) -> Lease | None:
         """A lease some of whose members have expired; None if there is none."""

@@ -78,6 +78,10 @@ class State:
         self.runtime = RuntimeConfig(store.families)
         self.outbox = Outbox(index, stream_of(epoch, entropy), store.families, limits)
         self.jobs = Jobs(limits, self.conclude)
+        self.has_queue_limits = any(
+            limit is not None for limit in (settings.max_queue_messages, settings.max_queue_bytes, settings.max_key_messages)
+        )
+        """Whether the messages or bytes of a queue or a key are limited."""
         self.free_disk_bytes: int | None = None
         """As measured by the owner of the shard; None: not measured."""
         self.behind = False
@@ -116,6 +120,11 @@ class State:
     def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
         """Answer a command; see :class:`~fila_worker.core.shard.Shard`."""
         raise NotImplementedError
+
+    @property
+    def disk_is_full(self) -> bool:
+        """Whether the disk has less room than must stay free."""
+        return self.free_disk_bytes is not None and self.free_disk_bytes < self.settings.min_free_disk_bytes
 
     def settle_writes(self) -> None:
         """Commit what was written so far, so that reads see it."""

@@ -61,13 +61,14 @@ def _keys_on_disk(state: "State") -> dict[int, list[bytes]]:
 
 def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     name = f"lane {lane.id} ({lane.key.queue.name}, {lane.key.name!r})"
+    claimed = lane.claimed
     _expect(f"{name}: stored", lane.stored, len(on_disk))
-    _expect(f"{name}: leased keys without a message", lane.claimed - set(on_disk), set())
+    _expect(f"{name}: leased keys without a message", claimed - set(on_disk), set())
     _expect(f"{name}: first key below its floor", [key for key in on_disk if key < lane.floor], [])
     in_memory = [key for key, _ in lane.buffered()]
     beyond = [key for key in on_disk if lane.tail is not None and key >= lane.tail]
-    in_line = sorted(in_memory + [key for key in beyond if key not in lane.claimed])
-    _expect(f"{name}: pending", in_line, [key for key in on_disk if key not in lane.claimed])
+    in_line = sorted(in_memory + [key for key in beyond if key not in claimed])
+    _expect(f"{name}: pending", in_line, [key for key in on_disk if key not in claimed])
     _expect(f"{name}: line in order", list(lane.line), sorted(lane.line, key=lambda entry: entry[0]))
     behind = [key for key, _ in lane.returned if not lane.line or key > lane.line[-1][0]]
     _expect(f"{name}: returned, and behind the line", behind, [])
