@@ -17,13 +17,6 @@ SHAPED = {
     "fila_cluster.client": PACKAGES["fila_cluster"] / "client",
     "fila_cluster.dashboard": PACKAGES["fila_cluster"] / "dashboard",
 }
-AGAINST_THE_ORDER: dict[str, set[tuple[str, str]]] = {
-    "fila_worker.core": set(),
-    "fila_router.core": {("unread.py", "sessions.py")},
-    "fila_cluster.client": set(),
-    "fila_cluster.dashboard": set(),
-}
-"""Arrows of each package that close circles between its parts. This list only becomes shorter."""
 
 
 def arrows_of(package: str) -> set[tuple[str, str]]:
@@ -59,14 +52,11 @@ def circle_in(arrows: Iterable[tuple[str, str]]) -> str:
 
 @pytest.mark.parametrize("package", SHAPED)
 def test_the_parts_of_a_package_form_no_circle(package: str) -> None:
-    known = AGAINST_THE_ORDER.get(package, set())
-    arrows = arrows_of(package)
-    assert circle_in(arrows - known) == ""
-    assert known - arrows == set(), "no longer needed: take it out of the list"
+    assert circle_in(arrows_of(package)) == ""
 
 
 def test_no_folder_has_more_modules_than_a_reader_can_know() -> None:
-    files = [file for file in sources(*SHAPED.values()) if file.name != "__init__.py"]
+    files = {file for file in sources(*SHAPED.values()) if file.name != "__init__.py"}
     sizes = {folder: sum(file.parent == folder for file in files) for folder in {file.parent for file in files}}
     assert {(name_of(folder / "__init__.py"), size) for folder, size in sizes.items() if size > MODULES_MAX} == set()
 
