@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from fila_cluster.client.protocol.call import Call
+from fila_proto_zmq.record import pack_record, unpack_record
 from fila_router.core.bucket import Bucket
 from fila_worker.core.deliver import subscriptions
 from fila_worker.core.enqueue.dedup import Dedup
@@ -192,6 +193,22 @@ def lost_letter(stack: ExitStack) -> None:
     _replace(stack, dead_letters, "_lay_down", make)
 
 
+def counted_deferral(stack: ExitStack) -> None:
+    """A deferral counts as a failed attempt."""
+
+    def make(real: Any) -> Any:
+        def put_off(state: Any, lane: Any, key: bytes, stored: bytes, record: bytes, *due: Any, **options: Any) -> None:
+            if options.get("deferred"):
+                counted = unpack_record(record)
+                counted.attempts += 1
+                record = pack_record(counted)
+            real(state, lane, key, stored, record, *due, **options)
+
+        return put_off
+
+    _replace(stack, failed_attempts, "_put_off", make)
+
+
 def late_timeout(stack: ExitStack) -> None:
     """A call that has no answer ends a second after its time."""
     _replace(stack, Call, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
@@ -201,7 +218,7 @@ BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
-        late_timeout, early_burial, lost_letter,
+        late_timeout, early_burial, lost_letter, counted_deferral,
     )
 }  # fmt: skip
 

@@ -129,7 +129,7 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "fila_cluster.client.io.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
     CORE + "model.token_client.SETTLED_MAX": (1, 3, 1000),
     CORE + "model.token_client.FOLLOWING_MIN": (1, 250),
-    CORE + "model.runtime_config.LISTED_AT_ONCE": (1, 400),
+    CORE + "manage.config.LISTED_AT_ONCE": (1, 400),
     "fila_proto_zmq.runtime_config.PAGE_KEYS_MAX": (1, 2, 500),
 }
 """Constants of modules."""

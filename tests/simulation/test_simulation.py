@@ -36,6 +36,7 @@ BUGS = {
     "early_burial": Caught("dead letters", 60, "max_attempts,verbs"),
     "lost_letter": Caught("dead letters", 100, "verbs,consume"),
     "late_timeout": Caught("in time", 100, "away"),
+    "counted_deferral": Caught("lives", 60),
 }
 
 
