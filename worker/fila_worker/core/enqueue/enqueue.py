@@ -226,14 +226,8 @@ def _accept(
     keys, put, buffers, ledger = queue.keys, state.batch.put, state.buffers, state.ledger
     sequence = first = numbers.sequence
     room, buffered, size_bytes = buffers.room_bytes, 0, 0
-    rows = zip(
-        command.envelopes,
-        policy.spread(command.fairness_key, count),
-        policy.spread(command.weight, count),
-        policy.spread(command.priority, count),
-        throttle_sets,
-        strict=False,
-    )
+    columns = [policy.spread(column, count) for column in (command.fairness_key, command.weight, command.priority)]
+    rows = zip(command.envelopes, *columns, throttle_sets, strict=False)
     for envelope, name, weight, priority, throttle_keys in rows:
         key = keys.get(name)
         lane = key.only_lane if key else None
@@ -271,11 +265,9 @@ def _accept(
             buffers.used_bytes += buffered
             state.line_up(lane, message_key, record)
             buffered, room = 0, buffers.room_bytes
-    accepted = sequence - first
     buffers.used_bytes += buffered
     numbers.sequence = sequence
-    queue.pending, queue.enqueued = queue.pending + accepted, queue.enqueued + accepted
-    queue.grow(size_bytes + accepted * FIXED_BYTES)
+    queue.count_enqueued(sequence - first, size_bytes + (sequence - first) * FIXED_BYTES)
     ledger.touch_queue(queue)
     return faults
 

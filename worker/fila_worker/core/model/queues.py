@@ -226,6 +226,12 @@ class Queue:
         assert left >= 0, f"queue {self.name!r} holds {self.size_bytes} bytes and is to lose {size_bytes}"
         self.size_bytes = left
 
+    def count_enqueued(self, count: int, size_bytes: int) -> None:
+        """Count messages that are enqueued, and pending now."""
+        self.pending += count
+        self.enqueued += count
+        self.grow(size_bytes)
+
     def count_leased(self, count: int) -> None:
         """Count pending messages that are leased now."""
         self.pending -= count
