@@ -5,7 +5,6 @@ They patch names inside the product; one that is gone makes the test of the plan
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -102,9 +101,9 @@ def unbounded_buffer(stack: ExitStack) -> None:
     """All pending messages are kept in memory."""
 
     def make(real: Any) -> Any:
-        def line_up(shard: Any, lane: Any, message_key: bytes, record: bytes | None) -> None:
-            shard.settings = replace(shard.settings, buffer_bytes=1 << 40)
-            real(shard, lane, message_key, record)
+        def line_up(state: Any, lane: Any, message_key: bytes, record: bytes | None) -> None:
+            state.buffers.bytes_max = 1 << 40
+            real(state, lane, message_key, record)
 
         return line_up
 
