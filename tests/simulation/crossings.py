@@ -30,6 +30,7 @@ from fila_worker.core.model.leases import LeaseBook
 from fila_worker.core.model.ledger import Ledger
 from fila_worker.core.model.state import State
 from fila_worker.core.model.token_client import TokenClient
+from fila_worker.core.shard import Shard
 from tests.simulation.replacing import replaced
 
 
@@ -58,7 +59,7 @@ class Boundary:
 
 
 BOUNDARIES: dict[str, Boundary] = {
-    "a turn's effort is used up": Boundary(Jobs, "end_turn", _was, lambda of: of[0].left <= 0),
+    "a turn's effort is used up": Boundary(Shard, "commit", _was, lambda of: of[0].jobs.left <= 0),
     "a turn's deliveries are used up": Boundary(delivery, "_serve", lambda before, served, of: served >= of[2]),
     "due entries wait for a later turn": Boundary(
         DueIndex, "take_due", lambda before, entries, of: len(entries) >= of[0]._limits.turn_due_max
