@@ -85,7 +85,7 @@ BOUNDARIES: dict[str, Boundary] = {
         Dedup,
         "remember",
         _was,
-        lambda of: len([name for name in of[1] if name]) > of[0]._shard.settings.limits.dedup_entry_ids_max,
+        lambda of: len([name for name in of[1] if name]) > of[0]._state.settings.limits.dedup_entry_ids_max,
     ),
     "a browse's place is forgotten": Boundary(
         BrowseCursors, "note", lambda before, _, of: len(of[0]) <= before, lambda of: len(of[0])
