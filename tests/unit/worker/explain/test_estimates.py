@@ -96,4 +96,4 @@ def test_nothing_is_in_the_way_of_what_the_next_turn_delivers(shard: ShardHarnes
     assert (codes(told), told.position, told.estimated_ms) == (["next"], 0, shard.now_ms)
     told = why_now(shard)
     assert first(told, "busy") == {"messages": 2, "per_second": 0.0}
-    assert told.reasons[0].text.startswith("nothing is in the way of 2 messages")
+    assert told.reasons[0].text.startswith("nothing stops 2 messages")

@@ -25,7 +25,7 @@ def test_delayed(shard: ShardHarness) -> None:
     assert these(first(told, "delayed"), ["due_ms", "remaining_ms"]) == [1_005_000, 3000]
     assert told.reasons[0].until_ms == told.estimated_ms == 1_005_000
     assert (told.state, told.position, codes(told)) == ("delayed", None, ["delayed"])
-    assert told.reasons[0].text == "delayed for another 3.0 s"
+    assert told.reasons[0].text == "it is delayed for another 3.0 s"
 
 
 def test_delayed_without_a_consumer_has_both_reasons_and_no_estimate(shard: ShardHarness) -> None:
@@ -64,7 +64,7 @@ def test_deferred_after_a_failed_attempt(shard: ShardHarness) -> None:
     shard.settle(Verb.DEFER, shard.take_pushed(), after_ms=2500)
     told = why(shard, message)
     assert these(first(told, "deferred"), ["attempts", "error"]) == [1, "timeout at upstream"]
-    assert told.reasons[0].text == "its consumer deferred it: delivered again in 2.5 s"
+    assert told.reasons[0].text == "its consumer deferred it: it is delivered again in 2.5 s"
     shard.restart()
     assert first(why(shard, message), "deferred")["remaining_ms"] == 2500
 
@@ -96,7 +96,7 @@ def test_leased(shard: ShardHarness) -> None:
     assert these(details, ["consumer", "reservation", "leased_ms", "expires_ms", "attempts"]) == [
         C1, False, 1_000_000, 1_030_000, 0,
     ]  # fmt: skip
-    assert told.reasons[0].text == f"leased by client {C1} for 4.0 s, and for another 26.0 s, unless that is renewed"
+    assert told.reasons[0].text == f"leased by client {C1} for 4.0 s; the lease ends in 26.0 s, unless it is renewed"
     assert (told.state, told.reasons[0].until_ms, told.estimated_ms) == ("leased", 1_030_000, 0)
 
 
@@ -153,7 +153,7 @@ def test_a_time_to_live_that_ends_first(shard: ShardHarness) -> None:
 def test_a_message_that_is_gone(shard: ShardHarness, queue: str) -> None:
     (message,) = shard.enqueue(b"m")
     shard.ack(shard.receive())
-    with pytest.raises(MessageNotFoundError, match="settled or removed, or never here"):
+    with pytest.raises(MessageNotFoundError, match="settled or removed, or never in it"):
         why(shard, message, queue=queue)
 
 
@@ -176,5 +176,5 @@ def test_dead_letters_that_are_discarded(shard: ShardHarness) -> None:
     shard.ask(UpdateQueue(QueueOptions(dead_letter="discard"), ["dead_letter"]))
     (message,) = shard.enqueue(b"m")
     shard.settle(Verb.FAIL, shard.receive())
-    with pytest.raises(MessageNotFoundError, match="is discarded"):
+    with pytest.raises(MessageNotFoundError, match="discards its dead letters"):
         why(shard, message)

@@ -18,7 +18,7 @@ def test_a_paused_queue(shard: ShardHarness) -> None:
     for told in (why(shard, message), why(shard, key="default"), why(shard)):
         assert first(told, "queue_paused") == {"queue": "q"}
         assert (told.state, told.estimated_ms, len(told.reasons)) == ("pending", 0, 1)
-    assert text_of(shard) == "queue 'q' is paused: `queue resume q` ends that"
+    assert text_of(shard) == "queue 'q' is paused: `queue resume q` resumes it"
 
 
 def test_a_paused_key(shard: ShardHarness) -> None:
@@ -49,7 +49,7 @@ def test_no_consumer(shard: ShardHarness) -> None:
     for told in (why(shard, message), why(shard, key="default"), why(shard)):
         assert first(told, "no_consumers") == {"consumers": 0, "last_asked_ago_ms": None}
         assert (codes(told), told.estimated_ms) == (["no_consumers"], 0)
-    assert text_of(shard) == "nobody receives from 'q' now"
+    assert text_of(shard) == "no consumer receives from 'q'"
 
 
 def test_no_consumer_any_more(shard: ShardHarness) -> None:
@@ -57,7 +57,7 @@ def test_no_consumer_any_more(shard: ShardHarness) -> None:
     shard.ack(shard.receive())
     shard.pass_time(12_000)
     assert first(why(shard), "no_consumers") == {"consumers": 0, "last_asked_ago_ms": 12_000}
-    assert text_of(shard).endswith("; somebody last did 12.0 s ago")
+    assert text_of(shard).endswith("; the last one did 12.0 s ago")
 
 
 def test_consumers_without_credit(shard: ShardHarness) -> None:

@@ -111,7 +111,7 @@ def test_keys_of_a_queue_that_wait_for_different_reasons_are_listed_in_groups() 
     assert these(first(told, "throttled"), ["keys", "messages", "throttle_key"]) == [2, 6, "t"]
     assert codes(told) == ["throttled", "key_paused"]
     assert these(told.reasons[1].details, ["keys", "messages", "fairness_key"]) == [1, 5, "c"]
-    assert told.reasons[0].text.startswith("2 fairness keys with 6 messages: 'a' for one: throttled by t:")
+    assert told.reasons[0].text.startswith("2 fairness keys with 6 messages: for example 'a': throttled by t:")
     assert told.reasons[1].text.startswith("1 fairness key with 5 messages: fairness key 'c' is paused")
 
 

@@ -1,1 +1,1 @@
-"""Answer why a message, a fairness key or a queue waits."""
+"""Explain why a message, a fairness key or a queue waits."""

@@ -1,7 +1,7 @@
-"""Why a fairness key, or a queue, delivers nothing; or what keeps its messages waiting although it does.
+"""Why a fairness key or a queue delivers nothing, or why its messages wait although it delivers.
 
-A queue's keys may be held up by different things. They are looked at, up to a bound, and told in groups: so many keys, held up by the
-same, with one of them as the example.
+Different things may stop different keys of a queue. A bounded number of keys is examined, and the answer groups them: the
+number of keys that the same thing stops, with one of these keys as the example.
 """
 
 from itertools import islice
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 EMPTY: Final = "empty"
-"""The state of a key or a queue that has no messages."""
+"""The state of a key or a queue without messages."""
 
 KEYS_MAX: Final = 2000
-"""Keys of a queue that are looked at for what holds them up: some milliseconds."""
+"""Keys of a queue that are examined for what stops them: some milliseconds."""
 
 KEY_COST: Final = 2
-"""Effort to look at one."""
+"""Effort to examine one key."""
 
 
 # --- a fairness key ----------------------------------------------------------------------------------------------------
 
 
 def explain_key(state: "State", queue: "Queue", name: str, now_ms: int) -> Explained:
-    """Why a fairness key's messages wait. A key that has none may be unknown: keys come and go with their messages."""
+    """Return why a fairness key's messages wait. An unknown key is an empty one: a key exists only while it has messages."""
     key = queue.keys.get(name)
     lanes = list(key.lanes.values()) if key else []
     about = f"fairness key {name!r}"
@@ -74,7 +74,7 @@ def _of_pending_key(state: "State", key: "FairnessKey", more: "list[Reason]", no
 
 
 def _shortages(state: "State", key: "FairnessKey", now_ms: int) -> "tuple[Reason | None, list[Reason]]":
-    """What all of a key's lanes lack, the one that will have it first; else what some of them lack."""
+    """Return what all of a key's lanes lack, the lack that ends first; else what some of the lanes lack."""
     lanes = list(islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX))
     if key.queue.options.max_in_flight_per_key == 1:
         lanes = [min(lanes, key=lambda lane: head(state, lane)[0][8:])]
@@ -86,7 +86,7 @@ def _shortages(state: "State", key: "FairnessKey", now_ms: int) -> "tuple[Reason
 
 
 def _next_ms(state: "State", key: "FairnessKey", now_ms: int) -> int:
-    """When the next of a key's messages will be delivered."""
+    """Return when the next of a key's messages will be delivered."""
     lanes = islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX)
     place, rivals = Place(0, 0, True), rivals_of(key, 0)
     times = [delivery_ms(state, lane, FIRST_PLACE, place, rivals, lane.need // 1000 or 1000, now_ms) for lane in lanes]
@@ -97,7 +97,7 @@ def _next_ms(state: "State", key: "FairnessKey", now_ms: int) -> int:
 
 
 def explain_queue(state: "State", queue: "Queue", now_ms: int) -> "Work":
-    """Why a queue's messages wait, and why it refuses new ones, if it does."""
+    """Return why a queue's messages wait, and why the queue refuses new ones, if it does."""
     about = f"queue {queue.name!r}"
     paused, more = queue_reasons.pauses(queue), _for_producers(state, queue, "", now_ms)
     if queue.pending:
@@ -121,7 +121,7 @@ def _of_pending_queue(state: "State", queue: "Queue", more: "list[Reason]", now_
 
 
 def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason], bool]":
-    """What holds up keys, the most messages first, and whether any key is held up by nothing."""
+    """Return what stops keys, by falling number of messages, and whether any key is free to deliver."""
     found: dict[tuple[str, str], list[FairnessKey]] = {}
     free = len(queue.keys) > KEYS_MAX
     state.jobs.charge(KEY_COST * min(KEYS_MAX, len(queue.keys)))
@@ -136,7 +136,7 @@ def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason],
 
 
 def _holdup(state: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] | None:
-    """What holds up a key, by code and, for tokens, throttle key; None if nothing does."""
+    """Return what stops a key, by code and, for tokens, throttle key; None if nothing does."""
     if key.paused:
         return ReasonCode.KEY_PAUSED.value, ""
     if not key.open:
@@ -155,7 +155,7 @@ def _holdup(state: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] 
 
 
 def _group(state: "State", code: str, keys: "list[FairnessKey]", now_ms: int) -> "Reason":
-    """So many keys are held up by the same."""
+    """Return one reason for all keys that the same thing stops."""
     example, messages = keys[0], sum(key.pending for key in keys)
     if code == ReasonCode.KEY_PAUSED:
         told = queue_reasons.pauses(example.queue, example.name)[-1]
@@ -165,7 +165,7 @@ def _group(state: "State", code: str, keys: "list[FairnessKey]", now_ms: int) ->
             held or _shortages(state, example, now_ms)[0] or reason(ReasonCode(code), f"fairness key {example.name!r} waits")
         )
     those = f"{counted(len(keys), 'fairness key')} with {counted(messages, 'message')}"
-    first = "" if len(keys) == 1 else f"{example.name!r} for one: "
+    first = "" if len(keys) == 1 else f"for example {example.name!r}: "
     details = told.details | {"keys": len(keys), "messages": messages, "fairness_key": example.name}
     return reason(ReasonCode(told.code), f"{those}: {first}{told.text}", told.until_ms, **details)
 
@@ -182,7 +182,7 @@ def _empty(about: str) -> "Reason":
 
 
 def _delayed_lanes(state: "State", queue: "Queue") -> "Generator[int, int, list[View]]":
-    """Lanes of a queue with delayed messages, the first ones of many."""
+    """Return the lanes of a queue that have delayed messages; only the first ones if there are many."""
     found: list[View] = []
     for views in pieces(state, queue, state.settings.limits.step_effort):
         found += [view for view in views if view.delayed]
@@ -193,7 +193,7 @@ def _delayed_lanes(state: "State", queue: "Queue") -> "Generator[int, int, list[
 
 
 def _delayed(state: "State", lanes: "Iterable[View]", count: int, about: str, now_ms: int) -> "Reason":
-    """Nothing is in line; the first of what is looked at comes then."""
+    """Return that no message can be delivered yet, and when the first of the examined delayed messages is due."""
     state.settle_writes()
     due: list[int] = []
     for lane in lanes:
@@ -201,13 +201,14 @@ def _delayed(state: "State", lanes: "Iterable[View]", count: int, about: str, no
             due += [parse_delayed(value).due_ms for _, value in islice(delayed_of(state, lane), DELAYED_MAX - len(due))]
     first_ms = min(due)
     text = (
-        f"all that waits in {about} is delayed: {counted(count, 'message')}, the first for another {span(first_ms - now_ms)}"
+        f"all waiting messages of {about} are delayed: {counted(count, 'message')}, the first is due in "
+        f"{span(first_ms - now_ms)}"
     )
     return reason(ReasonCode.DELAYED, text, first_ms, messages=count, remaining_ms=max(0, first_ms - now_ms))
 
 
 def _leased(state: "State", queue: "Queue", about: str, now_ms: int) -> "Generator[int, int, Reason]":
-    """Who has a queue's messages; leases that end or begin meanwhile may be in it or not."""
+    """Return which consumers hold a queue's messages. Leases that begin or end meanwhile may be counted or not."""
     consumers: set[Holder] = set()
     oldest_ms = first_ms = 0
     for leases, effort in lease_pieces(state, queue):

@@ -1,7 +1,7 @@
-"""When something will be delivered, from what goes on now: the queue's pace, the key's share, the tokens that come in.
+"""Estimates of delivery times, from the queue's pace, the key's share and the tokens that come in.
 
-An estimate supposes that all goes on as it does: that nobody else takes the tokens, no key comes or goes, messages cost about the
-same. Where that says nothing (a pause, no consumer, strict order behind a lease) there is none.
+An estimate supposes that all goes on as it does: no other message takes the tokens, no key comes or goes, and messages cost
+about the same. Where this supposition gives no time (a pause, no consumer, strict order behind a lease) there is no estimate.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 KEYS_MAX: Final = 2000
-"""Keys of a queue that are looked at; the others are taken to be alike."""
+"""Keys of a queue that are examined; the others are taken to be alike."""
 
 
 class Rivals(NamedTuple):
-    """The other keys that take turns with one: how many, their weights, and how many of their messages go first."""
+    """The other keys that take turns with a key: their number, their weights, and how many of their messages go first."""
 
     keys: int
     weights: int
@@ -28,7 +28,7 @@ class Rivals(NamedTuple):
 
 
 def rivals_of(key: "FairnessKey", ahead_in_key: int) -> Rivals:
-    """Who is served before the message of a key that has so many of its own before it."""
+    """Return what goes before a message, of other keys; ``ahead_in_key`` messages of its own key go before it."""
     rounds = -(-(ahead_in_key + 1) // key.weight)
     looked = key.queue.keys.portion(0, KEYS_MAX)
     others = [each for each in looked if each.active and each is not key]
@@ -38,21 +38,21 @@ def rivals_of(key: "FairnessKey", ahead_in_key: int) -> Rivals:
 
 
 def is_read(queue: "Queue", now_ms: int) -> bool:
-    """Whether somebody reads a queue, or did a moment ago."""
+    """Return whether a consumer receives from a queue, or did less than ``LIVE_MS`` ago."""
     return bool(queue.subscribers) or (queue.served_ms > 0 and now_ms - queue.served_ms < LIVE_MS)
 
 
 def is_served(key: "FairnessKey", now_ms: int) -> bool:
-    """Whether a key's messages go out at all: somebody reads its queue, and nobody has paused it."""
+    """Return whether a key's messages are delivered at all: a consumer receives from its queue, and neither is paused."""
     return not key.queue.paused and not key.paused and is_read(key.queue, now_ms)
 
 
 def delivery_ms(
     state: "State", lane: "Lane", spot: bytes, place: "Place", rivals: Rivals, cost_milli: int, now_ms: int
 ) -> int:
-    """When a message of a lane will be delivered, Unix ms; 0 if nothing can be said.
+    """Return when a message of a lane will be delivered, in Unix ms; 0 if there is no estimate.
 
-    ``spot`` is where it is in line, ``place`` and ``rivals`` say who is before it.
+    ``spot`` is the message's place in its lane, ``place`` and ``rivals`` count the messages before it.
     """
     key, queue = lane.key, lane.key.queue
     if not is_served(key, now_ms) or not key.open or (key.blocked_head and spot > key.blocked_head):
@@ -68,7 +68,10 @@ def delivery_ms(
 
 
 def tokens_come_ms(state: "State", lane: "Lane", ahead: int, cost_milli: int, now_ms: int) -> int | None:
-    """When a message with so many ``ahead`` of it in its lane has the tokens of all its throttle keys, Unix ms; None: never."""
+    """Return when a message has the tokens of all its throttle keys, in Unix ms; None: never.
+
+    ``ahead`` is the number of messages before it in its lane.
+    """
     throttling = state.token_client
     if lane.throttle is None:
         return now_ms

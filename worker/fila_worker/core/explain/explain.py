@@ -1,10 +1,11 @@
-"""Why does this wait? The question, for a message, a fairness key or a queue, and where its answer is made.
+"""The answer to "why does this wait?" for a message, a fairness key or a queue.
 
-The first reason is what has to change first for a delivery to happen now. Several may hold: what somebody decided (a pause) comes first,
-then what is in the way of this message or key alone (its cap, its tokens), then that nobody would take it, then who goes before it. But
-where nobody has read a queue for a while, and nobody holds anything of it, that comes before caps and tokens.
+The first reason is what has to change first for a delivery to happen at once. Several reasons may hold. Their order is: a
+pause; then what stops this message or key alone (its cap, its tokens); then that no consumer would take it; then what goes
+before it. One exception: if no consumer has received from the queue for a while, and none holds a message of it, that reason
+comes before caps and tokens.
 
-It reads, and changes nothing. What an answer costs is bounded, and nobody pays for it who does not ask.
+The answer reads and changes nothing. Its cost is bounded, and only the request for it pays that cost.
 """
 
 from typing import TYPE_CHECKING, ClassVar
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def explain(state: "State", call: "Call", command: Explain) -> "Work":
-    """Say why a message, a fairness key or a queue waits."""
+    """Return why a message, a fairness key or a queue waits."""
     queue = state.queues.find(call.queue)
     state.settle_writes()
     if command.id is not None:
         if command.fairness_key is not None:
-            raise InvalidArgumentError("a message or a fairness key: ask for one of them")
+            raise InvalidArgumentError("both a message id and a fairness key are given: ask about one of them")
         return (yield from explain_message(state, queue, *command.id, call.now_ms))
     if command.fairness_key is not None:
         return explain_key(state, queue, command.fairness_key, call.now_ms)
@@ -35,6 +36,6 @@ def explain(state: "State", call: "Call", command: Explain) -> "Work":
 
 
 class Explanations(Component):
-    """Why something waits."""
+    """The command that explains why something waits."""
 
     verbs: ClassVar = {Explain: explain}

@@ -1,7 +1,7 @@
-"""What fairness keys have in flight, and how that keeps the next message of a key with a cap.
+"""What fairness keys have in flight, and how a cap on that stops a key's next message.
 
-With a cap of 1 a key is in strict order: everything behind the message that is in flight, or that comes first and waits for tokens,
-waits for that one message, so it is named.
+With a cap of 1 a key is in strict order: one message is in flight, or comes first and waits for tokens, and all messages
+behind it wait for that message. So the reason names it.
 """
 
 from collections.abc import Generator, Iterator
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 HELD_LOOKS_MAX: Final = 50_000
-"""Leases and leased messages that are looked at to find those of a key: some milliseconds."""
+"""Leases and leased messages that are examined to find those of a key: some milliseconds."""
 
 DELAYED_MAX: Final = 1000
-"""Delayed messages of a lane that are looked at."""
+"""Delayed messages of a lane that are examined."""
 
 
 # --- leases ------------------------------------------------------------------------------------------------------------
@@ -45,12 +45,12 @@ class Held(NamedTuple):
 
     @property
     def expires_ms(self) -> int:
-        """When its lease ends, Unix ms."""
+        """When the message's lease ends, Unix ms."""
         return self.lease.expiry_of(self.member)
 
 
 def held_of(state: "State", key: "FairnessKey") -> Iterator[Held]:
-    """The leased messages of a key; the first ones, where the shard's leases are many."""
+    """Yield the leased messages of a key; only the first ones if the shard has many leases."""
     looks_left = HELD_LOOKS_MAX
     for lease in state.leases.leases.values():
         looks_left -= 1
@@ -65,7 +65,7 @@ def held_of(state: "State", key: "FairnessKey") -> Iterator[Held]:
 
 
 def holder_of_message(state: "State", queue: "Queue", message_key: bytes) -> "Generator[int, int, Held | None]":
-    """Who has leased a message of a queue; None if its lease ended meanwhile."""
+    """Return the lease of a message of a queue; None if it ended meanwhile."""
     for leases, effort in lease_pieces(state, queue):
         for lease in leases:
             for index, key, _ in lease.open_members():
@@ -77,16 +77,16 @@ def holder_of_message(state: "State", queue: "Queue", message_key: bytes) -> "Ge
 
 
 def lease_words(held: Held, now_ms: int) -> str:
-    """Who has a message, since when and until when."""
+    """Return which consumer has a message, since when and until when."""
     since = span(now_ms - held.lease.leased_ms)
-    return f"leased by {holder(held.lease.holder)} for {since}, and for another {span(held.expires_ms - now_ms)}"
+    return f"leased by {holder(held.lease.holder)} for {since}; the lease ends in {span(held.expires_ms - now_ms)}"
 
 
 # --- caps --------------------------------------------------------------------------------------------------------------
 
 
 def cap(state: "State", key: "FairnessKey", now_ms: int, place: bytes | None = None) -> "Reason | None":
-    """That a key has as many in flight as it may; or, in strict order, a message that waits for tokens, before ``place``."""
+    """Return that a key has its maximum in flight, or, in strict order, that a message before ``place`` waits for tokens."""
     most = key.queue.options.max_in_flight_per_key
     if most is None:
         return None
@@ -120,12 +120,12 @@ def _behind_lease(state: "State", key: "FairnessKey", held: Held, now_ms: int) -
 
 def _behind_retry(state: "State", key: "FairnessKey", now_ms: int) -> "Reason | None":
     retrying = (lane for lane in key.lanes.values() if lane.retrying)
-    for lane in islice(retrying, 1):  # with this cap there is one, unless it was higher a moment ago
+    for lane in islice(retrying, 1):  # there is one, unless the cap was higher a moment ago
         for _, value in sample(delayed_of(state, lane), DELAYED_MAX)[0]:
             delayed = parse_delayed(value)
             if delayed.retrying:
                 what = "was deferred" if delayed.deferred else "waits for its next attempt"
-                why = f"it {what} for another {span(delayed.due_ms - now_ms)}"
+                why = f"it {what}, due in {span(delayed.due_ms - now_ms)}"
                 details = {"waits_for": "retry", "error": extension_of(delayed.record).error}
                 return _behind(key, delayed.record, why, delayed.due_ms, **details)
     return None
@@ -142,5 +142,5 @@ def _behind_tokens(state: "State", key: "FairnessKey", place: bytes, now_ms: int
 
 
 def delayed_of(state: "State", lane: "Lane | ColdLane") -> Iterator[tuple[bytes, bytes]]:
-    """The delayed messages of a lane, by their places in line."""
+    """Return the delayed messages of a lane, by their place in it."""
     return state.store.scan(lane.prefix, lane.end, state.store.families.delayed)

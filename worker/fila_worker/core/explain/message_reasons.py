@@ -1,4 +1,4 @@
-"""Why a message waits: what its state says, or what is in the way of its delivery."""
+"""Why a message waits: what its state means, or what stops its delivery."""
 
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
@@ -37,7 +37,10 @@ DEAD_LETTERED: Final = "dead_lettered"
 
 
 def explain_message(state: "State", queue: "Queue", high: int, low: int, now_ms: int) -> "Work":
-    """Why a message waits. :class:`MessageNotFoundError` if it is neither in the queue nor among its dead letters here."""
+    """Return why a message waits.
+
+    Raise :class:`MessageNotFoundError` if it is neither in the queue nor among its dead letters in this shard.
+    """
     found = yield from _find(state, queue, high, low)
     state.settle_writes()
     record = unpack_stored(found.record)
@@ -62,10 +65,10 @@ def _find(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int
             return found
     elsewhere = policy not in {OWN, DISCARD} and shard_of(policy, state.shards) != state.index
     where = f"; its dead letters go to queue {policy!r}: ask there" if elsewhere else ""
-    gone = "; what is dead-lettered in it is discarded" if policy == DISCARD else ""
+    gone = "; the queue discards its dead letters" if policy == DISCARD else ""
     raise MessageNotFoundError(
         f"no message {format_id(high, low)} in queue {queue.name!r} or among its dead letters: it was settled or removed, or never "
-        f"here{where}{gone}",
+        f"in it{where}{gone}",
         details={"queue": queue.name} | ({"dead_letters": policy} if elsewhere else {}),
     )
 
@@ -82,7 +85,7 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
     }  # fmt: skip
     back = f"`redrive {dead.name}` sends it back to {extension.source_queue!r}"
     if extension.reason == dead_letters.EXPIRED:
-        text = f"its time to live was over: it was dead-lettered into {dead.name!r} {ago} ago; {back}"
+        text = f"its time to live ended: it was dead-lettered into {dead.name!r} {ago} ago; {back}"
         return reason(ReasonCode.EXPIRED, text, **details)
     why = f"{extension.reason} after {counted(record.attempts, 'attempt')}" + (
         f": {extension.error}" if extension.error else ""
@@ -99,7 +102,7 @@ def _leased(state: "State", found: Found, record: Record, now_ms: int) -> "Gener
         "consumer": who.shown, "reservation": isinstance(who, Reservation), "leased_ms": held.lease.leased_ms,
         "expires_ms": held.expires_ms, "attempts": record.attempts,
     }  # fmt: skip
-    return reason(ReasonCode.LEASED, f"{lease_words(held, now_ms)}, unless that is renewed", held.expires_ms, **details)
+    return reason(ReasonCode.LEASED, f"{lease_words(held, now_ms)}, unless it is renewed", held.expires_ms, **details)
 
 
 def _explain_delayed(state: "State", found: Found, record: Record, now_ms: int) -> Explained:
@@ -116,7 +119,7 @@ def _explain_delayed(state: "State", found: Found, record: Record, now_ms: int) 
 
 
 def _delay(state: "State", found: Found, record: Record, now_ms: int) -> "Reason":
-    """What a delayed message waits for."""
+    """Return what a delayed message waits for."""
     value = state.store.get(found.key, state.store.families.delayed) or b""
     remaining_ms, error = max(0, found.due_ms - now_ms), record.extension.error
     details: dict[str, Any] = {
@@ -126,17 +129,17 @@ def _delay(state: "State", found: Found, record: Record, now_ms: int) -> "Reason
         "error": error,
     }
     if parse_delayed(value).deferred:
-        text = f"its consumer deferred it: delivered again in {span(remaining_ms)}"
+        text = f"its consumer deferred it: it is delivered again in {span(remaining_ms)}"
         return reason(ReasonCode.DEFERRED, text, found.due_ms, **details)
     if record.attempts:
         why = f" ({error})" if error else ""
         text = f"{counted(record.attempts, 'attempt')} failed{why}: the next one in {span(remaining_ms)}"
         return reason(ReasonCode.RETRY_WAIT, text, found.due_ms, **details)
-    return reason(ReasonCode.DELAYED, f"delayed for another {span(remaining_ms)}", found.due_ms, **details)
+    return reason(ReasonCode.DELAYED, f"it is delayed for another {span(remaining_ms)}", found.due_ms, **details)
 
 
 def _shortage(state: "State", found: Found, record: Record, now_ms: int) -> "list[Reason]":
-    """What a delayed message will still lack of tokens when it is due, if all goes on as it does."""
+    """Return which tokens a delayed message will still lack when it is due, if all goes on as it does."""
     lack = tokens(state, found.lane, now_ms, record.extension.cost_milli * MICRO_PER_MILLI)
     if lack is None:
         return []
@@ -167,7 +170,7 @@ def _explain_pending(state: "State", found: Found, record: Record, now_ms: int) 
 
 
 def _ahead(key: "FairnessKey", place: "Place", rivals: "Rivals", now_ms: int) -> "list[Reason]":
-    """Who goes before a message."""
+    """Return what goes before a message."""
     reasons = []
     if place.ahead:
         about = "" if place.exact else "about "
@@ -180,12 +183,12 @@ def _ahead(key: "FairnessKey", place: "Place", rivals: "Rivals", now_ms: int) ->
 
 
 def _mortality(record: Record, now_ms: int, delivery_ms: int) -> "list[Reason]":
-    """What a message's time to live has to say; ``delivery_ms``: when it may be delivered, 0: nobody knows."""
+    """Return what a message's time to live does to it. ``delivery_ms``: when it may be delivered, 0 if not known."""
     expires_ms = record.extension.expires_ms
     if expires_ms is None:
         return []
     if expires_ms <= now_ms:
-        text = f"its time to live was over {span(now_ms - expires_ms)} ago: it is not delivered, and dead-lettered any moment"
+        text = f"its time to live ended {span(now_ms - expires_ms)} ago: it is not delivered, but dead-lettered soon"
         return [reason(ReasonCode.EXPIRED, text, expires_ms=expires_ms)]
     before = ", before it would be delivered" if delivery_ms > expires_ms else ""
     text = f"its time to live ends in {span(expires_ms - now_ms)}{before}"

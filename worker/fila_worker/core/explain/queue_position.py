@@ -1,7 +1,7 @@
-"""Where a message stands in its key's line: how many go before it.
+"""The position of a message in its key: how many messages go before it.
 
-What is in memory of a lane is counted by halves, what is on disk by reading, up to a bound; beyond it the rest is estimated from the
-sequence numbers, which grow evenly enough in a long line.
+A binary search counts the messages of a lane that are in memory. The messages on disk are counted by reading, up to a bound.
+Beyond the bound the rest is estimated from the sequence numbers, which grow evenly enough in a long lane.
 """
 
 from bisect import bisect_left
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 READ_MAX: Final = 5000
-"""Messages of a lane that are read to count them, and of all other lanes of its key: a few milliseconds."""
+"""Messages of a lane that are read to count them, and messages of all other lanes of its key together: a few milliseconds."""
 
 LANES_MAX: Final = 200
-"""Lanes of a key that are looked at."""
+"""Lanes of a key that are examined."""
 
 _PRIORITY: Final = slice(8, 12)
 _SEQUENCE_AT: Final = 12
 
 
 class Place(NamedTuple):
-    """``ahead`` messages of its key go before a message, ``in_lane`` of them need the same tokens. Not ``exact``: about so many."""
+    """``ahead`` messages of its key go before a message; ``in_lane`` of these need the same tokens.
+
+    If not ``exact``, the numbers are estimates.
+    """
 
     ahead: int
     in_lane: int
@@ -37,7 +40,11 @@ class Place(NamedTuple):
 
 
 def place_in_line(state: "State", lane: "Lane", message_key: bytes) -> Place:
-    """The place of a pending message. Those that wait for tokens are in nobody's way but their own kind's, unless order is strict."""
+    """Return the position of a pending message.
+
+    In strict order every message before it counts. Else messages of other lanes that wait for tokens do not count: they do
+    not delay it.
+    """
     key = lane.key
     in_lane, exact = _before(state, lane, message_key, READ_MAX)
     ahead = in_lane
@@ -53,7 +60,7 @@ def _in_the_same_line(key: "FairnessKey", lane: "Lane") -> "Iterator[Lane]":
 
 
 def _before(state: "State", lane: "Lane", message_key: bytes, reads_max: int) -> tuple[int, bool]:
-    """How many pending messages of a lane have a smaller key, and whether that is exact."""
+    """Return how many pending messages of a lane have a smaller key, and whether that number is exact."""
     held = len(lane.line) + len(lane.returned)
     if lane.tail is None or message_key <= lane.tail:
         in_line = bisect_left(lane.line, message_key, key=lambda entry: entry[0])
@@ -68,7 +75,7 @@ def _before(state: "State", lane: "Lane", message_key: bytes, reads_max: int) ->
 
 
 def _stretch(keys: list[bytes], message_key: bytes) -> float:
-    """How many times as far as these keys it is to a message."""
+    """Return the distance to a message as a multiple of the distance that the keys cover."""
     if keys[-1][_PRIORITY] != message_key[_PRIORITY]:
         return 1.0
     first, last, wanted = (u64(key, _SEQUENCE_AT) for key in (keys[0], keys[-1], message_key))

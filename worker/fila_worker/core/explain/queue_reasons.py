@@ -1,7 +1,7 @@
-"""What keeps messages from being delivered beside what is in the way of each alone: pauses, who reads, who else has turns.
+"""What stops messages beside their own tokens and caps: pauses, missing consumers, the turns of other keys.
 
-What the scheduler asks of each message or key when it is its turn (:mod:`core.deliver.delivery`) is asked here one thing after the other, so that
-all that is in the way is known, not only what comes first.
+The scheduler checks a message or key in its turn (:mod:`core.deliver.delivery`) and ends at the first obstacle. This module
+checks all obstacles, one after the other, so that an answer names them all.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
 
 
 def queue_reasons(state: "State", queue: "Queue", key_name: str | None, own: "list[Reason]", now_ms: int) -> "list[Reason]":
-    """All that is in the way, in its order; ``own``: what is in the way of this message or key alone."""
+    """Return all reasons in their order. ``own``: what stops this message or key alone."""
     nobody = attendance(state, queue, now_ms)
     who = [nobody] if nobody else []
     forsaken = not queue.in_flight and not is_read(queue, now_ms)
     return [*pauses(queue, key_name), *(who + own if forsaken else own + who)]
 
 
-# --- what somebody decided ---------------------------------------------------------------------------------------------
+# --- pauses, hooks, limits ---------------------------------------------------------------------------------------------
 
 
 def pauses(queue: "Queue", key_name: str | None = None) -> "list[Reason]":
-    """The pauses of a queue, and of one of its keys."""
+    """Return the pauses of a queue, and of one of its keys."""
     found = []
     if queue.paused:
-        text = f"queue {queue.name!r} is paused: `queue resume {queue.name}` ends that"
+        text = f"queue {queue.name!r} is paused: `queue resume {queue.name}` resumes it"
         found.append(reason(ReasonCode.QUEUE_PAUSED, text, queue=queue.name))
     if key_name is not None and key_name in queue.paused_keys:
-        text = f"fairness key {key_name!r} is paused: `queue resume {queue.name} --key {key_name}` ends that"
+        text = f"fairness key {key_name!r} is paused: `queue resume {queue.name} --key {key_name}` resumes it"
         found.append(reason(ReasonCode.KEY_PAUSED, text, queue=queue.name, fairness_key=key_name))
     return found
 
 
 def breaker(queue: "Queue", now_ms: int) -> "list[Reason]":
-    """Hooks that are bypassed."""
+    """Return that hooks are bypassed, if they are."""
     hooks = queue.hooks
     if hooks is None or hooks.breaker.allows(now_ms):
         return []
     until_ms = hooks.breaker.open_until_ms
     text = (
-        f"the hooks of {queue.name!r} kept failing and are bypassed for another {span(until_ms - now_ms)}: until then messages have "
-        f"their enqueue options, and failures are retried; the last one: {hooks.last_failure}"
+        f"the hooks of {queue.name!r} failed too often and are bypassed for another {span(until_ms - now_ms)}: until then "
+        f"messages keep their enqueue options, and failures are retried; the last failure: {hooks.last_failure}"
     )
     details: dict[str, Any] = {
         "threshold": hooks.breaker.threshold,
@@ -62,7 +62,7 @@ def breaker(queue: "Queue", now_ms: int) -> "list[Reason]":
 
 
 def refusals(state: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
-    """Why enqueues are refused, if they are."""
+    """Return why enqueues are refused, if they are."""
     try:
         if state.disk_is_full:
             raise quotas.disk_full(state)
@@ -73,15 +73,15 @@ def refusals(state: "State", queue: "Queue", key_name: str, now_ms: int) -> "lis
     return []
 
 
-# --- who reads ---------------------------------------------------------------------------------------------------------
+# --- consumers ---------------------------------------------------------------------------------------------------------
 
 
 def attendance(state: "State", queue: "Queue", now_ms: int) -> "Reason | None":
-    """That there is nobody who would take a message; None if there is."""
+    """Return that no consumer would take a message; None if one would."""
     if not queue.subscribers:
         ago_ms = now_ms - queue.served_ms if queue.served_ms else None
-        last = "" if ago_ms is None else f"; somebody last did {span(ago_ms)} ago"
-        text = f"nobody receives from {queue.name!r} now{last}"
+        last = "" if ago_ms is None else f"; the last one did {span(ago_ms)} ago"
+        text = f"no consumer receives from {queue.name!r}{last}"
         return reason(ReasonCode.NO_CONSUMERS, text, consumers=0, last_asked_ago_ms=ago_ms)
     if any(demand.credit > 0 for demand in queue.demands):
         return None
@@ -108,11 +108,11 @@ def _no_credit(state: "State", queue: "Queue", now_ms: int) -> "Reason":
     return reason(ReasonCode.NO_CREDIT, text, **details)
 
 
-# --- who else has turns ------------------------------------------------------------------------------------------------
+# --- other keys --------------------------------------------------------------------------------------------------------
 
 
 def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
-    """Other keys take turns with this one."""
+    """Return that other keys take turns with this one."""
     total = key.weight + rivals.weights
     pace = key.queue.delivery_rate.per_second(now_ms)
     lately = f", at {pace:.1f}/s over the queue lately" if pace else ""
@@ -128,14 +128,14 @@ def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
 
 
 def busy(queue: "Queue", pending: int, now_ms: int) -> "Reason":
-    """Nothing holds it up: messages wait because there are many."""
+    """Return that nothing stops the messages: they wait because there are many."""
     pace = queue.delivery_rate.per_second(now_ms)
-    lately = f"lately {pace:.1f}/s over queue {queue.name!r}" if pace else "none were lately"
-    text = f"nothing is in the way of {counted(pending, 'message')}: they are delivered as consumers take them, {lately}"
+    lately = f"lately {pace:.1f}/s in queue {queue.name!r}" if pace else "none was delivered lately"
+    text = f"nothing stops {counted(pending, 'message')}: they are delivered as consumers take them, {lately}"
     return reason(ReasonCode.BUSY, text, messages=pending, per_second=round(pace, 3))
 
 
 def nothing(queue: "Queue", now_ms: int) -> "Reason":
-    """A message is next."""
-    text = "nothing is in its way: it goes with the next delivery"
+    """Return that a message is next."""
+    text = "nothing stops it: it goes with the next delivery"
     return reason(ReasonCode.NEXT, text, per_second=round(queue.delivery_rate.per_second(now_ms), 3))

@@ -1,7 +1,7 @@
-"""What a lane's messages lack of tokens: which bucket keeps them longest, what is in it, and when it will do.
+"""Which tokens a lane's messages lack: the bucket that keeps them longest, what is in it, and when it will have enough.
 
-A shard knows of a bucket what the router's bank last said of it, and lets its rate run on from there (:meth:`Throttling.tokens_in`).
-What others take meanwhile it does not see: a time said here is the earliest.
+A shard knows the last level of a bucket that the router's bank sent, and adds what comes in since at the bucket's rate
+(:meth:`TokenClient.tokens_in`). It does not see what other shards take meanwhile: a time in an answer is the earliest one.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
-    """That the first message of a lane has to wait for its throttle keys. ``need``: what it takes, as far as the caller knows."""
+    """Return that the first message of a lane waits for its throttle keys. ``need``: its cost, if the caller knows it."""
     throttling = state.token_client
     if lane.throttle is None:
         return None
@@ -42,7 +42,7 @@ def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -
 
 
 def _need(state: "State", lane: "Lane") -> int:
-    """What the first message of a lane takes, in millionths of a token."""
+    """Return the cost of a lane's first message, in millionths of a token."""
     if lane.blocked:
         return lane.need
     message_key, kept = head(state, lane)
@@ -50,7 +50,7 @@ def _need(state: "State", lane: "Lane") -> int:
 
 
 class _Lack(NamedTuple):
-    """What a bucket lacks for a message. Amounts in millionths of a token, the rate a millisecond."""
+    """What a bucket lacks for a message. Amounts are in millionths of a token, the rate is a millisecond's."""
 
     name: str
     need: int
@@ -66,19 +66,19 @@ class _Lack(NamedTuple):
 
     @property
     def missing(self) -> int:
-        full = self.burst if self.burst or self.rate else self.need  # what holds nothing and gets nothing is never full
+        full = self.burst if self.burst or self.rate else self.need  # a bucket with neither burst nor rate is never full
         return min(self.need, full) - self.level
 
     @property
     def wait_ms(self) -> int | None:
-        """How long it takes; None: for ever."""
+        """How long until the bucket has enough; None: for ever."""
         if self.missing <= 0:
             return 0
         return -(-self.missing // self.rate) if self.rate else None
 
     @property
     def order(self) -> tuple[float, int]:
-        """Which of several comes last."""
+        """The sort key: of several lacks, the largest one ends last."""
         wait_ms = self.wait_ms
         return (float("inf") if wait_ms is None else wait_ms, self.missing)
 
@@ -92,7 +92,7 @@ class _Lack(NamedTuple):
             if wait_ms is None
             else f"{what} in {span(wait_ms)}"
             if wait_ms
-            else "asked for, perhaps by others, too"
+            else "requested, perhaps by other shards too"
         )
         text = f"throttled by {self.name}: {level:.1f} of {burst:g} tokens, {rate:g}/s, {when}"
         details = {
