@@ -207,7 +207,7 @@ def test_one_message_is_always_shown_however_large(shard: ShardHarness) -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, BROWSE_MESSAGES_MAX + 1])
 def test_a_limit_has_bounds(shard: ShardHarness, limit: int) -> None:
-    with pytest.raises(InvalidArgumentError, match="ask for 1 to"):
+    with pytest.raises(InvalidArgumentError, match="use 1 to"):
         browse(shard, limit)
 
 

@@ -1,1 +1,1 @@
-"""Look at what lies in queues: find, browse, and read them as they were at one moment."""
+"""Inspect queues: find messages, browse them, and read queues as they were at one moment."""

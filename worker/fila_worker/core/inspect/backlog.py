@@ -1,7 +1,7 @@
-"""A queue's messages as they lie there: finding one by its id, and taking it out.
+"""A queue's messages in their places: find one by its id, and cancel it.
 
-A message is found by its id without an index: the id has its number, the queue knows the
-priorities that its messages had, so in each lane there are a few keys where it could be.
+To find a message by its id takes no index. The id contains the message's sequence number, and the queue knows the priorities
+of its messages. So there are only a few keys in each lane where the message can be.
 """
 
 from collections import OrderedDict
@@ -36,23 +36,23 @@ _ID: Final = Struct(">QQ")
 _DELAYED_ID_AT: Final = slice(DELAYED_HEAD_BYTES + ID_AT.start, DELAYED_HEAD_BYTES + ID_AT.stop)
 
 LOOK_UP_KEYS: Final = 1000
-"""Lanes of a key that are looked into at once for a message that was browsed lately."""
+"""Lanes of a key that are searched at once for a message that was browsed lately."""
 
 LOOK_UPS_MAX: Final = 8
-"""Places in a lane that are looked up one by one; to read all of the lane is mostly cheaper than more of them."""
+"""Places in a lane that are looked up one by one. Above that, reading the whole lane is mostly cheaper."""
 
 NEAR_LANES: Final = 1
-"""Lanes all of whose keys are in memory that are looked into for one unit of effort."""
+"""Lanes with all keys in memory that are searched for one unit of effort."""
 
 LOOK_UP_COST: Final = 3
 """Effort to look up one place in a lane that is not in memory."""
 
 READ_COST: Final = 3
-"""What it costs to begin to read somewhere, in messages."""
+"""Cost of starting a read somewhere, in messages."""
 
 
 class Found(NamedTuple):
-    """A message where it lies."""
+    """A message and its place."""
 
     lane: "Lane"
     key: bytes
@@ -65,21 +65,24 @@ class Found(NamedTuple):
 
 
 def find(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
-    """The message with this id, in steps; :class:`MessageNotFoundError` if it is not in the queue.
+    """Return the message with this id, in steps; raise :class:`MessageNotFoundError` if it is not in the queue.
 
-    It is where it was found until the caller lets others go on.
+    The place is valid until the caller yields.
     """
     found = yield from locate(state, queue, high, low)
     if found is not None:
         return found
     raise MessageNotFoundError(
-        f"no message {format_id(high, low)} in queue {queue.name!r}: it was settled, dead-lettered or removed, or never here",
+        f"no message {format_id(high, low)} in queue {queue.name!r}: it was settled, dead-lettered, removed or never in it",
         details={"queue": queue.name},
     )
 
 
 def locate(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found | None]":
-    """Like :func:`find`; None if it is not there. To come to each lane once is enough: a message keeps its lane in its queue."""
+    """Return the message as :func:`find` does; None if it is not there.
+
+    One visit to each lane is enough: a message keeps its lane in its queue.
+    """
     if not 0 <= min(high, low) <= max(high, low) < 2**64:
         return None
     stranger = shard_of_id(high) != state.index
@@ -97,7 +100,7 @@ def locate(state: "State", queue: "Queue", high: int, low: int) -> "Generator[in
 
 
 def find_browsed(state: "State", queue: "Queue", high: int, low: int) -> Found | None:
-    """A message that was browsed lately and is where it was then; of what is committed."""
+    """Return a message that was browsed lately and is still in its place; only among committed messages."""
     place = state.part(BrowseCursors).find(queue.id, (high, low))
     key = queue.keys.get(place[0]) if place else None
     if place is None or key is None or (key.several is not None and len(key.several) > LOOK_UP_KEYS):
@@ -108,14 +111,14 @@ def find_browsed(state: "State", queue: "Queue", high: int, low: int) -> Found |
 
 
 def _was_acked(found: Found) -> bool:
-    """Whether a message is acked, and only not removed yet."""
+    """Return whether a message is acked, but not removed yet."""
     return found.key in found.lane.acked
 
 
 class BrowseCursors:
-    """The places of the messages that were last shown, by queue and message id.
+    """The places of the messages that were shown last, by queue and message id.
 
-    So the next page can be asked for by the id of a message that is gone by then.
+    With them, the next page can begin after a message that is gone by then.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -126,20 +129,21 @@ class BrowseCursors:
         return len(self._places)
 
     def note(self, queue: int, message_id: tuple[int, int], place: tuple[str, bytes]) -> None:
-        """A message was shown at this place: its fairness key, and its place in line."""
+        """Note that a message was shown at this place: its fairness key, and its place in its lane."""
         self._places[queue, message_id] = place
         if len(self._places) > self._count_max:
             self._places.popitem(last=False)
 
     def find(self, queue: int, message_id: tuple[int, int]) -> tuple[str, bytes] | None:
-        """The place of a message that was shown lately."""
+        """Return the place of a message that was shown lately; None if it is not known."""
         return self._places.get((queue, message_id))
 
 
 class _Search:
-    """For a message by its id: in memory where all of a lane's keys are, else by looking up where it may be.
+    """The search for a message by its id: in memory if all keys of a lane are there, else by look-ups at the possible places.
 
-    ``number`` is its sequence number, which is in its key; None for one that another shard accepted: that may be anywhere.
+    ``number`` is the sequence number in the message's key. It is None if another shard accepted the message: then it can have
+    any place.
     """
 
     __slots__ = ("_effort", "_last", "_number", "_places", "_queue", "_state", "_step", "_wanted")
@@ -151,12 +155,12 @@ class _Search:
         self._effort = 0
 
     def spent(self) -> int:
-        """The effort of look-ups since it was asked for before."""
+        """Return the effort of the look-ups since the last call."""
         effort, self._effort = self._effort, 0
         return effort
 
     def look_into(self, views: "list[View]") -> "Generator[int, int, Found | None]":
-        """Look into some lanes that are there now; between steps they may be cooled down, or forgotten."""
+        """Search some lanes that exist at this moment; between steps they may be packed as cold, or forgotten."""
         far: list[View] = []
         for view in views:
             lane = self._state.lanes.get(view.id)
@@ -205,7 +209,7 @@ class _Search:
         return None
 
     def _read_through(self, views: "list[View]") -> "Generator[int, int, Found | None]":
-        """Read all messages for one that could be anywhere: a second for each million."""
+        """Read all messages for one that can have any place: a second for each million."""
         families = self._state.store.families
         for view in views:
             found = yield from self._read_family(view, families.messages, ID_AT)
@@ -251,12 +255,12 @@ def _as_found(state: "State", lane: "Lane", key: bytes, value: bytes, family: "F
 
 
 def as_found(lane: "Lane", key: bytes, value: bytes) -> Found:
-    """A delayed message, from its value in the ``delayed`` family."""
+    """Return a delayed message, from its value in the ``delayed`` family."""
     delayed = parse_delayed(value)
     return Found(lane, key, DELAYED, delayed.record, delayed.due_ms)
 
 
-# --- taking out -------------------------------------------------------------------------------------------------------
+# --- cancelling -------------------------------------------------------------------------------------------------------
 
 
 def cancel(state: "State", call: "Call", command: Cancel) -> "Work":
@@ -276,7 +280,7 @@ def cancel(state: "State", call: "Call", command: Cancel) -> "Work":
 
 
 class Backlog(Component):
-    """Messages that are found by their ids."""
+    """The command that cancels a message by its id."""
 
     verbs: ClassVar = {Cancel: cancel}
 

@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 STATES: Final = (PENDING, DELAYED, LEASED)
 
 NAMES_MAX: Final = 1000
-"""Names of keys that are put in order at a time: more would not fit on a page."""
+"""Names of keys that are sorted at a time: more would not fit on a page."""
 
 NAMES_AT_ONCE: Final = 4
-"""Names that are put in order for one unit of effort."""
+"""Names that are sorted for one unit of effort."""
 
 KEY_COST: Final = 30
-"""Effort to come to a key: its lanes are merged."""
+"""Effort to begin with a key: its lanes are merged."""
 
 FEW_STORED: Final = 64
-"""Messages of a lane whose keys are all in memory that are shown without a scan."""
+"""A lane with at most this many messages, and all their keys in memory, is shown without a scan."""
 
 
 def browse(state: "State", call: "Call", command: Browse) -> "Work":
-    """A page of messages, key by key in the order of their names, in line order within a key.
+    """Return a page of messages: the keys in the order of their names, and the messages of a key in line order.
 
-    Between two keys others may go on, so a page is no look at one instant.
+    Other work may run between two keys, so a page does not show one instant.
     """
     queue = state.queues.find(call.queue)
     if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
-        raise InvalidArgumentError(f"browse of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
+        raise InvalidArgumentError(f"browse of {command.limit} messages: use 1 to {BROWSE_MESSAGES_MAX}")
     if command.state is not None and command.state not in STATES:
         raise InvalidArgumentError(f"state {command.state!r}: use one of {', '.join(STATES)}")
     start, place = "", FIRST_PLACE
-    if command.after is not None:  # pages are remembered by their places: the last message may be gone by now
+    if command.after is not None:  # a place, not the message: that may be gone
         start, place = state.part(BrowseCursors).find(queue.id, command.after) or (
             yield from _place_of(state, queue, command.after)
         )
@@ -78,17 +78,17 @@ def browse(state: "State", call: "Call", command: Browse) -> "Work":
 
 
 class _Page:
-    """The messages of a page, and whether there are more: known with the first that does not fit."""
+    """The messages of a page, and whether there are more: the first message that does not fit shows it."""
 
     def __init__(self, limit: int) -> None:
         self.found: list[tuple[bytes, MessageView]] = []
-        """With the messages' keys. Nothing of it is of the shard, which goes on."""
+        """Messages with their keys. These are copies, so the shard may change meanwhile."""
         self.over = False
         self._limit = limit
         self._room_bytes = DELIVERY_BYTES_MAX
 
     def add(self, found: Found) -> bool:
-        """Put a message on the page; False if it does not fit."""
+        """Put a message on the page; return False if it does not fit."""
         if len(self.found) == self._limit or self._room_bytes <= 0:
             self.over = True
             return False
@@ -98,9 +98,9 @@ class _Page:
 
 
 class _Names:
-    """The names of a queue's keys from one on, in order, of those that have what is wanted.
+    """The names of a queue's keys that have wanted messages, in order, from one name on.
 
-    A queue may have a million keys, so a walk over all of them finds the next :data:`NAMES_MAX`.
+    A queue may have a million keys, so one walk over all of them finds the next :data:`NAMES_MAX`.
     """
 
     def __init__(self, state: "State", queue: "Queue", command: Browse, start: str) -> None:
@@ -109,7 +109,7 @@ class _Names:
         self._start, self._included, self._all_found = start, True, False
 
     def following(self) -> "Generator[int, int, str | None]":
-        """The next name; None if there is none."""
+        """Return the next name; None if there is none."""
         if not self._names and not self._all_found:
             yield from self._find()
         if not self._names:
@@ -148,7 +148,7 @@ def _place_of(state: "State", queue: "Queue", message_id: tuple[int, int]) -> "G
 
 
 def _messages(state: "State", key: "FairnessKey", wanted: str | None, place: bytes) -> Iterator[Found]:
-    """A key's messages from a place on, over all its lanes."""
+    """Return a key's messages from a place on, over all its lanes."""
     if key.cold is not None and not any(_has_any(lane, wanted) for lane in key.views):
         return iter(())
     small = [lane for lane in key.lanes.values() if lane.tail is None and lane.stored <= FEW_STORED]
@@ -166,7 +166,7 @@ def _has_any(lane: "Lane | ColdLane", wanted: str | None) -> bool:
 
 
 def _in_memory(state: "State", lanes: "list[Lane]", wanted: str | None, place: bytes) -> Iterator[Found]:
-    """Stored messages of lanes all of whose keys are in memory."""
+    """Yield the stored messages of lanes that have all their keys in memory."""
     line: list[tuple[bytes, str, bytes | None, Lane]] = []
     for lane in lanes:
         start = lane.prefix + place
@@ -182,7 +182,7 @@ def _in_memory(state: "State", lanes: "list[Lane]", wanted: str | None, place: b
 
 
 def _stored(state: "State", lane: "Lane", wanted: str | None, place: bytes) -> Iterator[Found]:
-    """Stored messages of one lane, read from disk."""
+    """Yield the stored messages of one lane, read from disk."""
     start = max(lane.prefix + place, lane.floor)
     if wanted == LEASED:
         for key in sorted(key for key in lane.leased if key >= start):
@@ -200,7 +200,7 @@ def _delayed(state: "State", lane: "Lane", place: bytes) -> Iterator[Found]:
 
 
 def _name_holders(state: "State", queue: "Queue", views: dict[bytes, MessageView]) -> "Generator[int, int, None]":
-    """Say of some messages, by their keys, who has leased them; of those whose leases ended meanwhile nothing."""
+    """Enter the lease and its holder into the views of leased messages, by key; nothing if the lease ended meanwhile."""
     left = set(views)
     for leases, effort in lease_pieces(state, queue) if views else ():
         for lease in leases:
@@ -222,6 +222,6 @@ def _view(found: Found) -> MessageView:
 
 
 class Browsing(Component):
-    """Pages of messages, for those who look."""
+    """The command that shows pages of messages."""
 
     verbs: ClassVar = {Browse: browse}

@@ -1,13 +1,14 @@
-"""Queues as they were at one moment: what a view remembers of them, and how it is read page by page.
+"""Queues as they were at one moment: what a view keeps of them, and how its pages are read.
 
-Messages are read from families that were pinned at that moment (:class:`core.store.Pin`); what the disk does not say was copied
-(:mod:`core.inspect.snapshot_builder`): which lanes there were, how many messages each had, who had leased which. Nothing here points at living lanes or
-queues, which go on, or away.
+Messages are read from families that were pinned at that moment (:class:`core.store.Pin`). What is not on disk was copied
+(:mod:`core.inspect.snapshot_builder`): the lanes, how many messages each had, and the leases. Nothing here refers to living
+lanes or queues, because these change and go.
 
-A page is a walk over *stretches*: key by key in the order of their names, and of each key one lane after the other, first what
-is stored in line, then what is delayed. So a page costs a seek for each lane that it comes to, however many lanes a key has; a
-merge of all of a key's lanes, as :mod:`core.inspect.browse` does it for people, would cost that for each lane of the key, each time.
-A stretch is left after as many messages as it had, because behind its last one may lie nothing but tombstones.
+A page is a walk over *stretches*: keys in the order of their names; within a key one lane after the other; within a lane
+first the messages in line, then the delayed ones. So a page costs one seek for each lane that it visits, however many lanes a
+key has. Rejected: a merge of all lanes of a key, as :mod:`core.inspect.browse` does it for people. It costs a seek for each
+lane of the key on each page. A stretch ends after as many messages as it had, because behind its last one there may be only
+tombstones.
 """
 
 from bisect import bisect_left
@@ -32,17 +33,17 @@ IN_LINE, LATER = 0, 1
 
 KEY_COST: Final = 1
 MESSAGE_COST: Final = 2
-"""Effort to come to a key, and to look at a message."""
+"""Effort to begin with a key, and to examine a message."""
 
 _CURSOR: Final = Struct(f">B{MESSAGE_KEY_BYTES}sI")
 _KEY_START: Final = _CURSOR.pack(IN_LINE, bytes(MESSAGE_KEY_BYTES), 0)
 _NOT_HELD: Final = (0, 0, "")
 NO_HOLDS: Final[Mapping[bytes, "Hold"]] = {}
-"""Of a lane without leased messages."""
+"""The holds of a lane without leased messages."""
 
 
 class Hold(NamedTuple):
-    """Who had leased a message: from when until when, Unix ms, and the holder as it is shown."""
+    """A lease that held a message: from when until when, Unix ms, and the name of its holder."""
 
     leased_ms: int
     expires_ms: int
@@ -50,7 +51,7 @@ class Hold(NamedTuple):
 
 
 class LaneSnapshot(NamedTuple):
-    """A lane with messages. None of those in line has a smaller key than ``start``."""
+    """A lane with messages. No message in line has a smaller key than ``start``."""
 
     id: int
     throttle_keys: list[str]
@@ -58,11 +59,11 @@ class LaneSnapshot(NamedTuple):
     stored: int
     delayed: int
     holds: Mapping[bytes, Hold]
-    """Those of its messages that were leased, by their keys, in their order; and some that had been acked."""
+    """The holds of its leased messages, by key, in key order; some of these messages may have been acked."""
 
 
 class KeySnapshot(NamedTuple):
-    """A fairness key with messages; its lanes in the order of their ids."""
+    """A fairness key with messages; its lanes are in the order of their ids."""
 
     name: str
     weight: int
@@ -70,7 +71,7 @@ class KeySnapshot(NamedTuple):
 
 
 class QueueSnapshot(NamedTuple):
-    """A queue; ``names`` are those of its keys, in order."""
+    """A queue; ``names`` are the names of its keys, in order."""
 
     name: str
     keys: dict[str, KeySnapshot]
@@ -78,7 +79,7 @@ class QueueSnapshot(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Messages of one lane that lie one behind the other: ``left`` of them from ``begin`` on."""
+    """Consecutive messages of one lane: ``left`` of them from ``begin`` on."""
 
     key: KeySnapshot
     kind: int
@@ -88,7 +89,7 @@ class Stretch(NamedTuple):
 
 
 Cursor: TypeAlias = tuple[str, bytes]
-"""Where a page begins: a fairness key; then which stretch, the first message, and how many are left of it, packed."""
+"""Where a page begins: a fairness key; then, packed, the stretch, its first message and how many messages are left of it."""
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ Cursor: TypeAlias = tuple[str, bytes]
 def read_page(
     queue: QueueSnapshot, command: BrowseView, pin: "Pin", families: "Families", limits: Limits
 ) -> tuple[ViewBrowsed, int]:
-    """The messages that ``command`` asks for, as many as fit on a page, and where the next one begins; and what effort that was."""
+    """Return a page of the messages that ``command`` asks for and the start of the next page; and the effort that it took."""
     names = _names(queue, command)
     chosen = list(islice(names, limits.view_keys_max))
     page: list[MessageView] = []
@@ -120,14 +121,14 @@ def read_page(
 def _examined(
     queue: QueueSnapshot, command: BrowseView, names: Iterable[str], pin: "Pin", families: "Families"
 ) -> Iterator[tuple[Stretch, int, bytes, bytes]]:
-    """Messages of some keys in order: the stretch, how many are left of it from this one on, key and value."""
+    """Yield messages of some keys in order: the stretch, how many are left of it from this one on, key and value."""
     for stretch in _stretches(queue, command, names):
         for number, (message_key, data) in enumerate(_messages(stretch, command.states, pin, families)):
             yield stretch, stretch.left - number, message_key, data
 
 
 def _stretches(queue: QueueSnapshot, command: BrowseView, names: Iterable[str]) -> Iterator[Stretch]:
-    """What is left to read of some keys, in order."""
+    """Yield the stretches of some keys that are left to read, in order."""
     cursor = _unpacked(command.start)
     for name in names:
         key = queue.keys[name]
@@ -144,13 +145,13 @@ def _unpacked(start: Cursor | None) -> tuple[int, bytes, int] | None:
     if start is None:
         return None
     if len(start[1]) != _CURSOR.size:
-        raise InvalidArgumentError(f"start={start!r}: it is `next` of the page before, as it came")
+        raise InvalidArgumentError(f"start={start!r}: use the `next` of the page before, unchanged")
     kind, message_key, left = _CURSOR.unpack(start[1])
     return kind, message_key, left
 
 
 def _names(queue: QueueSnapshot, command: BrowseView) -> Iterator[str]:
-    """The names of the keys that are left to read."""
+    """Return the names of the keys that are left to read."""
     begin = command.from_key if command.start is None else max(command.from_key, command.start[0])
     names = queue.names
     if command.fairness_keys is not None:
@@ -160,7 +161,7 @@ def _names(queue: QueueSnapshot, command: BrowseView) -> Iterator[str]:
 
 
 def _lanes(key: KeySnapshot, states: list[str] | None) -> Iterable[tuple[int, LaneSnapshot]]:
-    """A key's stretches that may have what is wanted."""
+    """Return a key's stretches that may have wanted messages."""
     if _wants(states, PENDING):
         in_line = [(IN_LINE, lane) for lane in key.lanes if lane.stored]
     else:
@@ -178,7 +179,7 @@ def _extent(kind: int, lane: LaneSnapshot) -> tuple[bytes, int]:
 
 
 def _messages(stretch: Stretch, states: list[str] | None, pin: "Pin", families: "Families") -> Iterator[tuple[bytes, bytes]]:
-    """What is stored of a stretch; only what is leased, where nothing else is wanted of it."""
+    """Return the stored messages of a stretch; only leased ones if no pending ones are wanted."""
     if stretch.kind == LATER:
         return _scan(stretch, pin, families.delayed)
     if not _wants(states, PENDING):
@@ -192,7 +193,7 @@ def _scan(stretch: Stretch, pin: "Pin", family: "Family") -> Iterator[tuple[byte
     end = pack_u64(stretch.lane.id) + LAST
     for message_key, data in islice(pin.scan(stretch.begin, family), stretch.left):
         if message_key >= end:
-            return  # a foreign cursor
+            return  # the cursor is of another view
         yield message_key, data
 
 

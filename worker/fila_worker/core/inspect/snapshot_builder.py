@@ -1,10 +1,10 @@
-"""Freezing: copying what a view needs of some queues over many turns, all of it as it was at one moment.
+"""Snapshots: copy what a view needs of some queues over many turns, all of it as it was at one moment.
 
-At that moment the disk is pinned. What only memory knows, the lanes with their counts, is copied in steps afterwards. Whoever is
-going to change a lane shows it first (:meth:`core.model.ledger.Ledger.show`), and one that was not copied yet is copied then. So each copy is
-of the moment, though the queues go on. Who had leased which message is read from the pinned records of the leases.
+The disk is pinned at that moment. The lanes and their counts are only in memory, so they are copied in steps afterwards. Code
+that changes a lane shows it first (:meth:`core.model.ledger.Ledger.show`), and a lane without a copy is copied then. So each
+copy is of that moment, though the queues go on. The holders of messages are read from the pinned records of the leases.
 
-Cost: some 10 µs a key over all steps; for those who change lanes meanwhile, the copy of each lane that is shown.
+Cost: some 10 µs a key over all steps. Code that changes lanes meanwhile pays for the copy of each lane that it shows.
 Rejected: a copy in one turn (a second for 200,000 keys), and a recovery from pinned families (the memory of a second shard).
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LANE_COST: Final = 4
 LEASE_COST: Final = 10
 KEY_COST: Final = 3
-"""Effort to copy a lane, to read a lease, and to put a key together."""
+"""Effort to copy a lane, to read a lease, and to complete a key."""
 
 HOLDS_AT_ONCE: Final = 2
 """Leased messages that are noted for one unit of effort."""
@@ -44,19 +44,19 @@ Holds = dict[int, dict[bytes, Hold]]
 
 
 class _Copy:
-    """What was copied of a queue so far."""
+    """What is copied of a queue so far."""
 
     def __init__(self, queue: "Queue") -> None:
         self.queue = queue
         self.keys: dict[str, KeySnapshot] = {}
-        """Keys with messages, their lanes in any order."""
+        """Keys with messages; their lanes are in any order."""
         self.seen: set[int] = set()
-        """The ids of all lanes that were shown, or come to."""
+        """The ids of all lanes that were shown or visited."""
         self.messages = 0
 
 
 class SnapshotBuilder:
-    """Copies some queues as of the moment when it is made; a turn may be under way."""
+    """Copies some queues as of the moment of its construction, which may be within a turn."""
 
     def __init__(self, state: "State", queues: "list[Queue]") -> None:
         self._state = state
@@ -72,7 +72,7 @@ class SnapshotBuilder:
         state.ledger.watches.append(self._copy)
 
     def freeze(self, command: OpenView) -> "Generator[int, int, tuple[dict[str, QueueSnapshot], list[ViewedQueue]]]":
-        """Copy what there is, in steps; returns the queues by name, and what to say of them."""
+        """Copy the queues in steps; return the snapshots by name, and a description of each."""
         for copy in self._copies.values():
             yield from self._walk(copy.queue)
         self._state.ledger.watches.remove(self._copy)
@@ -88,7 +88,7 @@ class SnapshotBuilder:
     # --- lanes --------------------------------------------------------------------------------------------------------
 
     def _copy(self, lane: "View", leaving: bytes | None = None) -> None:
-        """Copy a lane that is as it was at the moment, but for a message that was taken out of its line."""
+        """Copy a lane that is as it was at the moment, except for ``leaving``, a message that was taken out of its line."""
         copy = self._copies.get(lane.key.queue.id)
         if copy is None or lane.id > self._last_lane or lane.id in copy.seen:
             return
@@ -129,7 +129,7 @@ class SnapshotBuilder:
         return holds
 
     def _read_lease(self, lease: "Lease", holds: Holds) -> int:
-        """Note what a lease held at the moment; returns how many messages its record lists."""
+        """Note which messages a lease held at the moment; return how many messages its record lists."""
         wanted = pack_u64(lease.id)
         key, data = next(self._lease_pin.scan(wanted, self._state.store.families.leases))
         assert key == wanted, f"lease {lease.id} was open and has no record"
@@ -147,7 +147,7 @@ class SnapshotBuilder:
     def _put_together(
         self, copy: _Copy, holds: Holds, command: OpenView
     ) -> "Generator[int, int, tuple[QueueSnapshot, list[str]]]":
-        """A queue's keys in the order of their names, and where to divide them into ranges."""
+        """Return a queue with its keys in the order of their names, and the names that divide the keys into ranges."""
         limits = self._state.settings.limits
         target = max(command.range_messages, -(-copy.messages // limits.view_ranges_max))
         queue, bounds, gathered = QueueSnapshot(copy.queue.name, copy.keys, []), [], 0
@@ -169,7 +169,7 @@ class SnapshotBuilder:
 
 
 def _start(lane: "View", leaving: bytes | None) -> bytes:
-    """A scan from here meets none of the tombstones of what was consumed before."""
+    """Return a key from which a scan meets no tombstones of messages that were consumed before."""
     head = lane.peek()
     start = head[0] if head else lane.end
     for first in (lane.tail, leaving, min(lane.claimed, default=None)):
@@ -186,7 +186,7 @@ def _with_holds(lane: LaneSnapshot, holds: Mapping[int, dict[bytes, Hold]]) -> L
 
 
 def _sorted_runs(names: Iterable[str], at_once: int) -> "Generator[int, int, Iterable[str]]":
-    """Names in order: sorted in runs, each a step, which are merged as they are asked for."""
+    """Return names in order: each step sorts a run, and the runs are merged while the result is read."""
     left, runs = iter(names), []
     while run := sorted(islice(left, at_once)):
         runs.append(run)

@@ -1,13 +1,12 @@
-"""Views: frozen looks at queues, open over many turns, for those who read a queue as a whole.
+"""Views: snapshots of queues, open over many turns, for readers of whole queues.
 
-To open one takes many turns, too: first until little memory would be pinned with the disk, then to copy what there is at that moment
-(:mod:`core.inspect.snapshot_builder`). Who asks for the same view meanwhile waits for it.
+To open a view takes many turns, too: first until a pin would hold little memory, then to copy the state of that moment
+(:mod:`core.inspect.snapshot_builder`). Requests for the same view meanwhile wait for it.
 
-What a view pins of the disk can't be reclaimed while it is open, and its copies of lanes and leases take memory. So there are few
-at a time, and one that nobody reads is closed: after the idle time that it was opened with, or sooner if there is no room for
-another. Nobody has to close a view: its readers are many tasks on many machines, none of which knows that it is the last, or
-whether it will be run again.
-Views do not outlive their worker.
+The disk space that a view pins can't be reclaimed while the view is open, and its copies of lanes and leases take memory. So
+few views are open at a time. A view without reads is closed: after the idle time that it was opened with, or sooner if
+another view needs the room. No client has to close a view: its readers are many tasks on many machines, and no task knows
+whether it is the last one or will be run again. Views end with their worker.
 """
 
 from collections.abc import Generator
@@ -31,16 +30,16 @@ if TYPE_CHECKING:
     from fila_worker.core.store import Pin
 
 NEEDED_MS: Final = 60_000
-"""A view that was opened or read within this time is not closed for another one's sake..."""
+"""A view that was opened or read within this time is not closed to make room..."""
 
 AT_REST_MS: Final = 5_000
-"""... unless all that was begun of it was read to its end, and nothing more for this long."""
+"""... unless all reads of it that began came to their end, and this time has passed since."""
 
 
 class View:
-    """A frozen look at some queues of a shard.
+    """A snapshot of some queues of a shard.
 
-    ``begun``: whether it was ever read; ``under_way``: how many reads were begun and have not come to their end.
+    ``begun``: whether it was ever read; ``under_way``: how many reads began and have not come to their end.
     """
 
     def __init__(
@@ -56,36 +55,39 @@ class View:
 
     @property
     def needed_until_ms(self) -> int:
-        """When it may be closed for another one's sake, Unix ms."""
+        """When the view may be closed to make room, Unix ms."""
         if self.begun and not self.under_way:
             return self.used_ms + AT_REST_MS
         return self.used_ms + NEEDED_MS
 
     def count_page(self, *, first: bool, last: bool) -> None:
-        """A page of it was read, the first or last one of a read perhaps."""
+        """Count a page that was read; it may be the first or the last one of a read."""
         self.begun = True
-        self.under_way = max(0, self.under_way + first - last)  # pages may be asked for again
+        self.under_way = max(0, self.under_way + first - last)  # a page may be requested again
 
 
 class Views:
-    """The open views of a shard, by name. Invariant: at most ``Limits.views_max``, with those that are being opened."""
+    """The open views of a shard, by name.
+
+    Invariant: there are at most ``Limits.views_max``, with those that are being opened.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._count_max = limits.views_max
         self.by_name: dict[str, View] = {}
         self.opening: set[str] = set()
-        """The names of those that are being opened."""
+        """The names of the views that are being opened."""
         self.timer = Timer()
 
     def use(self, name: str, now_ms: int) -> View | None:
-        """An open view that somebody reads now."""
+        """Return an open view and note that it is being read; None if it is not open."""
         view = self.by_name.get(name)
         if view is not None:
             view.used_ms = now_ms
         return view
 
     def make_room(self, now_ms: int) -> None:
-        """See that there is room for one more: :class:`OverloadedError` if all that are open are being read."""
+        """Make room for one more view; raise :class:`OverloadedError` if all open ones are being read."""
         if len(self.by_name) + len(self.opening) < self._count_max:
             return
         needed = {name: view.needed_until_ms for name, view in self.by_name.items()}
@@ -100,21 +102,21 @@ class Views:
         self.close(name)
 
     def close_idle(self, now_ms: int) -> None:
-        """Close the views that nobody has read for their idle time."""
+        """Close the views without a read for their idle time."""
         for name in [name for name, view in self.by_name.items() if view.used_ms + view.idle_ms <= now_ms]:
             self.close(name)
 
     def close(self, name: str) -> None:
-        """Forget a view and let go of its disk space."""
+        """Forget a view and release its disk space."""
         self.by_name.pop(name).pin.close()
 
     def next_due(self) -> int | None:
-        """When the first view may have to be closed, Unix ms."""
+        """Return when the first view may have to be closed, Unix ms."""
         return min((view.used_ms + view.idle_ms for view in self.by_name.values()), default=None)
 
 
 def open_view(state: "State", call: "Call", command: OpenView) -> "Work":
-    """Freeze some queues; what is open under that name is answered for as it is."""
+    """Open a view of some queues; if a view of this name is open, answer for that one."""
     _check_opening(command)
     views, now_ms = state.part(Views), call.now_ms
     while command.view in views.opening:
@@ -141,7 +143,7 @@ def open_view(state: "State", call: "Call", command: OpenView) -> "Work":
 
 
 def _until_little_is_pinned(state: "State", now_ms: int) -> "Generator[int, int, None]":
-    """Rest while write buffers are flushed; a slow disk is not waited for."""
+    """Rest while write buffers are flushed, but not for longer than ``view_wait_ms_max``: a disk may be slow."""
     families = state.store.families
     until_ms = now_ms + state.settings.limits.view_wait_ms_max
     while not state.store.ready_to_pin([families.messages, families.delayed, families.leases]) and now_ms < until_ms:
@@ -158,22 +160,22 @@ def _check_opening(command: OpenView) -> None:
 
 
 def browse_view(state: "State", call: "Call", command: BrowseView) -> ViewBrowsed:
-    """A page of a queue as it was when the view was opened."""
+    """Return a page of a queue as it was when the view was opened."""
     if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
-        raise InvalidArgumentError(f"a page of {command.limit} messages: ask for 1 to {BROWSE_MESSAGES_MAX}")
+        raise InvalidArgumentError(f"a page of {command.limit} messages: use 1 to {BROWSE_MESSAGES_MAX}")
     unknown = sorted(set(command.states or ()) - set(STATES))
     if unknown:
         raise InvalidArgumentError(f"state {unknown[0]!r}: use one of {', '.join(STATES)}")
     view = state.part(Views).use(command.view, call.now_ms)
     if view is None:
         raise InvalidArgumentError(
-            f"no view {command.view!r} is open: nobody read it for longer than its idle time, its shard ran out of room, or "
+            f"no view {command.view!r} is open: it was not read for longer than its idle time, its shard ran out of room, or "
             f"its worker was restarted; open a new one (in Spark: load the DataFrame anew)",
             details={"view": command.view},
         )
     queue = view.queues.get(call.queue)
     if queue is None:
-        raise QueueNotFoundError(f"queue {call.queue!r} is not in view {command.view!r}: it did not exist, or was not named")
+        raise QueueNotFoundError(f"queue {call.queue!r} is not in view {command.view!r}: the view was opened without it")
     page, effort = read_page(queue, command, view.pin, state.store.families, state.settings.limits)
     state.jobs.charge(effort)
     view.count_page(first=command.start is None, last=page.next is None)
@@ -181,7 +183,7 @@ def browse_view(state: "State", call: "Call", command: BrowseView) -> ViewBrowse
 
 
 class OpenViews(Component):
-    """The views of a shard's queues."""
+    """The commands that open views of a shard's queues and read them."""
 
     verbs: ClassVar = {OpenView: open_view, BrowseView: browse_view}
 
@@ -190,11 +192,11 @@ class OpenViews(Component):
         super().__init__(state, self._views.timer)
 
     def tick(self, now_ms: int) -> int | None:
-        """Close those that are idle."""
+        """Close the idle views."""
         self._views.close_idle(now_ms)
         return self._views.next_due()
 
     def check(self) -> None:
-        """Lanes are copied for views that are being opened only."""
+        """Check that lanes are copied only while a view is being opened."""
         if self.state.ledger.watches and not self._views.opening:
-            raise InvariantBroken("lanes are shown, and no view is being opened")
+            raise InvariantBroken("lanes are copied, but no view is being opened")
