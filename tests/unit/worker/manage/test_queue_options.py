@@ -97,7 +97,7 @@ def test_an_unknown_option_is_refused_by_name(shard: ShardHarness) -> None:
 
 
 def test_a_dead_letter_queue_goes_with_its_queue(shard: ShardHarness) -> None:
-    with pytest.raises(InvalidArgumentError, match="goes with its queue"):
+    with pytest.raises(InvalidArgumentError, match="update its source queue"):
         shard.ask(UpdateQueue(QueueOptions(max_attempts=3), ["max_attempts"]), "q.dlq")
     with pytest.raises(QueueNotFoundError):
         shard.ask(UpdateQueue(QueueOptions(max_attempts=3), ["max_attempts"]), "nobody")
@@ -269,7 +269,7 @@ def test_nothing_given_changes_nothing(shard: ShardHarness) -> None:
 
 
 def test_the_name_of_its_dlq_is_refused_and_the_queue_stays_as_it_is(shard: ShardHarness) -> None:
-    with pytest.raises(InvalidArgumentError, match="update that one"):
+    with pytest.raises(InvalidArgumentError, match="update its source queue"):
         shard.ask(UpdateQueue(QueueOptions(max_attempts=3), ["max_attempts"]), "q.dlq")
     assert options(shard) == shard.shard.queues["q.dlq"].options == QueueOptions()
 

@@ -243,7 +243,7 @@ def test_of_a_queue_that_was_named_for_dead_letters_only_those_go() -> None:
 def test_ids_a_count_and_a_key_do_not_go_together(shard: ShardHarness) -> None:
     (letter,) = bury(shard, b"x")
     for command in (Redrive(1, None, [parse_id(letter)]), Redrive(0, "default", [parse_id(letter)])):
-        with pytest.raises(InvalidArgumentError, match="ask for one of them"):
+        with pytest.raises(InvalidArgumentError, match="give one or the other"):
             shard.ask(command, "q.dlq")
     with pytest.raises(InvalidArgumentError, match="name at most 1000"):
         shard.ask(Redrive(0, None, [parse_id(letter)] * 1001), "q.dlq")

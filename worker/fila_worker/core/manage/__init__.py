@@ -1,1 +1,1 @@
-"""Change queues: create, update, delete, purge, redrive."""
+"""Commands that create, change, delete, purge and redrive queues, and change the runtime config."""

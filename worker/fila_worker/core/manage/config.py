@@ -1,4 +1,4 @@
-"""Changes of the runtime config: judged, taken over, in pages if it is large, and listed."""
+"""Changes of the runtime config: checked, applied, in pages if it is large, and listed."""
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 KEYS_AT_ONCE: Final = 12
-"""Keys whose sizes are added up for one unit of effort."""
+"""Keys with sizes that are added up for one unit of effort."""
 
 PAGE_COST: Final = 5
 """Effort to write a key of a page, and to find out what it limits."""
@@ -23,17 +23,17 @@ COPIED_AT_ONCE: Final = 20
 """Keys that are copied for one unit of effort."""
 
 LISTED_AT_ONCE: Final = 400
-"""Keys that are looked at, or shown, in a step of a list."""
+"""Keys that are examined or shown in one step of a list."""
 
 SHOW_COST: Final = 3
-"""Effort to show a key: two stored ones may be put together."""
+"""Effort to show a key: its value may be joined from two stored keys."""
 
 PAGES_WAIT_MS: Final = 5000
-"""How long the next page of a config is waited for: pages come one right after the other, or the connection was lost."""
+"""How long to wait for the next page of a config. Pages come one right after the other, unless the connection was lost."""
 
 
 def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
-    """Judge a change, make it durable and number it; :class:`InvalidConfigError` leaves everything as it was."""
+    """Check a change, make it durable, number it and return it; :class:`InvalidConfigError` leaves everything as it was."""
     runtime = state.runtime
     state.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
     changes = runtime_config.changes_for(command.key, command.value, runtime.values)
@@ -45,10 +45,10 @@ def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
 
 
 def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
-    """Take over a change that was judged; one that is older than what is here changes nothing.
+    """Apply a change that was checked; a change older than the config here changes nothing.
 
-    Nor does one of the same version, unless it is the ``whole`` and differs: one of the two is of a restored copy, and the router
-    has decided which one holds.
+    A change of the same version changes nothing either, unless it is ``whole`` and differs: then one of the two comes from a
+    restored copy, and the router has decided which one is valid.
     """
     runtime = state.runtime
     if put.page or put.more:
@@ -63,7 +63,7 @@ def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
 
 
 def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
-    """What changes if a whole config takes the place of another."""
+    """Return the changes that turn ``values`` into the config ``whole``."""
     gone: Changes = {key: None for key in values if key not in whole}
     return {**gone, **{key: value for key, value in whole.items() if values.get(key) != value}}
 
@@ -72,7 +72,10 @@ def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
 
 
 def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
-    """Gather a page of a whole config. It holds with the last one; where one is missing it never does."""
+    """Add a page to the draft of a whole config.
+
+    The config applies with its last page; if a page is missing, it never does.
+    """
     runtime = state.runtime
     if put.page == 0 and put.version >= runtime.version:
         runtime.begin(put.version, state.batch, now_ms)
@@ -94,7 +97,7 @@ def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
 
 
 def drop_draft(state: "State") -> None:
-    """Go on with the config that holds."""
+    """Drop the draft: the config before it stays in force."""
     state.runtime.draft = None
     state.token_client.hold(held=False)
 
@@ -103,7 +106,7 @@ def drop_draft(state: "State") -> None:
 
 
 def list_config(state: "State", call: "Call", command: ListConfig) -> "Work":
-    """All keys that start with a prefix, as they are when it begins."""
+    """Return all keys that start with a prefix, as they are when the list begins."""
     values = state.runtime.values
     if len(values) > LISTED_AT_ONCE:
         values = dict(values)
@@ -116,7 +119,7 @@ def list_config(state: "State", call: "Call", command: ListConfig) -> "Work":
 
 
 class ConfigCopy(Component):
-    """The runtime config as this shard has it, and the parks that are kept with it."""
+    """This shard's copy of the runtime config, and the parks that are kept with it."""
 
     verbs: ClassVar = {ListConfig: list_config}
 
@@ -124,17 +127,17 @@ class ConfigCopy(Component):
         super().__init__(state, state.runtime.timer)
 
     def recover(self, now_ms: int) -> Steps:
-        """Read the config, before anything that follows it."""
+        """Read the config, before the components that depend on it."""
         state = self.state
         at_once = state.settings.limits.recovery_records_max
         parks = yield from state.runtime.recover(state.store, at_once)
         state.park(parks, now_ms)
         for throttle_key in parks.keys() - state.token_client.parks.keys():
-            state.runtime.forget_park(throttle_key, state.batch)  # its time has come meanwhile
+            state.runtime.forget_park(throttle_key, state.batch)  # its time came meanwhile
         yield from state.token_client.recover(state.runtime.limits, at_once, now_ms)
 
     def tick(self, now_ms: int) -> int | None:
-        """Give up a config whose next page does not come: the router learns what is lacking when it meets this shard anew."""
+        """Drop a config if its next page does not come. The router learns what is missing when this shard registers again."""
         draft = self.state.runtime.draft
         if draft is None:
             return None

@@ -1,6 +1,7 @@
-"""Queues that take the dead letters of others: they must exist, and they remember that they may be redriven.
+"""Queues that take the dead letters of others: they must exist, and they store that they may be redriven.
 
-A queue of the same shard is looked at; one of another shard is asked for, and the command that named it waits for the answer.
+For a queue of the same shard this is checked at once. For a queue of another shard, that shard is asked, and the command that
+named the queue waits for the answer.
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Held(NamedTuple):
-    """A command that waits for another shard's word on a dead letter queue."""
+    """A command that waits for another shard's answer about a dead letter queue."""
 
     call: Call
     command: CreateQueue | UpdateQueue
@@ -30,38 +31,38 @@ class Held(NamedTuple):
 
 
 class Appointments:
-    """What another shard was asked for."""
+    """The questions to other shards that have no answer yet."""
 
     def __init__(self, epoch: int, limits: "Limits") -> None:
         self._wait_ms_max = limits.appointment_wait_ms_max
         self._tickets = epoch << 32
         self.waiting: dict[int, Held] = {}
-        """By ticket, in the order in which they came."""
+        """The commands by ticket, in the order in which they came."""
         self.confirmed: set[tuple[str, str]] = set()
-        """Queues and those that may take their dead letters, while the command that waited for it is carried out."""
+        """Pairs of a queue and an existing target, while the command that waited for the answer is carried out."""
         self.timer = Timer()
 
     def wait(self, held: Held) -> int:
-        """Let a command wait; returns its ticket."""
+        """Let a command wait; return its ticket."""
         self._tickets += 1
         self.waiting[self._tickets] = held
         self.timer.by(held.call.now_ms + self._wait_ms_max)
         return self._tickets
 
     def overdue(self, now_ms: int) -> list[Held]:
-        """Take out the commands that have waited for too long."""
+        """Take out and return the commands that have waited for too long."""
         late = [ticket for ticket, held in self.waiting.items() if held.call.now_ms + self._wait_ms_max <= now_ms]
         return [self.waiting.pop(ticket) for ticket in late]
 
     def next_due(self) -> int | None:
-        """When the first command has waited for too long, Unix ms."""
+        """Return when the first command will have waited for too long, Unix ms."""
         return min((held.call.now_ms + self._wait_ms_max for held in self.waiting.values()), default=None)
 
 
 def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
-    """Whether the place for a queue's dead letters is there; False: another shard must be asked.
+    """Return whether the target of a queue's dead letters exists; False: another shard must be asked.
 
-    :class:`InvalidArgumentError` if it is a queue of this shard that does not exist.
+    Raise :class:`InvalidArgumentError` if the target is a queue of this shard that does not exist.
     """
     if dead_letter in {None, OWN, DISCARD} or (name, dead_letter) in state.part(Appointments).confirmed:
         return True
@@ -74,7 +75,7 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
 
 
 def ask_for_appointment(state: "State", call: Call, command: CreateQueue | UpdateQueue, dead_letter: str | None) -> None:
-    """Ask another shard for a queue; the command goes on with its answer."""
+    """Ask another shard whether a queue exists; the command goes on with the answer."""
     assert dead_letter is not None
     ticket = state.part(Appointments).wait(Held(call, command, dead_letter))
     to_shard = shard_of(dead_letter, state.shards)
@@ -82,7 +83,7 @@ def ask_for_appointment(state: "State", call: Call, command: CreateQueue | Updat
 
 
 def answer_appoint(state: "State", command: Appoint, now_ms: int) -> None:
-    """Tell another shard whether a queue exists here."""
+    """Answer another shard whether a queue exists here."""
     queue = state.queues.get(command.queue)
     if queue is not None:
         state.appoint(queue)
@@ -90,7 +91,7 @@ def answer_appoint(state: "State", command: Appoint, now_ms: int) -> None:
 
 
 def resume(state: "State", command: Appointed, now_ms: int) -> None:
-    """Another shard's word: carry out the command that waited for it, or refuse it."""
+    """Carry out or refuse a command whose question another shard has answered."""
     appointments = state.part(Appointments)
     held = appointments.waiting.pop(command.ticket, None)
     if held is None:
@@ -104,7 +105,7 @@ def resume(state: "State", command: Appointed, now_ms: int) -> None:
 
 
 def settle_dead_letters(state: "State", queue: "Queue") -> None:
-    """Make the queue's own dead letter queue, if it is to have one; or let another of this shard know that it is the one."""
+    """Create the queue's own dead letter queue, if it is to have one; or appoint another queue of this shard."""
     policy = queue.options.dead_letter or OWN
     if policy == OWN:
         own_dead_letters(state, queue)
@@ -117,7 +118,7 @@ def _missing(dead_letter: str) -> InvalidArgumentError:
 
 
 class DeadLetterTargets(Component):
-    """The appointments of queues on other shards."""
+    """The questions about dead letter queues on other shards, and their answers."""
 
     peer_verbs: ClassVar = {Appoint: answer_appoint, Appointed: resume}
 
@@ -129,7 +130,7 @@ class DeadLetterTargets(Component):
         """Refuse the commands that have waited for too long."""
         for call, command, dead_letter in self._appointments.overdue(now_ms):
             error = ShardUnavailableError(
-                f"the shard of queue {dead_letter!r}, which is to take dead letters, does not answer: try again",
+                f"the shard of the dead letter queue {dead_letter!r} does not answer: try again",
                 details={"refused": True},
             )
             self.state.conclude(call, command, error)

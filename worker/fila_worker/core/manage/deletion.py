@@ -1,4 +1,4 @@
-"""How a queue goes, with all that is in it: by command, or by itself when it was idle for too long."""
+"""The deletion of a queue with all its messages: by command, or after too long an idle time."""
 
 from collections.abc import Generator, Iterator
 from itertools import groupby, islice
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 LEASE_COST: Final = 3
 LANE_COST: Final = 5
-"""Effort to forget a lease, or a lane with all that is in it."""
+"""Effort to forget a lease, or a lane with all its messages."""
 
 
 def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
-    """Remove a queue and its dead letter queue; ``idle``: because nobody uses it.
+    """Remove a queue and its dead letter queue; ``idle``: because it was not used.
 
-    At once nobody finds them any more, and what is in them is not delivered. It is removed in steps, also after a restart.
+    At once requests do not find them, and their messages are not delivered. Their contents are removed in steps, also after a
+    restart.
     """
     purge(state)
     family = [each for each in (queue, queue.dead_letters) if each is not None]
@@ -35,7 +36,7 @@ def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
     for doomed in family:
         doomed.gone = True
         doomed.dead_letters = None
-        state.define_queue(doomed)  # else a power cut could bring it back, and its name may be another queue's by then
+        state.define_queue(doomed)  # else a power cut could restore the queue when another queue has its name
         if doomed.hooks is not None:
             doomed.hooks.hooks.close()
             doomed.hooks = None
@@ -45,10 +46,10 @@ def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
 
 
 def clear(state: "State", queue: "Queue") -> "Work":
-    """Remove what is left of a queue that is gone, its record last."""
+    """Remove the contents of a queue that is gone, and then its record."""
     yield from close_demands(state, queue)
     yield from _drop_leases(state, queue)
-    purge(state)  # what was acked meanwhile; from here on nothing of the queue is leased
+    purge(state)  # messages that were acked meanwhile; from here on no message of the queue is leased
     step = max(1, state.settings.limits.step_effort // LANE_COST)
     for keys in portions(state, queue):
         views = views_of(state, keys)
@@ -63,7 +64,7 @@ def clear(state: "State", queue: "Queue") -> "Work":
 
 
 def _drop_leases(state: "State", queue: "Queue") -> "Generator[int, int, None]":
-    """End the leases: what they held is pending in a queue that delivers nothing any more."""
+    """End the leases: their messages become pending in a queue that delivers nothing."""
     effort = 0
     for lease in [lease for lease in state.leases.leases.values() if lease.queue is queue]:
         if effort >= state.settings.limits.step_effort:
@@ -79,7 +80,7 @@ def _drop_leases(state: "State", queue: "Queue") -> "Generator[int, int, None]":
 
 
 def _remove(state: "State", queue: "Queue", views: "list[View]") -> None:
-    """Remove some lanes with all that is in them."""
+    """Remove some lanes with all their messages."""
     lanes = [view for view in views if isinstance(view, Lane)]
     for view in views:
         state.ledger.show(view)
@@ -99,21 +100,21 @@ def _remove(state: "State", queue: "Queue", views: "list[View]") -> None:
 
 
 def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last of each stretch of consecutive numbers: lanes of one queue are often made one after the other."""
+    """Yield the first and the last number of each run: lanes of one queue are often made one after the other."""
     for _, stretch in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in stretch]
         yield members[0], members[-1]
 
 
 def watch(state: "State", queue: "Queue", now_ms: int) -> None:
-    """Look at a queue when it may have been idle for too long; an earlier entry for it counts no more."""
+    """Schedule a check of a queue for when it may have been idle for too long; an earlier entry becomes void."""
     if queue.options.idle_expiry_ms is not None:
         queue.look_ms = max(now_ms + 1, queue.used_ms + queue.options.idle_expiry_ms)
         state.due_index.add(queue.look_ms, Kind.IDLE, pack_u32(queue.id), state.batch)
 
 
 def delete_if_idle(state: "State", queue_id: int, due_ms: int, now_ms: int) -> None:
-    """Delete a queue if it has been idle for too long, else look again when it may have been."""
+    """Delete a queue if it has been idle for too long, else schedule the next check."""
     queue = state.queues.by_id.get(queue_id)
     if queue is None or queue.gone or queue.options.idle_expiry_ms is None or queue.look_ms not in {0, due_ms}:
         return

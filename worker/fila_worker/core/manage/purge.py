@@ -1,8 +1,9 @@
-"""Purging: the messages of a queue, or of one of its keys, that nobody has leased are removed.
+"""Purges: remove the messages of a queue, or of one of its keys, that are not leased.
 
-How large they are must be known, because a queue's size counts for its quota. When a whole queue goes at once nobody has to
-read it: what is left is leased, and leases know the sizes of their messages. Otherwise the records in memory tell, and what lies on
-disk is read, a bounded part of it a command. Callers repeat the command until nothing remains.
+The sizes of the messages must be known, because a queue's size counts for its quota. If a whole queue is purged at once, no
+message is read: what is left is leased, and leases know the sizes of their messages. Otherwise the sizes come from the
+records in memory and from reads of those on disk, a bounded number a command. Callers repeat the command until nothing
+remains.
 """
 
 from bisect import bisect_left
@@ -31,11 +32,11 @@ LANE_COST: Final = 10
 """Effort to empty a lane, beside its messages."""
 
 IN_MEMORY: Final = 10
-"""Removing so many messages that are in memory is as dear as reading one."""
+"""To remove this many messages in memory costs as much as to read one."""
 
 
 def purge(state: "State", call: "Call", command: PurgeQueue) -> "Work":
-    """Remove the pending and delayed messages of a queue, or of one key, a bounded number of them; leased ones stay."""
+    """Remove the pending and delayed messages of a queue or a key, a bounded number a command; leased ones stay."""
     queue = state.queues.find(call.queue)
     acked_messages.purge(state)
     if command.fairness_key is None and queue.lanes <= state.settings.limits.purge_lanes_max:
@@ -79,7 +80,7 @@ def _purge_in_steps(state: "State", queue: "Queue", key_name: str | None) -> "Ge
 
 
 def _lanes(queue: "Queue", key_name: str | None) -> "Iterator[View]":
-    """The lanes that have something to remove."""
+    """Return the lanes that have messages to remove."""
     keys = queue.keys.values() if key_name is None else [queue.keys[key_name]] if key_name in queue.keys else []
     return (view for key in keys for view in key.views if view.pending or view.delayed)
 
@@ -96,7 +97,7 @@ def _leased_bytes(state: "State", queue: "Queue") -> int:
 
 
 class _Step:
-    """What one step may still read, and what it has removed."""
+    """The budget of one step, and what it has removed."""
 
     def __init__(self, limits: Limits, messages_max: int) -> None:
         self._messages_max = self.messages_left = messages_max
@@ -111,15 +112,15 @@ class _Step:
 
     @property
     def taken(self) -> int:
-        """What was read, and what that cost beside, in messages."""
+        """What was read, plus the cost of starting reads, in messages."""
         return self._messages_max - self.messages_left
 
     def charge_look(self) -> None:
-        """Reading has begun somewhere."""
+        """Charge the start of a read."""
         self.messages_left -= self._look_messages
 
     def charge(self, messages: int, size_bytes: int = 0) -> None:
-        """So much was read."""
+        """Charge messages that were read."""
         self.messages_left -= messages
         self.bytes_left -= size_bytes
 
@@ -128,7 +129,7 @@ class _Step:
 
 
 def _empty(state: "State", lane: "Lane") -> int:
-    """Remove all of a lane's messages that are not leased, but for their size; returns how many there were."""
+    """Remove all of a lane's messages that are not leased, and return their number; the queue's size does not change."""
     state.ledger.show(lane)
     pending, delayed, retrying = lane.pending, lane.delayed, lane.retrying
     tail, keys = lane.tail, [key for key, _ in lane.buffered()]
@@ -174,7 +175,10 @@ def _size_of(state: "State", entries: "list[Entry]") -> int:
 
 
 def _read_tail(state: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[list[bytes], int]:
-    """What of a lane's tail is to go now, and its size; the rest becomes the tail. Leased ones are passed over."""
+    """Return the keys of the tail's messages that the step removes, and their size; the rest becomes the tail.
+
+    Leased messages are skipped.
+    """
     step.charge_look()
     gone: list[bytes] = []
     size_bytes, claimed = 0, lane.claimed
@@ -191,7 +195,7 @@ def _read_tail(state: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[
 
 
 def _remove_delayed(state: "State", lane: "Lane", step: _Step) -> tuple[int, int, int]:
-    """Remove delayed messages; returns how many, how many of them were to be retried, and their size."""
+    """Remove delayed messages; return how many, how many of them waited for a retry, and their size."""
     step.charge_look()
     count = retrying = size_bytes = 0
     end = lane.end
@@ -212,7 +216,7 @@ def _remove_delayed(state: "State", lane: "Lane", step: _Step) -> tuple[int, int
 
 
 def _delete(state: "State", lane: "Lane", keys: list[bytes]) -> None:
-    """Delete messages, given in order, of a lane that has no other but leased ones between them."""
+    """Delete messages of a lane. Their keys are in order, and only leased messages lie between them."""
     messages = state.store.families.messages
     for run in _runs(keys, lane.claimed):
         if len(run) >= state.settings.limits.range_messages_min:
@@ -223,13 +227,13 @@ def _delete(state: "State", lane: "Lane", keys: list[bytes]) -> None:
 
 
 def _runs(keys: list[bytes], leased: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Stretches of ``keys`` with no leased key in them."""
+    """Return the runs of ``keys`` that have no leased key between them."""
     cuts = sorted({0, len(keys), *(bisect_left(keys, key) for key in leased)})
     return (keys[start:end] for start, end in pairwise(cuts))
 
 
 def _count_out(state: "State", lane: "Lane", pending: int, delayed: int, retrying: int) -> None:
-    """So many messages have left a lane."""
+    """Count messages that have left a lane."""
     state.ledger.touch(lane)
     lane.drop(pending, delayed, retrying)
     state.ledger.touch_queue(lane.key.queue)
@@ -238,6 +242,6 @@ def _count_out(state: "State", lane: "Lane", pending: int, delayed: int, retryin
 
 
 class Purges(Component):
-    """Queues that are emptied."""
+    """The command that purges queues."""
 
     verbs: ClassVar = {PurgeQueue: purge}

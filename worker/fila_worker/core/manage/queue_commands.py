@@ -1,4 +1,4 @@
-"""Queues come, go and are asked how they are."""
+"""The commands that create, change, pause, delete, list and measure queues."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def create_queue(state: "State", call: "Call", command: CreateQueue) -> Done | None:
-    """Create a queue and, unless it has another place for them, its dead letter queue."""
+    """Create a queue and its dead letter queue, unless its dead letters go elsewhere."""
     name = check_new_queue_name(call.queue)
     check_options(name, command.options)
     if name in state.queues:
@@ -77,10 +77,10 @@ def _compiled(state: "State", name: str, options: QueueOptions) -> "GuardedHooks
 
 
 def update_queue(state: "State", call: "Call", command: UpdateQueue) -> "Done | Work | None":
-    """Change some of a queue's options, for what happens next."""
+    """Change some of a queue's options; the change applies to later events."""
     queue = state.queues.find(call.queue)
     if queue.is_dead_letter:
-        raise InvalidArgumentError(f"{queue.name!r} goes with its queue: update that one")
+        raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: update its source queue")
     unknown = set(command.given) - set(QueueOptions.__struct_fields__)
     if unknown:
         raise InvalidArgumentError(f"unknown queue options {sorted(unknown)}: use {list(QueueOptions.__struct_fields__)}")
@@ -109,7 +109,7 @@ def _start_idling(state: "State", queue: Queue, now_ms: int) -> None:
 
 
 HEADS_READ_MAX: Final = 500
-"""Heads of lines that are read from disk for a queue's statistics, so that no turn is long."""
+"""First messages of lanes that are read from disk for a queue's statistics, so that no turn is long."""
 
 _OF_HOOKS: Final = {"on_enqueue", "on_failure", "lua_timeout_ms", "lua_memory_limit_bytes"}
 
@@ -118,14 +118,14 @@ KEY_STATS_COST: Final = 3
 """Effort to show the statistics of a key."""
 
 NAMES_AT_ONCE: Final = 16
-"""Names of queues that are passed over for one unit of effort."""
+"""Names of queues that are skipped for one unit of effort."""
 
 KEY_COST: Final = 2
 """Effort to count what a key has in flight."""
 
 
 def reshape(state: "State", queue: Queue) -> "Work":
-    """Count what each key has in flight, for a cap that is new. Until all are counted the queue delivers nothing."""
+    """Count what each key has in flight, for a new cap. Until all are counted the queue delivers nothing."""
     queue.reshaping += 1
     step = max(1, state.settings.limits.step_effort // KEY_COST)
     for views in pieces(state, queue, step):
@@ -137,7 +137,7 @@ def reshape(state: "State", queue: Queue) -> "Work":
 
 
 def recount_held(state: "State", keys: "Iterable[FairnessKey]") -> None:
-    """Count what some keys have in flight, for a cap that is new or recovered."""
+    """Count what some keys have in flight, for a new or recovered cap."""
     for key in keys:
         key.held = sum(len(lane.leased) + lane.retrying for lane in key.views)
         key.blocked_head = b""
@@ -146,7 +146,7 @@ def recount_held(state: "State", keys: "Iterable[FairnessKey]") -> None:
 
 
 def pause(state: "State", call: "Call", command: Pause) -> Done:
-    """Stop or resume the deliveries of a queue, or of one of its keys; known or yet to come."""
+    """Stop or resume the deliveries of a queue, or of one of its keys; the key need not exist yet."""
     queue = state.queues.find(call.queue)
     if command.fairness_key is None:
         queue.paused = command.paused
@@ -168,10 +168,10 @@ def pause(state: "State", call: "Call", command: Pause) -> Done:
 
 
 def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
-    """Delete a queue with its dead letter queue and all that is in them; its open leases just end."""
+    """Delete a queue with its dead letter queue and all their messages; its open leases end without notice."""
     queue = state.queues.find(call.queue)
     if queue.source is not None:
-        raise InvalidArgumentError(f"{queue.name!r} goes with its queue: delete {queue.source.name!r}")
+        raise InvalidArgumentError(f"{queue.name!r} is deleted with its source queue: delete {queue.source.name!r}")
     dead_letters = queue.dead_letters
     if dead_letters and dead_letters.depth and not command.force:
         raise DeadLetterQueueNotEmptyError(
@@ -183,7 +183,7 @@ def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
 
 
 def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
-    """The first of the shard's queues behind a name that start with the prefix, by name."""
+    """Return a page of the shard's queues by name: those after a name that start with the prefix."""
     prefix, after = command.prefix, command.after
     found: list[Queue] = []
     looks = 0
@@ -200,7 +200,7 @@ def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
 
 
 def queue_stats(state: "State", call: "Call", command: GetQueueStats) -> QueueStats:
-    """One queue's counters, and a page of its keys with their token buckets."""
+    """Return one queue's counters, and a page of its keys with their token buckets."""
     queue = state.queues.find(call.queue)
     keys, end = keys_from(state, queue, command.start, state.settings.limits.stats_keys_max)
     lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
@@ -237,13 +237,13 @@ def _throttle_stats(state: "State", lanes: "list[Lane]", now_ms: int) -> list[Th
 
 
 def _oldest_pending_ms(state: "State", keys: "list[FairnessKey]", now_ms: int) -> int:
-    """Age of the oldest pending message; of those that are not in memory, some are read."""
+    """Return the age of the oldest pending message; only a bounded number of those on disk is read."""
     since_ms = waiting_since_ms(state, keys, HEADS_READ_MAX)
     return 0 if since_ms is None else max(0, now_ms - since_ms)
 
 
 class QueueCommands(Component):
-    """Queues that come, change and go."""
+    """The commands about queues as a whole."""
 
     verbs: ClassVar = {
         CreateQueue: create_queue,
@@ -255,7 +255,7 @@ class QueueCommands(Component):
     }
 
     def recover(self, now_ms: int) -> Steps:
-        """Go on removing the queues that are gone."""
+        """Resume the removal of queues that are gone."""
         for queue in self.state.queues.by_id.values():
             if queue.gone:
                 self.state.jobs.start_own(clear(self.state, queue))

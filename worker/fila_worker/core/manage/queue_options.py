@@ -1,4 +1,4 @@
-"""Queue options, judged: what a queue may be told to do."""
+"""Checks of queue options."""
 
 from typing import Final
 

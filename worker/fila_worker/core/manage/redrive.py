@@ -1,7 +1,8 @@
-"""Redrive: dead letters go back to the queues they came from, all of them, those of a fairness key, or those that somebody picked.
+"""Redrive: move dead letters back to their source queues: all, those of a fairness key, or those with given ids.
 
-Picked ones are found like any message by its id (:mod:`core.inspect.backlog`), or at once where they were browsed lately, as they were if
-a person picks them. To find a message may take a look at many places, so a command looks for so many, and says how far it got.
+A named message is found like any message by its id (:mod:`core.inspect.backlog`), or at once if it was browsed lately, as it
+was if a person picks it. To find a message may take look-ups in many places. So a command makes a bounded number of them, and
+its answer contains how many ids it has handled.
 """
 
 from collections.abc import Generator
@@ -33,14 +34,14 @@ READ_MESSAGES: Final = 50
 """Messages that are read at once."""
 
 MOVE_COST: Final = 5
-"""What it takes to move a message, without its queue's hook."""
+"""Cost of moving a message, without its queue's hook."""
 
 READ_COST: Final = 3
-"""What it takes to begin to read somewhere."""
+"""Cost of starting a read somewhere."""
 
 
 def redrive(state: "State", call: "Call", command: Redrive) -> "Work":
-    """Move pending dead letters back to the queues they came from, with no attempts counted."""
+    """Move pending dead letters back to the queues they came from; their attempts are set to 0."""
     dead = state.queues.find(call.queue)
     if not (dead.is_dead_letter or dead.appointed):
         raise NotADeadLetterQueueError(f"{dead.name!r} is no dead letter queue: redrive {dead.name + '.dlq'!r} instead")
@@ -56,7 +57,7 @@ def redrive(state: "State", call: "Call", command: Redrive) -> "Work":
 
 
 class _Redriving:
-    """One command: how many messages have gone so far, and how many of those that it named were sought."""
+    """One command: how many messages it has moved, and how many of its ids it has handled."""
 
     def __init__(self, state: "State", dead: Queue, now_ms: int) -> None:
         self.moved = self.looked_at = 0
@@ -67,7 +68,7 @@ class _Redriving:
     # --- the first ones -----------------------------------------------------------------------------------------------
 
     def first_ones(self, command: Redrive) -> "Generator[int, int, None]":
-        """Send the first ones back, lane by lane."""
+        """Send the first dead letters back, lane by lane."""
         if command.count < 0:
             raise InvalidArgumentError(f"redrive of {command.count} messages: use a count above 0, or 0 for all")
         most, effort = self._limits.redrive_messages_max, 0
@@ -78,7 +79,7 @@ class _Redriving:
                 while view is not None and view.active and looks_left > 0 and self.moved < count:
                     lane = view.warm()
                     if effort == 0:
-                        self._state.settle_writes()  # what moves meanwhile is not read again
+                        self._state.settle_writes()  # a message that moves meanwhile is not read again
                     before = self.moved
                     following, read = self._empty(lane, cursor, min(count - before, READ_MESSAGES))
                     looks_left -= read - (self.moved - before)
@@ -96,14 +97,14 @@ class _Redriving:
             effort = 0
 
     def _empty(self, lane: "Lane", cursor: bytes, count: int) -> tuple[bytes | None, int]:
-        """Send up to ``count`` messages of a lane back; returns where to go on (None: nowhere), and how many were read."""
+        """Send up to ``count`` messages of a lane back; return where to go on (None: nowhere), and how many were read."""
         state = self._state
         begin = max(cursor, _first_pending(lane))
         found = list(islice(state.store.scan(begin, lane.end, state.store.families.messages), count))
         claimed = lane.claimed
         for read, (message_key, record) in enumerate(found):
             if state.jobs.full and read:
-                break  # the hooks took the time of the others
+                break  # the hooks took the rest of the turn
             cursor = after(message_key)
             if message_key not in claimed and _may_go(state, unpack_stored(record)):
                 self._move(lane, message_key, record)
@@ -114,11 +115,9 @@ class _Redriving:
     # --- picked ones --------------------------------------------------------------------------------------------------
 
     def picked(self, command: Redrive, ids: list[tuple[int, int]]) -> "Generator[int, int, None]":
-        """Send those back that are pending here."""
+        """Send the named messages back, if they are pending here."""
         if command.count or command.fairness_key is not None:
-            raise InvalidArgumentError(
-                "dead letters by their ids, or so many of all or of a fairness key: ask for one of them"
-            )
+            raise InvalidArgumentError("ids do not go together with a count or a fairness key: give one or the other")
         most = self._limits.redrive_messages_max
         if len(ids) > most:
             raise InvalidArgumentError(f"redrive of {len(ids)} ids: name at most {most} at a time")
@@ -159,7 +158,7 @@ class _Redriving:
 
 
 def _first_pending(lane: "Lane") -> bytes:
-    """A scan from here meets none of the tombstones of what was consumed."""
+    """Return a key from which a scan meets no tombstones of messages that were consumed."""
     head = lane.peek()
     return min(each for each in (head[0] if head else None, lane.tail, lane.end) if each is not None)
 
@@ -183,12 +182,12 @@ def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, 
 
 
 def _may_go(state: "State", letter: Record) -> bool:
-    """Whether it is a dead letter, and the queue it came from is there, or may be on another shard."""
+    """Return whether a message is a dead letter whose source queue exists here, or may exist on another shard."""
     source = letter.extension.source_queue
     return source is not None and (source in state.queues or shard_of(source, state.shards) != state.index)
 
 
 class Redrives(Component):
-    """Dead letters that go back."""
+    """The command that sends dead letters back."""
 
     verbs: ClassVar = {Redrive: redrive}

@@ -1,1 +1,1 @@
-"""Count and describe, for those who watch a shard."""
+"""Counters and descriptions of a shard, for monitoring."""

@@ -1,7 +1,7 @@
-"""What a queue is: the options that it has now, who reads it, how its hooks fare.
+"""The description of a queue: its options, its consumers, the state of its hooks.
 
-Consumers are shown one row each, however many subscriptions and leases they have here. To add up what they hold, the shard's leases
-are walked in steps, half a microsecond for each: nothing on the hot path keeps count of it for those who look once in a while.
+Each consumer has one row, however many subscriptions and leases it has here. To add up its messages, the shard's leases are
+walked in steps, half a microsecond for each. Rejected: counters on the hot path, because descriptions are rare.
 """
 
 from collections.abc import Generator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CONSUMERS_SHOWN_MAX: Final = 100
 
 HOLDERS_AT_ONCE: Final = 4
-"""Consumers, or what one of them wants, that are looked at for one unit of effort."""
+"""Consumers, or demands of one of them, that are examined for one unit of effort."""
 
 PUSH: Final = "push"
 RECEIVE: Final = "receive"
@@ -33,7 +33,7 @@ RESERVATION: Final = "reservation"
 
 
 def describe(state: "State", call: "Call", command: DescribeQueue) -> "Work":
-    """Say what a queue is."""
+    """Return the description of a queue."""
     queue = state.queues.find(call.queue)
     held = yield from _held(state, queue)
     state.jobs.charge(len(queue.subscribers) // HOLDERS_AT_ONCE)
@@ -48,7 +48,7 @@ def describe(state: "State", call: "Call", command: DescribeQueue) -> "Work":
 
 @dataclass(slots=True)
 class _Held:
-    """What somebody has leased of a queue: how many messages, when they were last heard of, when the first lease ends."""
+    """A consumer's leases of a queue: how many messages, when it was last heard of, when the first lease ends."""
 
     messages: int = 0
     heard_ms: int = 0
@@ -56,7 +56,7 @@ class _Held:
 
 
 def _held(state: "State", queue: "Queue") -> "Generator[int, int, dict[Holder, _Held]]":
-    """What each of a queue's holders has; whoever ends or begins meanwhile may be in it or not."""
+    """Return the leases of each holder of a queue. Leases that begin or end meanwhile may be counted or not."""
     held: dict[Holder, _Held] = {}
     for leases, effort in lease_pieces(state, queue):
         for lease in leases:
@@ -99,6 +99,6 @@ def _hooks(queue: "Queue", now_ms: int) -> HookState | None:
 
 
 class Descriptions(Component):
-    """What a queue is like, all in one."""
+    """The command that describes a queue."""
 
     verbs: ClassVar = {DescribeQueue: describe}

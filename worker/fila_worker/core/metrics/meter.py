@@ -1,8 +1,10 @@
-"""What a shard counts, gathered for those who watch it. Nothing here is called for a message, and nothing for each of many queues
-or keys: a look has bounds, and goes on where the last one ended.
+"""The counters of a shard, gathered for monitoring.
 
-The counters themselves are where things happen: in :class:`~core.model.queues.Queue`, its ring, its hooks, its throttles, the store. A
-queue's :class:`~core.measures.Meter` has those that nothing else needs.
+No code here runs for each message, or for each queue or key if there are many: a report has bounds, and goes on where the
+last one ended.
+
+The counters themselves are where things happen: in :class:`~core.model.queues.Queue`, its ring, its hooks, its throttles, the
+store. A queue's :class:`~core.measures.Meter` has those that are only for monitoring.
 """
 
 from heapq import nlargest
@@ -31,20 +33,23 @@ QUEUES_SHOWN_MAX: Final = 1000
 """Queues of a shard in one report, 3 to 5 µs each."""
 
 KEYS_LOOKED_AT_MAX: Final = 2000
-"""Fairness keys looked at for one report, about 2 µs each. Queues in which nothing happened since are not looked into."""
+"""Fairness keys that are examined for one report, about 2 µs each.
+
+Queues without an event since the last report are skipped.
+"""
 
 THROTTLES_SHOWN: Final = 10
 THROTTLES_LOOKED_AT_MAX: Final = 1000
 
 
 class Watch:
-    """What is kept of a shard only for those who watch it."""
+    """What a shard keeps only for monitoring."""
 
     def __init__(self) -> None:
         self.refused: dict[str, int] = {}
-        """Requests that were refused, by the error's code."""
+        """Refused requests, by the error's code."""
         self.looked_at = 0
-        """How many queues were looked into so far: the next look begins behind them."""
+        """How many queues were examined so far: the next report begins after them."""
         self._top_keys: dict[Queue, TopKeys] = {}
 
     def top_keys(self, queue: "Queue") -> TopKeys:
@@ -52,7 +57,7 @@ class Watch:
         return self._top_keys.setdefault(queue, TopKeys())
 
     def forget_gone(self) -> None:
-        """Let go of queues that are gone."""
+        """Forget queues that are gone."""
         for queue in [queue for queue in self._top_keys if queue.gone]:
             del self._top_keys[queue]
 
@@ -61,7 +66,7 @@ class Watch:
 
 
 def note_refusal(state: "State", queue: "Queue | None", command: Command, error: "FilaError") -> None:
-    """A request was refused."""
+    """Count a refused request."""
     refused = state.part(Watch).refused
     refused[error.code] = refused.get(error.code, 0) + 1
     if queue is not None and isinstance(command, Enqueue):
@@ -69,7 +74,7 @@ def note_refusal(state: "State", queue: "Queue | None", command: Command, error:
 
 
 def note_faults(queue: "Queue | None", enqueued: Enqueued) -> None:
-    """An enqueue was accepted, but not all of its messages."""
+    """Count the messages that an accepted enqueue refused."""
     if queue is not None:
         for _, fault in enqueued.faults:
             queue.meter.reject(fault.code)
@@ -79,7 +84,7 @@ def note_faults(queue: "Queue | None", enqueued: Enqueued) -> None:
 
 
 def report(state: "State", now_ms: int) -> ShardMetrics:
-    """All numbers of a shard, its busiest queues only where they are many."""
+    """Return all numbers of a shard; only its busiest queues if there are many."""
     queues = list(state.queues.values())
     shown = queues if len(queues) <= QUEUES_SHOWN_MAX else nlargest(QUEUES_SHOWN_MAX, queues, key=_traffic)
     watch = state.part(Watch)
@@ -96,7 +101,7 @@ def _traffic(queue: "Queue") -> int:
 
 
 def _look_at_keys(state: "State", watch: Watch, queues: "list[Queue]") -> None:
-    """Look at the keys of some queues, in turns."""
+    """Examine the keys of some queues, in turns."""
     start = watch.looked_at % len(queues) if queues else 0
     left = KEYS_LOOKED_AT_MAX
     for queue in (*queues[start:], *queues[:start]):
@@ -129,7 +134,7 @@ def _hooks(queue: "Queue", now_ms: int) -> HookMetrics | None:
 
 
 def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
-    """The busiest throttle keys that have a rate."""
+    """Return the busiest throttle keys that have a rate."""
     throttling, limits = state.token_client, state.runtime.limits
     used = ((key, throttling.traffic.get(key)) for key in islice(limits, THROTTLES_LOOKED_AT_MAX))
     busy = [(each.passes + each.hits, key, each) for key, each in used if each and (each.passes or each.hits)]
@@ -144,7 +149,7 @@ def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
 
 
 class Watching(Component):
-    """What those see who watch a shard."""
+    """What a shard keeps for monitoring, as a component."""
 
     def __init__(self, state: "State") -> None:
         super().__init__(state)

@@ -1,7 +1,8 @@
-"""Which of a queue's pending messages has waited for longest.
+"""The oldest pending message of a queue.
 
-A lane is in the order of its priorities, and within one in the order in which messages came: so the oldest one is the first of some
-priority, and nobody has to look at others. A search reads a bounded number of them from disk; what is beyond that, it does not see.
+A lane is in the order of priorities, and within a priority in the order of arrival. So the oldest message is the first one of
+some priority, and the search skips all others. It reads a bounded number of messages from disk, and does not see what is
+beyond that.
 """
 
 from bisect import bisect_left
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 LOOKS_MAX: Final = 10_000
-"""Looks behind the first priority of lanes, about a microsecond each."""
+"""Searches behind the first priority of lanes, about a microsecond each."""
 
 LOOK_ENTRIES: Final = 64
-"""Messages out of order in a lane that cost as much as a look."""
+"""Messages out of order in a lane that cost as much as one search."""
 
 LEASED_MAX: Final = 1000
-"""Leased messages in a row on disk that are passed over to find a pending one."""
+"""Consecutive leased messages on disk that are skipped to find a pending one."""
 
 _PRIORITY: Final = slice(8, 12)
 _LAST_PRIORITY: Final = b"\xff" * 4
@@ -36,7 +37,7 @@ _key_of = itemgetter(0)
 
 
 def waiting_since_ms(state: "State", keys: "Iterable[FairnessKey]", reads_max: int) -> int | None:
-    """When the oldest pending message of some fairness keys was enqueued, Unix ms; None if there is none."""
+    """Return when the oldest pending message of some fairness keys was enqueued, Unix ms; None if there is none."""
     search = _Search(state, reads_max)
     for key in keys:
         for lane in key.views:
@@ -45,7 +46,10 @@ def waiting_since_ms(state: "State", keys: "Iterable[FairnessKey]", reads_max: i
 
 
 class _Search:
-    """A search through some lanes. ``found_ms`` is when the oldest message so far was enqueued, Unix ms; None: there is none."""
+    """A search through some lanes.
+
+    ``found_ms`` is when the oldest message so far was enqueued, Unix ms; None: there is none.
+    """
 
     __slots__ = ("_looks_left", "_reads_left", "_state", "found_ms")
 
@@ -56,7 +60,7 @@ class _Search:
         self._looks_left = LOOKS_MAX
 
     def look(self, view: "Lane | ColdLane") -> None:
-        """Look at the pending messages of a lane."""
+        """Take the pending messages of a lane into account."""
         if not view.pending:
             return
         entry = view.peek()
@@ -83,7 +87,7 @@ class _Search:
         return self._reads_left >= 0
 
     def _first_of_next_priority(self, lane: "Lane", message_key: bytes) -> "Entry | None":
-        """The first message of a less urgent priority than that of ``message_key``."""
+        """Return the first message of a less urgent priority than that of ``message_key``."""
         priority = message_key[_PRIORITY]
         if self._looks_left <= 0 or priority == _LAST_PRIORITY or not _may_have_more(lane, priority):
             return None
@@ -101,7 +105,7 @@ class _Search:
 
 
 def _may_have_more(lane: "Lane", priority: bytes) -> bool:
-    """Whether a lane may have messages of a less urgent priority. No for most, who have one."""
+    """Return whether a lane may have messages of a less urgent priority. Most lanes have one priority: then it is False."""
     known = lane.key.queue.priorities
     if known is not None and len(known) == 1:
         return False

@@ -1,11 +1,11 @@
-"""The busiest fairness keys of a queue, for those who watch it: ten of perhaps a hundred thousand.
+"""The busiest fairness keys of a queue, for monitoring: ten of perhaps a hundred thousand.
 
-Keys are ranked by what they have pending and what they had delivered. A queue with many keys is looked at piece by piece, so that
-no look takes long; those already shown are looked at each time.
+Keys are ranked by their pending and delivered messages. If a queue has many keys, each look examines some of them, so that no
+look takes long. The keys that are shown already are examined each time.
 
-Counts that are shown never go back, as those who draw rates of them expect: a key counts from when it came into the light, what
-was delivered of it before stays with the others, and what it had when it goes is counted with nobody. A key that comes with all it
-has (because nobody was told of it as one of the others yet) brings it along.
+Shown counts never decrease, because rates are computed from them. A key counts from the moment it is first shown: what it
+delivered before stays with the others. When a key is shown no more, its count is in neither number. One exception: a new key
+whose deliveries were not yet reported with the others brings them along.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEYS_SHOWN: Final = 10
 HEADS_READ_MAX: Final = 4
-"""Heads of lines that are read from disk in one look."""
+"""First messages of lanes that are read from disk in one look."""
 
 
 class TopKeys:
@@ -32,23 +32,23 @@ class TopKeys:
 
     def __init__(self) -> None:
         self.keys: list[KeyMetrics] = []
-        """Those shown."""
+        """The keys that are shown."""
         self.others = 0
-        """What was delivered of keys while they were not shown."""
+        """What keys delivered while they were not shown."""
         self.oldest_ms: int | None = None
-        """When the oldest message that was seen was enqueued; None: no message."""
+        """When the oldest message that was examined was enqueued; None: no message."""
         self._bases: dict[FairnessKey, int] = {}
-        """The keys shown, and what had been delivered of them when they came."""
+        """The keys that are shown, and what each had delivered when it was first shown."""
         self._past = 0
-        """Delivered of keys while they were shown, of those that are not any more."""
+        """What keys that are not shown delivered while they were."""
         self._weights = 0.0
-        """Of all keys that may deliver."""
+        """The weights of all keys that may deliver."""
         self._cursor = 0
         self._seen: tuple[int, ...] = ()
-        """What the queue counted at the last look, if all of it was looked at."""
+        """The queue's counts at the last look, if that look examined all keys."""
 
     def look(self, state: "State", queue: "Queue", keys_max: int) -> int:
-        """Choose anew who is shown, among ``keys_max`` keys and those shown now; returns how many were looked at."""
+        """Choose the keys to show, among ``keys_max`` keys and those shown at present; return how many were examined."""
         now = (queue.enqueued, queue.delivered, queue.pending, queue.delayed, queue.nacked, len(queue.ring), len(queue.keys))
         if now == self._seen:
             return 0
