@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class LedgerFolds(Component):
-    """The ledger's folds, at the end of a turn: every message that left its line is in a lease by then."""
+    """The ledger's folds, at the end of a turn: by then every message that left its line is in a lease."""
 
     in_passing = True
 
@@ -19,7 +19,7 @@ class LedgerFolds(Component):
         super().__init__(state, state.ledger.timer)
 
     def recover(self, now_ms: int) -> Steps:
-        """Fold what the entries say, and drop the lanes of which nothing is left; with them, their keys."""
+        """Fold what the entries record, and drop the lanes without messages; with them, their keys."""
         state = self.state
         while True:
             for lane in state.ledger.fold(state.batch):
@@ -29,12 +29,12 @@ class LedgerFolds(Component):
             yield
 
     def tick(self, now_ms: int) -> int | None:
-        """Take a step of a fold, and forget the idle lanes that it met of queues that remember too many."""
+        """Take a step of a fold, and forget the idle lanes it visits in queues that keep too many."""
         state, ledger = self.state, self.state.ledger
         if not ledger.fold_due:
             return None
         if not ledger.folding:
-            purge(state)  # a lane is idle once its dead are gone
+            purge(state)  # a lane is idle only when its acked messages are removed
         forgotten = []
         for lane in ledger.fold(state.batch):
             if lane.key.queue.lanes > state.settings.limits.idle_lanes_max:

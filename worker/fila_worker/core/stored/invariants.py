@@ -1,6 +1,6 @@
-"""What must always hold for a shard between turns, as code: run after every test, and by ``fila-cluster check``.
+"""What must hold for a shard between turns, as code: run after every test, and by ``fila-cluster check``.
 
-Each check compares a thing that is kept with what it is derived from; the messages on disk are the ground truth.
+Each check compares kept data with the data that it is derived from; the messages on disk are the ground truth.
 """
 
 from collections import Counter
@@ -76,8 +76,8 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     _expect(f"{name}: blocked", lane.blocked, lane.throttle is not None and lane in lane.throttle.waiting)
     head = lane.peek()
     if lane.active and not lane.blocked and lane.key.only_lane is None and head is not None:
-        _expect(f"{name}: known to its key's heap", (lane.head_place, lane.id, lane) in (lane.key.heads or ()), True)
-        _expect(f"{name}: first place known", lane.head_place <= head[0][8:], True)
+        _expect(f"{name}: is in its key's heap", (lane.head_place, lane.id, lane) in (lane.key.heads or ()), True)
+        _expect(f"{name}: first place is not too high", lane.head_place <= head[0][8:], True)
 
 
 def _cold_lanes(state: "State") -> "list[ColdLane]":
@@ -85,7 +85,7 @@ def _cold_lanes(state: "State") -> "list[ColdLane]":
 
 
 def _check_cold(state: "State", on_disk: dict[int, list[bytes]]) -> None:
-    """What is cold says what its record on disk says, and its messages are there."""
+    """Check that a cold lane equals its record on disk, and that its messages are there."""
     for lane in _cold_lanes(state):
         key = lane.key
         name = f"cold lane {lane.id} ({key.queue.name}, {key.name!r})"
@@ -122,7 +122,7 @@ def _check_leases(state: "State") -> None:
     for lease in state.leases.leases.values():
         _expect(f"lease {lease.id}: open", lease.open, len(list(lease.open_members())))
         if not lease.open or due.get(lease.id, lease.next_expiry() + 1) > lease.next_expiry():
-            raise InvariantBroken(f"lease {lease.id}: finished but kept, or nobody will notice its expiry")
+            raise InvariantBroken(f"lease {lease.id}: finished but kept, or its expiry will not be noticed")
     _check_holders(state)
     for consumer in state.consumers.by_client.values():
         granted: dict[int, list[Lease]] = {}
@@ -136,7 +136,7 @@ def _check_leases(state: "State") -> None:
 
 
 def _check_holders(state: "State") -> None:
-    """Each lease is known to its holder, and no holder knows another."""
+    """Check that each lease is known to its holder, and to no other."""
     book, clients = state.leases, (*state.consumers.by_client.values(), *state.consumers.leaving)
     held = [pair for each in clients for pair in each.leases.items()]
     held += [pair for each in book.reservations.values() for pair in each.leases.items()]
@@ -151,7 +151,10 @@ def _check_holders(state: "State") -> None:
 
 
 def _check_lease_records(state: "State") -> None:
-    """On disk are open leases, marks of acked ones whose messages are there too, and the finished ones: each once, no more."""
+    """Check the lease records on disk.
+
+    They are open leases, marks of acked leases whose messages are also there, and finished leases: each exactly once.
+    """
     book, dead = state.leases, state.acked.leases
     both = [lease_id for lease_id in dead if lease_id in book.finished or lease_id in book.leases]
     _expect("leases with a mark that are known elsewhere too", both, [])
@@ -179,7 +182,7 @@ def _check_delayed(state: "State") -> None:
         delayed[lane_of(key)] += 1
         retrying[lane_of(key)] += message.retrying
         if message.due_ms not in entries.get(key, []):
-            raise InvariantBroken(f"a message is delayed until {message.due_ms} and nobody will notice")
+            raise InvariantBroken(f"a message is delayed until {message.due_ms} and has no entry in the due index")
     lanes: list[Lane | ColdLane] = [*state.lanes.values(), *_cold_lanes(state)]
     _expect("delayed messages of unknown lanes", set(delayed) - {lane.id for lane in lanes}, set())
     for lane in lanes:
@@ -207,7 +210,7 @@ def _check_throttles(state: "State") -> None:
 def _check_throttle(state: "State", throttle: "LaneTokens", lanes: "list[Lane]") -> None:
     name = f"throttle {throttle.keys}"
     if throttle not in state.token_client._changed:
-        _expect(f"{name}: tokens that nobody has", throttle.pool, 0)
+        _expect(f"{name}: tokens that no lane has", throttle.pool, 0)
     _expect(f"{name}: holders", set(throttle.holders), {lane for lane in lanes if lane.tokens})
     _expect(f"{name}: dealt", throttle.dealt, sum(lane.tokens for lane in lanes))
     _expect(f"{name}: tokens of lanes that wait", sum(lane.tokens for lane in throttle.waiting), 0)
@@ -215,14 +218,14 @@ def _check_throttle(state: "State", throttle: "LaneTokens", lanes: "list[Lane]")
         if lane.tokens < 0:
             raise InvariantBroken(f"lane {lane.id} spent {-lane.tokens} millionths of a token more than it was dealt")
     noticed = [lane for due_ms, _, lane in state.token_client._holds if lane.look_ms == due_ms]
-    _expect(f"{name}: held and never given back", set(throttle.holders) - set(noticed), set())
-    _expect(f"{name}: looked at more than once", len(noticed), len(set(noticed)))
+    _expect(f"{name}: holds tokens and will not be checked", set(throttle.holders) - set(noticed), set())
+    _expect(f"{name}: checked more than once", len(noticed), len(set(noticed)))
     if throttle.waiting and not _will_be_woken(state, throttle):
-        raise InvariantBroken(f"{name}: {len(throttle.waiting)} lanes wait, and nobody asks for their tokens")
+        raise InvariantBroken(f"{name}: {len(throttle.waiting)} lanes wait, and no request for their tokens is under way")
 
 
 def _will_be_woken(state: "State", throttle: "LaneTokens") -> bool:
-    """Whether a park will end, the bank was asked (and will be asked again), or another lane will give tokens back."""
+    """Return whether a park will end, the bank was asked and will be asked again, or another lane will give tokens back."""
     if state.token_client.catching_up or state.token_client.held:
         return True
     parks = [state.token_client.parks.get(key, 0) for key in throttle.keys]
@@ -251,7 +254,7 @@ def _check_key(key: "FairnessKey") -> None:
     lanes = key.views
     _expect(f"{key.name}: ready", key.ready, sum(lane.active and not lane.blocked for lane in lanes))
     _expect(f"{key.name}: blocked", key.blocked, sum(lane.blocked for lane in lanes))
-    _expect(f"{key.name}: stuck without a reason", bool(key.blocked_head) and not key.blocked, False)
+    _expect(f"{key.name}: a blocked head without a blocked lane", bool(key.blocked_head) and not key.blocked, False)
     _expect(f"{key.name}: active", key.active, key.deliverable)
     cap = key.queue.options.max_in_flight_per_key
     if cap is not None:
@@ -266,10 +269,10 @@ def _check_demands(state: "State", queue: "Queue") -> None:
     for consumer in state.consumers.by_client.values():
         for subscription in consumer.subscriptions.values():
             if subscription.queue is queue and subscription.credit > 0 and not subscription.queued:
-                raise InvariantBroken(f"{name}: subscription {subscription.id} has credit and is not in line")
+                raise InvariantBroken(f"{name}: subscription {subscription.id} has credit and is not queued")
     served = [demand for demand in queue.demands if isinstance(demand, Subscription) and demand.credit > 0]
     if served and len(queue.ring) and queue.open and queue.id not in state.runnable:
-        raise InvariantBroken(f"{name}: {len(served)} subscriptions want messages and nobody will serve them")
+        raise InvariantBroken(f"{name}: {len(served)} subscriptions want messages, and the queue is not runnable")
 
 
 def _check_sizes(state: "State") -> None:
@@ -290,6 +293,6 @@ def _check_sizes(state: "State") -> None:
 
 
 def _check_place(key: bytes, record: bytes) -> None:
-    """A message is at the place of its priority, or before all others."""
+    """Check that a message is at the place of its priority, or before all others."""
     if place_of(key) != own_place(key, unpack_record(record).priority) and key != first_of_all(key):
-        raise InvariantBroken(f"message {key.hex()} is at another place than its priority's")
+        raise InvariantBroken(f"message {key.hex()} is not at the place of its priority")

@@ -1,6 +1,7 @@
-"""What a shard holds, from disk: queues, lanes with their counts, leases, and who may deliver.
+"""What a shard recovers from disk: queues, lanes with their counts, leases, and which keys may deliver.
 
-The messages themselves are not read: so a restart costs what is in flight and how many lanes there are, never the backlog.
+The messages themselves are not read. So the cost of a restart grows with the messages in flight and the lanes, never with the
+backlog.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -48,10 +49,10 @@ _Record = TypeVar("_Record")
 
 
 class StoredMessages(Component):
-    """Queues, lanes and leases: what all other components stand on."""
+    """Queues, lanes and leases: the base of all other components."""
 
     def recover(self, now_ms: int) -> Steps:
-        """Read them, and let the keys with something pending take their places in the rings."""
+        """Read them, and give the keys with pending messages their places in the rings."""
         state = self.state
         yield from _recover_queues(state, now_ms)
         yield from _recover_lanes(state)
@@ -96,7 +97,7 @@ def _recover_queues(state: "State", now_ms: int) -> Steps:
         state.queues.by_id[queue_id] = queue
         queue.recover(record)
         if queue.gone:
-            continue  # there may be another of this name
+            continue  # there may be another queue of this name
         state.queues.enter(queue)
         queue.used_ms = max(queue.used_ms, min(now_ms, queue.used_ms + USED_SAVE_MS))
         queue.hooks = _recompiled(state, queue)
@@ -108,7 +109,7 @@ def _recover_queues(state: "State", now_ms: int) -> Steps:
 
 
 def _recompiled(state: "State", queue: Queue) -> GuardedHooks | None:
-    """A queue's hooks; without them if they compile no more (a stricter version, another config): a queue must come back."""
+    """Return a queue's hooks; None if they do not compile (a stricter version, another config): the queue must come back."""
     try:
         return compile_hooks(state, queue.name, queue.options)
     except LuaCompilationError:
@@ -152,7 +153,7 @@ def _damaged(what: str, number: int, cause: Exception) -> DamageError:
 
 
 def _is_simple(record: LaneRecord) -> bool:
-    """Whether a lane, the first of its key, may be cold."""
+    """Return whether a lane, the first of its key, may be cold."""
     if record.retrying or record.throttle_keys:
         return False
     return 0 < record.stored + record.delayed <= COUNT_MAX
@@ -178,7 +179,7 @@ def _recover_lane(state: "State", queue: Queue, lane_id: int, record: LaneRecord
 
 
 def _activate(state: "State", queue: Queue, late: list[tuple[int, FairnessKey]]) -> Steps:
-    """Give the recovered keys that have something pending their places in the ring, in the order of their first lanes that have."""
+    """Give the recovered keys with pending messages their places in the ring, in the order of their first such lanes."""
     in_order = (key for _, key in merge(_on_time(queue), late, key=itemgetter(0))) if late else queue.keys.values()
     join, step = queue.ring.join, state.settings.limits.recovery_records_max
     uncapped = queue.options.max_in_flight_per_key is None
@@ -196,7 +197,7 @@ def _activate(state: "State", queue: Queue, late: list[tuple[int, FairnessKey]])
 
 
 def _on_time(queue: Queue) -> Iterator[tuple[int, FairnessKey]]:
-    """The keys whose first lanes have something pending; they were met in the order of those."""
+    """Yield the keys whose first lanes have pending messages, in the order of these lanes: that is the order of recovery."""
     for key in queue.keys.values():
         for first in islice(key.views, 1):
             if first.pending:
@@ -204,7 +205,10 @@ def _on_time(queue: Queue) -> Iterator[tuple[int, FairnessKey]]:
 
 
 def _late(state: "State") -> Generator[None, int | None, dict[int, list[tuple[int, FairnessKey]]]]:
-    """The others, of which a later lane has, by queue. They are warm: who has one lane is on time or has nothing."""
+    """Return the keys with pending messages only in a later lane, by queue.
+
+    These keys are warm: a cold key has one lane, so it is on time or has nothing pending.
+    """
     found: dict[int, dict[FairnessKey, int]] = {}
     step = state.settings.limits.recovery_records_max
     for number, lane in enumerate(state.lanes.values()):
@@ -224,7 +228,7 @@ def _recover_leases(state: "State", now_ms: int) -> Steps:
     step = state.settings.limits.recovery_records_max
     for number, (key, data) in enumerate(state.store.scan(FIRST, LAST, state.store.families.leases)):
         if number % step == 0:
-            now_ms = (yield) or now_ms  # consumers have their whole timeout from now on
+            now_ms = (yield) or now_ms  # the whole timeout of a consumer begins here
         if recover_mark(state, u64(key), data):
             continue
         if data.startswith(FINISHED):
@@ -245,14 +249,14 @@ def _recover_leases(state: "State", now_ms: int) -> Steps:
 
 
 def _holder(state: "State", record: LeaseRecord, now_ms: int) -> Holder:
-    """Whose a lease is: a client, which now has to give a sign of life, or a reservation."""
+    """Return the holder of a lease: a client, which from now on has to show that it lives, or a reservation."""
     if record.reservation:
         return state.leases.reservation(record.queue, record.reservation)
     return state.consumers.open(record.client, now_ms)
 
 
 def _found(state: "State", record: LeaseRecord) -> list[bytes | None]:
-    """The messages of a lease record that are still there."""
+    """Return the messages of a lease record; None for those that are gone."""
     return state.store.get_many(_keys(record), state.store.families.messages)
 
 
@@ -262,7 +266,7 @@ def _keys(record: LeaseRecord) -> list[bytes]:
 
 
 def _members(state: "State", record: LeaseRecord, found: list[bytes | None]) -> Iterator[Member]:
-    """The members of a lease record: those whose message is gone were acked."""
+    """Yield the members of a lease record. A member without a message was acked."""
     for key, message in zip(_keys(record), found, strict=True):
         ended = member_ended(key)
         if ended is not None:
@@ -272,7 +276,7 @@ def _members(state: "State", record: LeaseRecord, found: list[bytes | None]) -> 
 
 
 def _restore(state: "State", lease: Lease, key: bytes) -> None:
-    """Enter a recovered lease; one whose members had all ended is over."""
+    """Add a recovered lease; delete its record if all its members have ended."""
     open_members = list(lease.open_members())
     lease.open = len(open_members)
     lease.taken = any(member is TAKEN for member in lease.members)
