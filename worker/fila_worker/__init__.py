@@ -1,5 +1,5 @@
 """A worker of fila-cluster: an OS process that hosts one or more shards.
 
-``core`` decides everything and touches nothing; ``storage`` keeps it on disk; ``host`` joins shards and frames, ``loop`` joins
-those to a clock and a socket.
+``core`` decides everything and does no I/O; ``storage`` keeps data on disk; ``host`` joins shards and frames; ``loop`` joins
+the host to a clock and a socket.
 """

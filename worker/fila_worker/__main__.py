@@ -12,7 +12,7 @@ from fila_worker.settings import WorkerSettings
 
 
 def main() -> int:
-    """Run until stopped; 1 and one line on stderr if that is not possible."""
+    """Run until stopped and return 0; if that is not possible, print one line on stderr and return 1."""
     try:
         return run(read_settings(WorkerSettings))
     except (FilaError, msgspec.MsgspecError, OSError) as error:
@@ -24,4 +24,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # all is closed; to free a million fairness keys one by one would take seconds
+    os._exit(code)  # everything is closed; freeing a million fairness keys one by one would take seconds

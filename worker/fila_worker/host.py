@@ -1,10 +1,11 @@
 """The shards of one process: frames in, frames out, one turn of each shard at a time.
 
-A shard that fails hurts itself only: its memory is dropped and recovered in place, a step a turn, while the others go on
-(:mod:`slots`). Whenever one begins or ceases to serve, ``offers`` counts up, and the owner registers with the router again; the router
-then answers for what was in flight there. A command that makes its shard fail twice is refused (:mod:`suspects`).
+A shard that fails affects only itself: its memory is dropped and recovered in place, a step a turn, while the others go on
+(:mod:`slots`). Whenever a shard begins or ceases to serve, ``offers`` increases, and the owner registers with the router
+again. The router then answers for the requests that were in flight there. A command that makes its shard fail twice is
+refused (:class:`slots.Suspects`).
 
-No sockets and no clock here either, so that a test, or an application that embeds the broker, can drive it.
+There are no sockets and no clock here, so a test, or an application that embeds the broker, can drive a host.
 """
 
 from collections import deque
@@ -69,19 +70,19 @@ from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 _Result = TypeVar("_Result")
 
 OF_WORKERS: Final = 80
-"""Opcodes from here on pass between the router and its workers, and between those."""
+"""Opcodes from here on pass between the router and its workers, and between workers."""
 
 CONFIG_OWNER: Final = 0
-"""The shard that judges and numbers changes of the runtime config."""
+"""The shard that checks and numbers changes of the runtime config."""
 
 BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
 ONE_WAY: Final = (Grants, Park, *BETWEEN_SHARDS)
-"""What nobody answers."""
+"""Commands without an answer."""
 OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, SetConfig, GetConfig, ListConfig)
-"""What the router asks, for itself or for a client, without the name of a queue."""
+"""Commands that the router sends, for itself or for a client, without the name of a queue."""
 
 SHARD_CACHE_MAX: Final = 100_000
-"""Queue names whose shard is remembered."""
+"""Queue names whose shard is cached."""
 
 
 class Host:
@@ -98,13 +99,13 @@ class Host:
         patience: Patience | None = None,
         suspects: Suspects | None = None,
     ) -> None:
-        """``opening``: places of shards that :meth:`turn` opens, a step a turn."""
+        """``opening``: slots of shards that :meth:`turn` opens, a step a turn."""
         self.slots = {slot.index: slot for slot in (*map(Slot.of, shards), *opening)}
         self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
         self.offers = 1
-        """Counts up whenever what this host offers to the router changes."""
+        """Increases whenever what this host offers to the router changes."""
         self.dropped = False
-        """A shard's memory was dropped; whoever frees it sets this back."""
+        """Set when a shard's memory was dropped; the owner frees the memory and resets this."""
         self._shards_total = shards_total
         self._patience = patience or Patience()
         self._suspects = suspects or Suspects()
@@ -116,21 +117,21 @@ class Host:
         self._pages: deque[tuple[Slot, PutConfig]] = deque()
         """A large config for shards that lack it, a page for each turn; no frames are read meanwhile."""
         self._page_read = False
-        """A page of a config was read in this turn. All shards take it over, so it is enough for one."""
+        """Whether a page of a config was read in this turn. All shards apply it, so one page a turn is enough."""
         self._between: list[Command] = []
-        """What shards of this host say to each other, for the next turn."""
+        """Commands between shards of this host, for the next turn."""
         self.notes: list[Event] = []
-        """What happened on the shards, for the operator; whoever tells it takes it out."""
+        """Events of the shards, for the operator; the owner writes them to the log and takes them out."""
         self._name, self._started_ms, self._cpu_ms = name, now_ms, 0
         self._pauses, self._turn_ms = Pauses(), now_ms
         self.turn_ns = Histogram(SPAN_NS)
-        """How long turns took, from the first frame read to the last one sent. Whoever has a clock observes it."""
+        """How long turns took, from the first frame read to the last one sent. The owner has the clock and adds to it."""
         self._level(now_ms)
 
     def accept(self, frame: Frame, now_ms: int) -> None:
         """Carry out one frame. Its answer comes with :meth:`turn`."""
         if len(frame) != 4:
-            return  # the router sends nothing else; there is nobody to tell
+            return  # the router sends no such frames; there is no client to answer
         client, raw_header, key, body = frame
         try:
             header = unpack_header(raw_header)
@@ -141,18 +142,18 @@ class Host:
             check_version(header)
             self._carry_out(call, decode_command(header, body), frame)
         except FilaError as error:
-            if client or header.request:  # else it is one of those that nobody waits for
+            if client or header.request:  # else it is one of the commands without an answer
                 self._effects.append(Answer(call, header.opcode, error))
 
     def _carry_out(self, call: Call, command: Command, frame: Frame) -> None:
         if call.client and command.opcode >= OF_WORKERS:
-            raise InvalidFrameError(f"{type(command).__name__} is not for clients to say")
+            raise InvalidFrameError(f"{type(command).__name__} is not a command for clients")
         if isinstance(command, ONE_WAY):
             self._heed(command, call.now_ms)
         elif isinstance(command, PutConfig):
             self._put_config(call, command)
         elif isinstance(command, ListConfig) and self.shards:
-            self._apply(self.slots[min(self.shards)], call, command, frame)  # the router asked that one
+            self._apply(self.slots[min(self.shards)], call, command, frame)  # the router sent it to that shard
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
@@ -160,7 +161,7 @@ class Host:
 
     def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
         if slot.fence is not None:
-            return  # it was sent to an earlier life of the shard, and the router has answered for that
+            return  # it was sent to an earlier life of the shard, and the router has answered for it
         if slot.outage is not None:
             raise outages.unavailable(slot.outage)
         if self._suspects.files:
@@ -176,11 +177,11 @@ class Host:
         except Exception as error:
             if isinstance(error, FilaError) and not isinstance(error, StorageError):
                 raise
-            slot.frames[:] = [frame]  # it is the one
+            slot.frames[:] = [frame]  # this command is to blame
             self._fail(slot, error, call.now_ms)
 
     def _apply_suspect(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
-        """Carry out a command while there are suspects: one of them has a turn of its own, one that is convicted has none."""
+        """Carry out a command while there are suspects: a suspect gets a turn of its own, a convicted command is refused."""
         name = name_of(command, call.queue)
         failure = self._suspects.conviction(name, call.now_ms)
         if failure is not None:
@@ -194,7 +195,7 @@ class Host:
             return
         self._turn_of(slot, call.now_ms, self._effects)
         if slot.shard is None:
-            return  # it failed at something that came before
+            return  # it failed because of an earlier command
         self._apply_in_turn(slot, call, command, frame)
         self._turn_of(slot, call.now_ms, self._effects)
         if slot.fence is None:
@@ -202,7 +203,7 @@ class Host:
             self._acquit()
 
     def _acquit(self) -> None:
-        """Clear the suspects that are done: what takes many turns may fail in a later one."""
+        """Clear the suspects that are done; a command that takes many turns may fail in a later one."""
         for name, (slot, call) in list(self._on_trial.items()):
             if slot.shard is None or not slot.shard.jobs.has(call):
                 del self._on_trial[name]
@@ -228,11 +229,11 @@ class Host:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     def _fail(self, slot: Slot, error: Exception, now_ms: int) -> None:
-        """A shard can't go on: drop its memory, note what happened, and find out which command is to blame."""
+        """Handle a shard's failure: drop its memory, note what happened, and find out which command is to blame."""
         self._failures += 1
         failure = f"{self._started_ms:x}-{slot.index}-{self._failures}"
         if isinstance(error, UnfitStoreError) and not slot.opened_once:
-            raise error  # another process has it, or it is of another cluster: the start was a mistake
+            raise error  # another process has the store, or it is of another cluster: the start was a mistake
         was_open = slot.shard is not None
         blameless = isinstance(error, StorageError) or not self._blame(slot, failure, now_ms)
         told = ProcessFailed.of(error)
@@ -255,7 +256,10 @@ class Host:
             slot.fence = self.offers
 
     def _blame(self, slot: Slot, failure: str, now_ms: int) -> bool:
-        """Accuse the commands that may have made a shard fail, or convict the only one if it was accused before; whether one was convicted."""
+        """Accuse the commands that may have made a shard fail, or convict the only one if it was accused before.
+
+        Return whether a command was convicted.
+        """
         names = {name_of(command, queue): (command, queue) for command, queue in _at_work(slot)}
         for name in names:
             self._on_trial.pop(name, None)
@@ -271,7 +275,7 @@ class Host:
         return False
 
     def _guarded(self, slot: Slot, now_ms: int, action: Callable[[Shard], _Result]) -> _Result | None:
-        """Have a shard do something that no client's command brings about; None if it is not open, or fails at it."""
+        """Have a shard do something that no client's command causes; return None if it is not open, or fails."""
         if slot.shard is None:
             return None
         try:
@@ -284,12 +288,12 @@ class Host:
             return None
 
     def _each(self, now_ms: int, action: Callable[[Shard], _Result]) -> list[_Result]:
-        """The same for all shards; what the open ones said."""
+        """Do the same with all shards; return the results of the open ones."""
         results = [self._guarded(slot, now_ms, action) for slot in self.slots.values()]
         return [result for result in results if result is not None]
 
     def _step(self, slot: Slot, now_ms: int) -> None:
-        """Go on with opening a shard, if it is time to."""
+        """Take a step of opening a shard, if it is time for one."""
         if now_ms < slot.retry_at_ms:
             return
         try:
@@ -306,7 +310,7 @@ class Host:
 
     @property
     def outages(self) -> list[ShardOutage]:
-        """The shards that do not serve."""
+        """The outages of the shards that do not serve."""
         return [slot.outage for slot in self.slots.values() if slot.outage is not None]
 
     @property
@@ -317,7 +321,7 @@ class Host:
     # --- the cluster --------------------------------------------------------------------------------------------------
 
     def _reply(self, call: Call, command: Command) -> Reply:
-        """Answer what is asked of the whole cluster, or of all its workers."""
+        """Answer a command for the whole cluster, or for all its workers."""
         if isinstance(command, SetConfig):
             return self._set_config(command, call.now_ms)
         if isinstance(command, GetConfig):
@@ -336,7 +340,7 @@ class Host:
         return WorkerMetrics(self._name, self._started_ms, self._cpu_ms, self.turn_ns.wire(), shards)
 
     def _put_config(self, call: Call, put: PutConfig) -> None:
-        """Take over a change, or a page of one; the last one is answered."""
+        """Apply a change, or a page of one; the last page is answered."""
         for slot in self.slots.values():
             self._put(slot, put, call.now_ms)
         self._page_read = put.page > 0 or put.more
@@ -359,7 +363,10 @@ class Host:
         return change
 
     def _heed(self, command: Command, now_ms: int) -> None:
-        """Take in what the bank, or another shard, says; what is for a shard that is not here was for its last host."""
+        """Apply a command of the bank or of another shard.
+
+        It is skipped if its shard is not here: it was for that shard's last host.
+        """
         if isinstance(command, Park):
             parks = command.parks
             self._each(now_ms, lambda shard: shard.park(parks, now_ms))
@@ -378,7 +385,7 @@ class Host:
 
     @property
     def config(self) -> dict[str, str]:
-        """The runtime config as it is here."""
+        """The runtime config here."""
         return self._latest.config if self.shards else {}
 
     @property
@@ -387,7 +394,7 @@ class Host:
         return max(self.shards.values(), key=lambda shard: shard.config_version)
 
     def parks(self) -> dict[str, int]:
-        """The throttle keys that deliver nothing, with the times until when, Unix ms."""
+        """Return the throttle keys that deliver nothing, each with the end of its park, Unix ms."""
         parks: dict[str, int] = {}
         for shard in self.shards.values():
             for key, until_ms in shard.parks().items():
@@ -395,9 +402,9 @@ class Host:
         return parks
 
     def _level(self, now_ms: int, newcomer: Shard | None = None) -> None:
-        """Bring all shards to the latest config among them: one may have been down, or elsewhere.
+        """Bring all shards to the latest config among them: one may have been down, or on another worker.
 
-        ``newcomer``: the only one that may have another config of the same version.
+        ``newcomer``: the only shard that may have another config of the same version.
         """
         version, config, parks = self.config_version, self.config, self.parks()
         self._each(now_ms, lambda shard: shard.park(parks, now_ms))
@@ -416,18 +423,21 @@ class Host:
             self._level_some(now_ms)
 
     def _level_some(self, now_ms: int) -> None:
-        """Take a step of that: a page, on all shards that lack it."""
+        """Send the next page to all shards that lack it."""
         pages = self._pages
         page = pages[0][1].page if pages else None
         while pages and pages[0][1].page == page:
             self._put(*pages.popleft(), now_ms)
 
     def registers(self, now_ms: int) -> None:
-        """The router is about to know this host anew: what was granted to its shards before is void."""
+        """Prepare for a new registration: what was granted to the shards before is void."""
         self._each(now_ms, lambda shard: shard.new_session(now_ms))
 
     def registered(self, reply: Registered, now_ms: int, offer: int | None = None) -> None:
-        """Catch up with what the router knows. ``offer``: what was registered, as ``offers`` counted it; by default all of it."""
+        """Catch up with what the router knows.
+
+        ``offer``: the value of ``offers`` that was registered; the current one by default.
+        """
 
         if reply.config is not None:
             put = PutConfig(reply.config_version, {**reply.config}, whole=True)
@@ -435,15 +445,15 @@ class Host:
         self._each(now_ms, lambda shard: shard.park(reply.parks, now_ms))
         for slot in self.slots.values():
             if slot.fence is not None and slot.fence <= (self.offers if offer is None else offer):
-                slot.fence = None  # links keep their order: what comes now was sent after the router knew of the failure
+                slot.fence = None  # links keep their order: this frame was sent after the router knew of the failure
 
     def paused(self, for_ms: int) -> None:
-        """This process did not turn for so long, or its clock was set forward: no client was silent meanwhile."""
+        """Excuse all clients for a time without turns, or a step of the clock: their frames could not be read meanwhile."""
         for shard in self.shards.values():
             shard.consumers.excuse(for_ms)
 
     def measured(self, free_disk_bytes: int, cpu_ms: int = 0, now_ms: int = 0) -> None:
-        """So much room is left on the disk, and so much time was computed so far."""
+        """Take in the free space on the disk, and the CPU time spent so far."""
         self._cpu_ms = cpu_ms
 
         def look(shard: Shard) -> None:
@@ -463,9 +473,9 @@ class Host:
             shard.behind = self._pauses.forgiving
 
     def turn(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
-        """Do what is due, deliver and commit on every shard; returns what may be sent now.
+        """Do what is due, deliver and commit on every shard; return what may be sent.
 
-        ``drained``: no more frames waited when those of this turn were read.
+        ``drained``: whether no more frames waited when those of this turn were read.
         """
         if drained and self._pauses.forgiving:
             self._pauses.drained()
@@ -476,7 +486,7 @@ class Host:
         self._page_read = False
         self._level_some(now_ms)
         for command in between:
-            with suppress(FilaError):  # as if it had come over the wire: nobody waits for an answer
+            with suppress(FilaError):  # as if it had come over the wire: no client waits for an answer
                 self._heed(command, now_ms)
         for slot in self.slots.values():
             if slot.shard is not None:
@@ -488,13 +498,13 @@ class Host:
         return effects
 
     def _offer_again(self) -> None:
-        """Let the router learn what its shards lack: it sees that when they are registered."""
+        """Have all shards registered again: then the router sees what they lack."""
         for shard in self.shards.values():
             shard.to_be_registered = False
         self.offers += 1
 
     def _turn_of(self, slot: Slot, now_ms: int, effects: list[Effect]) -> None:
-        """The rest of a shard's turn, its commands being carried out; what may be sent then joins ``effects``."""
+        """End a shard's turn after its commands are carried out; add what may be sent to ``effects``."""
         shard = slot.shard
         if shard is None:
             return
@@ -512,12 +522,12 @@ class Host:
             shard.notes.clear()
 
     def _stays(self, effect: Effect) -> bool:
-        """Whether something is for a shard of this host; then it does not leave the process."""
+        """Return whether an effect is for a shard of this host; then it does not leave the process."""
         if not isinstance(effect, Post):
             return False
         command = effect.command
         if isinstance(command, Park):
-            self._between.append(command)  # for the other shards here; and for all other workers
+            self._between.append(command)  # for the other shards here, and for all other workers
         elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.slots:
             self._between.append(command)
             return True
@@ -525,11 +535,11 @@ class Host:
 
     @property
     def full(self) -> bool:
-        """Whether a shard has enough to do in this turn: the next frames are for the next one."""
+        """Whether a shard has enough to do in this turn: further frames are for the next turn."""
         return self._page_read or bool(self._pages) or any(shard.jobs.full for shard in self.shards.values())
 
     def next_due(self, now_ms: int) -> int | None:
-        """Milliseconds until a turn has something to do without a frame; None: never."""
+        """Return the milliseconds until a turn has something to do without a frame; None: never."""
         if self._between or self._pages:
             return 0
         due = [due for shard in self.shards.values() if (due := shard.next_due(now_ms)) is not None]
@@ -538,7 +548,7 @@ class Host:
 
     @property
     def queues(self) -> int:
-        """How many queues live here, dead letter queues not counted."""
+        """How many queues are here, without dead letter queues."""
         return sum(1 for shard in self.shards.values() for queue in shard.queues.values() if not queue.is_dead_letter)
 
     def close(self) -> None:
@@ -548,7 +558,10 @@ class Host:
 
 
 def _at_work(slot: Slot) -> list[tuple[Command, str]]:
-    """The commands that a failing shard was carrying out, with their queues: the one whose job took a step, else all of the turn."""
+    """Return the commands that a failing shard was carrying out, with their queues.
+
+    If a job was taking a step, this is the job's command; else all commands of the turn.
+    """
     job = slot.shard.jobs.stepping if slot.shard is not None else None
     if job is None:
         return [
@@ -567,7 +580,7 @@ def _opened(shard: Shard, recovery_ms: int) -> ShardOpened:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Let go of what an error's traceback keeps alive: all of the failed shard, and iterators that lock its store."""
+    """Clear the tracebacks of an error: they keep all of the failed shard alive, and iterators that lock its store."""
     each: BaseException | None = error
     while each is not None:
         each.__traceback__ = None

@@ -1,11 +1,11 @@
 """The link to the router: one DEALER socket that registers this worker, shows that it lives, and carries frames.
 
-The worker's own frames (Register, Pulse, Leave) carry an empty client id. When the router does not know the worker, because it
-was restarted, it answers a pulse with an error, and the worker registers again; ZeroMQ reconnects by itself.
+The worker's own frames (Register, Pulse, Leave) carry an empty client id. When the router does not know the worker, because
+it was restarted, it answers a pulse with an error, and the worker registers again; ZeroMQ reconnects by itself.
 
-A registration, or its answer, may be lost with a connection while the router knows the worker from an earlier one. Links keep order: if a
-pulse is answered before a registration that was sent earlier, that answer will not come, and the worker registers again. A timer would
-pile up registrations while the router is away.
+A registration, or its answer, may be lost with a connection while the router knows the worker from an earlier one. Links keep
+order. So if a pulse is answered before a registration that was sent earlier, that answer will not come, and the worker
+registers again. Rejected: a timer, because it would queue up registrations while the router is away.
 """
 
 import os
@@ -27,15 +27,21 @@ from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Frame
 
 PULSE_MS: Final = 250
-"""How often the worker shows that it lives. What it says while the router is away waits for the connection: so a router that restarts, which
-takes longer than this, hears of the worker as soon as there is one."""
+"""How often the worker shows that it lives.
+
+Pulses wait for the connection while the router is away. A router's restart takes longer than this, so a pulse waits when it
+is back.
+"""
 RECONNECT_MS_MAX: Final = 100
-"""The longest pause between two attempts to reach the router: no queue is served meanwhile, and there are few workers."""
+"""The longest pause between two attempts to reach the router.
+
+It is short, because no queue is served meanwhile, and workers are few.
+"""
 DRAIN_FRAMES_MAX: Final = 128
-"""Frames taken in one turn: what they write shares one commit, and what they ask for is not kept waiting."""
+"""Frames read in one turn: their writes share one commit, and a limit keeps their answers from waiting."""
 DRAIN_BYTES_MAX: Final = 1 * 1024 * 1024
 COPY_BYTES_MAX: Final = 16 * 1024
-"""Larger bodies are decoded out of ZeroMQ's own memory: their messages are copied once, not twice."""
+"""Larger bodies are decoded from ZeroMQ's own memory: their messages are copied once, not twice."""
 
 
 class Link:
@@ -48,15 +54,15 @@ class Link:
         self._requests = 0
         self.next_pulse_ms = 0
         self._offers: dict[int, int] = {}
-        """What was offered with each registration that is not answered yet, by request, as the host counts it."""
+        """For each unanswered registration, by request, the host's ``offers`` that it contained."""
         self._offered = 0
-        """What was offered last."""
+        """The host's ``offers`` that were registered last."""
         self._admitted = False
-        """The router has answered a registration of this process."""
+        """Whether the router has answered a registration of this process."""
         self.drained = True
-        """Nothing more waited when frames were last received."""
+        """Whether no more frames waited when frames were last received."""
         self.left = False
-        """The router has confirmed that it routes nothing more here."""
+        """Whether the router has confirmed that it sends nothing more here."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         for option, value in (
             (zmq.IDENTITY, settings.name.encode()),
@@ -74,7 +80,7 @@ class Link:
         self.socket.connect(settings.router)
 
     def register(self, now_ms: int) -> None:
-        """Offer this worker's shards to the router, with what it knows of the cluster's config."""
+        """Offer this worker's shards to the router, with the cluster's config as the worker knows it."""
         host = self._host
         shards = [(shard.index, shard.epoch) for shard in host.shards.values()]
         host.registers(now_ms)
@@ -86,7 +92,7 @@ class Link:
         self._offers[self._requests] = host.offers
 
     def register_changes(self, now_ms: int) -> None:
-        """Register anew if a shard began or ceased to serve."""
+        """Register again if a shard began or ceased to serve."""
         if self._host.offers != self._offered:
             self.register(now_ms)
 
@@ -97,7 +103,7 @@ class Link:
             self._say(Pulse(self._process.memory_info().rss, self._host.queues))
 
     def leave(self) -> None:
-        """Ask the router to route nothing more here."""
+        """Ask the router to send nothing more here."""
         self._say(Leave())
 
     def _say(self, command: Command) -> None:
@@ -105,12 +111,12 @@ class Link:
         self.socket.send_multipart([b"", *encode_command(command, self._requests)])
 
     def receive(self, now_ms: int) -> Iterator[Frame]:
-        """The clients' frames that wait, until they or the host say that it is a turn's worth; the caller carries out each at once.
+        """Yield the clients' frames that wait, up to a turn's worth; the caller carries out each at once.
 
-        Answers to the worker itself are dealt with here.
+        Answers to the worker itself are handled here.
 
         Clients' frames that come before the first registration is answered were meant for an earlier life of this worker,
-        which knew what this one does not know yet. They are dropped: the router has answered for them.
+        which had state that this one does not have. They are dropped: the router has answered for them.
         """
         frames = bytes_read = 0
         self.drained = False
@@ -127,13 +133,13 @@ class Link:
                 yield frame
 
     def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
-        """Deal with the router's answer to what this worker said; False if it is a request of the router's."""
+        """Handle the router's answer to a frame of this worker; return False if it is a request of the router's."""
         try:
             header = unpack_header(frame[1])
         except (InvalidFrameError, IndexError):
             return False
         if header.flags & ERROR and header.opcode == Register.opcode:
-            raise from_fault(decode_body(Fault, frame[3]))  # somebody has these shards with a later epoch
+            raise from_fault(decode_body(Fault, frame[3]))  # another worker has these shards with a later epoch
         if not header.flags & REPLY:
             return False
         if header.opcode == Pulse.opcode:
@@ -147,7 +153,7 @@ class Link:
         return True
 
     def _pulsed(self, header: Header, now_ms: int) -> None:
-        """Register again if the router does not know what was offered; once, however many pulses waited for its return."""
+        """Register again if the router does not know the last offer; once, however many pulses waited for its return."""
         offered = max(self._offers, default=0)
         unknown = header.flags & ERROR and (header.request == 0 or offered < header.request)
         if unknown or 0 < offered < header.request:
@@ -167,5 +173,5 @@ class Link:
             self.socket.send_multipart([effect.client, *effect.frames()])
 
     def close(self) -> None:
-        """Flush what is to be sent, for a second at most."""
+        """Send what waits, for a second at most, and close the socket."""
         self.socket.close()

@@ -26,19 +26,19 @@ IDLE_MS: Final = PULSE_MS
 """The longest sleep."""
 
 LOOK_MS: Final = 1000
-"""How often the room on the disk, and the time spent, are measured."""
+"""How often free disk space and CPU time are measured."""
 
 PAUSE_MS: Final = 2000
-"""A longer gap between turns was a pause of the process, or a step of the clock: it sleeps for a quarter of a second at most."""
+"""A longer gap between turns is a pause of the process or a step of the clock: the loop sleeps for a quarter of a second."""
 
 NEVER: Final = 1_000_000_000
 
 LEAVE_MS: Final = 1000
-"""How long a stopping worker waits for the router, which may be gone itself, to let it go."""
+"""How long a stopping worker waits for the router's confirmation; the router may be gone itself."""
 
 
 def open_host(settings: WorkerSettings, now_ms: int) -> Host:
-    """A host of the shards that the settings name, which opens them turn by turn."""
+    """Return a host of the shards that the settings name, which opens them turn by turn."""
     memory = SharedMemory()
     slots = [
         Slot(index, settings.shards_total, settings.shard, compile_hooks, _opener(settings, index, memory))
@@ -64,9 +64,9 @@ def _opener(settings: WorkerSettings, index: int, memory: SharedMemory) -> Opene
 
 
 def run(settings: WorkerSettings) -> int:
-    """Serve until told to stop, then commit, flush and return 0; 1 if it had to end, and has said why in the log.
+    """Serve until asked to stop, then commit, flush and return 0; return 1 after a failure, which is in the log.
 
-    What keeps it from starting is raised: :class:`UnfitStoreError`.
+    Raise :class:`UnfitStoreError` for what keeps the worker from starting.
     """
     stop = StopRequests(STDIN)
     clock = Clock()
@@ -79,7 +79,7 @@ def run(settings: WorkerSettings) -> int:
         _live(settings, host, link, clock, stop, journal)
     except UnfitStoreError:
         raise
-    except Exception as error:  # of the process's own: shards answer for theirs
+    except Exception as error:  # of the process itself: a shard's failure is handled by the host
         journal.tell([ProcessFailed.of(error)])
         return 1
     journal.tell([ProcessStopped(clock.now_ms() - began_ms)])
@@ -108,7 +108,7 @@ def _serve(
     while not stopping:
         now_ms = clock.now_ms()
         started = started or not host.opening
-        if started:  # before, RocksDB may replay its logs for as long as the disk takes
+        if started:  # before that, RocksDB may replay its logs for as long as the disk takes
             heartbeat.beat()
         if now_ms >= look_again_ms:
             look_again_ms = now_ms + LOOK_MS
@@ -136,7 +136,7 @@ def _turn(host: Host, link: Link, now_ms: int, journal: Journal) -> None:
         host.dropped = False
         _spare_the_collector()
     elif was_opening and not host.opening:
-        gc.freeze()  # what was recovered stays
+        gc.freeze()  # the recovered objects stay
     if host.notes:
         notes, host.notes = host.notes, []
         journal.tell(notes)
@@ -144,7 +144,7 @@ def _turn(host: Host, link: Link, now_ms: int, journal: Journal) -> None:
 
 
 def _leave(host: Host, link: Link, clock: Clock, journal: Journal) -> None:
-    """Answer all that the router had sent when it learnt that this worker leaves."""
+    """Answer all requests that the router sent before it knew that this worker leaves."""
     link.leave()
     give_up_ms = clock.now_ms() + LEAVE_MS
     while not link.left and clock.now_ms() < give_up_ms:
@@ -153,11 +153,12 @@ def _leave(host: Host, link: Link, clock: Clock, journal: Journal) -> None:
 
 
 def _spare_the_collector() -> None:
-    """Queues of tuples make the cyclic collector slow, and they hold no cycles: let it look once at each new thing, never at all of them.
+    """Have the cyclic collector examine each new object once, and never all objects.
 
-    What it looks at is part of a turn: 10,000 objects take some 3 ms, and a second look at them would cost 5 % of an enqueue. A look at all
-    things takes more than a second for a million fairness keys: there is none but here. It is called at the start, and when a shard was
-    dropped after a failure: the memory of that one is all cycles, and its iterators keep its store locked.
+    Queues of tuples make the collector slow, and they hold no cycles. Its work is part of a turn: 10,000 objects take some 3
+    ms, and a second look at them would cost 5 % of an enqueue. A full collection takes more than a second for a million
+    fairness keys, so there is none except here. This function is called at the start, and when a shard was dropped after a
+    failure: that shard's memory is all cycles, and its iterators keep its store locked.
     """
     gc.unfreeze()
     gc.collect()

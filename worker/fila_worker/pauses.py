@@ -1,21 +1,24 @@
-"""A process that was away (stopped, a paused machine) must not hold its own silence against those who talked meanwhile.
+"""Pauses of the process (stopped, a paused machine): they must not count as silence of its clients.
 
-Frames that came while it was away wait in its socket, heartbeats and settlements among them; it reads a turn's worth at a time. So after
-a gap between two turns no lease is ended, and no consumer given up, until all that waited was read. That takes a moment; it
-is bounded, so that a load which is never drained keeps no expired lease alive.
+Frames that came during a pause wait in the socket, heartbeats and settlements among them; the worker reads a turn's worth at
+a time. So after a gap between two turns no lease ends, and no consumer is given up, until all waiting frames were read. That
+takes a moment. It is bounded, so that a load which is never drained keeps no expired lease alive.
 """
 
 from typing import Final
 
 GAP_MS: Final = 1500
-"""From one turn to the next: longer than the longest sleep, so it was no sleep."""
+"""The gap between two turns that counts as a pause: longer than the longest sleep."""
 
 CATCH_UP_MS: Final = 500
-"""How long it may take to read what waited: expiry is honoured within a second, also under a load that is never drained."""
+"""How long it may take to read the waiting frames: expiry is honoured within a second, even if a load is never drained."""
 
 
 class Pauses:
-    """Notices that the process was away. A pause is forgiven once; the turn after that ends what has expired, whatever waits."""
+    """Notices pauses of the process.
+
+    A pause is forgiven once: the turn after that ends what has expired, even if frames still wait.
+    """
 
     def __init__(self) -> None:
         self.forgiving = False

@@ -1,4 +1,4 @@
-"""What a worker process is told by whoever starts it."""
+"""The settings of a worker process, from the process that starts it."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from fila_worker.core.settings import ShardSettings
 
 
 class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``router``: the endpoint to join; ``shards``: those to host; ``shard``: what each of them needs to know."""
+    """``router``: the endpoint to join; ``shards``: the shards to host; ``shard``: the settings of each of them."""
 
     name: str
     router: str

@@ -1,4 +1,4 @@
-"""A shard's place in its host, what becomes of it when it fails, and the commands that are suspected of it."""
+"""A shard's place in its host, its failures, and the commands suspected of causing them."""
 
 import secrets
 from collections import OrderedDict, deque
@@ -19,16 +19,16 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, UnfitStoreError
 
 Name: TypeAlias = bytes
-"""What a command is known by."""
+"""What identifies a command."""
 
 SUSPECTS_MAX: Final = 1024
-"""Beyond, the oldest are forgotten: at worst they make their shard fail twice once more."""
+"""Above this the oldest are forgotten: at worst they make their shard fail twice once more."""
 
 REFUSE_MS: Final = 600_000
 
 
 def name_of(command: Command, queue: str) -> Name:
-    """What a command is known by: packed anew, so that it does not matter how its client packs it."""
+    """Return what identifies a command. It is packed anew, so that its client's way of packing does not matter."""
     digest = blake2b(queue.encode(), digest_size=16, salt=command.opcode.to_bytes(2, "big"))
     digest.update(encode_body(command))
     return digest.digest()
@@ -76,10 +76,13 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a shard may fail. Times in milliseconds."""
+    """How often a shard may fail. Times are in milliseconds."""
 
     failures_max: int = 3
-    """Failures within ``window_ms`` that no command is to blame for: then it is quarantined, since recovery does not help."""
+    """Failures within ``window_ms`` without a command to blame.
+
+    After so many the shard is quarantined: recovery does not help.
+    """
     window_ms: int = 60_000
     retry_ms_min: int = 100
     retry_ms_max: int = 5_000
@@ -87,14 +90,14 @@ class Patience:
 
 
 Frame: TypeAlias = list[Any]
-"""``[client id, header, routing key, body]``: bytes, the body perhaps a memoryview."""
+"""``[client id, header, routing key, body]``: bytes; the body may be a memoryview."""
 
 Opener: TypeAlias = Callable[[], Store]
 """Opens a shard's store; raises :class:`StorageError`."""
 
 
 def random_64() -> int:
-    """64 random bits."""
+    """Return 64 random bits."""
     return secrets.randbits(64)
 
 
@@ -119,10 +122,13 @@ class Slot:
         self.retry_at_ms = 0
         self.opened_once = False
         self.fence: int | None = None
-        """Set when it fails: what comes for it before the router has taken the offer of this number was sent to its earlier life, and the
-        router has answered it."""
+        """The number of the offer after its last failure; None: no failure, or the router has taken that offer.
+
+        Frames that come before the router has taken the offer were sent to the shard's earlier life, and the router has
+        answered them.
+        """
         self.frames: list[Frame] = []
-        """What was carried out since the last commit."""
+        """The frames carried out since the last commit."""
         self._shards_total = shards_total
         self._settings = settings
         self._compile_hooks = compile_hooks
@@ -134,7 +140,7 @@ class Slot:
 
     @classmethod
     def of(cls, shard: Shard) -> "Slot":
-        """The place of a shard that is open, and whose store can be read on if it fails."""
+        """Return the slot of a shard that is open, and whose store can be read again if it fails."""
         slot = cls(shard.index, shard.shards, shard.settings, shard.compile_hooks, lambda: shard.store)
         slot._store = shard.store
         slot.enter(shard)
@@ -142,11 +148,11 @@ class Slot:
 
     @property
     def opening(self) -> bool:
-        """Whether there is a step to take now or later."""
+        """Whether there is a step to take, at once or later."""
         return self.outage is not None and self.outage.state != QUARANTINED
 
     def step(self, now_ms: int) -> Shard | None:
-        """Take one step of opening it; returns the shard after the last one. Raises whatever prevents it."""
+        """Take one step of opening the shard; return the shard after the last one. Errors that prevent it are raised."""
         self.since_ms = self.since_ms or now_ms
         if self._store is None:
             self._store = self._open_store()
@@ -166,7 +172,7 @@ class Slot:
         return None
 
     def enter(self, shard: Shard) -> None:
-        """It is open."""
+        """Note that the shard is open."""
         self.shard, self.outage, self._recovery, self.opened_once = shard, None, None, True
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
@@ -194,11 +200,11 @@ class Slot:
         return min(patience.retry_ms_max, patience.retry_ms_min << min(len(self._failures) - 1, 16))
 
     def forgive(self) -> None:
-        """A command was found to blame for its failures."""
+        """Clear the failures: a command was to blame for them."""
         self._failures.clear()
 
     def close(self) -> None:
-        """Release its store."""
+        """Release the shard's store."""
         store, self._store = self._store, None
         if store is not None:
             with suppress(Exception):  # a disk that refused a write may refuse this too
