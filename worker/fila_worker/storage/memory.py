@@ -1,7 +1,7 @@
 """The storage port in memory, for tests and for an embedded broker that need not survive its process.
 
-One sorted dict a family. What is committed stays when a shard is dropped, so a test recovers a second shard from the same
-store and sees exactly what a restart after a crash would see.
+There is one sorted dict for each family. Committed data stays when a shard is dropped. So a test recovers a second shard from
+the same store and sees exactly what a restart after a crash would see.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ class MemoryPin:
         self._copies = {id(family): SortedDict(family) for family in families}
 
     def scan(self, begin: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
-        """Items from ``begin`` on."""
+        """Return the items from ``begin`` on."""
         copy = self._copies[id(family)]
         return ((key, copy[key]) for key in copy.irange(begin))
 
@@ -54,7 +54,7 @@ class MemoryPin:
 
 
 class MemoryStore:
-    """A :class:`fila_worker.core.store.Store` that forgets everything with its process."""
+    """A :class:`fila_worker.core.store.Store` whose data ends with its process."""
 
     def __init__(self) -> None:
         self.families = Families(*(SortedDict() for _ in Families._fields))
@@ -62,7 +62,7 @@ class MemoryStore:
         self._changes = Histogram(CHANGES)
 
     def new_batch(self) -> MemoryBatch:
-        """An empty batch."""
+        """Return an empty batch."""
         return MemoryBatch()
 
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
@@ -74,29 +74,29 @@ class MemoryStore:
         self._changes.observe(len(batch))
 
     def get(self, key: bytes, family: Family) -> bytes | None:
-        """One value, or None."""
+        """Return one value, or None."""
         value: bytes | None = family.get(key)
         return value
 
     def get_many(self, keys: Sequence[bytes], family: Family) -> list[bytes | None]:
-        """Values in the order of ``keys``."""
+        """Return the values in the order of ``keys``."""
         return [family.get(key) for key in keys]
 
     def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
-        """Items of a range as they are now, whatever is committed while they are read."""
+        """Return the items of a range as of this moment; commits during the scan do not change it."""
         return iter([(key, family[key]) for key in family.irange(begin, end, (True, False))])
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:
-        """A pin copies what there is."""
+        """Return True: a pin copies the items."""
         return True
 
     def pin(self, families: Sequence[Family]) -> Pin:
-        """Some families as of now."""
+        """Return some families as of this moment."""
         return MemoryPin(families)
 
     def metrics(self) -> StoreMetrics:
-        """How large its batches were; nothing here takes time or stays."""
+        """Return the sizes of the batches; nothing here takes time or needs room on disk."""
         return StoreMetrics(Histogram(SPAN_NS).wire(), self._changes.wire(), 0, 0, 0, stalled=False)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

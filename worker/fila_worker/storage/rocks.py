@@ -2,18 +2,18 @@
 
 Tuned for a queue, whose data is written once, read once in order and deleted soon:
 
-* one write-ahead log write per batch, synced only with ``durability="fsync"``: without it a batch survives any process,
-  with it a power cut too;
+* one write-ahead log write per batch, synced only with ``durability="fsync"``: without it a batch survives the end of any
+  process, with it a power cut too;
 * memory is bounded by one write-buffer budget and one small block cache, shared by all families of the process;
 * a reader never scans from before its cursor, where consumed messages have left tombstones (a seek over 150,000 of them
   costs 110 ms, from a cursor 5 µs). Small families also compact files full of tombstones; ``messages`` does not, because
   there every flush of a busy queue is such a file, and would rewrite the whole backlog below it;
 * payloads of 16 KiB and more live in blob files, so that compaction does not copy them again and again;
-* what is damaged is refused, never skipped: a log that is damaged in its middle does not open (one that ends in a torn
+* damaged data is refused, never skipped: a log that is damaged in its middle does not open (one that ends in a torn
   record, as a crash leaves it, does), and a scan that meets a bad block raises.
 
-RocksDB says all that goes wrong in one kind of exception with a text. :func:`_failure` turns it into an error that names the
-shard's directory and the file, and tells damage, which does not go away, from what may pass, as a full disk does.
+RocksDB reports all failures in one kind of exception with a text. :func:`_failure` turns it into an error that names the
+shard's directory and the file. It separates damage, which does not go away, from failures that may pass, as with a full disk.
 """
 
 import os
@@ -52,15 +52,18 @@ LOG_BYTES_MAX = 128 * 1024 * 1024
 BLOB_BYTES_MIN = 16 * 1024
 LEVEL_BYTES_BASE = 512 * 1024 * 1024
 FILES_BEFORE_COMPACTION = 12
-"""Flushed memtables that may lie unsorted: what a queue holds briefly is gone before anybody rewrites it (a quarter of the
-CPU of an enqueue), at the cost of a few more files to look into for what stays."""
+"""Flushed memtables that may lie unsorted.
+
+Messages that a queue holds briefly are gone before a compaction rewrites them, which saves a quarter of the CPU of an
+enqueue. The price is a few more files to search for messages that stay.
+"""
 
 MEMTABLE_BLOOM_RATIO = 0.02
-"""Of a memtable, for a Bloom filter of the ids that are looked up and mostly absent: 0.3 µs instead of 1 to 2."""
+"""The part of a memtable for a Bloom filter of the ids that are looked up and mostly absent: 0.3 µs instead of 1 to 2."""
 
 
 class SharedMemory:
-    """The memory that all databases of one process draw on."""
+    """The memory that all databases of one process share."""
 
     def __init__(self) -> None:
         self.cache = Cache(BLOCK_CACHE_BYTES)
@@ -68,13 +71,13 @@ class SharedMemory:
 
 
 PINNED_BYTES_MAX = 2 * 1024 * 1024
-"""Of a write buffer that a pin may keep in memory; what is larger should be flushed first."""
+"""The part of a write buffer that a pin may keep in memory; a larger buffer should be flushed first."""
 
 
 class RocksPin:
-    """An iterator over each of some families, made now: RocksDB keeps what an iterator may still come to.
+    """An iterator over each of some families, made at one moment: RocksDB keeps what an iterator may still reach.
 
-    A snapshot would pin all families at once, but rocksdict's scans of one show later changes too.
+    Rejected: a snapshot. It would pin all families at once, and rocksdict's scans of a snapshot show later changes too.
     """
 
     def __init__(self, path: Path, readers: dict[int, Rdict]) -> None:
@@ -82,7 +85,7 @@ class RocksPin:
         self._iterators: dict[int, RdictIter] = {family: reader.iter() for family, reader in readers.items()}
 
     def scan(self, begin: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
-        """Items from ``begin`` on: 5 µs, then 0.5 µs each."""
+        """Return the items from ``begin`` on: 5 µs, then 0.5 µs each."""
         return _walk(self._path, self._iterators[id(family)], begin)
 
     def close(self) -> None:
@@ -108,7 +111,9 @@ class RocksStore:
         except StorageError:
             raise
         except (FileExistsError, NotADirectoryError, PermissionError) as cause:
-            raise UnfitStoreError(f"cannot use {path} for a shard's database: {cause.strerror}; see what is there") from cause
+            raise UnfitStoreError(
+                f"cannot use {path} for a shard's database: {cause.strerror}; look what is there"
+            ) from cause
         except Exception as cause:  # rocksdict raises plain Exception for everything
             raise _cannot_open(path, cause) from cause
         self._readers = {name: self._db.get_column_family(name) for name in Families._fields}
@@ -122,11 +127,11 @@ class RocksStore:
         self._commit_ns, self._commit_changes = Histogram(SPAN_NS), Histogram(CHANGES)
 
     def new_batch(self) -> Batch:
-        """An empty batch: RocksDB's own, whose methods are the port's."""
+        """Return an empty batch: RocksDB's own, whose methods are the port's."""
         return WriteBatch(raw_mode=True)
 
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
-        """One write to the log and the memtables."""
+        """Write a batch to the log and the memtables, in one write."""
         assert isinstance(batch, WriteBatch)
         started_ns = perf_counter_ns()
         try:
@@ -138,7 +143,7 @@ class RocksStore:
         self._commit_changes.observe(changes)
 
     def get(self, key: bytes, family: Family) -> bytes | None:
-        """One value, or None."""
+        """Return one value, or None."""
         try:
             value: bytes | None = self._reader_of[id(family)].get(key)
         except Exception as cause:
@@ -146,17 +151,17 @@ class RocksStore:
         return value
 
     def get_many(self, keys: Sequence[bytes], family: Family) -> list[bytes | None]:
-        """Values in the order of ``keys``: 1.3 µs each."""
+        """Return the values in the order of ``keys``: 1.3 µs each."""
         try:
             return cast("list[bytes | None]", self._reader_of[id(family)].get(list(keys)))
         except Exception as cause:
             raise _failure(self._path, "a read", cause) from cause
 
     def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
-        """Items of a range as of now: 7 µs, then 0.3 µs each.
+        """Return the items of a range as of this moment: 7 µs, then 0.3 µs each.
 
-        ``items`` is the fast iterator, and ends in silence when a read fails. So a second iterator, made at the same moment,
-        goes on where the first one ended: it finds nothing and says that all is well, or it says what failed.
+        ``items`` is the fast iterator, but it just ends when a read fails. So a second iterator, made at the same moment,
+        goes on where the first one ended: it finds nothing and has no error, or it raises the failure.
         """
         options = ReadOptions()
         options.set_iterate_lower_bound(begin)
@@ -166,9 +171,11 @@ class RocksStore:
         return _to_the_end(self._path, items, reader.iter(options), begin, end, options)
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:
-        """Whether the write buffers of these are small; large ones are flushed in the background, some 100 ms for 30 MiB.
+        """Return whether the write buffers of some families are small.
 
-        An iterator keeps the write buffer that it finds, and what is written to it later: 64 MiB a pin, seen.
+        Large ones are flushed in the background, some 100 ms for 30 MiB.
+
+        An iterator keeps the write buffer that exists, and what is written to it later: 64 MiB a pin was measured.
         """
         large = [reader for family in families if _buffered(reader := self._reader_of[id(family)]) > PINNED_BYTES_MAX]
         for reader in large:
@@ -177,12 +184,15 @@ class RocksStore:
         return not large
 
     def pin(self, families: Sequence[Family]) -> Pin:
-        """Some families as of now: less than a millisecond, if :meth:`ready_to_pin` says so. What is found gets no further writes."""
+        """Return some families as of this moment: less than a millisecond, if :meth:`ready_to_pin` returned True.
+
+        The write buffers of that moment get no further writes.
+        """
         readers = {id(family): self._reader_of[id(family)] for family in families}
         pin = RocksPin(self._path, readers)
         batch = self.new_batch()
         for family in families:
-            batch.delete(b"", family)  # is no key: an empty buffer would not be replaced
+            batch.delete(b"", family)  # not a valid key: an empty buffer would not be replaced
         self.commit(batch)
         for reader in readers.values():
             reader.flush(False)
@@ -190,7 +200,7 @@ class RocksStore:
         return pin
 
     def metrics(self) -> StoreMetrics:
-        """Commits, and RocksDB's own figures: 60 µs."""
+        """Return the times and sizes of commits, and RocksDB's own figures: 60 µs."""
         return StoreMetrics(
             self._commit_ns.wire(),
             self._commit_changes.wire(),
@@ -201,14 +211,14 @@ class RocksStore:
         )
 
     def _property(self, name: str) -> int:
-        """The sum over all families."""
+        """Return the sum of a property over all families."""
         return sum(reader.property_int_value(f"rocksdb.{name}") or 0 for reader in self._readers.values())
 
     def close(self) -> None:
         """Flush the log to disk and release the directory."""
         for pin in self._pins:
-            pin.close()  # an iterator holds the lock too
-        with suppress(Exception):  # a disk that failed before: what could not be flushed was not confirmed
+            pin.close()  # an iterator holds the lock, too
+        with suppress(Exception):  # a disk that failed before: data that could not be flushed was not confirmed
             self._db.flush_wal(sync=True)
         self._reader_of.clear()
         for reader in self._readers.values():
@@ -225,9 +235,10 @@ def _buffered(reader: Rdict) -> int:
 def _to_the_end(
     path: Path, items: Iterator[tuple[bytes, bytes]], rest: RdictIter, begin: bytes, *_bounds: object
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Items, and what ``rest`` still finds behind the last of them.
+    """Yield the items, and then what ``rest`` still finds behind the last of them.
 
-    Bounds are kept alive as long as the scan: RocksDB only points to them, and would stop where their memory says later.
+    ``_bounds`` keeps the bounds alive as long as the scan. RocksDB only points to them, and would stop at whatever their
+    memory contains later.
     """
     item: tuple[bytes, bytes] | None = None
     for item in items:  # the last one is needed
@@ -236,7 +247,7 @@ def _to_the_end(
 
 
 def _walk(path: Path, iterator: RdictIter, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Items from ``begin`` on to the iterator's end; :class:`StorageError` if it ends because a read failed."""
+    """Yield the items from ``begin`` on to the iterator's end; raise :class:`StorageError` if it ends at a failed read."""
     iterator.seek(begin)
     while iterator.valid():
         yield iterator.key(), iterator.value()
@@ -248,13 +259,16 @@ def _walk(path: Path, iterator: RdictIter, begin: bytes) -> Iterator[tuple[bytes
 
 
 _DAMAGE = re.compile(r"corruption|checksum|no such file", re.IGNORECASE)
-"""Words of RocksDB's for what a repetition does not cure. What it calls an I/O error (a full disk, no permission) may pass."""
+"""RocksDB's words for failures that a repetition does not cure.
+
+What it calls an I/O error (a full disk, no permission) may pass.
+"""
 
 _FILE = re.compile(r"\b(\d{6,}\.(?:sst|log|blob|ldb)|MANIFEST-\d+|CURRENT|OPTIONS-\d+|IDENTITY)\b")
 
 
 def _failure(path: Path, what: str, cause: Exception) -> StorageError:
-    """The error for what RocksDB refused. Its text names the shard's directory, and the file if RocksDB did."""
+    """Return the error for what RocksDB refused. Its text names the shard's directory, and the file if RocksDB named it."""
     text = str(cause)
     damaged = _DAMAGE.search(text) is not None
     found = _FILE.search(text) or (_log_dropped(path) if damaged else None)
@@ -266,7 +280,7 @@ def _failure(path: Path, what: str, cause: Exception) -> StorageError:
 
 
 def _log_dropped(path: Path) -> re.Match[str] | None:
-    """Which write-ahead log RocksDB could not read: it says so in its own journal only."""
+    """Return which write-ahead log RocksDB could not read: only its own journal has that name."""
     with suppress(OSError), (path / "LOG").open(errors="replace") as journal:
         for line in journal:
             if "dropping" in line and (found := _FILE.search(line)):
@@ -275,7 +289,7 @@ def _log_dropped(path: Path) -> re.Match[str] | None:
 
 
 def _make_private(path: Path) -> None:
-    """Take the directory and its files away from other users, whoever made them: payloads lie in log and tables."""
+    """Take the directory and its files away from other users, whichever process made them: payloads are in log and tables."""
     path.chmod(0o700)
     for entry in os.scandir(path):
         os.chmod(entry.path, 0o600)
