@@ -1,7 +1,7 @@
-"""What scripts return, judged: each field on its own, an invalid one counts as left out.
+"""Checks of what scripts return: each field on its own; an invalid field counts as left out.
 
-A script that sorts messages by tenant and plan returns few different decisions, so they are remembered: judging one takes
-a microsecond, finding it again a tenth of that.
+A script that sorts messages by tenant and plan returns few different decisions, so checked decisions are cached: a check
+takes a microsecond, a cache hit a tenth of that.
 """
 
 from math import ceil, floor, isfinite
@@ -21,7 +21,7 @@ from fila_worker.core.hooks import EnqueueDecision
 
 REMEMBERED_MAX: Final = 20_000
 REMEMBERED_BYTES: Final = 1024
-"""The most text in what a script returned that is remembered: usually it is a tenth of that."""
+"""The most text in a returned row that is cached. Usually a row has a tenth of that."""
 
 _PLAIN: Final = {str, int, float, type(None)}
 
@@ -33,19 +33,19 @@ class Decisions(dict[tuple[Any, ...], EnqueueDecision]):
     """
 
     def __missing__(self, row: tuple[Any, ...]) -> EnqueueDecision:
-        """Judge one that was not seen before."""
+        """Check a row that is not in the cache."""
         decision = judge(*row)
         if len(self) >= REMEMBERED_MAX:
             self.clear()
         if _PLAIN.issuperset(map(type, row)) and sum(len(value) for value in row if type(value) is str) <= REMEMBERED_BYTES:
-            self[row] = decision  # a table would be kept alive
+            self[row] = decision  # the cache would keep a table alive
         return decision
 
 
 def judge(
     fairness_key: Any, weight: Any, throttle_keys: Any, priority: Any = None, cost: Any = None, delay: Any = None
 ) -> EnqueueDecision:
-    """The fields that are valid, in the units of the wire."""
+    """Return the fields that are valid, in the units of the wire."""
     return EnqueueDecision(
         _text(fairness_key, FAIRNESS_KEY_BYTES_MAX),
         _weight(weight),
@@ -57,7 +57,7 @@ def judge(
 
 
 def delay_ms(value: Any) -> int | None:
-    """A delay, rounded up."""
+    """Return a delay, rounded up; None if it is invalid."""
     return ceil(value) if _is_number(value) and 0 <= value <= DELAY_MS_MAX else None
 
 

@@ -1,8 +1,8 @@
 """Headers of a batch, from the envelopes' bytes to the flat arguments of a loop.
 
-A batch is decoded at once, as an array of its maps. Messages of one batch mostly have the same headers: then they are decoded
-into a struct made for these (half the time that dicts take), and only the values go to Lua, where a loop made for them knows
-the names. Batches are kept short and small: they lie in the scripts' memory while they are dealt with.
+A batch is decoded at once, as an array of its maps. Messages of one batch mostly have the same header names. Then the batch
+is decoded into a struct made for these names (half the time that dicts take). Only the values go to Lua, where a loop made
+for these names runs. Batches are short and small, because they take room in the scripts' memory while they are processed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ import msgspec
 
 BATCH_MESSAGES: Final = 128
 BATCH_BYTES: Final = 64 * 1024
-"""Of packed headers; a message may have as many alone."""
+"""Packed headers in a batch; a single message may exceed this in a batch of its own."""
 
 NAMES_MAX: Final = 20
-"""Headers of a message that a shape is made for."""
+"""The most headers of a message for which a shape is made."""
 
 _ARRAY_32: Final = b"\xdd"
 _EMPTY_MAP: Final = b"\x80"
@@ -28,7 +28,7 @@ _decode_one = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 class Shape:
-    """Headers of certain names, no more and no less. Raises ValueError for names that msgspec does not take."""
+    """Headers with exactly these names. Raises ValueError for names that msgspec does not accept."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
@@ -40,7 +40,7 @@ class Shape:
         self._decode = msgspec.msgpack.Decoder(list[kind]).decode  # type: ignore[valid-type]
 
     def columns(self, array: bytes) -> list[str] | None:
-        """The values of all messages, name by name; None if some message has other headers."""
+        """Return the values of all messages, name by name; None if some message has other headers."""
         try:
             batch = self._decode(array)
         except _BAD:
@@ -51,13 +51,13 @@ class Shape:
         return flat
 
     def columns_of(self, batch: Sequence[dict[str, str]]) -> list[str]:
-        """The same, of headers that are decoded."""
+        """Return the same values from decoded headers."""
         return [headers[name] for name in self.names for headers in batch]
 
 
 @lru_cache(maxsize=256)
 def shape_of(names: frozenset[str]) -> Shape | None:
-    """The shape of headers with these names, one for all queues; None if msgspec does not take them."""
+    """Return the shape of headers with these names, one for all queues; None if msgspec does not accept them."""
     try:
         return Shape(sorted(names))
     except ValueError:
@@ -65,7 +65,7 @@ def shape_of(names: frozenset[str]) -> Shape | None:
 
 
 def batch_of(packed: Sequence[bytes], start: int) -> Sequence[bytes]:
-    """As many as fit into one batch, from ``start`` on: at least one."""
+    """Return as many as fit into one batch, from ``start`` on: at least one."""
     batch = packed[start : start + BATCH_MESSAGES]
     if sum(map(len, batch)) <= BATCH_BYTES:
         return batch
@@ -77,14 +77,14 @@ def batch_of(packed: Sequence[bytes], start: int) -> Sequence[bytes]:
 
 
 def array_of(packed: Sequence[bytes]) -> bytes:
-    """One msgpack array of the headers of a batch."""
+    """Return one msgpack array of the headers of a batch."""
     if not all(packed):
         packed = [headers or _EMPTY_MAP for headers in packed]
     return b"".join((_ARRAY_32, len(packed).to_bytes(4, "big"), *packed))
 
 
 def decode(packed: Sequence[bytes]) -> list[dict[str, str]]:
-    """The headers of each, up to the first that are no map of strings: the list is shorter then, or empty."""
+    """Return the headers of each message, up to the first that are no map of strings: the list may be shorter, or empty."""
     try:
         return _decode_all(array_of(packed))
     except _BAD:
@@ -100,7 +100,7 @@ def _decode_until_bad(packed: Iterable[bytes]) -> Iterable[dict[str, str]]:
 
 
 def common_names(batch: Sequence[dict[str, str]]) -> frozenset[str] | None:
-    """The names that all of them have, if they have the same, and not too many to make a shape for."""
+    """Return the names that all messages have, if all have the same, and not too many for a shape; else None."""
     names = batch[0].keys()
     if len(names) > NAMES_MAX or any(headers.keys() != names for headers in batch):
         return None
@@ -108,7 +108,7 @@ def common_names(batch: Sequence[dict[str, str]]) -> frozenset[str] | None:
 
 
 def flat_items(batch: Iterable[dict[str, str]]) -> list[Any]:
-    """For each message how many values follow, then names and values in turn."""
+    """Return for each message how many values follow, then names and values in turn."""
     flat: list[Any] = []
     for headers in batch:
         flat.append(2 * len(headers))

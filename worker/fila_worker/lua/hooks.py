@@ -1,4 +1,4 @@
-"""The core's port to hooks, over a Lua state: batches in, judged decisions out."""
+"""The core's port to hooks, over a Lua state: batches in, checked decisions out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from fila_worker.lua.state import LuaState, LuaStateError, ReadConfig
 from fila_worker.lua.straight import UNWATCHED_HEADERS_BYTES, UNWATCHED_TIMEOUT_MS_MIN, is_straight
 
 SHAPES_MAX: Final = 8
-"""Sets of header names that loops are made for; others take the slower way."""
+"""Sets of header names for which loops are made; other sets use the slower loop."""
 
 _NARROW: Final = 3
 _WIDE: Final = 6
@@ -24,10 +24,10 @@ _EXTRA: Final = 5
 
 
 class LuaHooks:
-    """The compiled scripts of one queue; see the port for what its calls promise.
+    """The compiled scripts of one queue; the port defines its methods.
 
-    ``make_state(get_config)`` makes the Lua state that the scripts run in; a second one, if they wear out the first.
-    ``straight``: they may run unwatched. ``recall``: what it knows is not run again.
+    ``make_state(get_config)`` makes the Lua state that the scripts run in, and a second one if they fill the memory of the
+    first. ``straight``: the scripts may run unwatched. ``recall``: decisions that need no second run.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LuaHooks:
     def on_enqueue(
         self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[Outcome]:
-        """Decide each message: from memory, or by running the script."""
+        """Decide each message: from the recalled decisions, or by running the script."""
         started_ns = perf_counter_ns()
         if self._recall.active:
             outcomes = self._recall.decide(headers, payload_sizes, partial(self._run, failures_max, time_max_ns))
@@ -96,7 +96,7 @@ class LuaHooks:
         self._decisions.clear()
 
     def _start(self) -> None:
-        """A fresh state in which the scripts have run."""
+        """Make a fresh state and run the scripts' top levels in it."""
         state = self._make_state(self._recall.read)
         state.start(self._scripts)
         if self._recall.active and not state.variables().isdisjoint(
@@ -110,7 +110,7 @@ class LuaHooks:
     def _run(
         self, failures_max: int, time_max_ns: int, headers: Sequence[bytes], payload_sizes: Sequence[int]
     ) -> list[Outcome]:
-        """Run the script for each message, as long as there is time."""
+        """Run the script for each message, as long as there is time; return the outcomes."""
         started_ns = perf_counter_ns()
         took_ns = 0
         outcomes: list[Outcome] = []
@@ -125,19 +125,19 @@ class LuaHooks:
         return outcomes
 
     def _note_time(self, took_ns: int, runs: int) -> None:
-        """So many runs took that long together."""
+        """Record how long some runs took together."""
         if runs:
             self.run_ns.observe(took_ns // runs, runs)
 
     def _distrust(self) -> None:
-        """Recall nothing any more once a script has written what outlives its run."""
+        """Give up recalling when a script has written something that outlives its run."""
         if self._recall.active and self._state.wrote:
             self._recall.give_up()
 
     def _decide(
         self, packed: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int
     ) -> list[Outcome]:
-        """Decisions for one batch, or the first part of it."""
+        """Return decisions for one batch, or for the first part of it."""
         shape, count, headers_max = self._shape, len(packed), NAMES_MAX
         arguments: list[Any] | None = shape.columns(array_of(packed)) if shape else None
         if arguments is None:
@@ -161,7 +161,7 @@ class LuaHooks:
         return list(map(self._decisions.__getitem__, rows))
 
     def _shape_for(self, batch: Sequence[dict[str, str]]) -> Shape | None:
-        """The shape of a batch, unless it has none, or the queue has seen too many."""
+        """Return the shape of a batch; None if it has none, or the queue has had too many."""
         names = common_names(batch)
         if names is None or (names not in self._shapes and len(self._shapes) >= SHAPES_MAX):
             return None
@@ -176,7 +176,7 @@ class LuaHooks:
         return loop
 
     def _with_extras(self, values: tuple[Any, ...], width: int, watched: bool) -> list[Outcome]:
-        """Decisions some of which have more to them than their row, and failures."""
+        """Return decisions of which some need more than their row, and failures."""
         rows, extras = _split(values, width)
         outcomes: list[Outcome] = [self._decisions[row] for row in rows]
         for at, priority, cost, delay, failure in extras:
@@ -185,9 +185,9 @@ class LuaHooks:
             else:
                 fairness_key, weight, throttle_keys = rows[at - 1]
                 outcomes[at - 1] = judge(fairness_key, weight, throttle_keys, priority, cost, delay)
-                self._width = _WIDE  # it will do so again
+                self._width = _WIDE  # it will probably do so again
         if self._state.exposed and (len(outcomes) > 1 or not watched):
-            outcomes.pop()  # it runs again, with all the time and memory there is
+            outcomes.pop()  # it runs again, with all the time and memory that the limits allow
             self._watched = True
         self._note_failures(outcomes)
         return outcomes
@@ -215,14 +215,14 @@ class LuaHooks:
         return outcomes
 
     def _note_failures(self, outcomes: Sequence[object]) -> None:
-        """Count them; start the scripts anew if what they keep has filled their memory for good."""
+        """Count the failures; start the scripts anew if what they keep has filled their memory for good."""
         failed = sum(type(outcome) is HookFailed for outcome in outcomes)
         self.failed += failed
         if failed and self._state.is_worn():
             self._renew()
 
     def _renew(self) -> None:
-        """Start the scripts anew; if they do not start, keep what there is."""
+        """Start the scripts anew; if they do not start, keep the state."""
         worn = self._state
         try:
             self._start()
@@ -231,7 +231,7 @@ class LuaHooks:
         worn.close()
 
     def _replaced(self, error: LuaStateError) -> HookFailed:
-        """What a broken state leaves behind."""
+        """Replace a broken state; return the failure of its message."""
         self.failed += 1
         self._renew()
         return HookFailed(f"the Lua state broke, and was replaced: {error}")
@@ -250,7 +250,7 @@ def compile_hooks(
 ) -> LuaHooks:
     """Compile a queue's scripts; a :class:`~fila_worker.core.hooks.HookCompiler`.
 
-    ``recalls`` false: run a script for every message, whatever is known. ``others`` go to :class:`LuaState`.
+    ``recalls`` false: run a script for every message, without recalled decisions. ``others`` go to :class:`LuaState`.
     """
     given = {"on_enqueue": on_enqueue, "on_failure": on_failure}
     scripts = {hook: script for hook, script in given.items() if script is not None}
@@ -272,7 +272,7 @@ def compile_hooks(
 
 
 def _split(values: tuple[Any, ...], width: int) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Rows and extras of what a loop returned."""
+    """Return the rows and the extras of what a loop returned."""
     end = len(values) - 1 - values[-1]
     return _rows(values[:end], width), _rows(values[end:-1], _EXTRA)
 
@@ -287,7 +287,7 @@ def _failed(hook: str, failure: str) -> HookFailed:
 
 
 def _streak(outcomes: Sequence[object]) -> int:
-    """Failures in a row at the end."""
+    """Return the number of failures in a row at the end."""
     streak = 0
     for outcome in reversed(outcomes):
         if type(outcome) is not HookFailed:
@@ -297,7 +297,7 @@ def _streak(outcomes: Sequence[object]) -> int:
 
 
 def _cut(outcomes: list[Outcome], failures_max: int) -> list[Outcome]:
-    """Up to the ``failures_max``-th failure in a row."""
+    """Return the outcomes up to the ``failures_max``-th failure in a row."""
     streak = 0
     for index, outcome in enumerate(outcomes):
         streak = streak + 1 if type(outcome) is HookFailed else 0

@@ -1,19 +1,20 @@
--- What a pattern may cost, before it is matched.
+-- Bounds on what a pattern may cost, checked before it is matched.
 --
--- Matching runs in C, where no hook looks. Its backtracking is exponential in the pattern (a?a?a?…) and polynomial in the
--- subject (.-.-.-x), so a match is allowed only if its worst case, counted in steps of some 2 ns, is within bounds. The
--- worst case of an item is that of what follows it, once for every place where it may end. Most quantifiers end in one
--- place only, because what follows cannot be what they repeat (^(%w+)-), and cost nothing extra. Where that is not enough,
--- the subject is looked at: how long its runs of a class are, and how often what follows occurs in it.
+-- Matching runs in C, where the count hook does not run. Its backtracking is exponential in the pattern (a?a?a?…) and
+-- polynomial in the subject (.-.-.-x). So a match is allowed only if its worst case, counted in steps of some 2 ns, is within
+-- bounds. The worst case of an item is the worst case of the items after it, once for every place where the item may end.
+-- Most quantifiers end in one place only, because the next item cannot match what they repeat (^(%w+)-); they cost nothing
+-- extra. Where that is not enough, the subject is examined: how long its runs of a class are, and how often the next items
+-- occur in it.
 
 local engine = ...
 local find, sub, char, gsub, gmatch, match = string.find, string.sub, string.char, string.gsub, string.gmatch, string.match
 local type, ipairs, concat = type, ipairs, table.concat
 local check, complain = engine.check, engine.complain
 
-local CHEAP_STEPS = 20000 -- not worth a look at the clock
+local CHEAP_STEPS = 20000 -- not worth a check of the time
 local STEPS_MAX = math.min(100000 * engine.timeout_ms, 1000000) -- in one call, at most about 2 ms
-local SUBJECT_MAX = 100000 -- longer ones are not looked at: that alone would take too long
+local SUBJECT_MAX = 100000 -- longer subjects are not examined: that alone would take too long
 local PATTERN_MAX = 500
 local CACHED_MAX = 50 -- a pattern takes some KiB of the script's memory
 
@@ -23,7 +24,7 @@ every = concat(every)
 
 local function malformed(pattern, why) complain("malformed pattern '" .. sub(pattern, 1, 60) .. "' (" .. why .. ")") end
 
--- The end of the class at `at`, as the matcher sees it.
+-- Return the end of the class at `at`, as the matcher sees it.
 local function class_end(pattern, at)
   local c = sub(pattern, at, at)
   if c == "%" then
@@ -42,7 +43,7 @@ local function class_end(pattern, at)
   return at
 end
 
--- A class that means the same when it stands alone.
+-- Return a class in a form that means the same when it stands alone.
 local function alone(text)
   if #text == 1 and find(text, "^[%^%$]") then return "%" .. text end
   return text
@@ -80,7 +81,7 @@ local function parse(pattern, anchors)
   return items, anchored
 end
 
--- Whether two classes share no character.
+-- Return whether two classes share no character.
 local function apart(one, other)
   local others = 256 - #gsub(every, other, "")
   local rest = gsub(every, one, "")
@@ -91,7 +92,7 @@ local REPEATS = { ["*"] = true, ["+"] = true, ["-"] = true, ["?"] = true }
 local MAY_FOLLOW = { one = true, ["+"] = true }
 local MAY_BE_EMPTY = { ["*"] = true, ["-"] = true, ["?"] = true }
 
--- Which items may match the first character behind item `index`; whether that must be one of them.
+-- Return which items may match the first character after item `index`, and whether that must be one of them.
 local function followers(items, index)
   local first = {}
   for next = index + 1, #items do
@@ -104,7 +105,7 @@ local function followers(items, index)
   return first, false
 end
 
--- A pattern that matches wherever its first item does passes over its subject once, at so many steps a character.
+-- Return the steps a character of a pattern that matches wherever its first item does: it reads its subject once. Else nil.
 local function linear_steps(items)
   local head = items[1]
   if not head or not head.class or not MAY_FOLLOW[head.kind] then return nil end
@@ -115,7 +116,7 @@ local function linear_steps(items)
   return steps
 end
 
--- Mark the items that can end in one place only, and remember what the others depend on.
+-- Mark the items that can end in one place only, and note what the others depend on.
 local function relate(items)
   for index, item in ipairs(items) do
     if REPEATS[item.kind] then
@@ -131,7 +132,8 @@ local function relate(items)
   end
 end
 
--- Steps to match from one place, at worst. `run_of(class)`: its longest run; `places_of(item)`: where its rest may start.
+-- Return the steps of a match from one place, at worst. `run_of(class)`: its longest run; `places_of(item)`: how many places
+-- the next items may start at.
 local function steps_at(items, size, run_of, places_of)
   local steps = 1
   for index = #items, 1, -1 do
@@ -160,7 +162,7 @@ local function worst(known, size)
   return (known.anchored and 1 or size + 1) * steps_at(known.items, size, whole, anywhere)
 end
 
--- The worst case on this very subject.
+-- Return the worst case on this very subject.
 local function worst_on(known, subject)
   local runs, counts = {}, {}
   local function run_of(class)
@@ -198,7 +200,7 @@ local function worst_on(known, subject)
   return (#subject + 1) * steps
 end
 
--- The longest subject, among powers of two, with which the pattern stays within `steps`.
+-- Return the longest subject, among powers of two minus 1, with which the pattern stays within `steps`.
 local function longest_within(known, steps)
   local size = 0
   while size < 1048576 and worst(known, size * 2 + 1) <= steps do size = size * 2 + 1 end

@@ -3,10 +3,10 @@
 Most policies are like that, and headers repeat: a tenant, a plan, a provider. Then a decision can be recalled, for a tenth of
 what the run costs (:mod:`~fila_worker.lua.recall`).
 
-A straight script is *pure* if it changes nothing that outlives a run. Its text shows that it assigns to no fields, and only to
-names that it declares; :meth:`LuaState.variables` knows which of these are variables of the file, and the sandbox notices when
-a global is written after all (a name may be local in one block and global in another). Strings and comments are cut out first, which is exact: straight scripts have neither escapes nor long
-brackets.
+A straight script is *pure* if it changes nothing that outlives a run. Its text shows that it assigns to no fields, and only
+to names that it declares. :meth:`LuaState.variables` knows which of these names are variables of the file. The sandbox
+notices if a global is written nevertheless: a name may be local in one block and global in another. Strings and comments are
+cut out first. That is exact, because straight scripts have neither escapes nor long brackets.
 """
 
 import re
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"(?:^|[^\w\s.,:]|[\w)\]]\s)\s*([A-Za-z_]\w*)\s*$", re
 
 
 def is_pure_text(script: str) -> bool:
-    """Whether a straight script's text leaves nothing to chance, and assigns to local variables only."""
+    """Return whether a straight script's text has no randomness, and assigns to local variables only."""
     code = _HIDDEN.sub(_blank, script)
     try:
         assigned = _assigned(code)
@@ -30,7 +30,7 @@ def is_pure_text(script: str) -> bool:
 
 
 def assigned_names(script: str) -> set[str]:
-    """The names that a pure text assigns to, new variables apart."""
+    """Return the names that a pure text assigns to, except for new variables."""
     return _assigned(_HIDDEN.sub(_blank, script))
 
 
@@ -39,7 +39,7 @@ def _assigned(code: str) -> set[str]:
     for equals in _EQUALS.finditer(code):
         before = code[: equals.start()]
         if before.count("{") > before.count("}") or _DECLARED.search(before):
-            continue  # a field of a constructor, a new variable
+            continue  # a field of a constructor, or a new variable
         name = _NAME.search(before)
         if name is None:
             raise ValueError(f"an assignment to what is no plain name, behind {before[-40:]!r}")

@@ -1,8 +1,8 @@
 """Decisions of pure scripts, recalled instead of made again.
 
-A decision is known by the message's packed headers (and its size, if the script speaks of that), and by the config values
-that were read while decisions were made: all of those are compared before each batch. Where messages are all different,
-recalling fails, and is given up.
+The key of a decision is the message's packed headers, with its size if the script uses that. A decision is valid for the
+config values that were read while decisions were made; all of these are compared before each batch. If messages are all
+different, recalling does not pay, and is given up.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,18 +15,18 @@ Key: TypeAlias = bytes | tuple[bytes, int]
 
 DECISIONS_MAX: Final = 10_000
 HEADERS_BYTES_MAX: Final = 1024
-"""Headers that are longer are no key: who has such hardly ever has the same ones twice."""
+"""Longer headers are not a key: such messages hardly ever have the same headers twice."""
 
 CONFIG_KEYS_MAX: Final = 64
-"""Beyond, comparing them would take as long as running the script."""
+"""Above this, comparing the values would take as long as running the script."""
 
 TRIED_MIN: Final = 4096
-"""Messages after which it shows whether recalling pays."""
+"""Messages after which it is known whether recalling pays."""
 HITS_MIN: Final = 0.25
 
 
 class Recall:
-    """What was decided before. ``get_config`` is asked for values; scripts read the config through :meth:`read`."""
+    """The decisions made before. ``get_config`` returns config values; scripts read the config through :meth:`read`."""
 
     def __init__(self, get_config: Callable[[str], str | None], *, active: bool, by_size: bool) -> None:
         self.active = active
@@ -37,7 +37,7 @@ class Recall:
         self._tried = self._hits = 0
 
     def read(self, key: str) -> str | None:
-        """A value of the config, on which decisions depend from now on."""
+        """Return a value of the config; decisions depend on it from now on."""
         value = self._get_config(key)
         if self.active:
             self._config[key] = value
@@ -46,7 +46,7 @@ class Recall:
         return value
 
     def give_up(self) -> None:
-        """Recall nothing any more."""
+        """Forget all decisions, and recall nothing from here on."""
         self.active = False
         self._decisions.clear()
         self._config.clear()
@@ -57,7 +57,10 @@ class Recall:
         payload_sizes: Sequence[int],
         run: Callable[[Sequence[bytes], Sequence[int]], Sequence[Outcome]],
     ) -> list[Outcome]:
-        """Decisions for a batch; ``run`` makes those that are not known, and may stop early: the list is shorter then."""
+        """Return decisions for a batch.
+
+        ``run`` makes those that are not known; it may stop early, so the list may be shorter.
+        """
         if self._config:
             self._compare_config()
         keys = list(zip(headers, payload_sizes, strict=True)) if self._by_size else headers

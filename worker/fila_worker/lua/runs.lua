@@ -1,8 +1,8 @@
--- Running a hook over a batch: one crossing from Python for all of it.
+-- Runs of a hook over a batch: one crossing from Python for all of it.
 --
 -- Arguments come flat, column by column; results go back flat, row by row: a table that crosses costs ten times what its
--- values do. The loop over the messages is made to measure (make_enqueue_loop), for the headers that a batch has in common.
--- It runs under one pcall; a failure ends it, is noted, and the loop goes on behind it.
+-- values do. The loop over the messages is generated (make_enqueue_loop) for the headers that the messages of a batch have in
+-- common. It runs under one pcall; a failure ends it and is noted, and the loop goes on after the failed message.
 
 local engine = ...
 local pcall, type, unpack, concat, tostring, load, format = pcall, type, table.unpack, table.concat, tostring, load, string.format
@@ -11,13 +11,14 @@ local sethook, getupvalue, error, next, ipairs, rawget = debug.sethook, debug.ge
 local collectgarbage, clock = collectgarbage, engine.clock
 local run, arm, lift, restore, forget_config = engine.run, engine.arm, engine.lift, engine.restore, engine.forget_config
 
-local THROTTLE_KEYS_READ = 64 -- more than are allowed, in case some are the same
+local THROTTLE_KEYS_READ = 64 -- more than are allowed, because some may be the same
 local ERROR_BYTES_MAX = 500
 local NO_TABLE = "a hook returns a table or nil, not a "
 
 local out, out_count, extras = {}, 0, {}
 
--- Throttle keys as one value: a lone key itself, "" for none, "\0a\0b" for several; nil if they are no list of strings.
+-- Return throttle keys as one value: a lone key itself, "" for none, "\0a\0b" for several; nil if they are no list of
+-- strings.
 local function flatten(keys)
   if keys[1] == nil then return "" end
   local list = { "" }
@@ -29,7 +30,7 @@ local function flatten(keys)
   end
 end
 
--- What few runs have, beside the columns: the message's number, three values, a failure.
+-- Add what few runs have beside the columns: the message's number, three values, a failure.
 local function extra(at, first, second, third, failure)
   local count = #extras
   extras[count + 1], extras[count + 2], extras[count + 3] = at, first or false, second or false
@@ -49,16 +50,16 @@ local function describe(failure)
   return failure
 end
 
--- Run `loop` for messages 1 to `count`, up to `failures_max` failures in a row, or the first for want of memory, and no further
--- than the message with which the batch's time is over, `time_max` seconds. Returns the
--- rows of those it dealt with, the extras, and how many extras there are. While a limit is being raised, only this function
--- may run: until the hook is off it calls nothing but C.
+-- Run `loop` for messages 1 to `count`. It ends after `failures_max` failures in a row, after the first one that ran out of
+-- memory, or with the message during which the batch's time ends, `time_max` seconds. Return the rows of the messages that it
+-- ran, the extras, and how many extras there are. While a limit is being raised, only this function may run: until the hook
+-- is off it calls only C.
 local function drive(watched, loop, width, count, failures_max, time_max, listed, ...)
   local arguments = listed or { ... }
   forget_config()
   if run.exposed then
-    for index = 1, out_count do out[index] = nil end -- it may have been what filled the memory
-    collectgarbage() -- buffers of library functions fail without trying that
+    for index = 1, out_count do out[index] = nil end -- these may have filled the memory
+    collectgarbage() -- buffers of library functions fail without trying a collection
   end
   run.watched, run.exposed, run.at, run.place, extras = watched, false, 0, nil, {}
   run.long, run.deadline = false, clock() + time_max
@@ -69,7 +70,7 @@ local function drive(watched, loop, width, count, failures_max, time_max, listed
     sethook()
     lift()
     if ok then
-      done = failure or count -- the message behind which it stopped
+      done = failure or count -- the message after which it stopped
       break
     end
     local at = run.at
@@ -93,7 +94,7 @@ end
 engine.drivers[drive] = true
 engine.drive = drive
 
--- What drive() returned, without strings that are no UTF-8.
+-- Return what drive() returned, without strings that are not UTF-8.
 function engine.sanitized()
   for index = 1, out_count do
     if type(out[index]) == "string" and not utf8_len(out[index]) then out[index] = false end
@@ -165,7 +166,7 @@ local function fill(template, parts)
   return (gsub(template, "%$(%u+)", parts))
 end
 
--- A loop for messages whose headers are all `names`, a column each; or whatever they are, if `names` is nil.
+-- Return a loop for messages whose headers are all `names`, a column each; or with any headers, if `names` is nil.
 function engine.make_enqueue_loop(wide, names)
   local parts = {}
   for name, text in next, wide and WIDE or NARROW do parts[name] = text end
@@ -181,7 +182,7 @@ function engine.make_enqueue_loop(wide, names)
     parts.START = "local j = run.place or count + 1"
     parts.HEADERS = ANY_HEADERS
   end
-  -- Replacement texts that hold "%" or "$" are safe: they are values of a table, put in as they are.
+  -- Replacement texts that contain "%" or "$" are safe: they are values of a table, and inserted unchanged.
   local made = load(fill(ENQUEUE_LOOP, parts), "=returned")
   return made(engine.on_enqueue, run, out, engine.queue, flatten, extra, no_table, type, engine.pause, engine.late)
 end
@@ -214,7 +215,7 @@ function engine.make_failure_loop()
   return load(text, "=returned")(engine.on_failure, run, out, engine.queue, no_table, type, engine.late)
 end
 
--- Compile a script and run its top level, within the limits. Returns why it failed, if it did.
+-- Compile a script and run its top level, within the limits. Return why it failed, if it did.
 local function start(name, text)
   run.watched, run.at = true, run.at + 1
   arm(restore())
@@ -231,7 +232,7 @@ end
 engine.start = start
 engine.drivers[start] = true
 
--- The names of the variables of their files that the hooks use, apart from the globals' table.
+-- Return the names of the variables of their files that the hooks use, without the globals' table.
 function engine.variables()
   local names = {}
   for _, hook in ipairs({ "on_enqueue", "on_failure" }) do
@@ -244,7 +245,7 @@ function engine.variables()
   return concat(names, " ")
 end
 
--- The function that a script defined.
+-- Return the function that a script defined; nil if there is none.
 function engine.defined(name)
   local hook = rawget(engine.env, name)
   return type(hook) == "function" and hook or nil

@@ -1,7 +1,7 @@
--- What a script can reach: an environment of its own, in which nothing leads out, and nothing runs long in C unseen.
+-- What a script can reach: an environment of its own, in which nothing leads out, and nothing runs long in C without a check.
 --
 -- Library functions whose cost is bounded by the memory they may use are the real ones. The others are guarded: they refuse
--- what could outlive the time limit, and tables with metatables where C would follow those without the hook.
+-- calls that could outlive the time limit, and tables with metatables if C would call metamethods without the hook.
 
 local engine = ...
 local check, complain = engine.check, engine.complain
@@ -17,7 +17,7 @@ local restore, ask = engine.restore, engine.ask
 local ELEMENTS_MAX = 100000 -- moved in one call, about 1 ms
 local FORMATTED_MAX = 100 -- arguments: %99.99f takes 10 µs
 local QUOTED_BYTES_MAX = 20000 -- %q takes 0.1 µs a byte
-local LONG = 2000 -- bytes, that are worth a look at the clock
+local LONG = 2000 -- bytes that are worth a check of the time
 local CONFIG_CACHED_MAX = 64
 
 local function copy(library)
@@ -43,12 +43,12 @@ local EVENTS = {
   "__concat", "__len", "__eq", "__lt", "__le", "__index", "__newindex", "__call", "__close", "__pairs", "__tostring", "__name",
 }
 
--- The real metatable is a copy that scripts never see: finalizers run with hooks off, and weak tables make the collector's
--- work quadratic, so neither `__gc` nor `__mode` may get into one, not even later. C functions as metamethods would nest C
--- calls faster than the hook looks.
+-- Set a copy of the metatable, which scripts never see. Finalizers run with hooks off, and weak tables make the collector's
+-- work quadratic, so neither `__gc` nor `__mode` may get into a metatable, not even later. C functions as metamethods would
+-- nest C calls faster than the hook can check.
 function env.setmetatable(object, metatable)
   if type(object) ~= "table" or (metatable ~= nil and type(metatable) ~= "table") then
-    return setmetatable(object, metatable) -- which says what is wrong
+    return setmetatable(object, metatable) -- this raises an error that names the mistake
   end
   local current = get_any_metatable(object)
   if current and rawget(current, "protected") then complain("cannot change a protected metatable") end
@@ -87,7 +87,7 @@ function strings.gmatch(subject, pattern, from)
   allow_match(subject, pattern, "gmatch", false)
   local next_match = gmatch(subject, pattern, from)
   local function last(first, ...)
-    if first == nil then next_match = nil end -- it would search the rest again
+    if first == nil then next_match = nil end -- a further call would search the rest again
     return first, ...
   end
   return function()
@@ -101,7 +101,7 @@ function strings.gsub(subject, pattern, replacement, count)
 end
 
 function strings.rep(text, count, separator)
-  if text == "" and (separator == nil or separator == "") then return "" end -- for ever, and no memory stops it
+  if text == "" and (separator == nil or separator == "") then return "" end -- else endless, without using memory
   if type(count) ~= "number" or count > LONG then check() end
   return rep(text, count, separator)
 end
@@ -138,7 +138,7 @@ local function raw(list, name)
   end
 end
 
--- Refuse to touch more than ELEMENTS_MAX elements: #list can be huge with few elements in it.
+-- Refuse calls that touch more than ELEMENTS_MAX elements: #list can be huge with few elements in it.
 local function bounded(from, to, name)
   from, to = tointeger(from), tointeger(to)
   if from and to and to > from and (to - from < 0 or to - from > ELEMENTS_MAX) then
@@ -181,7 +181,7 @@ end
 
 local function less(one, other) return one < other end
 
--- Compared by a Lua function in any case, so that the hook looks.
+-- Sort with a Lua function in any case, so that the hook runs.
 function tables.sort(list, before)
   raw(list, "sort")
   check()
@@ -197,16 +197,16 @@ env.utf8 = copy(utf8)
 
 local known, known_count = {}, 0
 
--- Forget what was read: another batch may see another config.
+-- Forget the values that were read: another batch may have another config.
 function engine.forget_config()
   if known_count > 0 then known, known_count = {}, 0 end
 end
 
 local function read(key)
-  if not utf8_len(key) then return nil end -- no key of the runtime config is like that
+  if not utf8_len(key) then return nil end -- keys of the runtime config are UTF-8
   if known_count >= CONFIG_CACHED_MAX then engine.forget_config() end
   check()
-  local value = ask(key) -- lifts the memory limit: a limit hit in the callback would tear Python's frames
+  local value = ask(key) -- this lifts the memory limit: hitting it in the callback would break Python's frames
   restore()
   known[key] = value or false
   known_count = known_count + 1
@@ -215,7 +215,7 @@ end
 
 env.fila = {
   get = function(key)
-    if type(key) ~= "string" then complain("fila.get wants a key that is a string, not a " .. type(key)) end
+    if type(key) ~= "string" then complain("fila.get takes a string as its key, not a " .. type(key)) end
     local value = known[key]
     if value == nil then return read(key) end
     return value or nil

@@ -2,7 +2,7 @@
 
 The memory limit is the allocator's, and is in force only while a script runs in a protected call. Everywhere else, and in
 every callback from Lua, it is lifted: an allocation that fails there would abort the process, or jump over Python's frames.
-So callbacks lift it first thing, and the driver restores it.
+So each callback lifts it first, and the driver restores it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,16 +17,16 @@ from fila_proto_zmq.errors import LuaCompilationError
 from fila_worker.core.hooks import NO_TIME_MAX_NS
 
 SLACK_BYTES: Final = 64 * 1024
-"""What the sandbox itself may come to need: loops made to measure, studied patterns, config values."""
+"""Memory for the sandbox itself: generated loops, studied patterns, config values."""
 
 UNWATCHED_BYTES: Final = 64 * 1024
-"""The memory limit where no hook looks: what an operation costs grows with the memory it may use."""
+"""The memory limit without the count hook: the cost of one operation grows with the memory it may use."""
 
 HEADER_BYTES: Final = 160
 """What a header may take in Lua beside its text: a place in its message's table, and one in that of the message before."""
 
 STACKED_MAX: Final = 2000
-"""Arguments that come in over the stack, which never shrinks again."""
+"""Arguments that are passed on the stack, which never shrinks again."""
 
 ReadConfig: TypeAlias = Callable[[str], str | None]
 
@@ -34,13 +34,14 @@ _PARTS: Final = ("limits", "patterns", "sandbox", "runs")
 
 
 class LuaStateError(Exception):
-    """A state is broken; only a new one helps. (Not known to happen: runs end in a protected call of their own.)"""
+    """A state is broken; only a new one helps. Not known to happen: runs end in a protected call of their own."""
 
 
 class LuaState:
     """The scripts of one queue, and what they keep between runs.
 
-    ``tracked``: notice when a script writes a global; see :attr:`wrote`. ``counting``: count instructions, slowly. ``clocks`` tell real time and this thread's CPU time, in seconds.
+    ``tracked``: notice when a script writes a global; see :attr:`wrote`. ``counting``: count instructions, slowly. ``clocks``
+    return real time and this thread's CPU time, in seconds.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class LuaState:
         self._drive: Any = self._engine["drive"]
 
     def load(self, name: str, script: str) -> None:
-        """Run a script's top level; ``name`` is what errors call it. Raises LuaCompilationError."""
+        """Run a script's top level; ``name`` is its name in errors. Raise LuaCompilationError if it fails."""
         self._expect(0, watched=True)
         failure = self._engine["start"](name, script)
         if self._raised:
@@ -94,11 +95,11 @@ class LuaState:
             raise LuaCompilationError(failure if failure.startswith(name) else f"{name}: {failure}")
 
     def defines(self, hook: str) -> bool:
-        """Whether there is a function of that name now."""
+        """Return whether a function of that name is defined at present."""
         return self._engine["defined"](hook) is not None
 
     def start(self, scripts: Mapping[str, str]) -> None:
-        """Load scripts, by the hook that each must define. Raises LuaCompilationError."""
+        """Load scripts, by the hook that each must define. Raise LuaCompilationError if one does not."""
         for hook, script in scripts.items():
             self.load(hook, script)
             if not self.defines(hook):
@@ -110,15 +111,15 @@ class LuaState:
         self._engine["run"]["wrote"] = False
 
     def variables(self) -> set[str]:
-        """The names of the files' variables that hooks use."""
+        """Return the names of the files' variables that hooks use."""
         return set((self._engine["variables"]() or "").split())
 
     def enqueue_loop(self, wide: bool, names: Sequence[str] | None) -> Any:
-        """A loop over messages that all have these headers in this order; None: whatever they have."""
+        """Return a loop over messages that all have these headers in this order; None: any headers."""
         return self._engine["make_enqueue_loop"](wide, None if names is None else self._runtime.table_from(names))
 
     def failure_loop(self) -> Any:
-        """A loop over failed attempts."""
+        """Return a loop over failed attempts."""
         return self._engine["make_failure_loop"]()
 
     def run(
@@ -132,10 +133,10 @@ class LuaState:
         watched: bool = True,
         time_max_ns: int = NO_TIME_MAX_NS,
     ) -> tuple[Any, ...]:
-        """Run a loop. Returns rows of ``width``, extras of five, and the number of values that extras are.
+        """Run a loop. Return rows of ``width``, extras of five, and the number of values in the extras.
 
-        It stops behind the message with which ``time_max_ns`` are over. ``headers_max``: how many headers the message with most of them has. ``watched`` false: without the count hook, and
-        with little memory; see :attr:`exposed`.
+        It stops after the message during which ``time_max_ns`` ends. ``headers_max``: the number of headers of the message
+        with the most. ``watched`` false: without the count hook, and with little memory; see :attr:`exposed`.
         """
         self._expect(headers_max, watched)
         time_max = time_max_ns / 1e9
@@ -156,7 +157,7 @@ class LuaState:
 
     @property
     def exposed(self) -> bool:
-        """Whether the last run ended with a message that ran out of memory, or took too long to go unwatched."""
+        """Whether the last run ended with a message that ran out of memory, or took too long to run unwatched."""
         return bool(self._engine["run"]["exposed"])
 
     @property
@@ -165,7 +166,7 @@ class LuaState:
         return bool(self._engine["run"]["wrote"])
 
     def is_worn(self) -> bool:
-        """Whether what scripts keep takes more than half of their memory, and the garbage is not to blame."""
+        """Return whether what scripts keep takes more than half of their memory, without garbage."""
         half = (self._floor_bytes + self._ceiling_bytes) // 2
         if self._used_bytes() > half:
             self._runtime.gccollect()
@@ -184,10 +185,10 @@ class LuaState:
         return int(self._runtime.get_memory_used(total=True))
 
     def _expect(self, headers: int, watched: bool) -> None:
-        """Arguments are about to come in: what they take is not the script's."""
+        """Prepare for arguments: the memory that they take does not count as the script's."""
         self._room_bytes = self._ceiling_bytes if watched else self._low_ceiling_bytes
         if self._used_bytes() > self._room_bytes:
-            self._runtime.gccollect()  # what large messages left behind
+            self._runtime.gccollect()  # garbage of large messages
         self._before_bytes, self._limit_bytes = self._used_bytes(), 0
         self._messages_bytes = headers * HEADER_BYTES
 
@@ -197,7 +198,7 @@ class LuaState:
         self._runtime.set_max_memory(0)
 
     def _restore(self) -> float:
-        """Put the limit in force; returns what the messages take, in KiB."""
+        """Put the limit in force; return what the messages take, in KiB."""
         if not self._limit_bytes:
             self._messages_bytes += max(0, self._used_bytes() - self._before_bytes)
             self._limit_bytes = self._room_bytes + self._messages_bytes
@@ -208,7 +209,7 @@ class LuaState:
         self._runtime.set_max_memory(0)
         try:
             return self._get_config(key)
-        except BaseException as error:  # a script could catch it, and have a Python object in hand
+        except BaseException as error:  # raised here, a script could catch it and get hold of a Python object
             self._raised = error
             return None
 

@@ -1,13 +1,13 @@
-"""Scripts that cannot run long, by their looks: they run without the count hook, which is a quarter of what a usual run costs.
+"""Scripts whose text shows that they cannot run long: they run without the count hook, a quarter of the cost of a usual run.
 
 A script is *straight* if its text has no loop, no function but the hooks themselves and no way to call those, only library
 functions from a short list, and few of the operators that can cost more than some nanoseconds. What it can do in a run is
-then bounded by its text, as long as its strings are short: so straight scripts run unwatched only in little memory, with
-short headers, and the clock is read every few messages. One that needs more is watched from then on, like all others.
+then bounded by its text, as long as its strings are short. So straight scripts run unwatched only in little memory, with
+short headers, and the clock is read every few messages. A script that needs more is watched from then on, like all others.
 
-The check reads words and signs wherever they stand, comments and strings included, and errs on the side of the hook: what it
-could not see does not pass (escapes, long brackets, indexes that are no plain names or literals). Looked at and left out:
-proving it on bytecode, which would pass more scripts and tie us to one release of Lua.
+The check reads words and signs wherever they are, comments and strings included, and in doubt the hook stays: text that the
+check could not read does not pass (escapes, long brackets, indexes that are no plain names or literals). Rejected: a proof on
+bytecode. It would pass more scripts, and tie us to one release of Lua.
 """
 
 import re
@@ -15,10 +15,10 @@ from collections import Counter
 from typing import Final
 
 UNWATCHED_HEADERS_BYTES: Final = 16 * 1024
-"""Packed, in a batch that runs unwatched."""
+"""Packed headers of a batch that runs unwatched."""
 
 UNWATCHED_TIMEOUT_MS_MIN: Final = 5
-"""At worst, what passes takes a few milliseconds: a shorter limit needs the hook."""
+"""At worst, a straight script takes a few milliseconds: a shorter limit needs the hook."""
 
 TEXT_MAX: Final = 4096
 _SIGNS_MAX: Final = {
@@ -59,7 +59,7 @@ ALLOWED: Final = frozenset(
         "upper",
     ]
 )
-"""Names in the sandbox that a straight script may speak of: what they do is quick, or looks at the clock first."""
+"""Names in the sandbox that a straight script may use: these functions are quick, or check the time first."""
 
 REFUSED: Final = frozenset(
     [
@@ -112,7 +112,7 @@ REFUSED: Final = frozenset(
         "xpcall",
     ]
 )
-"""The others."""
+"""The other names in the sandbox."""
 
 _KEYWORDS: Final = frozenset(["_ENV", "for", "goto", "repeat", "until", "while"])
 _HOOKS: Final = ("on_enqueue", "on_failure")
@@ -124,7 +124,7 @@ _PRINTED: Final = re.compile(r"[\t\n\r -\[\]-~\u00a0-\U0010ffff]*")
 
 
 def is_straight(script: str) -> bool:
-    """Whether a run of the hooks that ``script`` defines is bounded by its text."""
+    """Return whether a run of the hooks that ``script`` defines is bounded by its text."""
     if len(script) > TEXT_MAX or not _PRINTED.fullmatch(script):
         return False
     if any(script.count(sign) > most for sign, most in _SIGNS_MAX.items()):

@@ -1,6 +1,6 @@
-"""A script tried out on one message: what it decides, and what that costs. For people who write scripts.
+"""A trial of a script on one message: what it decides, and what that costs. For people who write scripts.
 
-Time is measured per message in a batch, as a broker runs it, and is the median of many runs; instructions are counted in a
+Time is measured per message in a batch, as a broker runs it, and is the median of many runs. Instructions are counted in a
 state of their own, because counting is slow.
 """
 
@@ -19,7 +19,7 @@ from fila_worker.lua.state import LuaState
 
 TIMEOUT_MS: Final = 10
 MEMORY_LIMIT_BYTES: Final = 1024 * 1024
-"""What a broker allows by default."""
+"""The broker's default limits."""
 
 HOOKS: Final = ("on_enqueue", "on_failure")
 _BATCH: Final = 100
@@ -41,11 +41,14 @@ class Outcome(NamedTuple):
     decision: EnqueueDecision | FailureDecision | HookFailed
     microseconds: float
     instructions: int
-    """The script's own."""
+    """The script's own, without the driver's."""
 
 
 def try_hooks(script: str, sample: Sample, *, queue: str, config: Mapping[str, str]) -> dict[str, Outcome]:
-    """Run the hooks that ``script`` defines. Raises LuaCompilationError if there are none, or it does not compile."""
+    """Run the hooks that ``script`` defines and return their outcomes.
+
+    Raise LuaCompilationError if it defines none, or does not compile.
+    """
     defined = _defined(script, queue, config)
     return {hook: _outcome(hook, script, sample, partial(_compile, hook, queue=queue, config=config)) for hook in defined}
 
