@@ -29,8 +29,8 @@ from fila_worker.slots import Frame
 PULSE_MS: Final = 250
 """How often the worker shows that it lives.
 
-Pulses wait for the connection while the router is away. A router's restart takes longer than this, so a pulse waits when it
-is back.
+Pulses wait for the connection while the router is away. A router's restart takes longer than this, so a pulse waits when
+the router is back, and reaches it at once.
 """
 RECONNECT_MS_MAX: Final = 100
 """The longest pause between two attempts to reach the router.

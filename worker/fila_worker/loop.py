@@ -29,7 +29,7 @@ LOOK_MS: Final = 1000
 """How often free disk space and CPU time are measured."""
 
 PAUSE_MS: Final = 2000
-"""A longer gap between turns is a pause of the process or a step of the clock: the loop sleeps for a quarter of a second."""
+"""A longer gap between turns is a pause of the process or a step of the clock: the loop sleeps for 250 ms at most."""
 
 NEVER: Final = 1_000_000_000
 

@@ -15,7 +15,7 @@ CATCH_UP_MS: Final = 500
 
 
 class Pauses:
-    """Notices pauses of the process.
+    """The detection of pauses of the process.
 
     A pause is forgiven once: the turn after that ends what has expired, even if frames still wait.
     """

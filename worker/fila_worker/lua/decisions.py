@@ -33,7 +33,7 @@ class Decisions(dict[tuple[Any, ...], EnqueueDecision]):
     """
 
     def __missing__(self, row: tuple[Any, ...]) -> EnqueueDecision:
-        """Check a row that is not in the cache."""
+        """Check a row that is not in the cache, and return its decision."""
         decision = judge(*row)
         if len(self) >= REMEMBERED_MAX:
             self.clear()

@@ -51,7 +51,7 @@ class LuaHooks:
     def on_enqueue(
         self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[Outcome]:
-        """Decide each message: from the recalled decisions, or by running the script."""
+        """Return a decision for each message: a recalled one, or one that the script makes."""
         started_ns = perf_counter_ns()
         if self._recall.active:
             outcomes = self._recall.decide(headers, payload_sizes, partial(self._run, failures_max, time_max_ns))
@@ -65,7 +65,7 @@ class LuaHooks:
     def on_failure(
         self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[FailureDecision | HookFailed]:
-        """Run the script for each failed attempt."""
+        """Run the script for each failed attempt; return the decisions."""
         started_ns = perf_counter_ns()
         self.took_ns = 0
         outcomes: list[FailureDecision | HookFailed] = []

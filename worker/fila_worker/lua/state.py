@@ -220,7 +220,7 @@ def _refuse(_target: Any, name: Any, _setting: bool) -> Any:
 
 @cache
 def _compiled_parts() -> list[bytes]:
-    """The sandbox's own Lua as bytecode, made once: compiling it takes as long as all else that a new state takes."""
+    """Return the sandbox's own Lua as bytecode, made once: compiling it takes as long as the rest of a new state."""
     compiler = lupa.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
     compiled = compiler.eval(b"function(text, name) return string.dump(assert(load(text, name)), true) end")
     folder = Path(__file__).parent

@@ -111,9 +111,7 @@ class RocksStore:
         except StorageError:
             raise
         except (FileExistsError, NotADirectoryError, PermissionError) as cause:
-            raise UnfitStoreError(
-                f"cannot use {path} for a shard's database: {cause.strerror}; look what is there"
-            ) from cause
+            raise UnfitStoreError(f"cannot use {path} for a shard's database: {cause.strerror}; see what is there") from cause
         except Exception as cause:  # rocksdict raises plain Exception for everything
             raise _cannot_open(path, cause) from cause
         self._readers = {name: self._db.get_column_family(name) for name in Families._fields}

@@ -18,7 +18,7 @@ def test_a_paused_queue(shard: ShardHarness) -> None:
     for told in (why(shard, message), why(shard, key="default"), why(shard)):
         assert first(told, "queue_paused") == {"queue": "q"}
         assert (told.state, told.estimated_ms, len(told.reasons)) == ("pending", 0, 1)
-    assert text_of(shard) == "queue 'q' is paused: `queue resume q` resumes it"
+    assert text_of(shard) == "queue 'q' is paused: resume it with `queue resume q`"
 
 
 def test_a_paused_key(shard: ShardHarness) -> None:

@@ -193,7 +193,7 @@ def _delayed_lanes(state: "State", queue: "Queue") -> "Generator[int, int, list[
 
 
 def _delayed(state: "State", lanes: "Iterable[View]", count: int, about: str, now_ms: int) -> "Reason":
-    """Return that no message can be delivered yet, and when the first of the examined delayed messages is due."""
+    """Return as a reason that no message can be delivered yet, and when the first of the examined delayed messages is due."""
     state.settle_writes()
     due: list[int] = []
     for lane in lanes:

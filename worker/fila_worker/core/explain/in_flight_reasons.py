@@ -86,7 +86,7 @@ def lease_words(held: Held, now_ms: int) -> str:
 
 
 def cap(state: "State", key: "FairnessKey", now_ms: int, place: bytes | None = None) -> "Reason | None":
-    """Return that a key has its maximum in flight, or, in strict order, that a message before ``place`` waits for tokens."""
+    """Return as a reason that a key has its maximum in flight, or, in strict order, waits for tokens before ``place``."""
     most = key.queue.options.max_in_flight_per_key
     if most is None:
         return None

@@ -188,7 +188,9 @@ def _mortality(record: Record, now_ms: int, delivery_ms: int) -> "list[Reason]":
     if expires_ms is None:
         return []
     if expires_ms <= now_ms:
-        text = f"its time to live ended {span(now_ms - expires_ms)} ago: it is not delivered, but dead-lettered soon"
+        text = (
+            f"its time to live ended {span(now_ms - expires_ms)} ago: it is not delivered, but dead-lettered within seconds"
+        )
         return [reason(ReasonCode.EXPIRED, text, expires_ms=expires_ms)]
     before = ", before it would be delivered" if delivery_ms > expires_ms else ""
     text = f"its time to live ends in {span(expires_ms - now_ms)}{before}"

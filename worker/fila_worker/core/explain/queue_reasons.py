@@ -35,16 +35,16 @@ def pauses(queue: "Queue", key_name: str | None = None) -> "list[Reason]":
     """Return the pauses of a queue, and of one of its keys."""
     found = []
     if queue.paused:
-        text = f"queue {queue.name!r} is paused: `queue resume {queue.name}` resumes it"
+        text = f"queue {queue.name!r} is paused: resume it with `queue resume {queue.name}`"
         found.append(reason(ReasonCode.QUEUE_PAUSED, text, queue=queue.name))
     if key_name is not None and key_name in queue.paused_keys:
-        text = f"fairness key {key_name!r} is paused: `queue resume {queue.name} --key {key_name}` resumes it"
+        text = f"fairness key {key_name!r} is paused: resume it with `queue resume {queue.name} --key {key_name}`"
         found.append(reason(ReasonCode.KEY_PAUSED, text, queue=queue.name, fairness_key=key_name))
     return found
 
 
 def breaker(queue: "Queue", now_ms: int) -> "list[Reason]":
-    """Return that hooks are bypassed, if they are."""
+    """Return as a reason that hooks are bypassed, if they are."""
     hooks = queue.hooks
     if hooks is None or hooks.breaker.allows(now_ms):
         return []
@@ -77,7 +77,7 @@ def refusals(state: "State", queue: "Queue", key_name: str, now_ms: int) -> "lis
 
 
 def attendance(state: "State", queue: "Queue", now_ms: int) -> "Reason | None":
-    """Return that no consumer would take a message; None if one would."""
+    """Return as a reason that no consumer would take a message; None if one would."""
     if not queue.subscribers:
         ago_ms = now_ms - queue.served_ms if queue.served_ms else None
         last = "" if ago_ms is None else f"; the last one did {span(ago_ms)} ago"
@@ -112,7 +112,7 @@ def _no_credit(state: "State", queue: "Queue", now_ms: int) -> "Reason":
 
 
 def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
-    """Return that other keys take turns with this one."""
+    """Return as a reason that other keys take turns with this one."""
     total = key.weight + rivals.weights
     pace = key.queue.delivery_rate.per_second(now_ms)
     lately = f", at {pace:.1f}/s over the queue lately" if pace else ""
@@ -128,7 +128,7 @@ def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
 
 
 def busy(queue: "Queue", pending: int, now_ms: int) -> "Reason":
-    """Return that nothing stops the messages: they wait because there are many."""
+    """Return as a reason that nothing stops the messages: they wait because there are many."""
     pace = queue.delivery_rate.per_second(now_ms)
     lately = f"lately {pace:.1f}/s in queue {queue.name!r}" if pace else "none was delivered lately"
     text = f"nothing stops {counted(pending, 'message')}: they are delivered as consumers take them, {lately}"
@@ -136,6 +136,6 @@ def busy(queue: "Queue", pending: int, now_ms: int) -> "Reason":
 
 
 def nothing(queue: "Queue", now_ms: int) -> "Reason":
-    """Return that a message is next."""
+    """Return as a reason that a message is next."""
     text = "nothing stops it: it goes with the next delivery"
     return reason(ReasonCode.NEXT, text, per_second=round(queue.delivery_rate.per_second(now_ms), 3))

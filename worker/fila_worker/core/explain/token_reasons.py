@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
-    """Return that the first message of a lane waits for its throttle keys. ``need``: its cost, if the caller knows it."""
+    """Return as a reason that the first message of a lane waits for its throttle keys.
+
+    ``need``: the message's cost, if the caller knows it.
+    """
     throttling = state.token_client
     if lane.throttle is None:
         return None
@@ -50,7 +53,7 @@ def _need(state: "State", lane: "Lane") -> int:
 
 
 class _Lack(NamedTuple):
-    """What a bucket lacks for a message. Amounts are in millionths of a token, the rate is a millisecond's."""
+    """What a bucket lacks for a message. Amounts are in millionths of a token, the rate is per millisecond."""
 
     name: str
     need: int

@@ -116,7 +116,7 @@ class Views:
 
 
 def open_view(state: "State", call: "Call", command: OpenView) -> "Work":
-    """Open a view of some queues; if a view of this name is open, answer for that one."""
+    """Open a view of some queues; if a view of this name is open, return that one."""
     _check_opening(command)
     views, now_ms = state.part(Views), call.now_ms
     while command.view in views.opening:

@@ -2,7 +2,7 @@
 
 The sizes of the messages must be known, because a queue's size counts for its quota. If a whole queue is purged at once, no
 message is read: what is left is leased, and leases know the sizes of their messages. Otherwise the sizes come from the
-records in memory and from reads of those on disk, a bounded number a command. Callers repeat the command until nothing
+records in memory and from reads of those on disk, a bounded number per command. Callers repeat the command until nothing
 remains.
 """
 
@@ -36,7 +36,7 @@ IN_MEMORY: Final = 10
 
 
 def purge(state: "State", call: "Call", command: PurgeQueue) -> "Work":
-    """Remove the pending and delayed messages of a queue or a key, a bounded number a command; leased ones stay."""
+    """Remove the pending and delayed messages of a queue or a key, a bounded number per command; leased ones stay."""
     queue = state.queues.find(call.queue)
     acked_messages.purge(state)
     if command.fairness_key is None and queue.lanes <= state.settings.limits.purge_lanes_max:

@@ -77,7 +77,7 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     head = lane.peek()
     if lane.active and not lane.blocked and lane.key.only_lane is None and head is not None:
         _expect(f"{name}: is in its key's heap", (lane.head_place, lane.id, lane) in (lane.key.heads or ()), True)
-        _expect(f"{name}: first place is not too high", lane.head_place <= head[0][8:], True)
+        _expect(f"{name}: first place at or before its head", lane.head_place <= head[0][8:], True)
 
 
 def _cold_lanes(state: "State") -> "list[ColdLane]":
