@@ -1,1 +1,1 @@
-"""What a shard keeps: queues, lanes, fairness keys, leases, consumers, delays, tokens, and what of it is durable."""
+"""The state of a shard: queues, lanes, fairness keys, leases, consumers, delays and tokens, and how it becomes durable."""

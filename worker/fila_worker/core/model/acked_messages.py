@@ -1,12 +1,12 @@
-"""Acked messages that still lie on disk, until enough of them can be removed at once.
+"""Acked messages that are still on disk, until enough of them can be removed at once.
 
-An ack has to be durable, but the message need not be gone at once. So when all of a delivery batch is acked, one small write
-marks its lease as acked, and its messages are *acked* in their lanes: no scan, delivery or count meets
-them. When enough have gathered they are *purged*: most of a lane's are then one unbroken run from its beginning, and a range
-tombstone removes them for what two single deletes cost (a delete costs a third of an enqueue). After a crash the marks say
-which messages are dead.
+An ack has to be durable, but the message need not be removed at once. So when a whole delivery batch is acked, one small
+write marks its lease as acked, and its messages become *acked* in their lanes. Scans, deliveries and counts leave acked
+messages out. When there are enough of them they are *purged*. Most acked messages of a lane are then one unbroken run from
+its beginning, and a range tombstone removes them at the cost of two single deletes (a delete costs a third of an enqueue).
+After a crash the marks show which messages were acked.
 
-A mark is removed by the purge that removes its messages, and by nothing else.
+Only the purge that removes the messages of a mark removes the mark.
 """
 
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -27,17 +27,17 @@ LANE_COST: Final = 2
 
 
 _MARK: Final = b"\x00"
-"""First byte of an acked lease's record, which no other record in the family begins with. The client's id follows, after its length
-(0: a reservation), and the message keys."""
+"""The first byte of an acked lease's record. No other record in the family begins with it. The length of the client's id
+follows (0: a reservation), then the id, then the message keys."""
 
 
 class AckedMessages:
-    """The leases whose messages are acked and still lie on disk. Invariant: these messages are in their lanes' ``acked``."""
+    """The leases whose messages are acked and still on disk. Invariant: these messages are in their lanes' ``acked``."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.leases: dict[int, bytes | None] = {}
-        """Whose they were, by lease id; None: a reservation's."""
+        """The client that held each lease, by lease id; None for a reservation."""
         self.lanes: dict[Lane, None] = {}
         """The lanes that have acked messages."""
         self.messages = 0
@@ -45,7 +45,7 @@ class AckedMessages:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to purge."""
+        """Whether a purge is due."""
         limits = self._limits
         return (
             self.messages >= limits.acked_messages_max
@@ -55,14 +55,14 @@ class AckedMessages:
         )
 
     def add(self, lease_id: int, client: bytes | None, members: Members, size_bytes: int) -> None:
-        """Remember a lease; its messages are acked in their lanes."""
+        """Remember a lease whose messages are acked in their lanes."""
         self.leases[lease_id] = client
         self.lanes |= dict.fromkeys([lane for _, lane in members])
         self.messages += len(members)
         self.size_bytes += size_bytes
 
     def take(self) -> "tuple[dict[int, bytes | None], dict[Lane, None]]":
-        """Return the leases and the lanes, and start anew."""
+        """Return the leases and the lanes, and forget them."""
         taken = self.leases, self.lanes
         self.leases, self.lanes = {}, {}
         self.messages = self.size_bytes = 0
@@ -70,12 +70,12 @@ class AckedMessages:
 
 
 def mark_acked(state: "State", lease: Lease) -> None:
-    """All members of ``lease``, none of which had ended, were acked: mark it so, and let its messages lie."""
+    """Mark ``lease`` as acked, and leave its messages on disk. All members must be acked, and none had ended before."""
     members: Members = lease.members  # type: ignore[assignment]  # all are pairs
     client = lease.client or b""
     mark = b"".join([_MARK, pack_u32(len(client)), client, *[key for key, _ in members]])
     state.batch.put(pack_u64(lease.id), mark, state.store.families.leases)
-    for key, lane in members:  # what lane.bury() does without the call: 2 % of an ack
+    for key, lane in members:  # lane.bury() without the call, which is 2 % of an ack
         lane.leased.remove(key)
         if not lane.acked:
             lane.acked = []
@@ -89,12 +89,12 @@ _CLIENT_AT: Final = len(_MARK) + 4
 
 
 def is_mark(data: bytes) -> bool:
-    """Whether the record of a lease is the mark of an acked one."""
+    """Return whether the record of a lease is the mark of an acked one."""
     return data.startswith(_MARK)
 
 
 def recover_mark(state: "State", lease_id: int, data: bytes) -> bool:
-    """After a crash: take up the mark of an acked lease, for recovery to purge; False if ``data`` is no such mark."""
+    """Take up the mark of an acked lease after a crash; recovery purges it. Return False if ``data`` is no such mark."""
     if not is_mark(data):
         return False
     keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")

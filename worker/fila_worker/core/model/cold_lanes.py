@@ -1,17 +1,18 @@
 """Cold keys: a fairness key far from its turn keeps a few packed bytes in memory instead of its lane.
 
-A queue may have a million keys, most with a message or two. What a lane is can be read back: its messages lie on disk in their order, and
-the ledger has its counts. So beyond ``Limits.warm_lanes_max`` lanes a shard *cools* keys down that are
-simple: one lane that needs no tokens, nothing leased, nothing waiting for a retry, and a record on disk that is exact. A cold key keeps its place in the ring,
-its weight, credit and counters: fairness never depends on who is cold.
+A queue may have a million keys, most with a message or two. A lane can be read back: its messages are on disk in their
+order, and the ledger has its counts. So a shard with more than ``Limits.warm_lanes_max`` lanes *cools* simple keys down. A
+simple key has one lane that needs no tokens, nothing leased, nothing that waits for a retry, and an exact record on disk. A
+cold key keeps its place in the ring, its weight, credit and counters: fairness does not depend on which keys are cold.
 
-A key is *warm* again when its turn comes (with the next ones, because many messages are read at once for little more than one), when
-something is enqueued to it, or when somebody looks for its lane. Who is cooled down next is decided by a clock: a hand goes over
-the warm lanes in the order in which they became warm (Corbato's clock algorithm, without a reference bit), a bounded number of
-steps a turn.
+A key is *warm* again when its turn comes, when a message is enqueued to it, or when a command needs its lane. The keys whose
+turns come next are warmed up with it, because a read of many messages costs little more than a read of one. A clock chooses
+the keys to cool down: a hand goes over the warm lanes in the order in which they became warm (Corbato's clock algorithm,
+without a reference bit), a bounded number of steps a turn.
 
-Cost: 0.4 KiB for a cold key with its name, 1 KiB for a warm one with a message of 100 bytes. Rejected: the packed form for the whole key (it saves 200 bytes, and
-the ring would have to know two kinds of keys), and least recently used lanes (a move for each message).
+Cost: 0.4 KiB for a cold key with its name, 1 KiB for a warm one with a message of 100 bytes. Rejected: the packed form for
+the whole key (it saves 200 bytes, and the ring would have to know two kinds of keys), and least recently used lanes (a move
+for each message).
 """
 
 from collections import OrderedDict
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 AHEAD_BYTES: Final = 256 * 1024
-"""About what is read at once when keys are warmed up because their turns come."""
+"""About how much is read at once when keys are warmed up because their turns come."""
 
 COUNT_MAX: Final = 2**32 - 1
 """A lane with more messages stays warm."""
@@ -42,18 +43,19 @@ _PLACE_AT: Final = 16
 
 
 class WarmLanes(OrderedDict[int, Lane]):
-    """The lanes of a shard that are objects, by id; the clock's hand stands at the first one.
+    """The lanes of a shard that are objects, by id. The clock's hand stands at the first one.
 
-    Rejected: a dictionary and a queue of ids, which keeps those of lanes that are gone: they lie in memory that could be given back else.
+    Rejected: a dictionary and a queue of ids. The queue keeps the ids of lanes that are gone, in memory that could otherwise
+    be given back.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.entered = 0
-        """How many became warm since the hand last moved."""
+        """The number of lanes that became warm since the hand last moved."""
 
     def enter(self, lane: Lane) -> None:
-        """A lane is new, or warm again."""
+        """Add a lane that is new, or warm again."""
         self[lane.id] = lane
         self.entered += 1
 
@@ -64,11 +66,11 @@ class _Unpacked(NamedTuple):
     stored: int
     delayed: int
     place: bytes
-    """Where its messages begin."""
+    """The place where its messages begin."""
 
 
 class ColdLane(_Unpacked):
-    """The lane of a cold key, to be read only. It answers what a :class:`Lane` does to who does not change it."""
+    """The lane of a cold key, for reading only. It has the attributes of a :class:`Lane` that are read."""
 
     __slots__ = ()
 
@@ -83,45 +85,45 @@ class ColdLane(_Unpacked):
 
     @property
     def prefix(self) -> bytes:
-        """What its messages' keys begin with."""
+        """The prefix of its messages' keys."""
         return pack_u64(self.id)
 
     @property
     def end(self) -> bytes:
-        """Behind all its messages."""
+        """The key behind all its messages."""
         return self.prefix + LAST
 
     @property
     def floor(self) -> bytes:
-        """No message of the lane has a smaller key."""
+        """A lower bound of its messages' keys."""
         return self.prefix + self.place
 
     @property
     def tail(self) -> bytes | None:
-        """All that is pending is on disk only."""
+        """The beginning of the messages that are only on disk, which are all pending ones."""
         return self.floor if self.stored else None
 
     @property
     def pending(self) -> int:
-        """Messages that could be delivered."""
+        """The number of messages that could be delivered."""
         return self.stored
 
     @property
     def active(self) -> bool:
-        """Whether there are any."""
+        """Whether it has pending messages."""
         return self.stored > 0
 
     def peek(self) -> "Entry | None":
-        """Nothing is in memory."""
+        """Return None: nothing is in memory."""
         return None
 
     def warm(self) -> Lane:
-        """The lane as an object."""
+        """Return the lane as an object."""
         return self.key.lanes[()]
 
 
 def packed(lane_id: int, stored: int, delayed: int, floor: bytes) -> bytes:
-    """The packed form of a lane; ``floor`` is a message key, the prefix of all, or the key right behind a message's."""
+    """Return the packed form of a lane. ``floor``: a message key, the lane's prefix, or the key right behind a message's."""
     place = floor[8:20]
     if len(floor) > 20:
         place = (int.from_bytes(place, "big") + 1).to_bytes(12, "big")
@@ -129,13 +131,13 @@ def packed(lane_id: int, stored: int, delayed: int, floor: bytes) -> bytes:
 
 
 def unpacked(key: "FairnessKey") -> ColdLane:
-    """The lane of a cold key."""
+    """Return the lane of a cold key."""
     assert key.cold is not None, f"{key.name!r} is warm"
     return ColdLane(key, *_PACKED.unpack(key.cold))
 
 
 def pending_cold(key: "FairnessKey") -> int:
-    """How many messages of a cold key could be delivered."""
+    """Return the number of messages of a cold key that could be delivered."""
     assert key.cold is not None, f"{key.name!r} is warm"
     return int.from_bytes(key.cold[8:12], "big")
 
@@ -144,12 +146,12 @@ def pending_cold(key: "FairnessKey") -> int:
 
 
 def _floor(cold: bytes) -> bytes:
-    """Where the messages of a packed lane begin, without the rest of it."""
+    """Return where the messages of a packed lane begin, without unpacking the rest."""
     return cold[:LANE_BYTES] + cold[_PLACE_AT:]
 
 
 def warm_up(key: "FairnessKey") -> Lane:
-    """Make the lane of a cold key an object again."""
+    """Return the lane of a cold key, as an object again."""
     cold = key.cold
     assert cold is not None, f"{key.name!r} is warm"
     lane_id, stored, delayed = _COUNTS.unpack_from(cold)
@@ -159,7 +161,7 @@ def warm_up(key: "FairnessKey") -> Lane:
     lane.active, lane.recorded = key.ready > 0, True
     key.cold, key.only = None, lane
     key.queue.warm.enter(lane)
-    if key.queue.options.max_in_flight_per_key is None:  # the usual case of what settle_shape() does
+    if key.queue.options.max_in_flight_per_key is None:  # the usual case of settle_shape()
         key.only_lane = lane
     else:
         key.settle_shape()
@@ -167,7 +169,7 @@ def warm_up(key: "FairnessKey") -> Lane:
 
 
 def warm_up_next(state: "State", queue: "Queue", key: "FairnessKey") -> Lane | None:
-    """A cold key has its turn: warm it up, and those that come after it, with their first messages. Returns its sole lane."""
+    """Warm up a cold key that has its turn, and the keys after it, with their first messages. Return its ``only_lane``."""
     size_bytes = max(1, queue.size_bytes // max(1, queue.depth)) + ENTRY_BYTES
     room_bytes = min(AHEAD_BYTES, state.buffers.room_bytes)
     count = min(state.settings.limits.warm_ahead_max, room_bytes // size_bytes)
@@ -176,7 +178,7 @@ def warm_up_next(state: "State", queue: "Queue", key: "FairnessKey") -> Lane | N
         return key.only_lane
     keys = dict.fromkeys([key, *(each for each in queue.ring.upcoming(count) if each.cold is not None)])
     firsts = [_floor(each.cold) for each in keys if each.cold is not None]
-    found = state.store.get_many(firsts, state.store.families.messages)  # what is cold is committed
+    found = state.store.get_many(firsts, state.store.families.messages)  # the messages of cold keys are committed
     for each, first, record in zip(keys, firsts, found, strict=True):
         lane = warm_up(each)
         if record is not None and lane.stored:
@@ -190,9 +192,9 @@ def warm_up_next(state: "State", queue: "Queue", key: "FairnessKey") -> Lane | N
 
 
 def cool_down(state: "State") -> None:
-    """Turn the clock's hand some steps, if too many lanes are warm. Only when everything is committed.
+    """Move the clock's hand some steps, if too many lanes are warm. Everything must be committed.
 
-    It goes two steps for each lane that became warm, so that it keeps up with those who make lanes, and a few more.
+    The hand goes two steps for each lane that became warm, to keep pace with new lanes, and a few more.
     """
     warm, limits = state.lanes, state.settings.limits
     entered, warm.entered = warm.entered, 0
@@ -207,7 +209,7 @@ def cool_down(state: "State") -> None:
 
 
 def _may_cool(state: "State", lane: Lane) -> bool:
-    """Whether nothing is lost with the object."""
+    """Return whether nothing is lost with the object."""
     key = lane.key
     return (
         state.ledger.is_folded(lane)
@@ -232,4 +234,4 @@ def _cool(state: "State", lane: Lane) -> None:
     state.buffers.clear(lane)
     key.cold, key.only, key.only_lane, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
     del state.lanes[lane.id]
-    del lane.key  # who still holds the object must not go on with it
+    del lane.key  # code that still has the object must fail, not go on with it

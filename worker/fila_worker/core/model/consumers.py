@@ -1,8 +1,8 @@
-"""Consumers: the clients that receive, what they want and what they hold.
+"""Consumers: the clients that receive, their demands and their leases.
 
-A *consumer* is a client, known by its id, with leases or demands on this shard. A *demand* is what it wants from one queue:
-a :class:`Subscription` (until further notice, up to ``prefetch`` unsettled), a :class:`Waiter` (one ``receive``) or a
-:class:`Reserving` (messages for a name). Credit is never sent around: it follows from what the demand holds.
+A *consumer* is a client, known by its id, with leases or demands on this shard. A *demand* is a request for messages of one
+queue: a :class:`Subscription` (until it ends, up to ``prefetch`` unsettled), a :class:`Waiter` (one ``receive``) or a
+:class:`Reserving` (messages for a name). Credit is never sent: it is computed from what the demand holds.
 """
 
 from collections import OrderedDict
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 
 
 BANK_MS_MAX: Final = 100
-"""How long a receive whose time is up waits for the bank's word: many times what it takes."""
+"""How long a receive whose time is up waits for the bank's answer: many times what the answer takes."""
 
 
 class Consumer:
-    """A client with something to lose."""
+    """A client with leases or demands."""
 
     __slots__ = ("client", "granted", "leases", "leaving", "seen_ms", "subscriptions", "waiters")
 
     def __init__(self, client: bytes, now_ms: int) -> None:
         self.client = client
         self.leaving = False
-        """It has said goodbye, or is lost: what it has is taken from it in steps, and it gets nothing more."""
+        """Whether it said goodbye or is lost. It gets nothing more, and its leases and demands are taken from it in steps."""
         self.seen_ms = now_ms
         self.leases: dict[int, Lease] = {}
         self.subscriptions: dict[int, Subscription] = {}
         self.waiters: dict[int, Waiter] = {}
         """Pending receives by request id."""
         self.granted: dict[int, list[Lease]] = {}
-        """What receives were answered with, by request id, as long as it is leased."""
+        """The leases that receives were answered with, by request id, as long as they are open."""
 
     @property
     def shown(self) -> str:
-        """What others see of it."""
+        """Its text for other clients."""
         return client_name(self.client)
 
     @property
     def idle(self) -> bool:
-        """It holds nothing and wants nothing."""
+        """Whether it has no leases and no demands."""
         return not (self.leases or self.subscriptions or self.waiters)
 
 
 class Subscription:
-    """Up to ``prefetch`` unsettled messages of a queue, until it ends.
+    """A demand for up to ``prefetch`` unsettled messages of a queue, until it ends.
 
-    It has a new *incarnation* whenever pushes may have been lost: the client ignores what was pushed under an older one, and
-    what was leased under an older one and the client does not hold is given back. An incarnation is numbered like the leases,
-    from the same counter, so a lease is of an older incarnation if its id is lower.
+    It begins a new *incarnation* whenever pushes may have been lost. The client ignores pushes of an older incarnation. A
+    lease of an older incarnation is given back unless the client holds it. Incarnations and leases are numbered from the same
+    counter, so a lease is of an older incarnation if its id is lower.
     """
 
     __slots__ = ("consumer", "held", "id", "incarnation", "prefetch", "pushes", "queue", "queued", "reconciled", "request")
@@ -69,24 +69,24 @@ class Subscription:
         self.queue = queue
         self.prefetch = prefetch
         self.held = 0
-        """Messages leased to it and not yet ended."""
+        """The number of messages leased to it whose leases have not ended."""
         self.queued = False
         """Whether it is in its queue's line of demands."""
         self.request = 0
-        """The latest request that was heeded: an older one comes from a connection that is gone."""
+        """The latest request that was carried out. An older one comes from a connection that is gone."""
         self.begin(incarnation)
 
     def begin(self, incarnation: int) -> None:
         """Begin a new incarnation."""
         self.incarnation = incarnation
         self.pushes = 0
-        """Frames pushed under it."""
+        """The number of frames pushed in this incarnation."""
         self.reconciled = False
-        """Whether the client has said which older leases it holds."""
+        """Whether the client has sent which older leases it holds."""
 
     @property
     def credit(self) -> int:
-        """How many more messages it may be sent."""
+        """The number of messages that may still be sent to it."""
         return 0 if self.consumer.leaving else self.prefetch - self.held
 
 
@@ -107,22 +107,22 @@ class Waiter:
 
     @property
     def credit(self) -> int:
-        """How many messages it would take."""
+        """The number of messages it can take."""
         return 0 if self.done or self.consumer.leaving else self.count
 
     def finish(self) -> None:
-        """It is answered, or its client is gone."""
+        """Remove it from its consumer: it is answered, or its client is gone."""
         self.done = True
         del self.consumer.waiters[self.call.request]
         self.queue.unwant(self)
         self.queue.exit(self.consumer)
 
     def answer_nothing(self) -> Answer:
-        """Its time is up."""
+        """Return the answer when its time is up."""
         return Answer(self.call, self.opcode, Delivered(0, []))
 
     def refuse(self, error: FilaError) -> Answer:
-        """It waits in vain."""
+        """Return the answer with an error."""
         return Answer(self.call, self.opcode, error)
 
 
@@ -141,18 +141,18 @@ class Reserving(Waiter):
 
     @property
     def credit(self) -> int:
-        """How many messages it would take: none if somebody else took this part meanwhile, for the same reservation."""
+        """The number of messages it can take; none if another client took this part meanwhile, for the same reservation."""
         return 0 if self._taken() else super().credit
 
     def answer_nothing(self) -> Answer:
-        """Its time is up; or somebody else took its part."""
+        """Return the answer when its time is up, or when another client took its part."""
         return self.answer_with(self._taken())
 
     def _taken(self) -> "Lease | None":
         return self._book.part(self.queue.id, self.reservation, self.part)
 
     def answer_with(self, lease: "Lease | None") -> Answer:
-        """The part is taken."""
+        """Return the answer with the lease of its part."""
         parts, expires_ms = ([(self.part, lease.open)], lease.next_expiry()) if lease else ([], 0)
         return Answer(self.call, self.opcode, Reserved(parts, expires_ms))
 
@@ -161,29 +161,29 @@ Demand = Subscription | Waiter
 
 
 class Consumers:
-    """The consumers of a shard, the one that was silent for longest first."""
+    """The consumers of a shard. The one that was silent for longest is first."""
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
         self.by_client: OrderedDict[bytes, Consumer] = OrderedDict()
         self.leaving: dict[Consumer, None] = {}
-        """Those from which what they have is being taken."""
+        """Consumers whose leases and demands are being taken from them."""
         self.waiting: list[tuple[int, int, Waiter]] = []
-        """Waiters by deadline; answered ones are dropped when they come up."""
+        """A heap of waiters by deadline. Answered ones are dropped when they come up."""
         self.lingering: list[Waiter] = []
-        """Waiters whose time is up, and which have a reason to wait for a moment more."""
+        """Waiters whose time is up and that have a reason to wait a little longer."""
         self.unseen: dict[int, Lease] = {}
         """Leases that never reached their client, to be given back. Some of them may have ended meanwhile."""
         self._waiters_made = 0
         self.silence, self.waits, self.give_back = Timer(), Timer(), Timer()
-        """When a consumer may be lost, a waiter's time is up, and unseen leases are to be given back."""
+        """The next times when a consumer may be lost, when a waiter's time is up, and when unseen leases are given back."""
         self._clean_up_at = 1000
 
     def __len__(self) -> int:
         return len(self.by_client)
 
     def open(self, client: bytes, now_ms: int) -> Consumer:
-        """The consumer with this client id, new if it was not known."""
+        """Return the consumer with this client id, a new one if it is not known."""
         consumer = self.by_client.get(client)
         if consumer is None or consumer.leaving:
             consumer = self.by_client[client] = Consumer(client, now_ms)
@@ -191,26 +191,26 @@ class Consumers:
         return consumer
 
     def touch(self, client: bytes, now_ms: int) -> None:
-        """Something came from this client: it lives."""
+        """Note that a frame came from this client, so it is alive."""
         consumer = self.by_client.get(client)
         if consumer is not None:
             consumer.seen_ms = now_ms
             self.by_client.move_to_end(client)
 
     def excuse(self, silent_ms: int) -> None:
-        """For so long nobody listened, or the clock was set forward: that was no client's silence."""
+        """Do not count this time as silence: the shard was not reading, or the clock was set forward."""
         for consumer in self.by_client.values():
             consumer.seen_ms += silent_ms
 
     def part_from(self, consumer: Consumer) -> None:
-        """A consumer leaves: if its client comes back it is another one. The caller takes from it what it has."""
+        """Let a consumer leave. The caller takes its leases and demands. A client that comes back is a new consumer."""
         consumer.leaving = True
         self.leaving[consumer] = None
         if self.by_client.get(consumer.client) is consumer:
             del self.by_client[consumer.client]
 
     def lost(self, now_ms: int) -> Iterator[Consumer]:
-        """The consumers that were silent for too long. The caller parts from each."""
+        """Yield the consumers that were silent for too long. The caller parts from each."""
         while self.by_client:
             oldest = next(iter(self.by_client.values()))
             if oldest.seen_ms + self.timeout_ms > now_ms:
@@ -218,7 +218,7 @@ class Consumers:
             yield oldest
 
     def await_messages(self, waiter: Waiter) -> None:
-        """Answer this waiter with nothing at its deadline, unless it is done by then."""
+        """Let this waiter time out at its deadline, unless it is answered by then."""
         self._waiters_made += 1
         if len(self.waiting) > self._clean_up_at:
             self.waiting = [entry for entry in self.waiting if not entry[2].done]
@@ -228,11 +228,11 @@ class Consumers:
         self.waits.by(waiter.deadline_ms)
 
     def linger(self, waiter: Waiter) -> None:
-        """Look at a waiter whose time is up again with the next turn."""
+        """Let a waiter whose time is up wait until the next turn."""
         self.lingering.append(waiter)
 
     def timed_out(self, now_ms: int, count: int) -> Iterator[Waiter]:
-        """The waiters whose time is up, about ``count`` of them."""
+        """Yield the waiters whose time is up, about ``count`` of them."""
         lingering, self.lingering = self.lingering, []
         yield from (waiter for waiter in lingering if not waiter.done)
         while count > 0 and self.waiting and self.waiting[0][0] <= now_ms:
@@ -242,17 +242,17 @@ class Consumers:
                 yield waiter
 
     def unsee(self, lease: "Lease") -> None:
-        """Give a lease back soon: it never reached its client."""
+        """Give a lease back soon, because it never reached its client."""
         self.unseen[lease.id] = lease
         self.give_back.by(AT_ONCE)
 
     def next_loss(self) -> int | None:
-        """When the consumer that was silent for longest is lost, Unix ms."""
+        """Return when the consumer that was silent for longest is lost, Unix ms."""
         oldest = next(iter(self.by_client.values()), None)
         return None if oldest is None else oldest.seen_ms + self.timeout_ms
 
     def next_deadline(self) -> int | None:
-        """When the time of a waiter is up, Unix ms."""
+        """Return when the time of the next waiter is up, Unix ms."""
         deadlines = [self.waiting[0][0]] if self.waiting else []
         if self.lingering:
             deadlines.append(self.lingering[0].deadline_ms + BANK_MS_MAX)

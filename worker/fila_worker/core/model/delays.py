@@ -1,7 +1,7 @@
-"""Delayed messages: out of line until their time, and back in their place.
+"""Delayed messages: out of line until their due time, then in line again at their place.
 
-A delayed message lies in the ``delayed`` family under the key of its place in line, with its due time in front; the schedule
-has an entry for it. Where the two disagree (it was cancelled, purged, delayed anew) the message itself is right.
+A delayed message is in the ``delayed`` family under the key of its place in line, with its due time in front. The due index
+has an entry for it. Where the two disagree (the message was cancelled, purged, or delayed again) the message is right.
 """
 
 from struct import Struct
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = Struct(">QB")
 DELAYED_HEAD_BYTES: Final = _HEAD.size
-"""What a value of the ``delayed`` family has in front of the record."""
+"""The bytes in front of the record, in a value of the ``delayed`` family."""
 
 
 _RETRYING: Final = 1
@@ -25,8 +25,11 @@ _DEFERRED: Final = 2
 
 
 class Delayed(NamedTuple):
-    """A delayed message. ``retrying``: it was delivered before, and its key still counts it as in flight; ``deferred``: so it was,
-    and its consumer put it off."""
+    """A delayed message.
+
+    ``retrying``: it was delivered before, and its key still counts it as in flight. ``deferred``: likewise, and its consumer
+    deferred it.
+    """
 
     due_ms: int
     retrying: bool
@@ -35,7 +38,7 @@ class Delayed(NamedTuple):
 
 
 def parse_delayed(value: bytes) -> Delayed:
-    """A value of the ``delayed`` family."""
+    """Return the delayed message in a value of the ``delayed`` family."""
     due_ms, flags = _HEAD.unpack_from(value)
     return Delayed(due_ms, bool(flags & _RETRYING), bool(flags & _DEFERRED), value[_HEAD.size :])
 
@@ -50,7 +53,7 @@ def delay(
     retrying: bool = False,
     deferred: bool = False,
 ) -> None:
-    """Let a message of ``lane``, not counted anywhere, come to its place ``key`` at ``due_ms``."""
+    """Delay a message of ``lane``, counted nowhere, until ``due_ms``. Its place in line is ``key``."""
     state.ledger.touch(lane)
     flags = _RETRYING * retrying | _DEFERRED * deferred
     state.batch.put(key, _HEAD.pack(due_ms, flags) + record, state.store.families.delayed)
@@ -60,7 +63,7 @@ def delay(
 
 
 def lift(state: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
-    """Take a delayed message out of the delayed ones. The caller says where it goes, and releases its slot if it had one."""
+    """Take a message out of the delayed ones. The caller puts it elsewhere, and releases its slot if it had one."""
     state.ledger.touch(lane)
     state.batch.delete(key, state.store.families.delayed)
     lane.lift(len(delayed.record), retrying=delayed.retrying)
@@ -68,7 +71,7 @@ def lift(state: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:
 
 
 def too_old(record: bytes, now_ms: int) -> bool:
-    """Whether a message's time to live is over."""
+    """Return whether a message's time to live is over."""
     if not record[1] & HAS_TTL:
         return False
     expires_ms = extension_of(record).expires_ms

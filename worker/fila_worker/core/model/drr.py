@@ -1,27 +1,30 @@
-"""Whose turn it is: deficit round robin over fairness keys.
+"""Deficit round robin over fairness keys: which key has its turn.
 
 Deficit round robin (Shreedhar & Varghese, "Efficient Fair Queueing using Deficit Round Robin", 1995) gives each key
 ``weight × quantum`` a round, at O(1) a delivery. Three things differ here:
 
-* A key's round is served in *turns* of ``weight``, so that any window of deliveries is shared by weight, not only a whole round of
-  ``Σ weights × quantum``.
-* A key that becomes active is served next, as the new-flow list of FQ-CoDel does (RFC 8290, section 4.2): a quiet tenant does not wait
-  for a round of the busy ones.
+* A key's round is served in *turns* of ``weight``, so that any window of deliveries is shared by weight, not only a whole
+  round of ``Σ weights × quantum``.
+* A key that becomes active is served next, as in the new-flow list of FQ-CoDel (RFC 8290, section 4.2): a quiet tenant does
+  not wait for a round of the busy ones.
 * A key with any credit left may deliver a message that costs more, and pays the debt with its next turns. So no cost is read
   before it is the message's turn, and a round never passes without a delivery.
 
-FQ-CoDel has two lists, of new and of old flows: here ``fresh`` and ``busy``. Each thing beyond them has a case that fails without it, in
-``tests/unit/worker/model/test_drr.py`` and ``test_drr_debts.py``; what all of them must keep is in ``tests/property/test_fairness_bounds.py``:
+FQ-CoDel has two lists, of new and of old flows. Here they are ``fresh`` and ``busy``. Each part beyond these two has a case
+that fails without it, in ``tests/unit/worker/model/test_drr.py`` and ``test_drr_debts.py``. The properties that all parts
+must keep are in ``tests/property/test_fairness_bounds.py``. The further parts:
 
-* ``again``. FQ-CoDel keeps an emptied flow among the old ones for a round, so that it cannot be new at once. Here a key that comes back right after
-  its own turn must not wait for a round: it waits for one turn of a key with a backlog.
-* ``debtors``, a heap. A key may owe 1,000,000 rounds, and 100,000 keys may owe: to visit them turn by turn would take seconds.
-* Both ends of ``fresh``. After a restart, or when the first consumer comes, all keys are new and have a backlog. A key that becomes active later
-  goes before them: it is at the other end.
-* A limit for new keys. Without it an endless stream of them stops the busy ones: after ``fresh_turns_max`` turns of new keys, one that has
-  waited for ``busy_wait_turns_max`` turns goes before keys that came later.
+* ``again``. FQ-CoDel keeps an emptied flow among the old ones for a round, so that it cannot be new at once. Here a key that
+  comes back right after its own turn must not wait for a round: it waits for one turn of a key with a backlog.
+* ``debtors``, a heap. A key may owe 1,000,000 rounds, and 100,000 keys may owe. To visit them turn by turn would take
+  seconds.
+* Both ends of ``fresh``. After a restart, or when the first consumer comes, all keys are new and have a backlog. A key that
+  becomes active later goes before them: it is at the other end.
+* A limit for new keys. Without it an endless stream of new keys stops the busy ones. After ``fresh_turns_max`` turns of new
+  keys, a key that has waited for ``busy_wait_turns_max`` turns goes before keys that came later.
 
-A turn that delivered nothing (its messages wait for tokens, say) does not count: the key is as new afterwards as it was before.
+A turn that delivered nothing (its messages wait for tokens, for example) does not count: the key keeps its place among new
+keys.
 
 Rejected: virtual finish times (weighted fair queueing), whose accuracy below one turn costs O(log n) a delivery.
 """
@@ -39,10 +42,10 @@ NEVER: Final = 1 << 62
 
 
 class Line:
-    """Keys in a circle, each with links to its neighbours: any of them leaves without a search, and no table grows.
+    """Keys in a circle, each with links to its neighbours. Any key leaves without a search, and no table grows.
 
-    The last one is before the first. To let the first one be the last is to move ``first``. Rejected: an ``OrderedDict``, 110 bytes a key where
-    the links take 24, and a deque, which is searched for a key that leaves.
+    The last key is before the first. The first key becomes the last when ``first`` moves on. Rejected: an ``OrderedDict``
+    (110 bytes a key, where the links take 24), and a deque (a search for each key that leaves).
     """
 
     __slots__ = ("first",)
@@ -57,7 +60,7 @@ class Line:
             key = key.behind if key.behind is not self.first else None
 
     def append(self, key: FairnessKey) -> None:
-        """Let a key that is in no line be the last."""
+        """Put a key that is in no line at the end."""
         first = self.first
         key.line = self
         if first is None:
@@ -83,9 +86,9 @@ class Line:
 
 
 class Debtors:
-    """Active keys that owe more than their next turn gives them, by the round in which they have paid: ``key.due``.
+    """Active keys that owe more than their next turn gives them, in a heap by the round in which they have paid: ``key.due``.
 
-    A heap. An entry of a key that left is void: its key is elsewhere, or is due in another round.
+    An entry of a key that left is void: the key is elsewhere, or is due in another round.
     """
 
     __slots__ = ("_count", "_entries", "_heap", "_void_max", "due")
@@ -110,7 +113,7 @@ class Debtors:
         self.due = self._heap[0][0]
 
     def remove(self, key: FairnessKey) -> None:
-        """A key leaves with what it owes."""
+        """Take a key out; it keeps its debt."""
         key.line = None
         self._count -= 1
         if not self._count or len(self._heap) > max(self._void_max, 2 * self._count):
@@ -119,7 +122,7 @@ class Debtors:
         self.due = self._heap[0][0] if self._heap else NEVER
 
     def pop(self) -> FairnessKey | None:
-        """Take out the first one; None if it was void."""
+        """Take out the first entry, and return its key; None if the entry was void."""
         entry = heappop(self._heap)
         key = entry[2]
         found = self._is_valid(entry)
@@ -130,7 +133,7 @@ class Debtors:
         return key if found else None
 
     def _valid(self) -> list[tuple[int, int, FairnessKey]]:
-        """An entry for each of them."""
+        """Return one entry for each key."""
         return list({entry[2]: entry for entry in self._heap if self._is_valid(entry)}.values())
 
     def _is_valid(self, entry: tuple[int, int, FairnessKey]) -> bool:
@@ -141,8 +144,8 @@ class Debtors:
 class Ring:
     """The active keys of a queue in the order of their turns.
 
-    Invariants: an active key is in exactly one of ``fresh``, ``again``, ``busy`` and ``debtors``, or is ``current``; a current key may be in ``busy``
-    too, where it is the last. What is not active is nowhere.
+    Invariants: an active key is in exactly one of ``fresh``, ``again``, ``busy`` and ``debtors``, or is ``current``. A
+    current key may be in ``busy`` too, where it is the last. A key that is not active is in none of them.
     """
 
     __slots__ = (
@@ -153,62 +156,65 @@ class Ring:
     def __init__(self, limits: Limits = DEFAULTS) -> None:
         self._limits = limits
         self.fresh = Line()
-        """Keys that became active and had no turn since, in the order in which they came."""
+        """Keys that became active and had no turn since then, in the order in which they came."""
         self.again = Line()
-        """The same, but no key with a backlog had a turn since their last one: they are fresh when one has."""
+        """Likewise, but no key with a backlog had a turn since their own last one. They become fresh when one has."""
         self.busy = Line()
         """Keys that had a turn and have more to deliver; the first is next."""
         self.debtors = Debtors(limits.void_entries_max)
-        """Keys that are busy again in a later round; their credit is what they will have then."""
+        """Keys that are busy again in a later round. Their credit is the credit that they will have then."""
         self.current: FairnessKey | None = None
         """The key whose turn is in progress."""
         self._credit = self._spent = 0
         """The current key's credit and ``spent`` before its turn."""
         self._keys = 0
-        """Active keys."""
+        """The number of active keys."""
         self._turns = 0
-        """Turns so far. The first has the number 1."""
+        """The number of turns so far. The first turn has the number 1."""
         self._old_turn = 0
         """The last turn of a key with a backlog."""
         self._busy_turn = 0
-        """The last turn of a busy key, or of a fresh one that had waited for too long."""
+        """The last turn of a busy key, or of a fresh key that had waited for too long."""
         self._round = 0
         self._began = 0
         """The first turn of the round in progress."""
         self._skipped = 0
-        """Rounds without busy keys: they count only for those who owe."""
+        """Rounds without busy keys. They count only for keys that owe."""
 
     def __len__(self) -> int:
         return self._keys
 
     @property
     def turns(self) -> int:
-        """How many turns there have been."""
+        """The number of turns so far."""
         return self._turns
 
     @property
     def rounds(self) -> int:
-        """How many rounds of the busy keys have begun."""
+        """The number of rounds of the busy keys that have begun."""
         return self._round - self._skipped
 
     # --- keys come and go ---------------------------------------------------------------------------------------------
 
     def join(self, key: FairnessKey) -> None:
-        """A key has something to deliver: it is served next, if it owes no more than its next turn gives."""
+        """Add a key that has something to deliver. It is served next, if it owes no more than its next turn gives."""
         key.joined_at = key.spent
         if not self._enter(key):
             key.joined_turn = self._turns
             (self.again if key.last_turn >= self._old_turn and self._has_backlog() else self.fresh).append(key)
 
     def rejoin(self, key: FairnessKey) -> None:
-        """A key that waited for tokens or for a settlement may go on: it has no more than one turn a round by that."""
+        """Add a key that waited for tokens or for a settlement. It gets no more than one turn a round by such returns."""
         if self._turns - key.last_turn >= self._keys:
             self.join(key)
         elif not self._enter(key):
             self.busy.append(key)
 
     def _enter(self, key: FairnessKey) -> bool:
-        """Count a key. Returns whether it has to pay off a debt first; a debt is paid by the rounds since, or if no other key is here."""
+        """Count a key, and return whether it has to pay off a debt first.
+
+        The rounds since it left pay its debt. If no other key is active, the debt is paid at once.
+        """
         key.active = True
         self._keys += 1
         if key.credit < 0 or key.due > self._round:
@@ -220,12 +226,12 @@ class Ring:
         return False
 
     def _has_backlog(self) -> bool:
-        """Whether a key has more to deliver than one turn, as far as it is known without a search."""
+        """Return whether some key has more to deliver than one turn, as far as this is known without a search."""
         first = self.fresh.first
         return self.busy.first is not None or (first is not None and first.pending > first.weight)
 
     def leave(self, key: FairnessKey) -> None:
-        """A key has nothing more to deliver: it takes no credit along, only debts."""
+        """Take out a key that has nothing more to deliver. It loses its credit and keeps its debt."""
         if not key.active:
             return
         key.active = False
@@ -245,19 +251,19 @@ class Ring:
             self._owe(key)
 
     def active_keys(self) -> list[FairnessKey]:
-        """The active keys, the one in turn first."""
+        """Return the active keys, the one in turn first."""
         current = [self.current] if self.current else []
         others = chain(self.fresh, self.again, self.busy, self.debtors)
         return [*current, *(key for key in others if key is not self.current)]
 
     def upcoming(self, count: int) -> list[FairnessKey]:
-        """About the next keys to have a turn, in about their order."""
+        """Return about the next keys to have a turn, in about their order."""
         return list(islice(chain(self.fresh, self.busy), count))
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def begin_turn(self) -> FairnessKey | None:
-        """Start the next key's turn, with ``weight`` of credit; None if no key is active."""
+        """Start the next key's turn, with ``weight`` of credit, and return the key; None if no key is active."""
         while True:
             key = self._next_fresh() if self.fresh.first is not None else None
             turn = self._turns + 1
@@ -280,10 +286,10 @@ class Ring:
             if credit > 0:
                 self.current = key
                 return key
-            self.end_turn(key)  # its weight is less than it was
+            self.end_turn(key)  # its weight was lowered
 
     def end_turn(self, key: FairnessKey) -> None:
-        """The key's credit is used up, and it has more to deliver."""
+        """End the turn of a key whose credit is used up and that has more to deliver."""
         self.current = None
         key.last_turn = self._turns
         if key.line is None:
@@ -297,9 +303,9 @@ class Ring:
             self.debtors.append(key)
 
     def _next_fresh(self) -> FairnessKey | None:
-        """Take the next key out of ``fresh``; None if a busy one has waited for too long.
+        """Take the next key out of ``fresh``, and return it; None if a busy key has waited for too long.
 
-        It is the first one, but where that has a backlog and the last one came later.
+        The next key is the first one. It is the last one if that came later and the first one has a backlog.
         """
         if self.busy.first is None:
             self._skip_round()
@@ -319,11 +325,11 @@ class Ring:
         return key
 
     def _starves(self, since: int, newer: FairnessKey) -> bool:
-        """Whether a key that waits since this turn goes before one that came later."""
+        """Return whether a key that has waited since this turn goes before one that came later."""
         return self._turns - since > self._limits.busy_wait_turns_max and newer.joined_turn >= since
 
     def _refresh(self) -> None:
-        """A key with a backlog had its turn: those that came again and waited for it are fresh, as many as may go before the next."""
+        """Move keys from ``again`` to ``fresh`` after a turn of a key with a backlog: as many as may go before the next."""
         for _ in range(self._limits.fresh_turns_max):
             key = self.again.first
             if key is None:
@@ -335,14 +341,14 @@ class Ring:
     # --- rounds and debts ---------------------------------------------------------------------------------------------
 
     def _owe(self, key: FairnessKey) -> None:
-        """Let a key that owes wait for as many rounds as it owes turns."""
+        """Let a key wait for as many rounds as it owes turns."""
         turn = key.weight * MILLI
         rounds = -key.credit // turn
         key.credit += rounds * turn
         key.due = self._round + 1 + rounds
 
     def _begin_round(self, turn: int) -> bool:
-        """Begin a round, if each busy key had its turn in the last one. Returns whether any key is active."""
+        """Begin a round, if each busy key had its turn in the last one. Return whether any key is active."""
         if self.busy.first is None:
             if self.again.first is not None:
                 self._refresh()
@@ -354,12 +360,12 @@ class Ring:
         if self.busy.first is not None and self._round >= self.debtors.due:
             self._admit()
         while self.busy.first is None:
-            self._round = max(self._round, self.debtors.due)  # no other key is here: the rounds until then are empty
+            self._round = max(self._round, self.debtors.due)  # no other key is active: the rounds until then are empty
             self._admit()
         return True
 
     def _skip_round(self) -> None:
-        """A turn while no key is busy is a round for those who owe; those that wait for a busy key's turn wait no longer."""
+        """Count a turn without busy keys as a round for keys that owe. Keys that wait for a busy key's turn become fresh."""
         self._began = self._turns + 1
         self._round += 1
         self._skipped += 1
@@ -369,7 +375,7 @@ class Ring:
             self._refresh()
 
     def _admit(self) -> None:
-        """Let one key that has paid what it owed be next of the busy ones: only one a turn, for many may have paid in the same round."""
+        """Make one key that has paid its debt the next busy one. Only one a turn: many may have paid in the same round."""
         key = self.debtors.pop()
         if key is not None:
             self.busy.append(key)

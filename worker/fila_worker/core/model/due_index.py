@@ -1,13 +1,13 @@
-"""What comes due, in order of its time: one durable index for all that waits for the clock.
+"""The due index: one durable index, in the order of time, of everything that waits for the clock.
 
-An entry ``due · kind · subject`` says no more than "look at this then": a delayed message to release, a message that may be
-too old, dedup ids to forget, a queue that may be idle. What it points at knows best whether that is still so; a message that
-was cancelled, purged or delayed anew just leaves an entry that is dropped when its time comes. So nothing ever has to be
-searched in here, and a million delayed messages cost nothing while none is due.
+An entry ``due · kind · subject`` means only "check this subject then": a delayed message to release, a message that may be
+too old, dedup ids to forget, a queue that may be idle. The subject decides whether anything is to be done. A message that was
+cancelled, purged or delayed again leaves an entry behind, which is dropped when its time comes. So the index is never
+searched, and a million delayed messages cost nothing while none is due.
 
-In memory is one number, the earliest due time. The family is never read from its start, where the tombstones of all that was
-due before lie, but from a cursor that moves with time (the checkpoint of Facebook's FOQS). The cursor is exact, because much
-may be due in one millisecond and is taken in many turns; a checkpoint of it is durable, so a restart begins there too.
+Memory holds one number, the earliest due time. The family is not read from its start, where the tombstones of removed entries
+are, but from a cursor that moves with time (the checkpoint of Facebook's FOQS). The cursor is exact, because many entries may
+be due in one millisecond and are taken in many turns. A checkpoint of the cursor is durable, so a restart begins there too.
 """
 
 from enum import IntEnum
@@ -24,31 +24,31 @@ _CHECKPOINT: Final = b"due index"
 
 
 GRID_MS: Final = 1000
-"""What need not be to the millisecond is due with all that falls within the same second, at its end."""
+"""Entries that need no exact millisecond are due together at the end of their second."""
 
 
 def on_the_grid(due_ms: int) -> int:
-    """The end of the second that a time falls into."""
+    """Return the end of the second that a time falls into."""
     return -(-due_ms // GRID_MS) * GRID_MS
 
 
 class Kind(IntEnum):
-    """What an entry's subject is."""
+    """The kind of an entry's subject."""
 
     RELEASE = 1
     """The message key of a delayed message that comes to its place in line."""
     EXPIRE = 2
     """The message key of a message with a time to live."""
     FORGET_ONE = 3
-    """The key of a dedup id whose window ends: as earlier versions wrote it for each."""
+    """The key of a dedup id whose window ends, one entry for each id."""
     IDLE = 4
     """The id of a queue that may have been idle for too long."""
     FORGET = 5
-    """A queue id and a number; the note lists dedup ids whose window ends."""
+    """A queue id and a number. The note lists the dedup ids whose window ends."""
 
 
 class Entry(NamedTuple):
-    """One thing that is due."""
+    """One entry that is due."""
 
     due_ms: int
     kind: int
@@ -59,8 +59,8 @@ class Entry(NamedTuple):
 class DueIndex:
     """The cursor over the ``schedule`` family.
 
-    Invariants: nothing is due before ``next_due_ms``; no entry has a key below ``cursor``, nor below ``checkpoint``, which is
-    durable.
+    Invariants: no entry is due before ``next_due_ms``. No entry has a key below ``cursor``, nor below ``checkpoint``. The
+    checkpoint is durable.
     """
 
     def __init__(self, store: "Store", limits: Limits = DEFAULTS) -> None:
@@ -78,7 +78,7 @@ class DueIndex:
         self._look_from(self.checkpoint)
 
     def add(self, due_ms: int, kind: int, subject: bytes, batch: "Batch", note: bytes = b"") -> None:
-        """Look at ``subject`` at ``due_ms``."""
+        """Add an entry for ``subject`` at ``due_ms``."""
         key = pack_u64(due_ms) + bytes((kind,)) + subject
         batch.put(key, note, self._family)
         if self.next_due_ms is None or due_ms < self.next_due_ms:
@@ -90,7 +90,7 @@ class DueIndex:
                 self._save(key, batch)
 
     def take_due(self, now_ms: int, batch: "Batch") -> list[Entry]:
-        """Take out a turn's worth of the entries that are due, in order. Sees only what is committed."""
+        """Take out the due entries for one turn, and return them in order. Only committed entries are seen."""
         limits = self._limits
         end = pack_u64(now_ms + 1)
         entries: list[Entry] = []
@@ -107,7 +107,7 @@ class DueIndex:
         return entries
 
     def put_back(self, entry: Entry, batch: "Batch") -> None:
-        """Let an entry that was taken out be taken again, in a later turn."""
+        """Put an entry that was taken out back, for a later turn."""
         self.add(entry.due_ms, entry.kind, entry.subject, batch, entry.note)
 
     def _save(self, checkpoint: bytes, batch: "Batch") -> None:
@@ -115,7 +115,7 @@ class DueIndex:
         batch.put(_CHECKPOINT, checkpoint, self._store.families.state)
 
     def _look_from(self, cursor: bytes) -> None:
-        """Move to the first entry from ``cursor`` on; all before it are gone."""
+        """Move to the first entry from ``cursor`` on. All entries before it are gone."""
         following = next(self._store.scan(cursor, LAST, self._family), None)
         self.next_due_ms = u64(following[0]) if following else None
         self.timer.by(self.next_due_ms)

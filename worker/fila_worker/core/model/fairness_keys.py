@@ -1,10 +1,11 @@
-"""A fairness key of a queue: its lanes, and which of them is first.
+"""A fairness key of a queue: its lanes, and which lane is first.
 
-Usually a key has one lane and nothing that could hold it up: its ``only_lane`` one. Else a heap knows the lanes that may deliver by the
-places of their first messages; it is corrected when a lane comes up, so that nothing has to be kept in order on the way.
+Usually a key has one lane and nothing that could block it: its ``only_lane``. Otherwise a heap orders the lanes that may
+deliver by the places of their first messages. An entry is corrected when its lane comes to the top, so the heap need not be
+kept exact at each change.
 
-A key far from its turn is *cold*: its lane is not an object but a few packed bytes (:mod:`core.model.cold_lanes`). Who only looks at keys uses
-``views``; who is going to change a lane uses ``lanes``, and the key is warm again.
+A key far from its turn is *cold*: its lane is not an object but a few packed bytes (:mod:`core.model.cold_lanes`). Code that
+only reads lanes uses ``views``. Code that changes a lane uses ``lanes``, which makes the key warm again.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,48 +65,48 @@ class FairnessKey:
         self.name = name
         self.queue = queue
         self.cold: bytes | None = None
-        """Its only lane in packed form, while it is far from its turn (:mod:`core.model.cold_lanes`); None: its lanes are objects."""
+        """Its one lane in packed form, while it is cold (:mod:`core.model.cold_lanes`). None: its lanes are objects."""
         self.only: Lane | None = None
-        """Its lane, if it has one and is warm."""
+        """Its lane, if it has exactly one and is warm."""
         self.several: dict[tuple[str, ...], Lane] | None = None
-        """Its lanes by throttle keys (sorted, distinct), if there are more: a dictionary takes more than all else of a key."""
+        """Its lanes by throttle keys (sorted, distinct), if it has several. A dictionary takes more than all the rest."""
         self.only_lane: Lane | None = None
-        """Its only lane, if there is nothing more to think about: no throttle, no cap on what is in flight."""
+        """Its one lane, if nothing can block it: no throttle, and no cap on messages in flight."""
         self.heads: list[tuple[bytes, int, Lane]] | None = None
-        """The lanes that may deliver, by the place of their first message; an entry that is not its lane's
-        ``head_place`` is stale. None, and not kept, while there is a ``only_lane`` lane."""
+        """A heap of the lanes that may deliver, by the place of their first message. An entry that differs from its lane's
+        ``head_place`` is stale. None while there is an ``only_lane``."""
         self.ready = 0
-        """Lanes that are active and not blocked."""
+        """The number of lanes that are active and not blocked."""
         self.blocked = 0
-        """Lanes that wait for tokens."""
+        """The number of lanes that wait for tokens."""
         self.weight = 1
         self.active = False
         self.paused = False
         self.blocked_head = b""
-        """Strictly ordered, and its first message, whose place this is, waits for tokens: so do the others behind it."""
+        """In a strictly ordered queue: the place of its first message, if that waits for tokens. The others wait too."""
         self.credit = 0
-        """What is left of the turn in progress, in thousandths of a unit of cost; below 0 it is owed."""
+        """What is left of the turn in progress, in thousandths of a unit of cost. Below 0 it is a debt."""
         self.held = 0
-        """Messages leased or waiting for a retry; counted only where the queue has a cap for it."""
+        """The number of messages leased or waiting for a retry. Counted only if the queue has a cap on them."""
         self.joined_turn = 0
-        """How many turns there had been when it last became active."""
+        """The number of turns of the ring when it last became active."""
         self.last_turn = -1
-        """The number of its last turn, as the ring counts them; one that delivered nothing does not count."""
+        """The number of its last turn, as the ring counts turns. A turn that delivered nothing does not count."""
         self.due = 0
-        """It owes turns until this round of the ring; not after it."""
+        """The round of the ring in which its debt is paid."""
         self.delivered = 0
         self.spent = 0
-        """Cost of what was delivered, in thousandths."""
+        """The cost of all its deliveries, in thousandths."""
         self.joined_at = 0
         """``spent`` when the key last became active."""
         self.line: Line | Debtors | None = None
-        """Where it waits in the ring, and its neighbours there."""
+        """The part of the ring in which it waits, and its neighbours there."""
         self.before: FairnessKey | None = None
         self.behind: FairnessKey | None = None
 
     @property
     def lanes(self) -> dict[tuple[str, ...], Lane]:
-        """Its lanes by throttle keys. Warms a cold key up: to look and go on, use :attr:`views`."""
+        """Its lanes by throttle keys. A cold key is warmed up by this; only to read, use :attr:`views`."""
         if self.cold is not None:
             warm_up(self)
         if self.only is not None:
@@ -114,7 +115,7 @@ class FairnessKey:
 
     @property
     def views(self) -> "Iterable[Lane | ColdLane]":
-        """Its lanes to be read only, whether they are warm or cold."""
+        """Its lanes for reading only, warm or cold."""
         if self.only is not None:
             return (self.only,)
         if self.cold is not None:
@@ -122,7 +123,7 @@ class FairnessKey:
         return self.several.values() if self.several is not None else ()
 
     def add(self, lane: Lane) -> None:
-        """A lane of it is new."""
+        """Add a new lane."""
         if self.only is None and self.several is None and self.cold is None:  # the usual case, without a dictionary
             self.only = lane
             if lane.throttle is None and self.queue.options.max_in_flight_per_key is None:
@@ -135,7 +136,7 @@ class FairnessKey:
             self.settle_shape()
 
     def drop(self, lane: Lane) -> None:
-        """A lane of it is no more. The two let go of each other, or only the cyclic collector would find them."""
+        """Remove a lane. Both references are cut, or only the cyclic garbage collector would free the two."""
         if lane is self.only:  # the usual case
             self.only = self.only_lane = self.heads = None
             del lane.key
@@ -148,18 +149,18 @@ class FairnessKey:
 
     @property
     def deliverable(self) -> bool:
-        """Whether one of its messages may be delivered now, if somebody wants it."""
+        """Whether one of its messages may be delivered, if a consumer has credit."""
         return self.ready > 0 and not self.blocked_head and self.open
 
     @property
     def open(self) -> bool:
-        """Whether neither a pause nor its cap holds it up."""
+        """Whether neither a pause nor its cap blocks it."""
         cap = self.queue.options.max_in_flight_per_key
         return not self.paused and (cap is None or self.held < cap)
 
     @property
     def pending(self) -> int:
-        """Messages in line."""
+        """The number of messages in line."""
         if self.only_lane is not None:
             return self.only_lane.pending
         if self.cold is not None:
@@ -167,9 +168,9 @@ class FairnessKey:
         return sum(lane.pending for lane in self.views)
 
     def settle_shape(self) -> None:
-        """Lanes came or went, or the queue's options changed: see whether there is a sole lane."""
+        """Find out whether there is an ``only_lane``, after lanes came or went or the queue's options changed."""
         if self.cold is not None:
-            return  # it is seen when the key is warmed up
+            return  # done when the key is warmed up
         lanes = list(self.lanes.values())
         simple = len(lanes) == 1 and lanes[0].throttle is None and self.queue.options.max_in_flight_per_key is None
         self.only_lane = lanes[0] if simple else None
@@ -181,7 +182,7 @@ class FairnessKey:
                     self.note_head(lane, lane.prefix + FIRST_PLACE)
 
     def note_head(self, lane: Lane, message_key: bytes) -> None:
-        """The lane's first message may be this one."""
+        """Note that this may be the lane's first message."""
         place = message_key[8:]
         if not lane.head_place or place < lane.head_place:
             lane.head_place = place
@@ -190,7 +191,7 @@ class FairnessKey:
             heappush(self.heads, (place, lane.id, lane))
 
     def first_lane(self, head_of: Callable[[Lane], bytes]) -> Lane | None:
-        """The lane whose first message has the smallest place; ``head_of`` looks up a lane's first key."""
+        """Return the lane whose first message has the smallest place. ``head_of`` returns a lane's first key."""
         heads = self.heads
         while heads:
             place, _, lane = heads[0]
@@ -207,7 +208,7 @@ class FairnessKey:
         return None
 
     def first_is_blocked(self) -> None:
-        """The lane that :meth:`first_lane` found has to wait."""
+        """Let the lane that :meth:`first_lane` returned wait."""
         assert self.heads is not None, f"{self.name!r} has a sole lane, which never waits"
         _, _, lane = heappop(self.heads)
         lane.head_place = b""
@@ -215,7 +216,7 @@ class FairnessKey:
         self.blocked += 1
 
     def deficit(self, quantum: int) -> float:
-        """What is left of ``weight × quantum`` in the key's round; 0 while it has nothing to deliver."""
+        """Return what is left of ``weight × quantum`` in the key's round; 0 while it has nothing to deliver."""
         if not self.active:
             return 0
         entitled = self.weight * quantum * MILLI
@@ -223,13 +224,14 @@ class FairnessKey:
 
 
 SHRINK_MIN: Final = 64
-"""A part that never had more keys is not worth being made anew."""
+"""A part that never had more keys than this is not rebuilt: it would save too little memory."""
 
 
 class KeyTable:
     """Fairness keys by name.
 
-    Invariants: each key is in one part, under its name. No part but a sole one is empty. ``get`` looks into all parts.
+    Invariants: each key is in one part, under its name. No part is empty, unless it is the only one. ``get`` searches all
+    parts.
     """
 
     __slots__ = ("_count", "_part_max", "_parts", "_peaks", "get")
@@ -238,10 +240,10 @@ class KeyTable:
         self._part_max = part_max
         self._parts: list[dict[str, FairnessKey]] = [{}]
         self._peaks = [0]
-        """The largest that each part was when it lost a key, since it was made."""
+        """The largest size of each part when it lost a key, since the part was made."""
         self._count = 0
         self.get: Callable[[str], FairnessKey | None] = self._parts[0].get
-        """The key of a name, or None."""
+        """Return the key with a name, or None."""
 
     def __len__(self) -> int:
         return self._count
@@ -259,11 +261,11 @@ class KeyTable:
         return chain.from_iterable(self._parts)
 
     def values(self) -> "Iterator[FairnessKey]":
-        """All keys in the order in which they were made. None may come or go meanwhile."""
+        """Return all keys in the order in which they were made. None may come or go meanwhile."""
         return chain.from_iterable(part.values() for part in self._parts)
 
     def portion(self, start: int, count: int) -> "list[FairnessKey]":
-        """Up to ``count`` keys from a place in their order on."""
+        """Return up to ``count`` keys from a place in their order on."""
         found: list[FairnessKey] = []
         for part in self._parts:
             if start < len(part):
@@ -276,14 +278,14 @@ class KeyTable:
         return found
 
     def add(self, key: "FairnessKey") -> None:
-        """A key is new."""
+        """Add a new key."""
         if len(self._parts[-1]) >= self._part_max:
             self._begin_part()
         self._parts[-1][key.name] = key
         self._count += 1
 
     def remove(self, key: "FairnessKey") -> None:
-        """A key is no more."""
+        """Remove a key."""
         index = next(index for index, part in enumerate(self._parts) if key.name in part)
         part = self._parts[index]
         self._peaks[index] = max(self._peaks[index], len(part))
@@ -296,7 +298,7 @@ class KeyTable:
             self._replace(index, index + 1, dict(part))
 
     def _begin_part(self) -> None:
-        """Begin a new part. If two neighbours are small by now they become one, so that there are never many."""
+        """Begin a new part. Two small neighbours are merged first, so that there are never many parts."""
         sizes = [len(part) for part in self._parts]
         for index in range(len(sizes) - 1):
             if sizes[index] + sizes[index + 1] <= self._part_max // 2:
@@ -312,7 +314,7 @@ class KeyTable:
         self._settle()
 
     def _settle(self) -> None:
-        """See to it that a look-up finds the parts as they are now."""
+        """Point ``get`` to a look-up that fits the parts."""
         self.get = self._parts[0].get if len(self._parts) == 1 else self._find
 
     def _find(self, name: str) -> "FairnessKey | None":

@@ -1,8 +1,8 @@
 """The tokens of one set of throttle keys, and the lanes of a shard that need them.
 
-What the bank grants is *dealt* to the lanes that wait, message by message, in turns of their keys' weights: it is tokens that
-are scarce then, not deliveries. A lane spends only what was dealt to it, so it does not matter which of them is served first. A
-lane that has nothing left when its next message is due waits in line again.
+Tokens that the bank grants are *dealt* to the waiting lanes, message by message, in turns of their keys' weights: where lanes
+wait, tokens are scarce, not deliveries. A lane spends only tokens that were dealt to it, so the order in which lanes are
+served does not matter. A lane without tokens for its next message waits in line again.
 """
 
 from collections import OrderedDict
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
 
 TOKEN: Final = 1_000_000
-"""Tokens are counted in millionths."""
+"""One token. Tokens are counted in millionths."""
 
 DISMISSED_MAX: Final = 2000
-"""Waiting lanes that are let out of line in one turn."""
+"""The most waiting lanes that leave the line in one turn."""
 
 LANES_SURVEYED: Final = 64
-"""Waiting lanes that are looked at to estimate how many tokens are of use."""
+"""The waiting lanes that are read to estimate how many tokens are of use."""
 
 
 class Traffic:
-    """What is counted of a throttle key: messages that got their tokens, and how often a lane had to wait for some."""
+    """The counters of a throttle key: messages that got their tokens (passes), and waits of lanes for tokens (hits)."""
 
     __slots__ = ("hits", "passes")
 
@@ -36,9 +36,9 @@ class Traffic:
 class LaneTokens:
     """The tokens of one set of throttle keys.
 
-    Invariants: ``granted = consumed + returned + dealt + pool``, none of them negative; ``dealt`` is the sum of its lanes'
-    ``tokens``, and ``holders`` those that have any; a lane is in ``waiting`` if and only if it is ``blocked``, and then it holds
-    none.
+    Invariants: ``granted = consumed + returned + dealt + pool``, and no term is negative. ``dealt`` is the sum of its lanes'
+    ``tokens``, and ``holders`` are the lanes that have some. A lane is in ``waiting`` if and only if it is ``blocked``, and
+    then it has no tokens.
     """
 
     __slots__ = (
@@ -49,32 +49,32 @@ class LaneTokens:
     def __init__(self, keys: tuple[str, ...], session: int) -> None:
         self.keys = keys
         self.version = -1
-        """Of what it follows, as :class:`core.token_client.Throttling` counts."""
+        """The version of limits, parks and session that it follows (:mod:`core.model.token_client`)."""
         self.session = session
-        """Whose totals it has."""
+        """The session of its totals."""
         self.lanes = 0
-        """How many lanes use it."""
+        """The number of lanes that use it."""
         self.limited = False
         """Whether any of the keys has a rate."""
         self.burst = 0
-        """The smallest burst of those that have."""
+        """The smallest burst of the keys with a rate."""
         self.parked_until_ms = 0
         self.granted = self.consumed = self.returned = 0
-        """Totals of the session, as they are told to the bank."""
+        """Totals of the session, as they are sent to the bank."""
         self.dealt = 0
         self.holders: dict[Lane, None] = {}
         self.waiting: OrderedDict[Lane, None] = OrderedDict()
-        """By their turns: the first is next."""
+        """The lanes that wait, in the order of their turns: the first is next."""
         self.told: tuple[int, int, int, int] | None = None
-        """The last want that was sent, to send only news."""
+        """The last want that was sent, so that only a change is sent."""
         self.told_again = 0
-        """How often it was repeated."""
+        """The number of times that it was repeated."""
         self.news_due_ms: int | None = None
         """When it is to be repeated."""
         self.traffic: list[Traffic] = []
-        """What its keys count."""
+        """The counters of its keys."""
         self.asking: list[Queue] = []
-        """The queues for which the bank was asked, and has said nothing yet."""
+        """The queues for which the bank was asked and has not answered."""
 
     @property
     def held(self) -> int:
@@ -83,16 +83,16 @@ class LaneTokens:
 
     @property
     def pool(self) -> int:
-        """Those of them that no lane has."""
+        """Tokens that may be spent and are dealt to no lane."""
         return self.granted - self.consumed - self.returned - self.dealt
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 
     def spend(self, lane: "Lane", need: int) -> bool:
-        """Pay for a lane's next message; False if it has not the tokens."""
+        """Pay for a lane's next message. Return False if the lane has too few tokens."""
         tokens = lane.tokens
         if tokens < need or tokens > self.burst >= need:
-            return False  # more than the burst is granted for a single message that needs it, and for no other
+            return False  # tokens above the burst are granted for one message that needs them, and pay for no other
         self.consumed += need
         self.dealt -= need
         lane.tokens = tokens - need
@@ -101,7 +101,7 @@ class LaneTokens:
         return True
 
     def block(self, lane: "Lane", need: int) -> None:
-        """A lane has to wait, for so many tokens; first in line, if its turn is not over."""
+        """Let a lane wait for this number of tokens; first in line, if its turn is not over."""
         self.collect(lane)
         lane.need = need
         lane.blocked = True
@@ -110,18 +110,18 @@ class LaneTokens:
             self.waiting.move_to_end(lane, last=False)
 
     def release(self, lane: "Lane") -> None:
-        """A lane that waits may try its luck again."""
+        """Let a waiting lane try again."""
         del self.waiting[lane]
         lane.blocked = False
 
     def collect(self, lane: "Lane") -> None:
-        """Take back what a lane has not spent."""
+        """Take back the tokens that a lane has not spent."""
         if self.holders.pop(lane, self) is None:
             self.dealt -= lane.tokens
             lane.tokens = 0
 
     def trim(self, lane: "Lane", dealt_max: int) -> None:
-        """Take back what a lane has not spent, as far as more than ``dealt_max`` is dealt in all; what is left is of use."""
+        """Take back a lane's tokens as far as more than ``dealt_max`` is dealt in all. The rest pays for whole messages."""
         kept = max(0, min(lane.tokens, dealt_max - (self.dealt - lane.tokens)))
         kept -= kept % max(1, lane.need)
         self.collect(lane)
@@ -129,17 +129,17 @@ class LaneTokens:
             self._give(lane, kept)
 
     def collect_all(self) -> None:
-        """Take back what all lanes have not spent."""
+        """Take back the tokens that all lanes have not spent."""
         for lane in list(self.holders):
             self.collect(lane)
 
     def give_back_all(self) -> None:
-        """The same, and none of them is dealt again."""
+        """Take back the tokens of all lanes, and return them to the bank."""
         self.collect_all()
         self.returned += self.pool
 
     def begin_session(self, session: int) -> None:
-        """Tokens are void; start anew."""
+        """Begin a session: all tokens are void, and the totals start at 0."""
         self.session = session
         self.collect_all()
         self.granted = self.consumed = self.returned = 0
@@ -148,7 +148,7 @@ class LaneTokens:
     # --- dealing ------------------------------------------------------------------------------------------------------
 
     def deal(self) -> "list[Lane]":
-        """Give what is in the pool to those who wait; returns the lanes that may go on with it."""
+        """Deal the pool to waiting lanes. Return the lanes that may go on."""
         waiting, pool = self.waiting, self.pool
         dealt: dict[Lane, None] = {}
         while waiting and pool > 0:
@@ -178,7 +178,7 @@ class LaneTokens:
         self.holders[lane] = None
 
     def _next_in_turn(self) -> "Lane":
-        """Put the lane first whose turn it is, deficit round robin by weight."""
+        """Move the lane whose turn it is to the front, and return it: deficit round robin by weight."""
         waiting = self.waiting
         while True:
             for _ in range(len(waiting)):
@@ -190,14 +190,14 @@ class LaneTokens:
                 waiting.move_to_end(lane)
             rounds = min(
                 -lane.token_credit // (lane.key.weight * TOKEN) for lane in waiting
-            )  # of which nobody would gain a turn
+            )  # in so many rounds no lane gains a turn
             for lane in waiting:
                 lane.token_credit += rounds * lane.key.weight * TOKEN
 
     # --- what is of use -----------------------------------------------------------------------------------------------
 
     def dismiss(self, able: "Callable[[Lane], bool]") -> "list[Lane]":
-        """Let those out of line who could do nothing with tokens: they come back when somebody wants their messages."""
+        """Take lanes that can't use tokens out of line, and return them. They come back when a consumer wants messages."""
         dismissed: list[Lane] = []
         while len(dismissed) < DISMISSED_MAX and (
             unable := [lane for lane in islice(self.waiting, LANES_SURVEYED) if not able(lane)]
@@ -209,11 +209,11 @@ class LaneTokens:
 
     @property
     def has_room(self) -> bool:
-        """Whether, beside what is dealt, the tokens for who is next can be had at all."""
+        """Whether the burst has room for the next lane's tokens beside the dealt ones."""
         return not (self.dealt and self.waiting) or self.dealt + self._next_in_turn().need <= self.burst
 
     def survey(self, messages_max: int) -> "tuple[int, int, list[Queue]]":
-        """``(least, most)`` tokens that would be of use, with those that are dealt, and the queues that would use them."""
+        """Return ``(least, most)`` tokens of use, the dealt ones included, and the queues that would use them."""
         pending = 0
         queues: dict[Queue, None] = {}
         for lane in islice(self.waiting, LANES_SURVEYED):

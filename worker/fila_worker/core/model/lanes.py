@@ -1,15 +1,15 @@
 """Lanes: lines of messages whose heads are in memory and whose tails are on disk.
 
-A lane holds the messages of one fairness key that carry the same throttle keys: so a message that has to wait for tokens is in
-nobody's way but its own kind's. All its messages lie in the ``messages`` family under the lane's prefix, leased ones too, in
-delivery order. In memory is only a *head buffer*::
+A lane holds the messages of one fairness key that carry the same throttle keys. So a message that waits for tokens blocks
+only messages that need the same tokens. All messages of a lane are in the ``messages`` family under the lane's prefix, leased
+ones too, in delivery order. Memory holds only a *head buffer*::
 
     returned, line ┃ tail
     in memory      ┃ on disk only: from key ``tail`` on, less what is leased (None: everything is in memory)
 
-``line`` is in order because messages mostly arrive in order; what arrives out of order (a retried message that takes its
-old place, a more urgent one) goes to the small heap ``returned``, and the smaller of the two heads is next. When both are
-empty and there is a tail, a scan from ``tail`` refills the line. So memory does not grow with the backlog, and no scan ever
+``line`` is in order because messages mostly arrive in order. A message that arrives out of order (a retried message that
+takes its old place, a more urgent one) goes to the small heap ``returned``. The smaller of the two heads is next. When both
+are empty and there is a tail, a scan from ``tail`` refills the line. So memory does not grow with the backlog, and no scan
 starts before its cursor, where the tombstones are.
 
 Rejected: one sorted structure for everything (an insort per retry is cheap, but a lane of a million is not), and a
@@ -35,42 +35,43 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 Entry: TypeAlias = tuple[bytes, bytes | None]
-"""A message key and its record; None where the memory budget did not allow to keep the record."""
+"""A message key and its record. The record is None if the memory budget had no room for it."""
 
 _key_of = itemgetter(0)
 
 FEW: Final = 64
-"""Messages that are looked for one by one in a line, rather than with a walk along it."""
+"""Up to so many messages are searched one by one in a line. For more, the whole line is walked once."""
 
 
 ENTRY_BYTES: Final = 170
-"""What an entry in memory costs beside the bytes of its record: a key, a tuple, three object headers."""
+"""The memory of an entry beside the bytes of its record: a key, a tuple, three object headers."""
 
 
 NO_LEASES: Final = cast("set[bytes]", frozenset())
-"""What a lane has leased before it had its first: most keys of many wait for theirs, and a set takes 216 bytes."""
+"""``leased`` of a lane that had no lease yet, shared: with many keys most have none, and a set takes 216 bytes."""
 
 NONE_ACKED: Final = cast("list[bytes]", ())
-"""What a lane has acked before it had its first, shared in the same way."""
+"""``acked`` of a lane that had no acked message yet, shared for the same reason."""
 
 NONE_RETURNED: Final = cast("list[Entry]", ())
-"""What was returned to a lane to which nothing was: its memory is shared, too."""
+"""``returned`` of a lane to which no message was returned yet, shared for the same reason."""
 
 SHORT: Final = 4
-"""Messages that a line may have as a list when a turn begins: a list of one takes 100 bytes, a deque 700, but lists are slow to pop from."""
+"""The most messages that a line may have as a list when a turn begins. A list of one takes 100 bytes and a deque 700, but
+lists are slow to pop from."""
 
 
 def held_bytes(entries: Iterable[Entry]) -> int:
-    """Memory that the records of these entries take."""
+    """Return the memory that the records of these entries take."""
     return sum(len(record) + ENTRY_BYTES for _, record in entries if record)
 
 
 class Lane:
     """One line of messages.
 
-    Invariants: ``stored`` counts the lane's keys in the ``messages`` family; ``leased`` and ``acked`` are parts of them; each of the
-    others is in exactly one of ``line``, ``returned`` and the range from ``tail``. What is in ``returned`` comes before the last
-    message of ``line``: so a message behind that one is behind all that is in memory.
+    Invariants: ``stored`` counts the lane's keys in the ``messages`` family. ``leased`` and ``acked`` are parts of them. Each
+    of the others is in exactly one of ``line``, ``returned`` and the range from ``tail``. The messages in ``returned`` come
+    before the last message of ``line``, so a message behind that one is behind all messages in memory.
     """
 
     __slots__ = (
@@ -105,66 +106,66 @@ class Lane:
         self.key = key
         self.throttle_keys = throttle_keys
         self.throttle: LaneTokens | None = None
-        """What its messages must have tokens of; None for a lane without throttle keys, and in dead letter queues."""
+        """The tokens that its messages need. None for a lane without throttle keys, and in dead letter queues."""
         self.active = False
-        """Whether it has pending messages. Set by the shard with the key's place in the ring, hence a field."""
+        """Whether it has pending messages. A field, because the shard sets it together with the key's place in the ring."""
         self.blocked = False
-        """Whether it waits for its throttle."""
+        """Whether it waits for tokens."""
         self.head_place = b""
-        """The place under which the key's heap of lanes knows it; not above that of its first message."""
+        """Its place in the key's heap of lanes. Never above the place of its first message."""
         self.token_credit = 0
-        """What is left of its turn among the lanes that wait for the same tokens, in millionths of a token."""
+        """The rest of its turn among the lanes that wait for the same tokens, in millionths of a token."""
         self.tokens = self.tokens_ms = 0
-        """What it may spend, in millionths of a token, and when it last got or spent some."""
+        """The tokens that it may spend, in millionths, and when it last got or spent some."""
         self.look_ms: int | None = None
-        """When somebody will see whether they lie idle."""
+        """When a check is due whether its tokens lie idle; None: no check is planned."""
         self.need = 0
-        """What its first message takes, as of when it had to wait."""
+        """The tokens that its first message takes, as of when it had to wait."""
         self.prefix = pack_u64(lane_id)
         self.stored = 0
-        """Messages in the ``messages`` family: pending, leased and acked."""
+        """The number of messages in the ``messages`` family: pending, leased and acked."""
         self.leased = NO_LEASES
-        """Its messages that are leased; to add one, use :meth:`leases`."""
+        """Its leased messages. To add one, use :meth:`leases`."""
         self.acked = NONE_ACKED
-        """Its messages that are acked and still lie on disk (:mod:`core.model.acked_messages`)."""
+        """Its messages that are acked and still on disk (:mod:`core.model.acked_messages`)."""
         self.delayed = 0
-        """Messages in the ``delayed`` family that will come to this lane."""
+        """The number of messages in the ``delayed`` family that will come to this lane."""
         self.retrying = 0
-        """Those of them that were delivered before: their key counts them as in flight."""
+        """The number of delayed messages that were delivered before. Their key counts them as in flight."""
         self.line: list[Entry] | deque[Entry] = []
-        """The messages in order. A list while it is short, see :data:`SHORT`; a deque from when it was found long."""
+        """The messages in order. A list while it is short, see :data:`SHORT`; a deque once it was found long."""
         self.returned = NONE_RETURNED
-        """A heap of those that came out of order."""
+        """A heap of messages that came out of order."""
         self.tail: bytes | None = None
         self.floor = self.prefix
-        """No message of this lane has a smaller key: where recovery starts to read."""
+        """A lower bound of its messages' keys, where recovery starts to read."""
         self.recorded = False
-        """Whether the ``lanes`` family has the lane's record, with a floor that still holds."""
+        """Whether the ``lanes`` family has the lane's record, with a floor that is still a lower bound."""
         self.changed = False
         """Whether its counts differ from the last ledger entry."""
 
     @property
     def end(self) -> bytes:
-        """Behind all its messages."""
+        """The key behind all its messages."""
         return self.prefix + LAST
 
     @property
     def pending(self) -> int:
-        """Messages that could be delivered."""
+        """The number of messages that could be delivered."""
         return self.stored - len(self.leased) - len(self.acked)
 
     @property
     def claimed(self) -> Set[bytes]:
-        """What is stored and not pending: a scan of the disk passes it over."""
+        """The messages that are stored and not pending. A scan of the disk leaves them out."""
         return self.leased.union(self.acked) if self.acked else self.leased
 
     @property
     def idle(self) -> bool:
-        """Nothing is, and nothing will come by itself."""
+        """Whether it has no messages, stored or delayed."""
         return not (self.stored or self.delayed)
 
     def leases(self) -> set[bytes]:
-        """Its leased messages, to be added to."""
+        """Return its set of leased messages, for adding to it."""
         if self.leased is NO_LEASES:
             self.leased = set()
         return self.leased
@@ -172,7 +173,7 @@ class Lane:
     # --- counts: of the lane, and of its queue ---
 
     def store(self, size_bytes: int) -> None:
-        """Count a message that is stored, and pending now. (The enqueue loop inlines this.)"""
+        """Count a message that is stored and becomes pending. (The enqueue loop inlines this.)"""
         self.stored += 1
         queue = self.key.queue
         queue.pending += 1
@@ -186,7 +187,7 @@ class Lane:
         queue.shrink(size_bytes)
 
     def drop(self, pending: int, delayed: int, retrying: int) -> None:
-        """Count pending and delayed messages that are removed, all but their sizes. ``retrying``: how many of the delayed ones were retried."""
+        """Count pending and delayed messages off, but not their sizes. ``retrying``: the delayed ones with a retry."""
         self.stored -= pending
         self.delayed -= delayed
         self.retrying -= retrying
@@ -194,7 +195,7 @@ class Lane:
         self.key.queue.delayed -= delayed
 
     def put_off(self, size_bytes: int, *, retrying: bool) -> None:
-        """Count a message that is delayed now."""
+        """Count a message that becomes delayed."""
         self.delayed += 1
         self.retrying += retrying
         queue = self.key.queue
@@ -214,7 +215,7 @@ class Lane:
         queue.pending += 1
 
     def bury(self, message_key: bytes) -> None:
-        """Make a leased message an acked one; its queue has counted it out."""
+        """Make a leased message an acked one. The queue's counts have been changed already."""
         self.leased.remove(message_key)
         if not self.acked:
             self.acked = []
@@ -227,7 +228,7 @@ class Lane:
         self.key.queue.pending -= 1
 
     def take_acked(self) -> list[bytes]:
-        """Return the acked messages, which are removed now."""
+        """Return the acked messages, and take them off the counts. The caller removes them."""
         acked, self.acked = self.acked, NONE_ACKED
         self.stored -= len(acked)
         return acked
@@ -235,11 +236,11 @@ class Lane:
     # --- the line ---
 
     def warm(self) -> "Lane":
-        """The lane itself: it is an object. A cold one (:class:`core.model.cold_lanes.ColdLane`) becomes one by this."""
+        """Return the lane itself: it is an object. (:class:`core.model.cold_lanes.ColdLane` makes one.)"""
         return self
 
     def add(self, key: bytes, record: bytes | None) -> bool:
-        """Put a pending message in line, with its record if memory allows; returns whether it is held in memory now.
+        """Put a pending message in line, with its record if memory allows. Return whether the record is in memory.
 
         The caller counts it in ``stored``, or takes it out of ``leased``.
         """
@@ -254,14 +255,14 @@ class Lane:
                 self.returned = []
             heappush(self.returned, entry)
         elif record is None and self.tail is None:
-            self.tail = key  # the last in line, and no room: this is where the tail begins
+            self.tail = key  # the last in line, and no room: the tail begins here
             return False
         else:
             self.line.append(entry)
         return True
 
     def pop(self) -> Entry | None:
-        """Take the next message out of memory; None when the buffer is empty (there may be a tail to refill it)."""
+        """Take the next message out of memory; None if the buffer is empty (there may be a tail to refill it)."""
         line, returned = self.line, self.returned
         if returned and (not line or returned[0] < line[0]):
             return heappop(returned)
@@ -270,18 +271,18 @@ class Lane:
         return line.pop(0) if isinstance(line, list) else line.popleft()
 
     def lengthen(self) -> deque[Entry]:
-        """The line as a deque, because it is long. Not while a loop has the line: that would go on with what is no line any more."""
+        """Make a long line a deque, and return it. A loop that has the line would go on with the old list."""
         line = self.line = deque(self.line)
         return line
 
     def peek(self) -> Entry | None:
-        """The next message, left where it is; None when the buffer is empty."""
+        """Return the next message, and leave it in place; None if the buffer is empty."""
         if self.returned and (not self.line or self.returned[0] < self.line[0]):
             return self.returned[0]
         return self.line[0] if self.line else None
 
     def remove(self, keys: Set[bytes]) -> list[Entry]:
-        """Take messages out of the middle of the line; returns those that were in memory."""
+        """Take messages out of the middle of the line. Return those that were in memory."""
         removed = self._cut_few(keys) if len(keys) <= FEW else self._cut_many(keys)
         out_of_order = [entry for entry in self.returned if entry[0] in keys]
         if out_of_order:
@@ -292,7 +293,7 @@ class Lane:
         return removed + out_of_order
 
     def _cut_few(self, keys: Iterable[bytes]) -> list[Entry]:
-        """Find each key in the line by halves: a line may be long."""
+        """Take each key out of the line by binary search, because a line may be long."""
         line, removed = self.line, []
         for key in keys:
             index = bisect_left(line, key, key=_key_of)
@@ -308,17 +309,17 @@ class Lane:
         return removed
 
     def buffered(self) -> list[Entry]:
-        """What is in memory, in delivery order."""
+        """Return the messages in memory, in delivery order."""
         return sorted((*self.line, *self.returned), key=lambda entry: entry[0])
 
     def refill(self, items: list[Entry], *, exhausted: bool) -> None:
-        """Take what a scan from ``tail`` found; ``exhausted``: there was no more."""
+        """Take in the result of a scan from ``tail``. ``exhausted``: the scan came to the lane's end."""
         claimed = self.claimed
         self.line.extend(entry for entry in items if entry[0] not in claimed)
         self.tail = None if exhausted else after(items[-1][0])
 
     def spill(self, keep: int) -> list[Entry]:
-        """Forget all but the first ``keep`` messages of a buffer with more; returns what was dropped."""
+        """Forget all but the first ``keep`` messages of the buffer. Return the forgotten ones."""
         entries = self.buffered()
         kept, dropped = entries[:keep], entries[keep:]
         self.line = kept
@@ -327,7 +328,7 @@ class Lane:
         return dropped
 
     def clear(self) -> list[Entry]:
-        """Forget everything in memory; returns what was dropped, in no order."""
+        """Forget all messages in memory. Return them, in no order."""
         entries = [*self.line, *self.returned]
         self.line, self.returned = [], NONE_RETURNED
         self.tail = None
@@ -335,7 +336,7 @@ class Lane:
 
 
 def head(state: "State", lane: "Lane") -> "Entry":
-    """The next message of a lane that has one, read from disk if need be, and left where it is."""
+    """Return the next message of a lane that has one, read from disk if need be. The message stays in place."""
     entry = lane.peek()
     if entry is None:
         refill(state, lane)
@@ -346,7 +347,7 @@ def head(state: "State", lane: "Lane") -> "Entry":
 
 
 def next_entry(state: "State", lane: "Lane") -> "Entry":
-    """Pop the next message of a lane that has one, from disk if need be."""
+    """Pop and return the next message of a lane that has one, from disk if need be."""
     entry = lane.pop()
     if entry is None:
         refill(state, lane)
@@ -362,11 +363,11 @@ class HeadBuffers:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
-        """What the records in memory take. (The enqueue and delivery loops add up what they put in and take out.)"""
+        """The memory of all records. (The enqueue and delivery loops add up what they put in and take out.)"""
 
     @property
     def room_bytes(self) -> int:
-        """What still fits."""
+        """The bytes that still fit."""
         return self.bytes_max - self.used_bytes
 
     def hold(self, record: bytes) -> None:
@@ -383,7 +384,7 @@ class HeadBuffers:
         self.used_bytes -= held_bytes(lane.remove(keys))
 
     def clear(self, lane: Lane) -> None:
-        """Forget what a lane has in memory."""
+        """Forget the messages that a lane has in memory."""
         self.used_bytes -= held_bytes(lane.clear())
 
     def spill(self, lane: Lane, keep: int) -> None:
@@ -392,7 +393,7 @@ class HeadBuffers:
 
 
 def refill(state: "State", lane: "Lane") -> None:
-    """Read on from the lane's tail until something is in memory, or nothing is left."""
+    """Read on from the lane's tail until a message is in memory, or none is left."""
     state.settle_writes()
     families, limits, buffers = state.store.families, state.settings.limits, state.buffers
     messages_max = limits.refill_messages_max
@@ -415,8 +416,8 @@ def refill(state: "State", lane: "Lane") -> None:
 def unpack_stored(record: bytes) -> Record:
     """Decode a record that was stored.
 
-    One that can't be read is damage, :class:`DamageError`: never the fault of the client whose command came across it, and no
-    refusal, because the command may have changed something by then.
+    A record that can't be read is damage, :class:`DamageError`. It is not the fault of the client whose command met it, and
+    not a refusal, because the command may have changed something by then.
     """
     try:
         return unpack_record(record)
@@ -425,18 +426,18 @@ def unpack_stored(record: bytes) -> Record:
 
 
 def extension_of(record: bytes) -> Extension:
-    """What only some stored records carry; :class:`DamageError` as of :func:`unpack_stored`."""
+    """Return the fields that only some stored records have. Raise :class:`DamageError` as :func:`unpack_stored` does."""
     if record[:2] == PLAIN_BYTES:
         return Extension()
     return unpack_stored(record).extension
 
 
 SAMPLE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Records that are read at once; the last one may be larger. Some milliseconds."""
+"""The bytes of records that are read at once, which takes some milliseconds. The last record may exceed them."""
 
 
 def sample(items: Iterable[tuple[bytes, bytes]], count_max: int) -> tuple[list[tuple[bytes, bytes]], bool]:
-    """The first of some stored items, and whether they are all."""
+    """Return the first of some stored items, and whether they are all."""
     looked: list[tuple[bytes, bytes]] = []
     left_bytes = SAMPLE_BYTES_MAX
     for key, value in items:

@@ -1,7 +1,7 @@
-"""Who holds leases: a client, by its id, or a reservation, by its name.
+"""Leases and their holders: a client, by its id, or a reservation, by its name.
 
-They are two types, and a lease's record has a field for each. So nothing that a client may choose, its id least of all, makes it
-a reservation, or the other way round. A holder has ``leases``, by lease id, and ``shown``, its text for people.
+The holders are two types, and a lease's record has a field for each. So no value that a client may choose, such as its id,
+can make it a reservation, or a reservation a client. A holder has ``leases``, by lease id, and ``shown``, its displayed text.
 """
 
 from collections import OrderedDict
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Reservation:
-    """A reservation on one queue: on each queue a name is something of its own.
+    """A reservation on one queue. The same name on another queue is another reservation.
 
-    Invariant: ``parts`` are its leases by the numbers of their parts; one that comes with the number of another is in ``leases``
-    only, and is settled with the others.
+    Invariant: ``parts`` are its leases by the numbers of their parts. A lease whose number is taken is in ``leases`` only,
+    and is settled with the others.
     """
 
     __slots__ = ("leases", "name", "parts", "queue_id")
@@ -44,12 +44,12 @@ class Reservation:
         return self.name
 
     def add(self, lease: "Lease") -> None:
-        """It holds one more part."""
+        """Add the lease of one more part."""
         self.leases[lease.id] = lease
         self.parts.setdefault(lease.part, lease)
 
     def remove(self, lease: "Lease") -> None:
-        """One of its leases ended."""
+        """Remove a lease that ended."""
         del self.leases[lease.id]
         if self.parts.get(lease.part) is lease:
             del self.parts[lease.part]
@@ -68,14 +68,14 @@ _BLANK: Final = {SETTLED: b"\x00" * MESSAGE_KEY_BYTES, TAKEN: b"\xff" * MESSAGE_
 
 
 class LeaseRecord(msgspec.Struct, array_like=True):
-    """A lease at rest. ``keys`` is the concatenation of its members' message keys, blanked where they ended."""
+    """The record of a lease. ``keys`` is the concatenation of its members' message keys, blanked for members that ended."""
 
     client: bytes
-    """Whose it is; empty for a reservation's."""
+    """The client that holds it; empty if a reservation does."""
     reservation: str
-    """The name of the reservation that holds it; empty for a client's."""
+    """The name of the reservation that holds it; empty if a client does."""
     subscription: int
-    """Of a reservation: the number of its part."""
+    """The id of the subscription it was granted to. For a reservation: the number of its part."""
     queue: int
     leased_ms: int
     duration_ms: int
@@ -91,20 +91,20 @@ decode_lease = msgspec.msgpack.Decoder(LeaseRecord).decode
 
 
 class Finished(NamedTuple):
-    """A lease that is over: whose it was, None for a reservation, and how its members ended, or :data:`SETTLED` for all."""
+    """A lease that is over: its client (None: a reservation), and how its members ended, or :data:`SETTLED` for all."""
 
     client: bytes | None
     members: "list[Member] | bool"
 
 
 FINISHED: Final = b"\x01"
-"""First byte of the record of a lease that is over, which no open lease's begins with; the client's id follows."""
+"""The first byte of the record of a lease that is over. No open lease's record begins with it. The client's id follows."""
 
 
 class Lease:
-    """Messages that went out together.
+    """Messages that were delivered together.
 
-    Invariants: ``open`` counts the members that have not ended; a lease in the book has ``open > 0``.
+    Invariants: ``open`` counts the members that have not ended. A lease in the book has ``open > 0``.
     """
 
     __slots__ = (
@@ -137,22 +137,22 @@ class Lease:
         self.sizes: list[int] = []
         """Record bytes of each member."""
         self.at_most_once = False
-        """Whether its members are gone however it ends, unless they are given back: as the queue was when it was granted."""
+        """Whether its members are gone however it ends, unless they are given back. Set by the queue when it is granted."""
         self.mortal = False
-        """Whether one of its messages has a time to live, and must be judged when it comes back."""
+        """Whether one of its messages has a time to live, which must be checked when the message comes back."""
         self.taken = False
-        """Whether a member was taken from its holder: the others are told apart from it as long as the lease is remembered."""
+        """Whether a member was taken from its holder. Then the end of each member is remembered as long as the lease is."""
         self.leased_ms = now_ms
         self.duration_ms = duration_ms
         self.expires_ms = now_ms + duration_ms
         self.extended: dict[int, int] = {}
-        """Members whose own expiry differs, by index."""
+        """The expiry of members that have one of their own, by index."""
         self.subscription: Subscription | None = None
-        """Where its members count as held; None for a receive, and when the subscription has ended."""
+        """The subscription that counts its members as held. None for a receive, and when the subscription has ended."""
         self.subscription_id = 0
         """The subscription it was granted to, 0 for a receive."""
         self.request = 0
-        """The receive that it was granted to, 0 for a subscription: it gets the same answer if it is repeated."""
+        """The receive that it was granted to, which gets the same answer if it is repeated; 0 for a subscription."""
 
     def belongs_to(self, subscription: "Subscription") -> None:
         """Count the open members as held by ``subscription``."""
@@ -162,32 +162,32 @@ class Lease:
 
     @property
     def client(self) -> bytes | None:
-        """The client that may settle its members by their fences; None for a reservation's, which are ended by name."""
+        """The client that may settle its members by their fences. None for a reservation, which is ended by its name."""
         return None if isinstance(self.holder, Reservation) else self.holder.client
 
     @property
     def part(self) -> int:
-        """Its number in the reservation that it belongs to."""
+        """The number of its part in its reservation."""
         return self.subscription_id
 
     def expiry_of(self, index: int) -> int:
-        """When one member's lease ends, Unix ms."""
+        """Return when one member's lease ends, Unix ms."""
         return self.extended.get(index, self.expires_ms) if self.extended else self.expires_ms
 
     def open_members(self) -> Iterator[tuple[int, bytes, Lane]]:
-        """``(index, key, lane)`` of the members that have not ended."""
+        """Yield ``(index, key, lane)`` of the members that have not ended."""
         for index, member in enumerate(self.members):
             if not isinstance(member, bool):
                 yield index, member[0], member[1]
 
     def next_expiry(self) -> int:
-        """When the first of the open members' leases ends, Unix ms."""
+        """Return when the first of the open members' leases ends, Unix ms."""
         if not self.extended:
             return self.expires_ms
         return min((self.expiry_of(index) for index, _, _ in self.open_members()), default=self.expires_ms)
 
     def to_bytes(self) -> bytes:
-        """The lease's record."""
+        """Return the lease's record."""
         if self.open == len(self.members):
             keys = [member[0] for member in self.members]  # type: ignore[index]  # all are pairs
         else:
@@ -201,7 +201,7 @@ class Lease:
 
 
 def member_ended(key: bytes) -> bool | None:
-    """How a member with this key in a lease record ended: :data:`SETTLED`, :data:`TAKEN`, or None if it is a real key."""
+    """Return how a member with this key ended: :data:`SETTLED`, :data:`TAKEN`, or None if it is a real key."""
     for ended, blank in _BLANK.items():
         if key == blank:
             return ended
@@ -212,14 +212,14 @@ _LEASE_BITS: Final = 40
 
 
 def first_lease(epoch: int, entropy: int) -> int:
-    """The first lease id of an opening; half of its range, some 10^11 ids, is certain to follow."""
+    """Return the first lease id of an opening. At least half of its range, some 10^11 ids, follows."""
     return (epoch << _LEASE_BITS) + entropy % (1 << _LEASE_BITS - 1) + 1
 
 
 class LeaseBook:
     """All leases of a shard, by id and by expiry.
 
-    The heap ``due`` is lazy: an entry may be too early (the lease was renewed) or stale (it is finished), never too late.
+    The heap ``due`` is lazy: an entry may be too early (its lease was renewed) or stale (its lease is over), never too late.
     """
 
     def __init__(self, family: "Family", first_id: int, limits: Limits) -> None:
@@ -228,25 +228,25 @@ class LeaseBook:
         self._next_id = first_id
         self.leases: dict[int, Lease] = {}
         self.finished: OrderedDict[int, Finished] = OrderedDict()
-        """How leases ended that have no messages on disk: acked leases whose messages
-        still lie there are in the graveyard instead: so to forget one of these never takes a mark away."""
+        """How leases ended that have no messages on disk. Acked leases whose messages are still on disk are in
+        :class:`core.model.acked_messages.AckedMessages` instead, so forgetting one of these never removes a mark."""
         self.due: list[tuple[int, int]] = []
         self.expiry = Timer()
         """When the first lease may end."""
         self.reservations: dict[tuple[int, str], Reservation] = {}
-        """Those that hold something, by queue id and name."""
+        """The reservations that hold a lease, by queue id and name."""
 
     def __len__(self) -> int:
         return len(self.leases)
 
     def new_id(self) -> int:
-        """An id that was never given out before."""
+        """Return an id that was never used before."""
         lease_id = self._next_id
         self._next_id += 1
         return lease_id
 
     def add(self, lease: Lease) -> None:
-        """Enter a lease, new or recovered."""
+        """Add a lease, new or recovered."""
         self.leases[lease.id] = lease
         holder = lease.holder
         if isinstance(holder, Reservation):
@@ -262,7 +262,7 @@ class LeaseBook:
         self.reschedule(lease)
 
     def save(self, lease: Lease, batch: "Batch") -> None:
-        """Write the lease's record: on granting, when members are given back, and when its expiry changes."""
+        """Write the lease's record: when it is granted, when members are given back, and when its expiry changes."""
         batch.put(pack_u64(lease.id), lease.to_bytes(), self._family)
 
     def close_members(self, lease: Lease, ended: int, batch: "Batch", *, given_back: bool) -> None:
@@ -281,16 +281,17 @@ class LeaseBook:
         self.remember(lease.id, Finished(lease.client, lease.members if lease.taken else SETTLED), batch)
 
     def close_acked(self, lease: Lease) -> None:
-        """End a lease all of whose members were acked at once; it lies in the graveyard, which remembers it later."""
+        """End a lease whose members were all acked at once. It is remembered when its messages are purged."""
         if lease.subscription is not None:
             lease.subscription.held -= lease.open
         lease.open = 0
         self._take_out(lease)
 
     def remember(self, lease_id: int, finished: Finished, batch: "Batch") -> None:
-        """Keep how a lease ended that has no messages any more, and forget the one that ended first if there are too many.
+        """Remember how a lease without messages ended. If there are too many, forget the one that ended first.
 
-        One that was settled as a whole is known after a restart too. A reservation's is not kept: nobody asks by its fence.
+        A lease that was settled as a whole is remembered over a restart. A reservation's lease is not remembered, because it
+        is never settled by a fence.
         """
         if finished.client is None or finished.members is not SETTLED:
             batch.delete(pack_u64(lease_id), self._family)
@@ -304,7 +305,7 @@ class LeaseBook:
             batch.delete(pack_u64(forgotten), self._family)
 
     def drop(self, lease: Lease, batch: "Batch") -> None:
-        """Forget a lease whose queue is deleted; settling it is refused from now on."""
+        """Forget a lease whose queue is deleted. Settling it is then refused."""
         if lease.subscription is not None:
             lease.subscription.held -= lease.open
         self._take_out(lease)
@@ -323,21 +324,21 @@ class LeaseBook:
             del self.reservations[holder.queue_id, holder.name]
 
     def reservation(self, queue_id: int, name: str) -> Reservation:
-        """A reservation on a queue; a new one if it holds nothing."""
+        """Return a reservation on a queue, a new one if it holds no lease."""
         return self.reservations.get((queue_id, name)) or Reservation(queue_id, name)
 
     def part(self, queue_id: int, name: str, part: int) -> Lease | None:
-        """One part of a reservation, if it has it."""
+        """Return the lease of one part of a reservation, or None."""
         return self.reservation(queue_id, name).parts.get(part)
 
     def reschedule(self, lease: Lease) -> None:
-        """Make sure that an expiry that came closer is noticed in time."""
+        """Add an entry to ``due`` for a lease whose expiry came closer."""
         expires_ms = lease.next_expiry()
         heappush(self.due, (expires_ms, lease.id))
         self.expiry.due_ms = min(self.expiry.due_ms, expires_ms)
 
     def pop_expired(self, now_ms: int) -> Lease | None:
-        """A lease some of whose members have expired; None if there is none."""
+        """Return a lease with members that have expired; None if there is none."""
         while self.due and self.due[0][0] <= now_ms:
             _, lease_id = heappop(self.due)
             lease = self.leases.get(lease_id)
@@ -350,7 +351,7 @@ class LeaseBook:
         return None
 
     def next_expiry(self) -> int | None:
-        """No lease expires before this time, Unix ms; None if there are no leases."""
+        """Return a time before which no lease expires, Unix ms; None if there are no leases."""
         return self.due[0][0] if self.due else None
 
 

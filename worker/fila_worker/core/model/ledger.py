@@ -1,13 +1,14 @@
-"""How many messages each lane holds, and how large each queue is, durable at one small write a turn.
+"""The ledger: the number of messages in each lane and the size of each queue, durable at one small write a turn.
 
-Counts could be had by reading all messages at a restart (0.7 µs each: 7 s for ten million), or by rewriting a lane's record
-with each turn that touches it (a write per message when every message has its own key). Instead each commit carries one
-*entry*: the new counts of the lanes and the sizes of the queues that changed in it, together with the shard's sequence counters. Now and then the
-ledger *folds*: it rewrites the records of all lanes that changed since the last fold and removes the entries. Recovery
-reads the records, then the entries in order; the last word counts.
+Rejected: counting by reading all messages at a restart (0.7 µs each: 7 s for ten million), and rewriting a lane's record in
+each turn that touches it (a write per message when every message has its own key). Instead each commit carries one *entry*:
+the new counts of the lanes and the sizes of the queues that changed in it, and the shard's sequence counters. From time to
+time the ledger *folds*: it rewrites the records of all lanes that changed since the last fold, and removes the entries.
+Recovery reads the records, then the entries in order. The last value read counts.
 
-A fold goes in steps of some lanes a turn, and the entries that it replaces are removed with the last one. Until then a record may be newer
-than the last entry it replaces, never newer than the last entry of its lane: so the order of reading is right at any moment.
+A fold goes in steps of some lanes a turn. The entries that it replaces are removed with the last step. Until then a record
+may be newer than the last entry that it replaces, but never newer than the last entry of its lane. So the order of reading is
+right at any moment.
 """
 
 from collections.abc import Callable, Collection, Generator
@@ -30,7 +31,7 @@ _SIZE: Final = Struct(">IQ")
 
 
 class LaneRecord(msgspec.Struct, array_like=True):
-    """A lane at rest. ``floor``: no message of the lane has a smaller key."""
+    """The record of a lane. ``floor``: no message of the lane has a smaller key."""
 
     queue: int
     fairness_key: str
@@ -47,7 +48,7 @@ decode_lane = msgspec.msgpack.Decoder(LaneRecord).decode
 
 
 class Counts(NamedTuple):
-    """What an entry says of a lane."""
+    """The counts of a lane in an entry."""
 
     stored: int
     delayed: int
@@ -56,25 +57,25 @@ class Counts(NamedTuple):
 
 
 class Counters:
-    """The shard's sequences. They only grow, and are durable with the commit that used them."""
+    """The shard's sequence counters. They only grow, and are durable with the commit that used them."""
 
     __slots__ = ("clock_ms", "lane", "sequence")
 
     def __init__(self) -> None:
         self.sequence = 0
-        """Messages accepted so far: the last sequence number given out."""
+        """The number of messages accepted so far: the last sequence number given out."""
         self.lane = 0
-        """Lanes made so far. Neither number is ever used again."""
+        """The number of lanes made so far. No value of either counter is used twice."""
         self.clock_ms = 0
-        """Time of the last id; ids never go back, whatever the clock does."""
+        """The time of the last id. Ids never go back, whatever the clock does."""
 
 
 Watch: TypeAlias = "Callable[[Lane | ColdLane, bytes | None], None]"
-"""Is shown a lane before it changes, and the key of a message of it that is in its line no more; see :meth:`Ledger.show`."""
+"""Gets a lane before it changes, and the key of a message that has left its line; see :meth:`Ledger.show`."""
 
 
 class Ledger:
-    """The lanes' counts, kept. Every lane whose counts change must be passed to :meth:`touch` before they do."""
+    """The durable counts of lanes. A lane must be passed to :meth:`touch` before its counts change."""
 
     def __init__(self, families: Families, counters: Counters, limits: Limits) -> None:
         self._families = families
@@ -85,34 +86,34 @@ class Ledger:
         self.changed_queues: dict[int, Queue] = {}
         """Queues whose size changed since the last commit, by id."""
         self._sized: dict[int, Queue] = {}
-        """Those whose size changed since the last fold."""
+        """Queues whose size changed since the last fold."""
         self._unfolded: dict[int, Lane] = {}
-        """Lanes with counts in entries that no fold in progress replaces."""
+        """Lanes with counts in entries that the fold in progress does not replace."""
         self._folding: dict[int, Lane] = {}
-        """What is left of the lanes with counts in those that one does."""
+        """Lanes that the fold in progress has still to write."""
         self._first_entry = self._next_entry = 0
         self._fold_end: int | None = None
-        """The entries before this one are removed when the fold in progress is done; None: there is none."""
+        """The entries before this one are removed when the fold in progress ends; None: no fold is in progress."""
         self._counts_written = 0
-        """Lane counts in the entries that no fold in progress replaces."""
+        """The number of lane counts in the entries that the fold in progress does not replace."""
         self._counts_kept_up = 0
-        """For how many of them the fold in progress has taken a lane."""
+        """The number of those for which the fold in progress has taken a lane."""
         self._used = (0, 0)
-        """The numbers given out as of the last entry."""
+        """The sequence counters as of the last entry."""
         self.timer = Timer()
         """When a fold is due."""
         self.watches: list[Watch] = []
-        """Those who copy lanes over several turns, each lane as it is when they begin."""
+        """Callbacks of copies that take several turns and need each lane as it was when they began."""
 
     @property
     def entry_due(self) -> bool:
-        """Whether a commit must carry an entry: counts changed, or numbers were given out, if only for what is gone again."""
+        """Whether a commit must carry an entry: counts changed, or numbers were used (even if their messages are gone)."""
         return bool(self.changed or self.changed_queues) or (self.counters.sequence, self.counters.lane) != self._used
 
     def touch(self, lane: Lane, leaving: bytes | None = None) -> None:
-        """The lane's counts or weight are going to change. (The enqueue and ack loops inline this.)
+        """Note that the lane's counts or weight are going to change. (The enqueue and ack loops inline this.)
 
-        ``leaving``: the key of a message that was taken out of its line, and not leased.
+        ``leaving``: the key of a message that was taken out of its line and not leased.
         """
         if not lane.changed:
             if self.watches:
@@ -121,12 +122,12 @@ class Ledger:
             self.changed.append(lane)
 
     def show(self, lane: "Lane | ColdLane", leaving: bytes | None = None) -> None:
-        """Messages of a lane that are in its line, or leased, are going to be neither; or its counts are going to change."""
+        """Pass a lane to the watches before its counts change, or before messages leave its line or their leases for good."""
         for watch in self.watches:
             watch(lane, leaving)
 
     def touch_queue(self, queue: Queue) -> None:
-        """The queue's size changed."""
+        """Note that the queue's size changed."""
         self.changed_queues[queue.id] = queue
 
     def write_entry(self, batch: Batch) -> None:
@@ -152,7 +153,7 @@ class Ledger:
 
     @property
     def fold_due(self) -> bool:
-        """Whether a fold is in progress, or enough entries have piled up for one."""
+        """Whether a fold is in progress, or there are enough entries for one."""
         entries = self._next_entry - self._first_entry
         return (
             self.folding
@@ -166,11 +167,11 @@ class Ledger:
         return self._fold_end is not None
 
     def fold(self, batch: Batch) -> list[Lane]:
-        """Take a step of a fold: bring the records of some lanes up to date, with the last ones remove the entries.
+        """Take a step of a fold: write the records of some lanes. The last step removes the entries.
 
-        Returns those of the lanes that are idle. For each lane that changed since the fold began one is folded, now or in a later step: so
-        a fold comes to its end before the next one is much larger.
-        Only at the end of a turn, when every message that left its line is in a lease.
+        Return the idle lanes among those that were written. For each lane that changed since the fold began, one lane is
+        folded, in this step or a later one. So a fold ends before the next one is much larger.
+        Call it only at the end of a turn, when every message that left its line is in a lease.
         """
         if not self.folding:
             self._begin_fold(batch)
@@ -207,25 +208,25 @@ class Ledger:
         batch.delete_range(pack_u64(self._first_entry), pack_u64(self._fold_end), self._families.ledger)
         self._first_entry, self._fold_end = self._fold_end, None
         if self._next_entry == self._first_entry:
-            self.write_entry(batch)  # the counters live in entries only
+            self.write_entry(batch)  # the counters are in entries only
 
     def is_folded(self, lane: Lane) -> bool:
-        """Whether no entry has counts of a lane, and its record says all."""
+        """Return whether no entry has counts of a lane, so that its record is exact."""
         return lane.id not in self._unfolded and lane.id not in self._folding
 
     def unfolded(self) -> list[Lane]:
-        """The lanes that changed since the last fold."""
+        """Return the lanes that changed since the last fold."""
         lanes = self._folding | self._unfolded
         lanes.update((lane.id, lane) for lane in self.changed)
         return list(lanes.values())
 
     def forget_queue(self, queue: Queue) -> None:
-        """A queue is deleted. Its lanes are to be forgotten, too."""
+        """Forget a queue that is deleted. The caller forgets its lanes, too."""
         self.changed_queues.pop(queue.id, None)
         self._sized.pop(queue.id, None)
 
     def forget(self, lanes: Collection[Lane], batch: Batch) -> None:
-        """Remove the records of lanes that are no more."""
+        """Remove the records of lanes that are gone."""
         for lane in lanes:
             if lane.recorded:
                 batch.delete(lane.prefix, self._families.lanes)
@@ -234,7 +235,7 @@ class Ledger:
             self._folding.pop(lane.id, None)
         if any(lane.changed for lane in lanes):
             gone = {lane.id for lane in lanes}
-            self.changed[:] = [lane for lane in self.changed if lane.id not in gone]  # the enqueue loop holds the list
+            self.changed[:] = [lane for lane in self.changed if lane.id not in gone]  # in place: the enqueue loop has it
 
     def _record(self, lane: Lane, batch: Batch) -> None:
         key = lane.key
@@ -245,13 +246,13 @@ class Ledger:
         lane.recorded = True
 
     def recovered(self, lane: Lane) -> None:
-        """A lane was rebuilt from its record and entries: the next fold must write it again."""
+        """Let the next fold write a lane that was rebuilt from its record and entries."""
         self._unfolded[lane.id] = lane
 
     def replay(self, store: Store, queues: dict[int, Queue]) -> "Generator[None, int | None, dict[int, Counts]]":
-        """Bring counters and the sizes of queues up to the last commit; returns the counts of lanes that changed since the last fold.
+        """Bring the counters and the sizes of queues up to the last commit, in steps of some entries and counts.
 
-        In steps of some entries and counts, as recovery goes.
+        Return the counts of the lanes that changed since the last fold.
         """
         counters = self.counters
         changed: dict[int, Counts] = {}

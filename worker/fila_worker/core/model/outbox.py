@@ -1,13 +1,13 @@
-"""What a shard has for others: messages on their way to queues of other shards, numbered and durable until confirmed.
+"""The outbox of a shard: messages on their way to queues of other shards, numbered and durable until confirmed.
 
-A message is known by its sender, its *stream* and its number. A stream lasts from one opening of the sender's store to the next:
-numbers may be given out again after a power cut or from a restored copy, but never in the same stream, because its name has
-the epoch and some entropy. For each destination the streams go one after the other, a batch at a time: the next goes when the last
-one was confirmed, and a batch that is not confirmed goes again. The receiver remembers the last number it took of each stream,
-so each message arrives once, however often its frame does.
+A message is identified by its sender, its *stream* and its number. A stream lasts from one opening of the sender's store to
+the next. Numbers may be used again after a power cut or from a restored copy, but not in the same stream, because the name of
+a stream has the epoch and some entropy. For each destination the streams are sent one after the other, a batch at a time. The
+next batch is sent when the last one was confirmed, and a batch that is not confirmed is sent again. The receiver remembers
+the last number that it took from each stream, so each message arrives once, however often its frame does.
 
-What a receiver remembers of a stream it may forget when the sender's disk has nothing of it that could come back. That is so for
-all streams before the oldest that is unconfirmed at an opening, which is synced: ``since`` says which one that is.
+A receiver may forget a stream when the sender's disk has nothing of it that could come back. That holds for all streams
+before the oldest one that was unconfirmed at an opening, because an opening is synced. ``since`` names that stream.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class OutboxEntry(msgspec.Struct, array_like=True):
-    """A message on its way. Where it came from, in case it is refused: a queue's id, and its place in line there."""
+    """A message on its way. For a refusal it has its origin: a queue's id, and its place in line there."""
 
     origin: int
     place: bytes
@@ -35,7 +35,7 @@ class OutboxEntry(msgspec.Struct, array_like=True):
 
 
 class InboxCursor(msgspec.Struct, array_like=True):
-    """What the receiver remembers of a sender: the last number it took, and what it refused of the last batch."""
+    """The receiver's state of a stream: the last number that it took, and what it refused of the last batch."""
 
     last: int
     refused: list[int]
@@ -43,14 +43,14 @@ class InboxCursor(msgspec.Struct, array_like=True):
 
 _INBOX: Final = b"inbox:"
 _OUTBOX: Final = b"outbox:"
-"""Followed by a shard and a stream: what was taken of it, or the last number given out in it."""
+"""A shard and a stream follow. The value is what was taken of the stream, or the last number given out in it."""
 
 STREAM_BYTES: Final = 12
 _NUMBER_AT: Final = 4 + STREAM_BYTES
 
 
 def stream_of(epoch: int, entropy: int) -> bytes:
-    """The name of the stream that begins with an opening. Streams of one store sort by age."""
+    """Return the name of the stream that begins with an opening. Streams of one store sort by age."""
     return pack_u32(epoch) + pack_u64(entropy)
 
 
@@ -60,7 +60,7 @@ _decode_taken = msgspec.msgpack.Decoder(InboxCursor).decode
 
 
 class Stretch:
-    """Messages ``first`` to ``last`` of one stream, which are unconfirmed."""
+    """The unconfirmed messages of one stream, from number ``first`` to ``last``."""
 
     __slots__ = ("first", "last", "stream")
 
@@ -71,24 +71,24 @@ class Stretch:
 
 
 class PeerChannel:
-    """The way to one shard: what is unconfirmed, the oldest stream first."""
+    """The channel to one shard: its unconfirmed messages, the oldest stream first."""
 
     __slots__ = ("last", "origins", "sent_ms", "since", "stretches")
 
     def __init__(self, since: bytes) -> None:
         self.since = since
-        """The oldest stream of which anything was unconfirmed when the store was opened."""
+        """The oldest stream with unconfirmed messages when the store was opened."""
         self.stretches: deque[Stretch] = deque()
         self.last = 0
-        """Messages put on it in the stream of this opening."""
+        """The number of messages put on it in the stream of this opening."""
         self.sent_ms: int | None = None
-        """When the batch that is under way was sent."""
+        """When the batch in flight was sent."""
         self.origins: set[int] | None = set()
-        """Queues whose messages were put on it since it was last empty; None: not known, since a restart."""
+        """Queues whose messages were put on it since it was last empty. None after a restart: not known."""
 
 
 class Outbox:
-    """All ways to other shards, and what came in from them. ``stream``: the name of this opening's."""
+    """All channels to other shards, and what came in from them. ``stream``: the stream of this opening."""
 
     def __init__(self, shard: int, stream: bytes, families: "Families", limits: Limits) -> None:
         self._shard = shard
@@ -101,7 +101,7 @@ class Outbox:
         """What came in, by the shard that sent it and its stream."""
 
     def recover(self, store: "Store", batch: "Batch") -> None:
-        """Find what is unconfirmed, and what was taken."""
+        """Read what is unconfirmed, and what was taken."""
         state = self._families.state
         for key, value in store.scan(_INBOX, _after(_INBOX), state):
             from_shard, stream = _parse(key.removeprefix(_INBOX))
@@ -114,13 +114,13 @@ class Outbox:
             if first is None:
                 batch.delete(key, state)
                 continue
-            way = self.ways.setdefault(to_shard, PeerChannel(stream))  # in the order of their epochs: the first is the oldest
+            way = self.ways.setdefault(to_shard, PeerChannel(stream))  # in the order of epochs: the first is the oldest
             way.stretches.append(Stretch(stream, u64(first[0], _NUMBER_AT), last))
             way.origins = None
             self.timer.by(AT_ONCE)
 
     def add(self, to_shard: int, parcel: OutboxEntry, batch: "Batch") -> None:
-        """Put a message on its way."""
+        """Put a message on the channel to its shard."""
         way = self.ways.setdefault(to_shard, PeerChannel(self._stream))
         way.last += 1
         self.timer.by(self._due_ms(way))
@@ -133,18 +133,18 @@ class Outbox:
         batch.put(_OUTBOX + pack_u32(to_shard) + self._stream, pack_u64(way.last), self._families.state)
 
     def due(self, now_ms: int) -> list[int]:
-        """The shards to which something should be sent now."""
+        """Return the shards to which a batch is to be sent."""
         return [to_shard for to_shard, way in self.ways.items() if way.stretches and self._due_ms(way) <= now_ms]
 
     def next_due(self) -> int | None:
-        """When to look again, Unix ms: 0 for at once, None for not before something is added."""
+        """Return when something is due next, Unix ms: 0 for at once, None for not before a message is added."""
         return min((self._due_ms(way) for way in self.ways.values() if way.stretches), default=None)
 
     def _due_ms(self, way: PeerChannel) -> int:
         return 0 if way.sent_ms is None else way.sent_ms + self._limits.transfer_repeat_ms
 
     def frame(self, to_shard: int, store: "Store", now_ms: int) -> TransferMessages:
-        """The next batch on a way. Sees only what is committed."""
+        """Return the next batch for a shard. Only committed messages are seen."""
         limits, way = self._limits, self.ways[to_shard]
         way.sent_ms = now_ms
         stretch = way.stretches[0]
@@ -157,20 +157,20 @@ class Outbox:
         return TransferMessages(to_shard, self._shard, stretch.first, transfers, stretch.stream, way.since)
 
     def unconfirmed(self, to_shard: int, store: "Store", last: int) -> Iterator[tuple[int, OutboxEntry]]:
-        """The messages of a way's oldest stream up to number ``last``, with their numbers."""
+        """Yield the messages of a channel's oldest stream up to number ``last``, with their numbers."""
         stretch = self.ways[to_shard].stretches[0]
         begin, end = _key(to_shard, stretch.stream, stretch.first), _key(to_shard, stretch.stream, last + 1)
         for key, value in store.scan(begin, end, self._families.outbox):
             yield u64(key, _NUMBER_AT), _decode(value)
 
     def awaits(self, to_shard: int, stream: bytes, last: int) -> bool:
-        """Whether a confirmation up to number ``last`` of a stream is news."""
+        """Return whether a confirmation of a stream up to number ``last`` is new."""
         way = self.ways.get(to_shard)
         stretch = way.stretches[0] if way is not None and way.stretches else None
         return stretch is not None and stretch.stream == stream and stretch.first <= last <= stretch.last
 
     def confirmed(self, to_shard: int, last: int, batch: "Batch") -> None:
-        """All of a way's oldest stream up to ``last`` have arrived."""
+        """Remove the messages of a channel's oldest stream up to number ``last``: they have arrived."""
         way = self.ways[to_shard]
         stretch = way.stretches[0]
         begin, end = _key(to_shard, stretch.stream, stretch.first), _key(to_shard, stretch.stream, last + 1)
@@ -185,22 +185,22 @@ class Outbox:
             self.timer.by(AT_ONCE)
 
     def carries_from(self, origin: int) -> bool:
-        """Whether messages of a queue may be under way, and may come back."""
+        """Return whether messages of a queue may be on their way, and may come back."""
         return any(way.origins is None or origin in way.origins for way in self.ways.values())
 
     def last_taken(self, from_shard: int, stream: bytes) -> InboxCursor:
-        """What came in of a shard's stream so far."""
+        """Return what came in of a shard's stream so far."""
         return self.taken.get(from_shard, {}).get(stream) or InboxCursor(0, [])
 
     def take(self, command: TransferMessages, last: int, refused: list[int], batch: "Batch") -> InboxCursor:
-        """Remember that a batch came in, up to number ``last``."""
+        """Remember a batch that came in, up to number ``last``, and return the stream's new cursor."""
         taken = InboxCursor(last, refused)
         self.taken.setdefault(command.from_shard, {})[command.stream] = taken
         batch.put(_INBOX + pack_u32(command.from_shard) + command.stream, _encode(taken), self._families.state)
         return taken
 
     def forget_streams(self, from_shard: int, since: bytes, batch: "Batch") -> None:
-        """Forget the streams of a shard of which nothing can come any more, but for the last few."""
+        """Forget the streams of a shard from which nothing more can come, except the last few."""
         streams = self.taken.get(from_shard, {})
         past = sorted(each for each in streams if each < since)
         for stream in past[: max(0, len(past) - self._limits.past_streams_max)]:

@@ -1,4 +1,4 @@
-"""Queues: a definition, fairness keys in a ring, demands in a line, counters."""
+"""Queues: a definition, fairness keys in a ring, demands in a line, and counters."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from fila_worker.core.settings import ShardSettings
 
 USED_SAVE_MS: Final = 1000
-"""How far what is durable of a queue's last use may lag behind."""
+"""How far the durable time of a queue's last use may lag behind."""
 
 DEMANDS_SURVEYED: Final = 64
-"""Consumers that are looked at to estimate how many messages are wanted."""
+"""The demands that are read to estimate how many messages are wanted."""
 
 AT_MOST_ONCE: Final = "at_most_once"
 DISCARD: Final = "discard"
@@ -36,7 +36,7 @@ OWN: Final = "dlq"
 
 
 class QueueRecord(msgspec.Struct, array_like=True):
-    """A queue at rest. ``dead_letters``: the id of its dead letter queue, 0 for one that has none."""
+    """The record of a queue. ``dead_letters``: the id of its dead letter queue, 0 for none."""
 
     name: str
     options: QueueOptions
@@ -50,7 +50,7 @@ class QueueRecord(msgspec.Struct, array_like=True):
     strangers: bool = False
     created_ms: int = 0
     gone: bool = False
-    """Deleted, and not all of it is removed yet."""
+    """Whether it is deleted, and not all of it is removed yet."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -59,27 +59,27 @@ decode_queue = msgspec.msgpack.Decoder(QueueRecord).decode
 
 @dataclass(slots=True)
 class RefusedLine:
-    """Where a queue's line ends, and what was learnt of it. Times are Unix ms."""
+    """The line of refused senders of a full queue: where it ends, and estimates of its speed. Times are Unix ms."""
 
     until_ms: float = 0.0
-    """When the last of those who were refused is to come."""
+    """When the last refused sender is to come again."""
     stretch: float = 1.0
-    """How much later they come one after the other than by the rate at which messages leave."""
+    """The factor by which the senders' dates are further apart than the rate at which messages leave would have them."""
     stretched_ms: int = 0
-    """Since when that is so."""
+    """When ``stretch`` was last set."""
     kept: int = 0
     kept_in_vain: int = 0
-    """How many have come at their dates since, and how many of them were refused again."""
+    """The number of senders that came at their dates since then, and of those among them that were refused again."""
     looked_ms: int = 0
     left: int = 0
     rate: float = 0.0
-    """When it was last looked how many messages had left by then, how many those were, and how many leave in a millisecond."""
+    """The last measurement: its time, the number of messages that had left by then, and the number that leave in a ms."""
 
 
 class Queue:
     """A queue, or a dead letter queue (``source`` is then the queue it belongs to).
 
-    Invariants: ``pending``, ``in_flight`` and ``delayed`` are the sums over its lanes; every key in ``keys`` has a lane; a
+    Invariants: ``pending``, ``in_flight`` and ``delayed`` are the sums over its lanes. Every key in ``keys`` has a lane. A
     demand with credit is in ``demands``.
     """
 
@@ -138,50 +138,50 @@ class Queue:
         self.hooks: GuardedHooks | None = None
         self.keys = KeyTable(limits.key_table_part_max)
         self.lanes = self.forgotten_keys = 0
-        """How many its keys have; and how many keys are forgotten, for walks over the others (:mod:`core.walking`)."""
+        """The number of lanes; and the number of keys forgotten so far, for walks over the others (:mod:`core.walking`)."""
         self.warm = WarmLanes() if warm is None else warm
         """The warm lanes of its shard, its own among them."""
         self.resting: dict[int, Lane] = {}
-        """Lanes that were idle when the ledger was folded, by id; with something in them by now, perhaps."""
+        """Lanes that were idle when the ledger was folded, by id. They may have messages again."""
         self.searched_ms = 0
-        """When its lanes were last looked through for idle ones."""
+        """When its lanes were last searched for idle ones."""
         self.ring = Ring(limits)
         self.demands: OrderedDict[Demand, None] = OrderedDict()
-        """Who wants messages, in line: only those with credit."""
+        """The demands with credit, in line."""
         self.subscribers: dict[Consumer, int] = {}
-        """How many subscriptions and waiters each consumer has here."""
+        """The number of subscriptions and waiters of each consumer here."""
         self.paused = False
         self.paused_keys: set[str] = set()
         self.appointed = False
-        """Other queues' dead letters come here."""
+        """Whether it collects dead letters of other queues."""
         self.served = self.served_ms = 0
-        """How many messages its consumers took the last time, and when they last asked."""
+        """The number of messages that its consumers took last, and when they last asked."""
         self.meter = Meter()
         self.delivery_rate = DeliveryRate()
-        """How fast it delivers."""
+        """The rate of its deliveries."""
         self.unanswered = 0
-        """Throttles for which the bank was asked for its sake, and has said nothing yet."""
+        """The number of throttles for which the bank was asked for this queue and has not answered."""
         self.priorities: set[int] | None = {0}
-        """The priorities that its messages ever had; None: more than can be remembered."""
+        """The priorities that its messages ever had; None: too many to remember."""
         self._priorities_max = limits.priorities_max
         self.strangers = False
-        """Messages that another shard accepted are here, or have been."""
+        """Whether it has, or has had, messages that another shard accepted."""
         self.size_bytes = 0
-        """Of its records: pending, leased and delayed."""
+        """The size of its records: pending, leased and delayed."""
         self.gone = False
-        """Deleted: nobody finds it by its name, and what is in it is removed in steps."""
+        """Whether it is deleted: it is not found by its name, and its messages are removed in steps."""
         self.reshaping = 0
-        """Walks over its keys under way, since what holds for all of them has changed; until then it delivers nothing."""
+        """The number of walks over its keys in progress, after a change for all keys. It delivers nothing meanwhile."""
         self.created_ms = 0
-        """When; 0: not known. A dead letter queue is as old as its queue."""
+        """When it was created; 0: not known. A dead letter queue has the time of its queue."""
         self.used_ms = self.saved_ms = 0
-        """When somebody last had to do with it, and what of that is durable. Kept only with an idle expiry."""
+        """When it was last used, and the durable copy of that time. Kept only with an idle expiry."""
         self.look_ms = 0
-        """When it will be looked at for that; 0: at any time for which the due index has an entry, after a restart."""
+        """When the idle expiry is checked next; 0 after a restart: whenever the due index has an entry for it."""
         self.pending = self.in_flight = self.delayed = 0
         self.enqueued = self.delivered = self.acked = self.nacked = self.expired = self.dead_lettered = 0
         self.refused: RefusedLine | None = None
-        """The line of those whom it refused for want of room, if it did."""
+        """The line of senders that it refused because it was full, if there are any."""
 
     @property
     def is_dead_letter(self) -> bool:
@@ -190,7 +190,7 @@ class Queue:
 
     @property
     def open(self) -> bool:
-        """Whether it may deliver, as far as nothing holds up all of it."""
+        """Whether it may deliver: nothing blocks the whole queue."""
         return not (self.paused or self.gone or self.reshaping)
 
     @property
@@ -200,16 +200,16 @@ class Queue:
 
     @property
     def depth(self) -> int:
-        """Messages in all."""
+        """The number of all its messages."""
         return self.pending + self.in_flight + self.delayed
 
     def visibility_timeout_ms(self, settings: "ShardSettings") -> int:
-        """How long a delivery is leased."""
+        """Return how long a delivery is leased."""
         chosen = self.options.visibility_timeout_ms
         return settings.visibility_timeout_ms if chosen is None else chosen
 
     def note_priorities(self, priorities: set[int]) -> bool:
-        """Remember the priorities of new messages; returns whether there are new ones among them, to be made durable."""
+        """Remember the priorities of new messages. Return whether any is new, and to be made durable."""
         if self.priorities is None or priorities <= self.priorities:
             return False
         known = self.priorities | priorities
@@ -217,11 +217,11 @@ class Queue:
         return True
 
     def grow(self, size_bytes: int) -> None:
-        """Count a record's bytes that came to the queue."""
+        """Count the bytes of a record that came to the queue."""
         self.size_bytes += size_bytes
 
     def shrink(self, size_bytes: int) -> None:
-        """Count bytes off that were counted on before: more than there are would be a bug, and must not become durable."""
+        """Count the bytes of records off. More than the queue holds would be a bug, which must not become durable."""
         left = self.size_bytes - size_bytes
         assert left >= 0, f"queue {self.name!r} holds {self.size_bytes} bytes and is to lose {size_bytes}"
         self.size_bytes = left
@@ -233,23 +233,23 @@ class Queue:
         self.grow(size_bytes)
 
     def count_leased(self, count: int) -> None:
-        """Count pending messages that are leased now."""
+        """Count pending messages that become leased."""
         self.pending -= count
         self.in_flight += count
 
     def count_acked(self, count: int, size_bytes: int) -> None:
-        """Count leased messages that are acked now."""
+        """Count leased messages that become acked."""
         self.in_flight -= count
         self.acked += count
         self.shrink(size_bytes)
 
     def count_lane(self, stored: int, delayed: int) -> None:
-        """Count the messages of a lane that is recovered; less than none for one that is removed."""
+        """Count the messages of a recovered lane. Negative numbers: of a removed lane."""
         self.pending += stored
         self.delayed += delayed
 
     def info(self, shard: int) -> QueueInfo:
-        """The queue's row in a list."""
+        """Return the queue's row in a list."""
         return QueueInfo(
             self.name,
             self.pending,
@@ -262,7 +262,7 @@ class Queue:
         )
 
     def to_bytes(self) -> bytes:
-        """The queue's record."""
+        """Return the queue's record."""
         priorities = sorted(self.priorities) if self.priorities is not None else []
         dead_letters = self.dead_letters.id if self.dead_letters else 0
         record = QueueRecord(
@@ -272,14 +272,14 @@ class Queue:
         return _encode(record)
 
     def recover(self, record: QueueRecord) -> None:
-        """Take up what was at rest, but the names and the options."""
+        """Take up the fields of a record, except the names and the options."""
         self.paused, self.paused_keys, self.appointed = record.paused, set(record.paused_keys), record.appointed
         self.priorities, self.strangers = set(record.priorities) or None, record.strangers
         self.gone = record.gone
         self.size_bytes, self.used_ms, self.created_ms = record.size_bytes, record.used_ms, record.created_ms
 
     def appetite(self) -> int:
-        """How many messages its consumers would take: now, or when they have credit again."""
+        """Return the number of messages that its consumers would take: at once, or when they have credit again."""
         return sum(demand.credit for demand in islice(self.demands, DEMANDS_SURVEYED)) or self.served
 
     def forget_key(self, key: "FairnessKey") -> None:
@@ -294,23 +294,23 @@ class Queue:
             self.demands[demand] = None
 
     def next_demand(self) -> "Demand":
-        """Take the first demand out of line."""
+        """Take the first demand out of line, and return it."""
         demand, _ = self.demands.popitem(last=False)
         demand.queued = False
         return demand
 
     def unwant(self, demand: "Demand") -> None:
-        """A demand is over: it leaves the line."""
+        """Take a demand that is over out of line."""
         if demand.queued:
             demand.queued = False
             del self.demands[demand]
 
     def enter(self, consumer: "Consumer") -> None:
-        """A consumer has one more subscription or waiter here."""
+        """Count one more subscription or waiter of a consumer."""
         self.subscribers[consumer] = self.subscribers.get(consumer, 0) + 1
 
     def exit(self, consumer: "Consumer") -> None:
-        """A consumer has one less."""
+        """Count one subscription or waiter of a consumer less."""
         left = self.subscribers[consumer] - 1
         if left:
             self.subscribers[consumer] = left
@@ -324,25 +324,25 @@ class QueueTable(dict[str, Queue]):
     def __init__(self) -> None:
         super().__init__()
         self.names: SortedList[str] = SortedList()
-        """In order."""
+        """The names of the queues, in order."""
         self.by_id: dict[int, Queue] = {}
-        """With those that are gone, and not removed yet."""
+        """The queues by id, with deleted ones that are not removed yet."""
         self.last_id = 0
 
     def find(self, name: str) -> Queue:
-        """Return the queue with this name; raises :class:`QueueNotFoundError`."""
+        """Return the queue with this name. Raise :class:`QueueNotFoundError` if there is none."""
         queue = self.get(name)
         if queue is None:
             raise QueueNotFoundError(f"no queue {name!r}: {_how_to_get(name)}")
         return queue
 
     def enter(self, queue: Queue) -> None:
-        """Let a queue be found by its name."""
+        """Add a queue under its name."""
         self[queue.name] = queue
         self.names.add(queue.name)
 
     def leave(self, queue: Queue) -> None:
-        """Free the name of a queue that is gone."""
+        """Free the name of a deleted queue."""
         del self[queue.name]
         self.names.remove(queue.name)
 

@@ -1,11 +1,12 @@
-"""The runtime config as a shard has it: a durable copy of the whole, with its version.
+"""A shard's copy of the runtime config: the whole config, durable, with its version.
 
-Every shard has all of it, so that a hook, a throttle or a quota never waits for another process. Parked throttle keys are kept
-here too: they are known everywhere and outlive a restart in the same way.
+Every shard has the whole config, so that a hook, a throttle or a quota never waits for another process. Parked throttle keys
+are kept here too, because every shard knows them and they are recovered after a restart in the same way.
 
-A whole config of many keys comes in pages, in many turns. They are gathered in a *draft*, in memory and on disk, beside the config that
-holds. On disk each has a place of its own, its *generation*. One record says which of them holds, and it changes with the last page:
-so a crash finds the old config or the new one, never some of each. What is left of a draft is removed when the next one begins.
+A whole config of many keys comes in pages, in many turns. The pages are gathered in a *draft*, in memory and on disk, beside
+the config in force. On disk each of the two has a place of its own, its *generation*. One record names the generation in
+force. It changes with the last page, so after a crash either the old config or the new one is in force, never a mixture. The
+remains of a draft are removed when the next one begins.
 """
 
 from collections.abc import Generator, Mapping
@@ -24,15 +25,15 @@ _GENERATION: Final = b"config generation"
 _PARK: Final = b"park:"
 
 _LATER: Final = b"\0"
-"""In front of the number of a generation, and that in front of its keys. Those of the first one have nothing in front: no key of a
-config begins with a control character."""
+"""The byte before the number of a generation; both are a prefix of its keys. The keys of the first generation have no prefix:
+no key of a config begins with a control character."""
 _FIRST_KEY: Final = b" "
 
 Changes = Mapping[str, str | None]
 
 
 class RuntimeConfig:
-    """Keys and values, and what follows from them."""
+    """The keys and values, and the limits made from them."""
 
     def __init__(self, families: "Families") -> None:
         self._families = families
@@ -40,17 +41,17 @@ class RuntimeConfig:
         self.values: dict[str, str] = {}
         self.version = 0
         self.limits: dict[str, runtime_config.Limit] = {}
-        """Token buckets that have a limit, throttle keys and namespaces' quotas alike."""
+        """The limits of token buckets, of throttle keys and of namespaces' quotas alike."""
         self.draft: Draft | None = None
         self.timer = Timer()
-        """When a draft is given up whose next page does not come."""
+        """When a draft is given up because its next page did not come."""
 
     def get(self, key: str) -> str | None:
-        """One value, in either spelling."""
+        """Return one value. The key may have either spelling."""
         return runtime_config.read(key, self.values)
 
     def recover(self, store: "Store", at_once: int) -> Generator[None, int | None, dict[str, int]]:
-        """Read what is durable, so many records a step; returns the parked throttle keys, with the times until when."""
+        """Read the durable config, ``at_once`` records a step. Return the parked throttle keys, with the end of each park."""
         families = self._families
         version, generation = store.get(_VERSION, families.state), store.get(_GENERATION, families.state)
         self.version = u64(version) if version else 0
@@ -62,7 +63,7 @@ class RuntimeConfig:
         return {key[len(_PARK) :].decode(): u64(value) for key, value in store.scan(_PARK, b"park;", families.state)}
 
     def change(self, version: int, changes: Changes, batch: "Batch") -> None:
-        """Take over a change."""
+        """Apply a change."""
         _change(self.values, self.limits, changes)
         self._place.write(changes, batch, self._families)
         self.version = version
@@ -71,13 +72,13 @@ class RuntimeConfig:
     # --- in pages -----------------------------------------------------------------------------------------------------
 
     def begin(self, version: int, batch: "Batch", now_ms: int) -> None:
-        """Begin to gather the pages of a whole config."""
+        """Begin a draft for the pages of a whole config."""
         place = _Place(self._place.generation + 1)
         batch.delete_range(*place.range, self._families.config)
         self.draft = Draft(version, place, now_ms)
 
     def add(self, page: Changes, batch: "Batch") -> None:
-        """Gather a page."""
+        """Add a page to the draft."""
         draft = self.draft
         assert draft is not None
         draft.pages += 1
@@ -85,7 +86,7 @@ class RuntimeConfig:
         draft.place.write(page, batch, self._families)
 
     def hold(self, batch: "Batch") -> None:
-        """All pages are there: from now on the draft is the config."""
+        """Put the draft in force: all pages are there."""
         draft, self.draft = self.draft, None
         assert draft is not None
         batch.delete_range(*self._place.range, self._families.config)
@@ -96,16 +97,16 @@ class RuntimeConfig:
     # --- parked keys --------------------------------------------------------------------------------------------------
 
     def save_park(self, key: str, until_ms: int, batch: "Batch") -> None:
-        """Remember that a throttle key is parked."""
+        """Make the park of a throttle key durable."""
         batch.put(_PARK + key.encode(), pack_u64(until_ms), self._families.state)
 
     def forget_park(self, key: str, batch: "Batch") -> None:
-        """A throttle key's time is up."""
+        """Remove the park of a throttle key whose time is up."""
         batch.delete(_PARK + key.encode(), self._families.state)
 
 
 class Draft:
-    """A whole config that is gathered page by page, and does not hold yet."""
+    """A whole config that is gathered page by page, and is not in force yet."""
 
     __slots__ = ("heard_ms", "limits", "pages", "place", "values", "version")
 
@@ -120,7 +121,7 @@ class Draft:
 
 
 class _Place:
-    """Where a generation of the config lies."""
+    """The place of a generation of the config on disk."""
 
     __slots__ = ("_front", "generation")
 
@@ -130,15 +131,15 @@ class _Place:
 
     @property
     def range(self) -> tuple[bytes, bytes]:
-        """From where, and up to where."""
+        """Return the first key, and the end of its keys."""
         return (self._front, _LATER + pack_u64(self.generation + 1)) if self.generation else (_FIRST_KEY, LAST)
 
     def key_of(self, stored: bytes) -> str:
-        """The key of a record."""
+        """Return the key of a record."""
         return stored[len(self._front) :].decode()
 
     def write(self, changes: Changes, batch: "Batch", families: "Families") -> None:
-        """Write changes to it."""
+        """Write changes to this place."""
         family, front = families.config, self._front
         for key, value in changes.items():
             if value is None:

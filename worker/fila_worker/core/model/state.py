@@ -1,10 +1,12 @@
-"""What a shard knows, and the few moves that all its verbs are made of.
+"""The state of a shard, and the basic changes of it that all commands use.
 
-The verbs live in the folders beside this module, and take the state as their first argument. A message is always
-in one place: in line (``put_in_line``, ``line_up``), leased, delayed (:mod:`core.model.delays`) or gone (``take_out``).
+The functions that carry out commands are in the folders beside this module, and take the state as their first argument. A
+message is always in one place: in line (``put_in_line``, ``line_up``), leased, delayed (:mod:`core.model.delays`) or gone
+(``take_out``).
 
-A lane with pending messages is *active*; unless it is *blocked* by its throttle it makes its fairness key *deliverable*, and a
-deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`` and ``refresh_eligibility`` keep that so.
+A lane with pending messages is *active*. An active lane makes its fairness key *deliverable*, unless the lane is *blocked*
+because it waits for tokens. A deliverable key is in its queue's ring. ``activate``, ``deactivate``, ``unblock`` and
+``refresh_eligibility`` keep this invariant.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 _Kept = TypeVar("_Kept")
 
 WOKEN_AT_ONCE: Final = 100
-"""Throttles whose lanes may try again at once; the others have changed, too, and come when the turn is settled."""
+"""The most throttles whose lanes may try again at once. The lanes of the others try again when the turn is settled."""
 
 
 class State:
@@ -64,10 +66,10 @@ class State:
         self._disorder_max = limits.lane_disorder_messages_max
         self.batch = store.new_batch()
         self.to_be_synced = False
-        """Whether the batch has something that a power cut must not take back, whatever the durability."""
+        """Whether the batch has a change that a power cut must not undo, whatever the durability."""
         self.effects: list[Effect] = []
         self.notes: list[Event] = []
-        """What happened, for the operator; told once the turn is committed."""
+        """Events for the operator, sent once the turn is committed."""
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters, limits)
         self.leases = LeaseBook(store.families.leases, first_lease(epoch, entropy), limits)
@@ -85,28 +87,28 @@ class State:
         self.free_disk_bytes: int | None = None
         """As measured by the owner of the shard; None: not measured."""
         self.behind = False
-        """Whether frames may be unread that came before now, because the owner of the shard was away: no lease ends meanwhile."""
+        """Whether earlier frames may be unread, because the shard's owner was away. No lease ends meanwhile."""
         self.stalled = False
-        """Whether the storage was slow when it was last looked at."""
+        """Whether the storage was slow at the last check."""
         self.queues = QueueTable()
         self.lanes = WarmLanes()
         """The lanes that are in memory; see :meth:`find_lane`."""
         self.buffers = HeadBuffers(settings.buffer_bytes)
         self.runnable: dict[int, Queue] = {}
-        """Queues that have both demands and, perhaps, something to deliver."""
+        """Queues that have demands and may have messages to deliver."""
         self.delivery = Timer()
-        """When there may be something to deliver."""
+        """When there may be messages to deliver."""
         self.to_be_registered = False
-        """Whether the router's picture of this shard is out of date: then its host registers it again."""
+        """Whether the router's data about this shard is out of date. Then the shard's host registers it again."""
         self._kept: dict[type, object] = {}
 
     def keep(self, kept: _Kept) -> _Kept:
-        """Hold what a component keeps, for :meth:`part`."""
+        """Keep the state of a component, for :meth:`part`, and return it."""
         self._kept[type(kept)] = kept
         return kept
 
     def part(self, kind: type[_Kept]) -> _Kept:
-        """Return what a component keeps, by its type."""
+        """Return the state of a component, by its type."""
         return self._kept[kind]  # type: ignore[return-value]  # keep() puts each under its own type
 
     def apply(self, call: Call, command: Command) -> None:
@@ -114,7 +116,7 @@ class State:
         raise NotImplementedError
 
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
-        """Answer with what came of a command, or begin its work; see :class:`~fila_worker.core.shard.Shard`."""
+        """Answer with the outcome of a command, or begin its work; see :class:`~fila_worker.core.shard.Shard`."""
         raise NotImplementedError
 
     def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
@@ -127,7 +129,7 @@ class State:
         return self.free_disk_bytes is not None and self.free_disk_bytes < self.settings.min_free_disk_bytes
 
     def settle_writes(self) -> None:
-        """Commit what was written so far, so that reads see it."""
+        """Commit the writes so far, so that reads see them."""
         if self.ledger.entry_due:
             self.ledger.write_entry(self.batch)
         if len(self.batch):
@@ -138,7 +140,7 @@ class State:
     # --- lanes --------------------------------------------------------------------------------------------------------
 
     def lane(self, queue: Queue, key_name: str, throttle_keys: tuple[str, ...] = ()) -> Lane:
-        """The lane of a fairness key for messages with these throttle keys (sorted, distinct), new if need be."""
+        """Return the lane of a fairness key for these throttle keys (sorted, distinct), a new one if need be."""
         key = queue.keys.get(key_name)
         lane = key.lanes.get(throttle_keys) if key else None
         if lane is not None:
@@ -147,14 +149,14 @@ class State:
         return self.open_lane(queue, key_name, throttle_keys, self.counters.lane)
 
     def open_lane(self, queue: Queue, key_name: str, throttle_keys: tuple[str, ...], lane_id: int) -> Lane:
-        """A new lane, or one that is recovered."""
+        """Add and return a lane that is new, or recovered."""
         key = queue.keys.get(key_name)
         if key is None:
             key = FairnessKey(key_name, queue)
             queue.keys.add(key)
             key.paused = key_name in queue.paused_keys
         lane = Lane(lane_id, key, throttle_keys)
-        if throttle_keys and not queue.is_dead_letter:  # who reads dead letters does not call the throttled service
+        if throttle_keys and not queue.is_dead_letter:  # a reader of dead letters does not call the throttled service
             self.token_client.enter(lane)
         key.add(lane)
         self.lanes.enter(lane)
@@ -162,7 +164,7 @@ class State:
         return lane
 
     def find_lane(self, lane_id: int) -> Lane | None:
-        """The lane with this id, warmed up if it is cold; None if there is none. As of what is committed."""
+        """Return the lane with this id, warmed up if it is cold; None if there is none. Cold lanes are found as committed."""
         lane = self.lanes.get(lane_id)
         if lane is not None:
             return lane
@@ -175,7 +177,7 @@ class State:
         return warm_up(key)
 
     def known_lane(self, lane_id: int) -> Lane:
-        """Like :meth:`find_lane`, for a lane that must be there."""
+        """Return the lane with this id, as :meth:`find_lane`, for a lane that must exist."""
         lane = self.find_lane(lane_id)
         assert lane is not None, f"shard {self.index}: lane {lane_id} is unknown"
         return lane
@@ -194,40 +196,40 @@ class State:
     # --- a message's places -------------------------------------------------------------------------------------------
 
     def put_in_line(self, lane: Lane, place: bytes, record: bytes) -> None:
-        """A message, not counted anywhere, comes to its place in a queue."""
+        """Put a message that is counted nowhere in line, at its place."""
         message_key = lane.prefix + place
         self.batch.put(message_key, record, self.store.families.messages)
         self.enter(lane, len(record))
         self.line_up(lane, message_key, record)
 
     def enter(self, lane: Lane, size_bytes: int) -> None:
-        """Count a message that is stored and pending now."""
+        """Count a message that is stored and becomes pending."""
         self.ledger.touch(lane)
         lane.store(size_bytes)
         self.ledger.touch_queue(lane.key.queue)
 
     def take_out(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
-        """A pending message, popped from its line, leaves its queue."""
+        """Remove a pending message, popped from its line, from its queue."""
         self.delete_pending(lane, message_key, size_bytes)
         self.thin_out(lane)
 
     def thin_out(self, lane: Lane) -> None:
-        """Pending messages have left a lane: see to its activity, and its key's."""
+        """Correct the activity of a lane and its key, after pending messages have left the lane."""
         if lane.active and not lane.pending:
             self.deactivate(lane)
         elif lane.key.blocked_head:
-            lane.key.blocked_head = b""  # what it waited for may be gone
+            lane.key.blocked_head = b""  # the message that it waited for may be gone
             self.refresh_eligibility(lane.key)
 
     def delete_pending(self, lane: Lane, message_key: bytes, size_bytes: int) -> None:
-        """Like :meth:`take_out`, for a caller that looks after the lane's and its key's activity itself."""
+        """Do as :meth:`take_out`, for a caller that corrects the activity of the lane and its key itself."""
         self.ledger.touch(lane, message_key)
         self.batch.delete(message_key, self.store.families.messages)
         lane.discard(size_bytes)
         self.ledger.touch_queue(lane.key.queue)
 
     def line_up(self, lane: Lane, message_key: bytes, record: bytes | None) -> None:
-        """A message of ``lane``, counted and stored, is pending now: put it in line and its fairness key in the ring."""
+        """Put a counted and stored message of ``lane`` in line, and its fairness key in the ring."""
         kept = record if self.buffers.room_bytes > 0 else None
         if lane.add(message_key, kept) and kept is not None:
             self.buffers.hold(kept)
@@ -238,7 +240,7 @@ class State:
     # --- activity -----------------------------------------------------------------------------------------------------
 
     def activate(self, lane: Lane, message_key: bytes) -> None:
-        """A lane has a pending message with this key."""
+        """Make a lane active that has a pending message with this key."""
         key = lane.key
         if not lane.active:
             lane.active = True
@@ -246,13 +248,13 @@ class State:
         if key.only_lane is None and not lane.blocked:
             key.note_head(lane, message_key)
         if key.blocked_head and not lane.blocked and message_key[8:] < key.blocked_head:
-            key.blocked_head = b""  # what came is before the message that all others wait for
+            key.blocked_head = b""  # the new message is before the one that all others wait for
         if not key.active and key.deliverable:
             key.queue.ring.join(key)
         self.mark_runnable(key.queue)
 
     def rouse(self, lane: Lane, message_key: bytes) -> None:
-        """The same for a lane that was not active, short for the usual key; the caller offers the queue when it is done."""
+        """Activate a lane that is not active, faster for the usual key. The caller marks the queue runnable at the end."""
         key = lane.key
         if key.only_lane is None or key.paused:
             self.activate(lane, message_key)
@@ -262,7 +264,7 @@ class State:
             key.queue.ring.join(key)
 
     def deactivate(self, lane: Lane) -> None:
-        """A lane has nothing pending any more."""
+        """Make a lane inactive that has no pending messages."""
         key = lane.key
         lane.active = False
         if lane.blocked:
@@ -274,7 +276,7 @@ class State:
         self.refresh_eligibility(key)
 
     def unblock(self, lanes: Iterable[Lane]) -> None:
-        """Let lanes try again that have tokens now, or need none."""
+        """Let lanes try again that have got tokens, or need none."""
         for lane in lanes:
             key = lane.key
             key.ready += 1
@@ -286,7 +288,7 @@ class State:
             self.mark_runnable(key.queue)
 
     def refresh_eligibility(self, key: FairnessKey) -> None:
-        """Something changed that decides whether a key may deliver."""
+        """Put a key into the ring or take it out, after a change to what decides whether it may deliver."""
         ring = key.queue.ring
         if key.deliverable:
             if not key.active:
@@ -296,19 +298,19 @@ class State:
             ring.leave(key)
 
     def release_slot(self, key: FairnessKey, count: int = 1) -> None:
-        """So many of a key's messages are no longer in flight, nor waiting for a retry."""
+        """Count ``count`` messages of a key off those in flight or waiting for a retry."""
         if key.queue.options.max_in_flight_per_key is not None:
             key.held -= count
             self.refresh_eligibility(key)
 
     def mark_runnable(self, queue: Queue) -> None:
-        """There may be something to deliver from a queue."""
+        """Note that a queue may have messages to deliver."""
         if queue.demands and queue.open and len(queue.ring):
             self.runnable[queue.id] = queue
             self.delivery.due_ms = AT_ONCE
 
     def set_weight(self, key: FairnessKey, weight: int) -> None:
-        """The latest weight that was seen for a key holds for all of it."""
+        """Set the weight of a key. The latest weight counts for all its messages."""
         weight = max(1, weight)
         if weight != key.weight:
             for lane in key.lanes.values():
@@ -318,7 +320,7 @@ class State:
     # --- other moves --------------------------------------------------------------------------------------------------
 
     def read(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The records of messages that are known to exist."""
+        """Return the records of messages that must exist."""
         self.settle_writes()
         records = self.store.get_many(keys, self.store.families.messages)
         found = [record for record in records if record is not None]
@@ -329,22 +331,22 @@ class State:
         return found
 
     def define_queue(self, queue: Queue) -> None:
-        """Make a queue's definition durable with the turn, over a power cut too."""
+        """Make a queue's definition durable with the turn, also against a power cut."""
         self.save_queue(queue)
         self.to_be_synced = True
 
     def save_queue(self, queue: Queue) -> None:
-        """Make what a queue's record says durable with the turn."""
+        """Make a queue's record durable with the turn."""
         self.batch.put(pack_u32(queue.id), queue.to_bytes(), self.store.families.queues)
 
     def appoint(self, queue: Queue) -> None:
-        """Let a queue collect dead letters of others: from now on it may be redriven."""
+        """Let a queue collect dead letters of others, so that it may be redriven."""
         if not queue.appointed:
             queue.appointed = True
             self.save_queue(queue)
 
     def touch(self, queue: Queue, now_ms: int) -> None:
-        """Somebody has to do with a queue, or with its dead letter queue: if it has an idle expiry, it starts over."""
+        """Note a use of a queue, or of its dead letter queue. An idle expiry starts again."""
         owner = queue.source or queue
         if owner.options.idle_expiry_ms is None:
             return
@@ -354,24 +356,24 @@ class State:
             self.save_queue(owner)
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> None:
-        """Let throttle keys deliver nothing until a time (Unix ms), over a restart too."""
+        """Let throttle keys deliver nothing until a time (Unix ms), also over a restart."""
         for key, until_ms in self.token_client.park(parks, now_ms).items():
             self.runtime.save_park(key, until_ms, self.batch)
 
     def unpark(self, now_ms: int) -> None:
-        """Let the throttle keys deliver again whose time is up."""
+        """Let throttle keys deliver again when their time is up."""
         ended, free = self.token_client.unpark(now_ms)
         for key in ended:
             self.runtime.forget_park(key, self.batch)
         self.wake(free, now_ms)
 
     def park_everywhere(self, parks: Mapping[str, int], now_ms: int) -> None:
-        """The same on all shards."""
+        """Park throttle keys on all shards."""
         if parks:
             self.park(parks, now_ms)
             self.effects.append(Post(Park(dict(parks))))
 
     def wake(self, throttles: Iterable[LaneTokens], now_ms: int) -> None:
-        """Let the lanes of some throttles try again; those of many, at the end of this turn and of later ones."""
+        """Let the lanes of some throttles try again; with many throttles, at the end of this turn and of later ones."""
         for throttle in islice(throttles, WOKEN_AT_ONCE):
             self.unblock(self.token_client.wake(throttle, now_ms))

@@ -1,18 +1,18 @@
-"""Throttles as a shard has them: what it asks the bank of tokens for, and what it tells it.
+"""The token client of a shard: the tokens that it asks from the bank, and the amounts that it reports to the bank.
 
-The buckets themselves are the router's (one bank for the whole cluster); a shard only ever spends what the bank granted it.
-Messages with the same set of throttle keys share a :class:`Throttle`, because they need the same tokens: some of each key,
-together or not at all. The shard asks when a lane has to wait, and says how much it consumed, once a turn and for all throttles
-in one frame. All amounts travel as totals of a session, so that a frame which is lost or comes twice does no harm, and a new
-session starts from nothing.
+The buckets are in the router (one bank for the whole cluster). A shard spends only tokens that the bank granted it. Messages
+with the same set of throttle keys share one :class:`LaneTokens`, a *throttle*, because they need the same tokens: some of
+each key, together or not at all. The shard asks when a lane has to wait, and reports how much it consumed, once a turn and
+for all throttles in one frame. All amounts are sent as totals of a session, so a frame that is lost or comes twice does no
+harm, and a new session starts from 0.
 
-Tokens that are not spent count as in the bucket, for all shards: so they go back when nobody here can use them, or when they lay
-idle for a moment (:data:`HOLD_MS`). Only a small part of a bucket may wait for longer for the next credit: without it a key that
-needs tokens would never find credit in a queue whose consumers are always busy with the others.
+Tokens that are not spent count as in the bucket, for all shards. So they go back when no lane of the shard can use them, or
+when they were idle for a moment (:data:`HOLD_MS`). Only a small part of a bucket may wait longer, for the next credit.
+Without that part, a key that needs tokens would never find credit in a queue whose consumers are always busy with the others.
 
-What changes for very many throttles at once (a limit, a park, the session) is not brought to each of them in one turn. It counts up
-a *version*, and a throttle of another version follows before anything is done with it: so what changed holds at once, whichever throttles
-were visited. Those whose lanes may be waiting are visited in the background, some of them a turn.
+A change that concerns very many throttles (a limit, a park, the session) is not applied to each of them in one turn. It
+counts up a *version*, and a throttle of another version follows the change before it is used. So the change holds at once for
+all throttles. Throttles whose lanes may be waiting are visited in the background, some of them a turn.
 """
 
 from collections import OrderedDict
@@ -31,94 +31,94 @@ if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
 
 MICRO_PER_MILLI: Final = 1000
-"""Costs are thousandths of a token, buckets count millionths."""
+"""Costs are in thousandths of a token, buckets count millionths."""
 
 WANT_MESSAGES_MAX: Final = 1000
-"""How many messages' tokens a shard asks for at once: what it may deliver in a turn or two."""
+"""The most messages for which a shard asks for tokens at once: what it may deliver in a turn or two."""
 
 HOLD_MS: Final = 20
 HOLD_LONG_MS: Final = 10_000
-"""How long tokens may lie idle: as long as the next credit usually takes; or long, if they are no more than the shard's part of
-the bucket, so that all shards together could not keep it empty."""
+"""How long tokens may be idle: as long as the next credit usually takes. Or long, if they are no more than the shard's part
+of the bucket, so that all shards together could not keep it empty."""
 
 LOOK_MS: Final = 500
-"""How often tokens that may stay long are looked at."""
+"""The interval of checks of tokens that may stay long."""
 
 LIVE_MS: Final = 10_000
-"""For so long after its last delivery a queue that nobody reads is taken for one that somebody reads now and then."""
+"""How long after its last delivery a queue without consumers counts as one that is read from time to time."""
 
 NEVER_MS: Final = 1 << 62
-"""The end of a park that ends with something else than time."""
+"""The end of a park that is ended by an event, not by time."""
 
 REPEAT_MS: Final = 500
 REPEAT_MS_MAX: Final = 4000
-"""A want is repeated after this time; once the bank has answered, after twice as much, four times as much: the frame may have
-been lost, but not all of them."""
+"""A want is repeated after ``REPEAT_MS``; once the bank has answered, after twice and four times as long, up to this: a frame
+may be lost, but not all of them."""
 
 SETTLED_MAX: Final = 500
-"""Throttles that are settled at the end of a turn: 10 ms at most, beside the deliveries that they wait for."""
+"""The most throttles that are settled at the end of a turn: 10 ms at most, without the deliveries that they wait for."""
 
 FOLLOWING_MIN: Final = 250
-"""Of those that are visited because something changed for many: so many a turn, however many others there are to settle."""
+"""Of the throttles that are visited after a change: at least so many a turn, however many others are to be settled."""
 
 REPEATS_MAX: Final = 1000
-"""Wants that may be repeated in one turn; the others are still due."""
+"""The most wants that are repeated in one turn. The others stay due."""
 
 LANES_WOKEN_MAX: Final = 2000
-"""Lanes of a throttle that may try again in one turn."""
+"""The most lanes of a throttle that may try again in one turn."""
 
 REPEATS_SETTLED: Final = 3
-"""How often the last word of a throttle that wants nothing is repeated."""
+"""How often the last report of a throttle that wants nothing is repeated."""
 
 IDLE_THROTTLES_MAX: Final = 1000
-"""Throttles that no lane uses any more, kept because tokens may be on their way to them."""
+"""The most throttles without lanes that are kept, because tokens may be on their way to them."""
 
 
 class TokenClient:
-    """All throttles of a shard, the runtime limits they follow, and the keys that are parked."""
+    """All throttles of a shard, the runtime limits that they follow, and the parked keys."""
 
     def __init__(self, session: int, shards: int) -> None:
         self.session = session
         self.throttles: dict[tuple[str, ...], LaneTokens] = {}
         self.by_key: dict[str, set[LaneTokens]] = {}
         self.limits: Mapping[str, Limit] = {}
-        """Of the throttle keys that have a rate. Whoever changes it calls :meth:`limit`."""
+        """The limits of the throttle keys that have a rate. Change them with :meth:`limit` or :meth:`replace`."""
         self.held = False
-        """Nothing that has throttle keys is delivered: the limits are about to be others, and are not known yet."""
+        """Whether no message with throttle keys is delivered, because new limits are coming and are not known yet."""
         self.parks: dict[str, int] = {}
-        """Parked keys, and until when, Unix ms."""
+        """The parked keys, and when each park ends, Unix ms."""
         self.levels: dict[str, tuple[int, int, int, int]] = {}
-        """What the bank last said of a bucket, or what follows from the config: when, level, rate a ms, burst; in millionths."""
+        """The last state of each bucket, from the bank or the config: time, level, rate a ms and burst, in millionths."""
         self._shards = shards
         self._idle: dict[LaneTokens, None] = {}
-        """Throttles without lanes, the one that was left first in front."""
+        """Throttles without lanes. The one that lost its last lane first is in front."""
         self._parked: list[tuple[int, str]] = []
-        """Parked keys by when that ends; an entry that ``parks`` does not confirm is stale."""
+        """A heap of parked keys by the end of their parks. An entry that differs from ``parks`` is stale."""
         self._holds: list[tuple[int, int, Lane]] = []
-        """When to look at what lanes hold: one entry for each that does, or did a moment ago; it may be too early."""
+        """When to check the tokens of a lane: one entry for each lane that has or had some. It may be too early."""
         self._repeats: list[tuple[int, int, LaneTokens]] = []
-        """When to repeat what was told; an entry whose time is not its throttle's ``news_due_ms`` is stale."""
+        """When to repeat a want. An entry whose time is not its throttle's ``news_due_ms`` is stale."""
         self._changed: dict[LaneTokens, None] = {}
-        """Throttles to settle at the end of a turn; where there are too many, or one has too much to do, of a later one."""
+        """Throttles to settle at the end of a turn; at a later turn's end if they are too many or one has too many lanes."""
         self._settling: list[LaneTokens] = []
         self._version = 0
-        """Counts up with the limits, parks and sessions: a throttle of another version follows them before it is used."""
+        """Counts changes of limits, parks and sessions. A throttle of another version follows them before it is used."""
         self._behind: OrderedDict[str | None, None] = OrderedDict()
-        """Keys for which something changed, and whose throttles are yet to be visited; None: all throttles."""
+        """Keys with a change whose throttles are still to be visited; None: all throttles."""
         self._visiting: list[LaneTokens] = []
-        """What is left of those of the key before."""
+        """The throttles still to be visited, of the key taken from ``_behind`` last."""
         self._entries = 0
         self.idleness, self.bank = Timer(), Timer()
-        """When a park may end or tokens lie idle, and when there is something to settle with the bank."""
+        """The next times when a park may end or tokens may be idle, and when there is something to settle with the bank."""
         self.traffic: dict[str, Traffic] = {}
-        """Of each throttle key that messages have, or that has a limit."""
+        """The counters of each throttle key that messages have, or that has a limit."""
         self.passes = self.hits = 0
-        """Of all messages that needed tokens: how many got them, and how often a lane had to wait for some."""
+        """Over all throttle keys: messages that got their tokens, and waits of lanes for tokens."""
 
     # --- lanes come and go --------------------------------------------------------------------------------------------
 
     def enter(self, lane: "Lane") -> None:
-        """A lane is new: its messages need tokens."""
+        """Add a new lane whose messages need tokens."""
         keys = lane.throttle_keys
         throttle = self.throttles.get(keys)
         if throttle is None:
@@ -132,7 +132,7 @@ class TokenClient:
         lane.throttle = throttle
 
     def rest(self, lane: "Lane") -> None:
-        """A lane has nothing to deliver."""
+        """Take back the tokens of a lane that has nothing to deliver."""
         throttle = lane.throttle
         if throttle is not None:
             self._keep_up(throttle)
@@ -142,7 +142,7 @@ class TokenClient:
             self._unsettled(throttle)
 
     def leave(self, lane: "Lane") -> None:
-        """A lane is forgotten."""
+        """Remove a lane that is forgotten."""
         throttle = lane.throttle
         if throttle is None:
             return
@@ -170,7 +170,7 @@ class TokenClient:
     # --- spending -----------------------------------------------------------------------------------------------------
 
     def take(self, throttle: LaneTokens, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
-        """Spend the tokens for one message; False, and the lane waits, if it has not got them."""
+        """Spend the tokens for one message. If the lane has too few, let it wait and return False."""
         if throttle.version != self._version:
             self._keep_up(throttle)
         if throttle.parked_until_ms <= now_ms:
@@ -191,7 +191,7 @@ class TokenClient:
         return False
 
     def wake(self, throttle: LaneTokens, now_ms: int) -> "list[Lane]":
-        """The lanes that may try again: those that get tokens; all of them if there is no limit."""
+        """Return the lanes that may try again: those that get tokens, or all of them if there is no limit."""
         self._keep_up(throttle)
         if not throttle.waiting or throttle.parked_until_ms > now_ms:
             return []
@@ -216,7 +216,7 @@ class TokenClient:
         self.idleness.by(due_ms)
 
     def let_go(self, now_ms: int) -> None:
-        """Take back tokens that lay idle."""
+        """Take back tokens that were idle."""
         while self._holds and self._holds[0][0] <= now_ms:
             _, _, lane = heappop(self._holds)
             lane.look_ms, throttle = None, lane.throttle
@@ -235,19 +235,19 @@ class TokenClient:
                 self._look_again(lane, now_ms + LOOK_MS)
 
     def _unsettled(self, throttle: LaneTokens) -> None:
-        """A throttle is to be settled at the end of the turn."""
+        """Let a throttle be settled at the end of the turn."""
         self._changed[throttle] = None
         self.bank.due_ms = AT_ONCE
 
     def _follow_later(self, keys: "Iterable[str | None]") -> None:
-        """Something changed for some keys: their throttles are to be visited. None: all throttles."""
+        """Let the throttles of keys with a change be visited. None: all throttles."""
         self._behind |= dict.fromkeys(keys)
         self.bank.by(AT_ONCE)
 
     # --- the bank -----------------------------------------------------------------------------------------------------
 
     def granted(self, grants: Grants, now_ms: int) -> list[LaneTokens]:
-        """Take in what the bank granted; returns the throttles that have more now."""
+        """Take in the bank's grants. Return the throttles that got tokens."""
         for key, level, rate, burst in grants.levels:
             self.levels[key] = (now_ms, level, rate, burst)
         more: list[LaneTokens] = []
@@ -266,7 +266,7 @@ class TokenClient:
         return more
 
     def settle(self, now_ms: int) -> "Iterator[Lane]":
-        """At the end of a turn, deal anew what lanes have left; the lanes that may try again."""
+        """Deal the tokens that lanes have left anew, at the end of a turn. Yield the lanes that may try again."""
         self._settling, free = [], 0
         self._visit(max(FOLLOWING_MIN, SETTLED_MAX - len(self._changed)), now_ms)
         for throttle in list(islice(self._changed, SETTLED_MAX)):
@@ -288,7 +288,7 @@ class TokenClient:
                 free += len(lanes)
 
     def wants(self, now_ms: int) -> list[TokenWant]:
-        """What is news to the bank at the end of a turn. Tokens that nobody could use go back."""
+        """Return the changed wants for the bank at the end of a turn. Tokens that no lane could use go back."""
         news = []
         for throttle in self._settling:
             throttle.returned += throttle.pool
@@ -319,7 +319,7 @@ class TokenClient:
         self.bank.by(due_ms)
 
     def repeat(self, now_ms: int) -> list[TokenWant]:
-        """What should be told again, some of it a turn: a frame may have been lost."""
+        """Return the wants to be sent again, some of them a turn, because a frame may have been lost."""
         again, left = [], REPEATS_MAX
         while left > 0 and self._repeats and self._repeats[0][0] <= now_ms:
             left -= 1
@@ -335,7 +335,7 @@ class TokenClient:
         return again
 
     def new_session(self, session: int) -> None:
-        """The bank has forgotten this shard, or this shard the bank: tokens held are void, all wants are told again."""
+        """Begin a session: the bank or this shard has lost its state. Tokens held are void, and all wants are sent again."""
         self.session = session
         for throttle in list(self._idle):
             self._forget(throttle)
@@ -346,11 +346,11 @@ class TokenClient:
 
     @property
     def catching_up(self) -> bool:
-        """Whether throttles are yet to be visited after a change."""
+        """Whether throttles are still to be visited after a change."""
         return bool(self._behind or self._visiting)
 
     def _visit(self, count: int, now_ms: int) -> list[LaneTokens]:
-        """Let some keys and throttles follow for which something changed, and settle those in this turn; returns the throttles."""
+        """Let some keys and throttles follow their changes, to be settled in this turn. Return the throttles."""
         visited: list[LaneTokens] = []
         while count > 0 and self.catching_up:
             count -= 1
@@ -365,11 +365,11 @@ class TokenClient:
         return visited
 
     def _visit_at_once(self, now_ms: int) -> list[LaneTokens]:
-        """The same for the first ones, which may be all: as many as can be settled at the end of the turn."""
+        """Visit as many throttles as can be settled at the end of the turn, which may be all of them. Return them."""
         return self._visit(SETTLED_MAX - len(self._changed), now_ms)
 
     def _with_key(self, key: str | None, now_ms: int) -> list[LaneTokens]:
-        """Let what is known of a key follow its limit; the throttles that have it. None: all."""
+        """Let the level and counters of a key follow its limit. Return the throttles that have the key. None: all."""
         if key is None:
             return list(self.throttles.values())
         self._follow_level(key, self.limits.get(key), now_ms)
@@ -377,7 +377,7 @@ class TokenClient:
         return list(self.by_key.get(key, ()))
 
     def _keep_up(self, throttle: LaneTokens) -> None:
-        """Let a throttle follow what changed; it is to be settled if it did."""
+        """Let a throttle follow the changes, and let it be settled if there were any."""
         if throttle.version != self._version:
             self._follow(throttle)
             self._unsettled(throttle)
@@ -390,14 +390,14 @@ class TokenClient:
         limited, burst = bool(bursts), min(bursts, default=0)
         parked_until_ms = NEVER_MS if self.held else self.parked_until(throttle.keys)
         if (limited, burst) != (throttle.limited, throttle.burst) or parked_until_ms > throttle.parked_until_ms:
-            throttle.give_back_all()  # what was granted under other rules is not spent under these
+            throttle.give_back_all()  # tokens granted under other limits are not spent under these
         throttle.version, throttle.limited, throttle.burst = self._version, limited, burst
         throttle.parked_until_ms = parked_until_ms
 
     # --- limits and parks ---------------------------------------------------------------------------------------------
 
     def recover(self, limits: "Mapping[str, Limit]", at_once: int, now_ms: int) -> Generator[None, int | None, None]:
-        """Take up a config that was at rest, so many keys a step: the buckets are empty after a restart, as far as this shard knows."""
+        """Take up the stored limits, ``at_once`` keys a step. After a restart this shard takes the buckets for empty."""
         self.limits = limits
         left = iter(limits.items())
         while some := list(islice(left, at_once)):
@@ -405,9 +405,10 @@ class TokenClient:
             yield
 
     def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[LaneTokens]:
-        """Follow a config in which the limits of some keys changed; returns throttles whose lanes should try again.
+        """Follow a config in which the limits of some keys changed. Return throttles whose lanes should try again.
 
-        Those are the first ones of many. The limits hold for the others at once, and their lanes try again in later turns.
+        With many throttles these are the first ones. The limits hold at once for the others too, and their lanes try again
+        in later turns.
         """
         self.limits = limits
         self._version += 1
@@ -415,7 +416,7 @@ class TokenClient:
         return self._visit_at_once(now_ms)
 
     def hold(self, *, held: bool) -> None:
-        """Deliver nothing that has throttle keys, until this ends."""
+        """Begin or end a time in which no message with throttle keys is delivered."""
         if held != self.held:
             self.held = held
             self._version += 1
@@ -431,16 +432,16 @@ class TokenClient:
         self.traffic = {key: each for key, each in self.traffic.items() if key in limits or key in self.by_key}
 
     def _follow_level(self, key: str, limit: "Limit | None", now_ms: int) -> None:
-        """A bucket that is changed keeps its tokens; one that nobody drew on stays full, and a new one is."""
+        """Let the level of a bucket follow its limit. A changed bucket keeps its tokens; an unused or new one is full."""
         if limit is None:
             self.levels.pop(key, None)
         elif key in self.levels:
-            now_ms = max(now_ms, self.levels[key][0])  # the bank may have said more since
+            now_ms = max(now_ms, self.levels[key][0])  # the bank's level may be newer
             level = min(self.tokens_in(key, limit, now_ms), limit.burst_micro)
             self.levels[key] = (now_ms, level, limit.rate_milli, limit.burst_micro)
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
-        """Let throttle keys deliver nothing until a time; returns what is news: a later time that was known stays."""
+        """Let throttle keys deliver nothing until a time. Return the parks that are new: a known later end stays."""
         news = {key: until_ms for key, until_ms in parks.items() if until_ms > max(now_ms, self.parks.get(key, 0))}
         for key, until_ms in news.items():
             self.parks[key] = until_ms
@@ -453,49 +454,50 @@ class TokenClient:
         return news
 
     def parked_until(self, keys: Iterable[str]) -> int:
-        """Until when a set of throttle keys delivers nothing, Unix ms."""
+        """Return until when a set of throttle keys delivers nothing, Unix ms."""
         return max((self.parks.get(key, 0) for key in keys), default=0)
 
     def unpark(self, now_ms: int) -> tuple[list[str], list[LaneTokens]]:
-        """The keys whose time is up, and throttles that may have been waiting for it: the first ones of many."""
+        """End parks whose time is up. Return their keys, and throttles that may have waited; with many, the first ones."""
         ended: list[str] = []
         while self._parked and self._parked[0][0] <= now_ms:
             _, key = heappop(self._parked)
             if self.parks.get(key, now_ms + 1) <= now_ms:
                 del self.parks[key]
                 ended.append(key)
-                self._follow_later([key])  # their lanes may ask for tokens now
+                self._follow_later([key])  # their lanes may ask for tokens again
         return ended, self._visit_at_once(now_ms) if ended else []
 
     def next_idle(self) -> int | None:
-        """When a park ends, or tokens have lain idle, Unix ms."""
+        """Return when a park ends, or when tokens are to be checked for idleness, Unix ms."""
         return min((heap[0][0] for heap in (self._parked, self._holds) if heap), default=None)
 
     def next_settling(self) -> int | None:
-        """When throttles are to be settled, or a want should be repeated, Unix ms."""
+        """Return when throttles are to be settled, or a want is to be repeated, Unix ms."""
         if self._changed or self.catching_up:
             return AT_ONCE
         return self._repeats[0][0] if self._repeats else None
 
     def tokens_in(self, key: str, limit: "Limit", now_ms: int) -> int:
-        """What is in a bucket, in millionths, as far as the bank has said; full, if it is new and was never asked for."""
+        """Return the level of a bucket, in millionths, by the bank's last report. A bucket never asked for is full."""
         then_ms, level, rate, burst = self.levels.get(key, (now_ms, limit.burst_micro, 0, limit.burst_micro))
         return min(burst, limit.burst_micro, level + (now_ms - then_ms) * rate)
 
     def used_by(self, lanes: "Iterable[Lane]") -> list[str]:
-        """The throttle keys with a limit that these lanes draw on, by name."""
+        """Return the throttle keys with a limit that these lanes use, by name."""
         return sorted({key for lane in lanes if lane.throttle for key in lane.throttle_keys} & self.limits.keys())
 
     def _forget_traffic(self, key: str) -> None:
-        """A key may be of no interest any more."""
+        """Forget the counters of a key that has no limit and no throttles."""
         if key not in self.limits and key not in self.by_key:
             self.traffic.pop(key, None)
 
 
 def _is_live(lane: "Lane", now_ms: int) -> bool:
-    """Whether tokens would be of use to a lane now or soon: nothing else holds it up, and somebody reads its queue.
+    """Return whether a lane can use tokens at once or soon: nothing else blocks it, and its queue is read.
 
-    Who comes now and then finds it waiting only if the queue has other messages, else the bank can be asked when he comes.
+    A queue that is read from time to time keeps tokens only if it has other messages to deliver. If it has none, the bank can
+    be asked when a consumer comes.
     """
     queue = lane.key.queue
     read = bool(queue.subscribers) or (len(queue.ring) > 0 and now_ms - queue.served_ms < LIVE_MS)
