@@ -1,1 +1,1 @@
-"""Take messages in: checks, hooks, dedup, quotas and rates, and the insert."""
+"""Enqueueing: checks, hooks, dedup, quotas and rates, and the insert."""

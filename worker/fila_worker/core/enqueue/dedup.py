@@ -1,10 +1,11 @@
-"""Ids that producers give their messages, so that the same message is stored once however often it is sent.
+"""Dedup ids: producers give them to messages, so that the same message is stored once however often it is sent.
 
-For each there is a durable record with the id that the message got, and for those that came together one entry of the due index,
-which lists them and has them removed when their window ends. It does not matter what has become of the messages meanwhile.
+Each dedup id has a durable record with the id that the message got. The ids that came together have one entry of the due
+index, which lists them and removes them when their window ends. The fate of the messages meanwhile does not matter.
 
-All ids of a batch are looked up at once; that most of them are new, a Bloom filter over each memtable and file knows in a third
-of a microsecond. Left out: a cache of recent ids in memory. It would have to hold every id of the window to be of use.
+All ids of a batch are looked up at once. For a new id, as most are, a Bloom filter over each memtable and file answers in a
+third of a microsecond. Rejected: a cache of recent ids in memory, which would have to hold every id of the window to be
+useful.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ _decode_ids = msgspec.msgpack.Decoder(list[str]).decode
 
 
 def check_window(window_ms: int) -> None:
-    """Raise :class:`InvalidArgumentError` for a window that is out of bounds; 0 is none of its own."""
+    """Raise :class:`InvalidArgumentError` for a window that is out of bounds. 0 stands for the broker's window."""
     if not 0 <= window_ms <= DEDUP_WINDOW_MS_MAX:
         raise InvalidArgumentError(
             f"dedup window of {window_ms} ms: use 1 to {DEDUP_WINDOW_MS_MAX}, or 0 for the broker's ([limits] dedup_window_ms)"
@@ -43,7 +44,7 @@ def check_window(window_ms: int) -> None:
 
 
 class Dedup:
-    """The dedup ids of one batch: which were seen before. Empty ones are none."""
+    """The dedup ids of one batch, and which of them are known. A message with an empty id has no dedup id."""
 
     __slots__ = ("_expires_ms", "_keys", "_prefix", "_state", "ids", "seen")
 
@@ -52,10 +53,10 @@ class Dedup:
         self._prefix = prefix = pack_u32(queue.id)
         self._expires_ms = now_ms + (command.dedup_window_ms or state.settings.dedup_window_ms)
         self.ids = list(spread(command.dedup_id, len(command.envelopes)))
-        """One for each message."""
+        """One id for each message."""
         self._keys = {name: prefix + name.encode() for name in self.ids if name}
         self.seen = self._look_up(now_ms) if self._keys else {}
-        """The ids that are known, with the two halves of the id of the message that was first."""
+        """The known dedup ids, each with the two halves of the id of its first message."""
 
     def _look_up(self, now_ms: int) -> dict[str, tuple[int, int]]:
         state = self._state
@@ -76,7 +77,7 @@ class Dedup:
         return longest <= _KEY_BYTES_MAX and len(self._keys) + self.ids.count("") == len(self.ids)
 
     def remember(self, ids: Sequence[str], high: int, first: int) -> None:
-        """Messages with these dedup ids were stored, with sequence numbers from ``first`` on."""
+        """Make dedup ids durable whose messages were stored with sequence numbers from ``first`` on."""
         state, keys, expires_ms = self._state, self._keys, self._expires_ms
         put, dedup, pack = state.batch.put, state.store.families.dedup, _RECORD.pack
         for name, low in zip(ids, count(low_half(first)), strict=False):
@@ -91,7 +92,7 @@ class Dedup:
 
 
 def forget(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
-    """Remove the ids that some entries name; those that were stored anew meanwhile have an entry of their own."""
+    """Remove the ids in some entries, except ids that were stored again meanwhile: these have a later entry."""
     dedup = state.store.families.dedup
     keys = [key for entry in due for key in _keys(entry)]
     for key, record in zip(keys, state.store.get_many(keys, dedup), strict=True):

@@ -1,9 +1,9 @@
-"""Accepting messages: with :mod:`core.deliver.delivery`, the hottest loop of the broker.
+"""Enqueueing messages: with :mod:`core.deliver.delivery`, the hottest loop of the broker.
 
-One message costs about 1.5 µs here plus 2.5 µs in RocksDB, so the loop over a usual batch is one function over locals: what
-is the same for the whole batch is looked up, and checked, once. Dedup ids cost about 2 µs more, nearly all of it in RocksDB.
-Batches with anything out of the ordinary (delays, leases of their own, times to live, the same dedup id twice, costs, limits in
-sight, values out of bounds) go message by message.
+One message costs about 1.5 µs here and 2.5 µs in RocksDB. So the loop over a usual batch is one function over locals, and
+everything common to the whole batch is looked up and checked once. Dedup ids cost about 2 µs more, nearly all of it in
+RocksDB. Unusual batches go message by message: those with delays, lease durations of their own, times to live, the same dedup
+id twice, costs, a limit that is near, or values out of bounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,17 +57,17 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 RECORD_BYTES = FIXED_BYTES + ENTRY_BYTES
-"""What a plain record costs in memory beside its envelope."""
+"""The memory of a plain record beside its envelope."""
 from_bytes = int.from_bytes
 
 MESSAGE_COST = 2
 UNUSUAL_COST = 8
 LANE_COST = 6
-"""Effort for each message, for one with anything out of the ordinary, and for each lane that is made for one."""
+"""The effort of each usual message, of each unusual one, and of each lane that is made."""
 
 
 def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
-    """Store a batch of messages. A bad one gets a fault and takes no id; the others are in."""
+    """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
     queue = state.queues.find(call.queue)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
@@ -85,8 +85,8 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
 
 
 def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
-    """Go on with an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    queue = state.queues.find(call.queue)  # it may be gone meanwhile
+    """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
+    queue = state.queues.find(call.queue)  # it may have been deleted meanwhile
     outcome = _take_in(state, call, queue, policy.only(command, 0, count))
     if error is None:
         return outcome
@@ -101,7 +101,7 @@ def _with_refused(outcome: "Enqueued | Work", refused: Faults) -> "Work":
 
 
 def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Enqueued | Work":
-    """Store a batch: at once, as most are, or in steps, if it is large, its hook may take long, or others are before it."""
+    """Store a batch at once, as usual. Or in steps, if it is large, its hook may take long, or other batches are waiting."""
     count = len(command.envelopes)
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
     if hooked or count > state.settings.limits.enqueue_step_messages or (state.jobs.open and call.queue in state.jobs):
@@ -115,7 +115,7 @@ def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
 
 
 class _Reserved:
-    """Sequence numbers that were set aside for a batch, so that its ids are neighbours whatever is stored between its steps."""
+    """Sequence numbers reserved for a batch, so that its ids are consecutive though others are stored between its steps."""
 
     def __init__(self, state: "State", count: int) -> None:
         self.sequence = state.counters.sequence
@@ -123,7 +123,7 @@ class _Reserved:
 
 
 def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Work":
-    """Store a batch part by part. What is not stored when its client has waited for long enough is refused, not left open."""
+    """Store a batch part by part. Messages that are not stored when the client's wait is over are refused, not left open."""
     now_ms, limits, total = (yield 0), state.settings.limits, len(command.envelopes)
     if now_ms - call.now_ms >= limits.enqueue_ms_max:
         raise _too_late(queue, 0, total, refused=True)
@@ -158,7 +158,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
 
 
 def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, count: int, now_ms: int) -> None:
-    """Learn from what became of a batch when those who are refused should come again, and tell them."""
+    """Adjust the dates of refused clients to the outcome of a batch, and put the date of this client into its faults."""
     returns = state.part(Returns)
     if returns.dates:
         returns.came(queue, call.client, now_ms, taken=4 * len(faults) <= count)
@@ -193,7 +193,7 @@ def _id_high(state: "State", now_ms: int) -> int:
 def _store(
     state: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int
 ) -> tuple[Faults, Known]:
-    """Store messages with the next of some sequence numbers; a bad one takes none."""
+    """Store messages with the next of some sequence numbers. An invalid message takes none."""
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)
     if throttle_sets is None or not _is_usual(state, queue, command) or (dedup and not dedup.usual):
@@ -215,10 +215,10 @@ def _accept(
     high: int,
     now_ms: int,
 ) -> Faults:
-    """Take in a batch of messages that are due now, the usual case. Returns the faults by index.
+    """Take in a batch of messages that are due at once, the usual case. Return the faults by index.
 
-    ``numbers.sequence`` grows by the number accepted. All columns were checked at once, and a known key's name when it was
-    opened; so what is left to look at in each message is its envelope.
+    ``numbers.sequence`` grows by the number of accepted messages. All columns were checked at once, and a known key's name
+    when it was opened. So only the envelope of each message is left to check.
     """
     faults: Faults = []
     payload_max, messages, count = state.settings.max_payload_bytes, state.store.families.messages, len(command.envelopes)
@@ -231,7 +231,7 @@ def _accept(
     for envelope, name, weight, priority, throttle_keys in rows:
         key = keys.get(name)
         lane = key.only_lane if key else None
-        if key and (lane is None or lane.throttle_keys is not throttle_keys):  # the usual one without the look-up
+        if key and (lane is None or lane.throttle_keys is not throttle_keys):  # the usual lane without the look-up
             lane = key.lanes.get(throttle_keys)
         headers_bytes = from_bytes(envelope[:4], "big")
         size = len(envelope)
@@ -282,7 +282,7 @@ def _accept_new(
     high: int,
     now_ms: int,
 ) -> tuple[Faults, Known]:
-    """Take in a usual batch with dedup ids: those that are known are set aside, the others are a batch like any other."""
+    """Take in a usual batch with dedup ids. Messages with known ids are set aside. The others are an ordinary batch."""
     faults: Faults = []
     known: Known = []
     new: Sequence[int] = range(len(dedup.ids))
@@ -303,7 +303,7 @@ def _accept_new(
 
 
 def _chosen(command: Enqueue, indexes: Sequence[int]) -> Enqueue:
-    """Some messages of a batch, a batch of their own."""
+    """Return some messages of a batch as a batch."""
     total = len(command.envelopes)
     columns = {name: getattr(command, name) for name in command.__struct_fields__}
     whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
@@ -311,7 +311,7 @@ def _chosen(command: Enqueue, indexes: Sequence[int]) -> Enqueue:
 
 
 def _set_aside(state: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, Known]:
-    """What to answer for the messages of a usual batch whose dedup ids are known."""
+    """Return the answer for the messages of a usual batch whose dedup ids are known."""
     faults: Faults = []
     known: Known = []
     names = policy.spread(command.fairness_key, len(command.envelopes))
@@ -329,7 +329,7 @@ def _set_aside(state: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, 
 
 
 def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
-    """Whether all messages are due now, have nothing of their own, no limit near, and options within bounds."""
+    """Return whether all messages are due at once, have no options of their own, meet no limit, and are within bounds."""
     if (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms) != (0, 0, 0, 0):
         return False
     if command.cost_milli != COST_MILLI_DEFAULT or queue.options.default_ttl_ms:
@@ -352,7 +352,7 @@ def _note_priorities(state: "State", queue: "Queue", column: IntColumn) -> None:
 
 
 def _throttle_sets(command: Enqueue) -> Iterable[ThrottleKeys] | None:
-    """Each message's set of throttle keys; None if one of them will not do."""
+    """Return each message's set of throttle keys; None if one of the sets is not valid."""
     if not command.throttle_keys:
         return repeat((), len(command.envelopes))
     canonical: dict[ThrottleKeys, ThrottleKeys] = {}
@@ -369,7 +369,7 @@ def _throttle_sets(command: Enqueue) -> Iterable[ThrottleKeys] | None:
 
 
 class Enqueues(Component):
-    """Messages that come in, and the enqueues that wait for their namespace's rate."""
+    """Enqueued messages, and the enqueues that wait for their namespace's rate."""
 
     verbs: ClassVar = {Enqueue: enqueue}
 
@@ -380,23 +380,23 @@ class Enqueues(Component):
         super().__init__(state, self._rates.waits)
 
     def tick(self, now_ms: int) -> int | None:
-        """Refuse the enqueues for which the bank has no word."""
+        """Refuse the enqueues that the bank does not answer in time."""
         for call, command, error in self._rates.overdue(now_ms):
             self.state.conclude(call, command, error)
         return self._rates.next_due()
 
     def on_config(self, now_ms: int) -> None:
-        """What has no limit any more goes on."""
+        """Resume the enqueues whose limit was removed."""
         self._go_on(self._rates.follow(self.state.runtime.limits))
 
     def on_grants(self, grants: "Grants", now_ms: int) -> None:
-        """Who may store messages now goes on."""
+        """Resume the enqueues that were granted messages."""
         if grants.session == self.state.token_client.session:
             for grant in grants.grants:
                 self._go_on(self._rates.granted(grant))
 
     def on_session(self, now_ms: int) -> None:
-        """The bank knows nothing of what was granted before."""
+        """Begin the rates anew: earlier grants are void."""
         self._rates.new_session()
 
     def _go_on(self, verdicts: Iterable[Verdict]) -> None:

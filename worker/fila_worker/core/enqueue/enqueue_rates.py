@@ -1,8 +1,8 @@
-"""How much may come in: the enqueue rates of namespaces.
+"""The enqueue rates of namespaces.
 
-A namespace's rate holds over the whole cluster, so its enqueues draw on a bucket of the bank like throttled deliveries do: an
-enqueue waits, for a moment, until the bank has said how many of its messages it may store. Those it may not are refused with
-the time after which it may.
+A namespace's rate is for the whole cluster, so its enqueues use a bucket of the bank, as throttled deliveries do. An enqueue
+waits a moment until the bank has granted a number of messages. The other messages are refused, with the time after which they
+may be stored.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
 
 
 class _Quota:
-    """The bucket of one namespace, as this shard has it, and the enqueues that wait for the bank's word."""
+    """A shard's view of the bucket of one namespace, and the enqueues that wait for the bank's answer."""
 
     def __init__(self) -> None:
         self.granted = self.consumed = self.returned = 0
@@ -38,31 +38,31 @@ class _Quota:
 
     @property
     def messages(self) -> int:
-        """How many messages may be stored."""
+        """The number of messages that may be stored."""
         return (self.granted - self.consumed - self.returned) // MICRO
 
     @property
     def first_fits(self) -> bool:
-        """Whether all of the enqueue that waits first may go on."""
+        """Whether all messages of the first waiting enqueue may be stored."""
         return bool(self.waiting) and self.messages >= len(self.waiting[0][1].envelopes)
 
     def want(self, bucket: str) -> TokenWant:
-        """What the bank is asked for."""
+        """Return the want for the bank."""
         most = sum(len(command.envelopes) for _, command in self.waiting) * MICRO
         return TokenWant([bucket], min(most, (self.messages + 1) * MICRO), most, self.consumed, self.returned)
 
     def go_on(self, count: int, wait_ms: int = 0) -> Verdict:
-        """The enqueue that waits first goes on with so many messages, and the others have to wait for longer."""
+        """Return the verdict on the first waiting enqueue: ``count`` messages go on, the others have to wait longer."""
         call, command = self.waiting.popleft()
         self.consumed += count * MICRO
         return Verdict(call, command, count, _rate_limited(call.queue, wait_ms) if wait_ms else None)
 
 
 class EnqueueRates:
-    """All namespaces with a rate that this shard takes messages for."""
+    """All namespaces with a rate for which this shard takes messages."""
 
     def __init__(self, limits: Limits, bank: Timer) -> None:
-        """``bank``: when the shard has something to say to the token bank."""
+        """``bank``: the timer of requests to the token bank."""
         self._bank = bank
         self.waits = Timer()
         """When an enqueue has waited for too long."""
@@ -71,7 +71,7 @@ class EnqueueRates:
         self._changed: set[str] = set()
 
     def admit(self, call: Call, command: Enqueue, limited: Container[str]) -> bool:
-        """Whether the enqueue may go on now; if not, it is answered later. ``limited``: the buckets that have a limit."""
+        """Return whether the enqueue may go on at once, else it is answered later. ``limited``: the buckets with a limit."""
         namespace, slash, _ = call.queue.partition("/")
         bucket = quota_bucket(namespace)
         if not slash or bucket not in limited:
@@ -87,12 +87,12 @@ class EnqueueRates:
         return False
 
     def _tell(self, bucket: str) -> None:
-        """Tell the bank of a bucket at the end of the turn."""
+        """Let the want of a bucket be sent at the end of the turn."""
         self._changed.add(bucket)
         self._bank.by(AT_ONCE)
 
     def granted(self, grant: Grant) -> Iterator[Verdict]:
-        """The bank's word: who may go on with what it allows, and who is refused."""
+        """Take in a grant of the bank, and yield the verdicts on waiting enqueues."""
         bucket = grant.keys[0]
         quota = self._quotas.get(bucket)
         if quota is None:
@@ -105,14 +105,14 @@ class EnqueueRates:
             yield quota.go_on(quota.messages, grant.wait_ms)
 
     def follow(self, limited: Container[str]) -> Iterator[Verdict]:
-        """The config changed: what has no limit any more goes on."""
+        """Follow a changed config, and yield the verdicts on enqueues without a limit: they go on."""
         for bucket, quota in self._quotas.items():
             while bucket not in limited and quota.waiting:
                 call, command = quota.waiting.popleft()
                 yield Verdict(call, command, len(command.envelopes), None)
 
     def wants(self) -> list[TokenWant]:
-        """What to tell the bank at the end of a turn; what nobody needs goes back."""
+        """Return the wants for the bank at the end of a turn. Tokens that no enqueue needs go back."""
         wants = []
         for bucket in sorted(self._changed):
             quota = self._quotas[bucket]
@@ -123,28 +123,28 @@ class EnqueueRates:
         return wants
 
     def new_session(self) -> None:
-        """The bank starts anew with this shard."""
+        """Begin a session with the bank."""
         for bucket, quota in self._quotas.items():
             quota.granted = quota.consumed = quota.returned = 0
             if quota.waiting:
                 self._tell(bucket)
 
     def overdue(self, now_ms: int) -> Iterator[tuple[Call, Enqueue, FilaError]]:
-        """What has waited for too long: the bank does not answer."""
+        """Yield the enqueues that have waited for too long: the bank does not answer."""
         for quota in self._quotas.values():
             while quota.waiting and quota.waiting[0][0].now_ms + self._wait_ms_max <= now_ms:
                 call, command = quota.waiting.popleft()
                 yield call, command, _no_word(call.queue)
 
     def next_due(self) -> int | None:
-        """When the first enqueue has waited for too long, Unix ms."""
+        """Return when the first enqueue has waited for too long, Unix ms."""
         times = [quota.waiting[0][0].now_ms + self._wait_ms_max for quota in self._quotas.values() if quota.waiting]
         return min(times, default=None)
 
 
 def _no_word(queue: str) -> FilaError:
     return ShardUnavailableError(
-        f"no word on the quota of {queue!r}: the router does not answer; try again", details={"refused": True}
+        f"the quota of {queue!r} is not known: the router does not answer; try again", details={"refused": True}
     )
 
 

@@ -1,7 +1,7 @@
-"""One message on its way into a queue, whichever way it comes: enqueued, redriven, or from another shard.
+"""The insert of one message into a queue: enqueued, redriven, or from another shard.
 
-The hot loop of :mod:`core.enqueue.enqueue` takes the short cut past this for messages that are due now and have nothing out of the
-ordinary about them.
+The hot loop of :mod:`core.enqueue.enqueue` bypasses this module for messages that are due at once and have no
+unusual options.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 LAST_QUEUE_ID: Final = b"last queue id"
-"""An id is never used again: messages that are under way to other shards know their queue by it."""
+"""The last queue id. An id is never used again, because messages on their way to other shards know their queue by it."""
 
 
 class Incoming:
-    """A message and how it is to be scheduled. ``deliver_ms`` 0: at once; ``ttl_ms`` 0: as the queue says."""
+    """A message with its schedule. ``deliver_ms`` 0: at once. ``ttl_ms`` 0: the queue's time to live."""
 
     __slots__ = ("deliver_ms", "key", "record", "throttle_keys", "ttl_ms", "weight")
 
@@ -47,7 +47,7 @@ class Incoming:
 
 
 def revived(letter: Record) -> Record:
-    """A dead letter as it was enqueued; it keeps what earlier attempts left for the next."""
+    """Return a dead letter as it was enqueued. It keeps the metadata that earlier attempts left for the next."""
     old = letter.extension
     letter.attempts = 0
     letter.extension = Extension(lease_ms=old.lease_ms, metadata=old.metadata, cost_milli=old.cost_milli)
@@ -55,7 +55,7 @@ def revived(letter: Record) -> Record:
 
 
 def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
-    """Put a message where it belongs: in line, or with the delayed ones."""
+    """Put a message in line, or with the delayed ones."""
     record = message.record
     ttl_ms = message.ttl_ms or queue.options.default_ttl_ms
     if ttl_ms:
@@ -76,7 +76,7 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
 
 
 def remember(state: "State", queue: Queue, record: Record) -> None:
-    """Keep in mind what it takes to find a message of the queue by its id."""
+    """Note what is needed to find a message of the queue by its id."""
     news = queue.note_priorities({record.priority})
     if shard_of_id(record.id_high) != state.index and not queue.strangers:
         queue.strangers = news = True
@@ -85,7 +85,7 @@ def remember(state: "State", queue: Queue, record: Record) -> None:
 
 
 def _place(state: "State", record: Record) -> bytes:
-    """Its place in line: by its own number where that is this shard's, else behind all that is here."""
+    """Return a message's place in line: by its own number if this shard gave it, else behind all messages of the shard."""
     number = sequence(record.id_low)
     if shard_of_id(record.id_high) != state.index:
         state.counters.sequence = number = state.counters.sequence + 1
@@ -93,7 +93,7 @@ def _place(state: "State", record: Record) -> bytes:
 
 
 def take_in(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
-    """A message that was accepted before comes (back) through the normal enqueue path: the queue's hook decides anew."""
+    """Take in a message that was accepted before, by the normal enqueue path. The queue's hook decides again."""
     envelope = message.record.envelope
     length = headers_length(envelope)
     decision = policy.decide_one(state, queue, envelope[4 : 4 + length], len(envelope) - 4 - length, now_ms)
@@ -113,7 +113,7 @@ def take_in(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Non
 
 
 def add_queue(state: "State", name: str, options: QueueOptions, created_ms: int = 0) -> Queue:
-    """A new queue, durable with the turn."""
+    """Add and return a new queue, durable with the turn."""
     state.queues.last_id += 1
     state.batch.put(LAST_QUEUE_ID, pack_u32(state.queues.last_id), state.store.families.state)
     queue = Queue(state.queues.last_id, name, options, state.settings.limits, state.lanes)
@@ -125,7 +125,7 @@ def add_queue(state: "State", name: str, options: QueueOptions, created_ms: int 
 
 
 def own_dead_letters(state: "State", queue: Queue) -> Queue:
-    """The ``.dlq`` of a queue, made now if it has none."""
+    """Return the ``.dlq`` of a queue, made if it has none."""
     if queue.dead_letters is not None:
         return queue.dead_letters
     dead_letters = add_queue(state, dead_letter_name(queue.name), QueueOptions())
@@ -135,6 +135,6 @@ def own_dead_letters(state: "State", queue: Queue) -> Queue:
 
 
 def bind_dead_letters(queue: Queue, dead_letters: Queue) -> None:
-    """Let the dead letters of ``queue`` go to ``dead_letters``."""
+    """Send the dead letters of ``queue`` to ``dead_letters``."""
     queue.dead_letters = dead_letters
     dead_letters.source = queue

@@ -1,6 +1,6 @@
-"""Accepting messages one by one: batches with anything out of the ordinary, and what can be wrong with a message.
+"""Enqueueing messages one by one, for unusual batches, and the checks of a message.
 
-Each message costs three times what one of a usual batch does (:mod:`core.enqueue.enqueue`), and gets its own verdict.
+A message costs three times as much as one of a usual batch (:mod:`core.enqueue.enqueue`), and gets its own verdict.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ ThrottleKeys: TypeAlias = tuple[str, ...]
 
 
 class Numbers(Protocol):
-    """Where the sequence numbers of a batch come from: ``sequence`` is the last one that was given out."""
+    """The source of a batch's sequence numbers. ``sequence`` is the last one that was given out."""
 
     sequence: int
 
@@ -47,7 +47,7 @@ class Numbers(Protocol):
 def accept_one_by_one(
     state: "State", queue: "Queue", command: Enqueue, dedup: Dedup | None, numbers: "Numbers", high: int, now_ms: int
 ) -> tuple[Faults, Known]:
-    """Take in a batch some of whose messages are out of the ordinary, or bad, or too many."""
+    """Take in a batch with messages that are unusual, invalid or too many. Return its faults and known dedup ids."""
     faults: Faults = []
     known: Known = []
     stored: list[str] = []
@@ -87,7 +87,7 @@ def _accept_one(
     low: int,
     now_ms: int,
 ) -> None:
-    """Store one message with the id that these are the halves of."""
+    """Store one message. ``high`` and ``low`` are the halves of its id."""
     weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms = options
     extension = Extension(lease_ms=lease_ms or None, cost_milli=cost_milli)
     record = Record(0, priority, high, low, extension, bytes(envelope))
@@ -99,7 +99,7 @@ def _accept_one(
 
 
 def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:
-    """The batch message by message, its columns spread."""
+    """Return the batch message by message, with its columns spread."""
     count = len(command.envelopes)
     columns = (
         command.fairness_key, command.weight, command.priority, command.delay_ms, command.due_ms, command.lease_ms,
@@ -114,7 +114,7 @@ def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:
 
 
 def check_message(envelope: bytes, name: str, payload_max: int) -> None:
-    """Say what is wrong with a message's envelope or its key's name, if anything is."""
+    """Raise the error for a message's envelope or its key's name, if one of them is not valid."""
     headers_bytes = headers_length(envelope)
     payload_bytes = len(envelope) - 4 - headers_bytes
     if payload_bytes > payload_max:
@@ -130,7 +130,7 @@ def check_message(envelope: bytes, name: str, payload_max: int) -> None:
 
 
 def _check_options(options: list[int], throttle_keys: list[str], dedup_id: str, now_ms: int) -> None:
-    """Say what is wrong with a message's scheduling options, if anything is."""
+    """Raise :class:`InvalidArgumentError` if a message's scheduling options are not valid."""
     weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms = options
     if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
         raise InvalidArgumentError(f"priority {priority}: use a 32-bit integer, lower is more urgent")
@@ -154,7 +154,7 @@ def _check_options(options: list[int], throttle_keys: list[str], dedup_id: str, 
 
 
 def wrong_throttle_keys(throttle_keys: "list[str] | ThrottleKeys") -> str:
-    """What is wrong with a message's throttle keys; empty if nothing is."""
+    """Return what is wrong with a message's throttle keys; empty if they are valid."""
     if len(throttle_keys) > THROTTLE_KEYS_MAX:
         return f"{len(throttle_keys)} throttle keys: use at most {THROTTLE_KEYS_MAX}"
     for key in throttle_keys:

@@ -1,7 +1,7 @@
-"""What a queue's hooks decide, applied: scripts see headers and sizes, never payloads.
+"""Apply the decisions of a queue's hooks. Scripts see headers and sizes, never payloads.
 
-A script's decisions win over the enqueue options; where it decides nothing, or fails, the options stay as they are. The whole
-batch crosses into the script at once, and what comes back becomes the columns of an ordinary enqueue.
+A script's decisions take precedence over the enqueue options. Where a script decides nothing, or fails, the options stay. The
+whole batch is passed to the script at once, and the decisions become the columns of an ordinary enqueue.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ from_bytes = int.from_bytes
 
 
 def compile_hooks(state: "State", name: str, options: "QueueOptions") -> GuardedHooks | None:
-    """The hooks of a queue, None if it has none; :class:`LuaCompilationError` says what is wrong with a script."""
+    """Return the hooks of a queue, None if it has none. Raise :class:`LuaCompilationError` for a script with an error."""
     if options.on_enqueue is None and options.on_failure is None:
         return None
     settings = state.settings
@@ -48,7 +48,7 @@ def compile_hooks(state: "State", name: str, options: "QueueOptions") -> Guarded
 
 
 def decide(state: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enqueue:
-    """The enqueue that a queue's hook makes of what was asked for; of its first messages only, if the hook takes long."""
+    """Return the command with the decisions of a queue's hook; only of its first messages, if the hook takes long."""
     hooks = queue.hooks
     if hooks is None or not hooks.hooks.has_on_enqueue:
         return command
@@ -59,7 +59,7 @@ def decide(state: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enq
     lengths = [from_bytes(envelope[:4], "big") for envelope in envelopes]
     headers = [envelope[4 : 4 + length] for envelope, length in zip(envelopes, lengths, strict=True)]
     sizes = [len(envelope) - 4 - length for envelope, length in zip(envelopes, lengths, strict=True)]
-    if min(sizes, default=0) < 0:  # a malformed one, which will be refused
+    if min(sizes, default=0) < 0:  # a malformed message, which will be refused
         sizes = [max(0, size) for size in sizes]
     decisions = hooks.on_enqueue(headers, sizes, now_ms, state.jobs.time_left_ns)
     state.jobs.charge_ns(hooks.took_ns)
@@ -68,19 +68,19 @@ def decide(state: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enq
 
 
 def only(command: Enqueue, start: int, end: int) -> Enqueue:
-    """Some neighbouring messages of a batch, a batch of their own."""
+    """Return some consecutive messages of a batch as a batch."""
     total = len(command.envelopes)
     if start == 0 and end >= total:
         return command
     columns = {name: getattr(command, name) for name in command.__struct_fields__}
     whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
     if total == 1:
-        whole.pop("throttle_keys", None)  # one list of keys holds for all
+        whole.pop("throttle_keys", None)  # one list of keys is for all
     return msgspec.structs.replace(command, **{name: column[start:end] for name, column in whole.items()})
 
 
 def decide_one(state: "State", queue: "Queue", headers: bytes, payload_bytes: int, now_ms: int) -> EnqueueDecision:
-    """What a queue's hook decides for one message."""
+    """Return the decision of a queue's hook on one message."""
     hooks = queue.hooks
     if hooks is None or not hooks.hooks.has_on_enqueue:
         return NO_CHANGE
@@ -90,7 +90,7 @@ def decide_one(state: "State", queue: "Queue", headers: bytes, payload_bytes: in
 
 
 def _overlaid(command: Enqueue, decisions: Sequence[EnqueueDecision]) -> Enqueue:
-    """The command with the decisions in its columns."""
+    """Return the command with the decisions in its columns."""
     if not decisions:
         return command
     changed: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def _overlaid(command: Enqueue, decisions: Sequence[EnqueueDecision]) -> Enqueue
             changed[name] = _overlay(getattr(command, name), decided, spread_out)
     if "delay_ms" in changed and command.due_ms != 0:
         no_due = [None if decision[_DELAY] is None else 0 for decision in decisions]
-        changed["due_ms"] = _overlay(command.due_ms, no_due, spread)  # the script's delay wins over that, too
+        changed["due_ms"] = _overlay(command.due_ms, no_due, spread)  # the script's delay takes precedence over it, too
     return msgspec.structs.replace(command, **changed) if changed else command
 
 
@@ -112,7 +112,7 @@ def _overlay(given: Any, decided: Sequence[Any], spread_out: Callable[[Any, int]
 
 
 def spread(column: Any, count: int) -> Iterable[Any]:
-    """A column, one value for each of ``count`` messages."""
+    """Return a column with one value for each of ``count`` messages."""
     if not isinstance(column, list):
         return repeat(column, count)
     if len(column) != count:
@@ -121,12 +121,12 @@ def spread(column: Any, count: int) -> Iterable[Any]:
 
 
 def spread_keys(column: list[list[str]], count: int) -> Iterable[list[str]]:
-    """A column of lists: none is empty lists, one holds for all."""
+    """Return a column of lists with one list for each message. No list stands for empty ones, one list is for all."""
     if len(column) == 1:
         return repeat(column[0], count)
     return spread(column, count) if column else repeat([], count)
 
 
 def canonical(throttle_keys: Iterable[str]) -> tuple[str, ...]:
-    """A set of throttle keys in the order that lanes and buckets know them by."""
+    """Return a set of throttle keys in the order in which lanes and buckets have them."""
     return tuple(sorted(set(throttle_keys)))

@@ -1,7 +1,7 @@
-"""How much there may be: the limits of queues and keys, and of the disk.
+"""The limits of queues, keys and the disk.
 
-All of it can be counted here, so an enqueue is judged at once; the rates of namespaces are another thing (:mod:`core.enqueue.enqueue_rates`), and so
-is when there will be room (:mod:`core.enqueue.retry_after`).
+The shard counts all of them itself, so an enqueue is checked at once. The rates of namespaces are in
+:mod:`core.enqueue.enqueue_rates`, the dates when there will be room in :mod:`core.enqueue.retry_after`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 DISK_RETRY_MS: Final = 1000
-"""When to try again on a full disk: nothing says when there will be room."""
+"""When to try again on a full disk: when there will be room is not known."""
 
 
 def disk_full(state: "State") -> OverloadedError:
@@ -33,7 +33,7 @@ def disk_full(state: "State") -> OverloadedError:
 
 
 def has_room_for_all(state: "State", queue: "Queue", command: Enqueue) -> bool:
-    """Whether no limit of the queue can be met by this batch, whatever its messages are."""
+    """Return whether this batch can't meet a limit of the queue, whatever its messages are."""
     settings, count = state.settings, len(command.envelopes)
     if settings.max_queue_messages is not None and queue.depth + count > settings.max_queue_messages:
         return False
@@ -47,13 +47,13 @@ def has_room_for_all(state: "State", queue: "Queue", command: Enqueue) -> bool:
 def open_lane(
     state: "State", queue: "Queue", key_name: str, throttle_keys: tuple[str, ...], now_ms: int
 ) -> "Lane":  # fmt: skip
-    """The lane for new messages, as :meth:`State.lane` opens it; :class:`OverloadedError` if that is one key too many."""
+    """Return the lane for new messages, as :meth:`State.lane`. Raise :class:`OverloadedError` for one key too many."""
     check_keys(state, queue, key_name, now_ms)
     return state.lane(queue, key_name, throttle_keys)
 
 
 def check_keys(state: "State", queue: "Queue", key_name: str, now_ms: int) -> None:
-    """Raise :class:`OverloadedError` if this would be one fairness key more than a queue may have. Those with nothing left make room."""
+    """Raise :class:`OverloadedError` if this is one fairness key too many for a queue. Keys without messages make room."""
     most = state.settings.max_keys_per_queue
     if len(queue.keys) < most or key_name in queue.keys or make_room(state, queue, now_ms):
         return
@@ -65,7 +65,7 @@ def check_keys(state: "State", queue: "Queue", key_name: str, now_ms: int) -> No
 
 
 def check_room(state: "State", queue: "Queue", key_name: str, size_bytes: int, now_ms: int) -> None:
-    """Raise :class:`OverloadedError` if one more message would be beyond a limit of its queue or its key."""
+    """Raise :class:`OverloadedError` if one more message would exceed a limit of its queue or its key."""
     settings = state.settings
     limits = (
         ("max_queue_messages", "messages", settings.max_queue_messages, queue.depth + 1),
@@ -84,7 +84,7 @@ def check_room(state: "State", queue: "Queue", key_name: str, size_bytes: int, n
 
 
 def _messages_of(state: "State", key: "FairnessKey", most: int) -> int:
-    """A key's messages; acked ones that still lie on disk are put out of the way before they make it look full."""
+    """Return the number of a key's messages. Acked ones on disk are purged before they make the key look full."""
     count = sum(lane.stored + lane.delayed for lane in key.lanes.values())
     if count >= most and state.acked.messages:
         acked_messages.purge(state)
@@ -97,10 +97,10 @@ def _overloaded(queue: "Queue", what: str) -> OverloadedError:
 
 
 def make_room(state: "State", queue: "Queue", now_ms: int) -> bool:
-    """Forget a queue's idle lanes, if it has as many keys as it may; returns whether there is room for another key.
+    """Forget a queue's idle lanes, if it has as many keys as it may. Return whether there is room for another key.
 
-    The lanes that changed since the ledger was folded are looked through, once in a millisecond at most, so that a batch whose messages are
-    all refused is refused in one go.
+    The lanes that changed since the ledger was folded are searched, at most once in a millisecond. So a batch of messages
+    that are all refused causes one search.
     """
     most = state.settings.max_keys_per_queue
     while queue.resting and len(queue.keys) >= most:
@@ -110,7 +110,7 @@ def make_room(state: "State", queue: "Queue", now_ms: int) -> bool:
             state.forget_lane(lane)
     if len(queue.keys) >= most and queue.searched_ms != now_ms:
         queue.searched_ms = now_ms
-        acked_messages.purge(state)  # a lane is idle once its dead are gone
+        acked_messages.purge(state)  # a lane is idle once its acked messages are gone
         idle = [lane for lane in state.ledger.unfolded() if lane.key.queue is queue and lane.idle]
         state.ledger.forget(idle, state.batch)
         for lane in idle:

@@ -1,15 +1,16 @@
-"""When those whom a full queue refused may come again, so that most of them are taken in then.
+"""When the clients that a full queue refused may come again, so that most of them are accepted then.
 
-Room comes at the rate at which messages leave, and all who were refused want it. So they stand in a *line*: each gets a date that is later than
-the one before by the time in which what it could not store leaves the queue. A client that asks again before its date moves its own
-date only: nobody else's wait grows because one is impatient.
+Room appears at the rate at which messages leave, and all refused clients want it. So these clients are in a *line*. Each gets
+a date, later than the one before by the time in which as many messages leave the queue as the client could not store. A
+client that asks again before its date moves only its own date, not those of other clients.
 
-The rate is a guess: messages leave in bursts, others send without a date, and those who are let in go on sending. So what comes of the dates
-is looked at: when more than a tenth of those who came at their dates were refused again, the dates of that queue are stretched, else they
-are shortened.
+The rate is an estimate: messages leave in bursts, other clients send without a date, and accepted clients go on sending. So
+the outcome of the dates is measured. When more than a tenth of the clients that came at their dates were refused again, the
+dates of that queue are stretched, else they are shortened.
 
-Rejected: to keep room for those who have a date. One that never comes back would make a queue refuse what it has room for. Dates at a distance that
-depends on the number of clients alone: they bunch, and where they are sparse the queue runs dry.
+Rejected: reserving room for clients with a date, because a client that does not come back would make a queue with room refuse
+messages. Dates at a distance that depends only on the number of clients: they bunch, and where they are sparse the queue runs
+dry.
 """
 
 from collections import Counter
@@ -24,34 +25,34 @@ if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
 
 RETRY_MS: Final = 1000
-"""When to try again if nothing says when there will be room."""
+"""When to try again if it is not known when there will be room."""
 
 RETRY_MS_MAX: Final = 60_000
 DRAIN_SPAN_MS: Final = 1000
-"""The rate at which a queue drains is looked at over spans of this length, at least."""
+"""The shortest span over which the rate at which a queue drains is measured."""
 
 DRAIN_SPAN_MS_MAX: Final = 10_000
-"""After a longer span without a refusal it is taken to be what the queue delivers lately."""
+"""After a longer span without a refusal, the rate is the queue's recent delivery rate."""
 
 FORGET_MS: Final = 5000
-"""A client that has not come so long after its date does not count as one that waits."""
+"""A client that has not come so long after its date does not count as waiting."""
 
 KEPT_MIN: Final = 4
 KEPT_MAX: Final = 20
-"""Dates that are kept before something is learnt from them: about those of all clients, once."""
+"""The number of clients that come at their dates between two corrections: about all clients, once, within these bounds."""
 
 IN_VAIN_MAX: Final = 0.1
-"""The part of them that may be in vain before the next ones are stretched."""
+"""The part of these clients that may be refused again before later dates are stretched."""
 
 SHORTEN: Final = 0.85
 STRETCH_MAX: Final = 1000.0
 
 
 class Returns:
-    """The dates of a shard's clients. Invariant: ``_waiting`` counts, for each queue, the clients that have one."""
+    """The dates of a shard's clients. Invariant: ``_waiting`` counts, for each queue, the clients that have a date."""
 
     def __init__(self, clients_max: int) -> None:
-        """``clients_max``: dates that are remembered; beyond, all are forgotten, and some clients come too early once."""
+        """``clients_max``: the most dates. With more, all dates are forgotten, and some clients come too early once."""
         self._clients_max = clients_max
         self.dates: dict[tuple[int, bytes], tuple[float, int]] = {}
         """When to come, and when that was said, by queue and client."""
@@ -69,13 +70,13 @@ class Returns:
         self._forget((queue.id, client))
         line = queue.refused
         if line is None or said_ms < line.stretched_ms:
-            return  # no news of how it is since
+            return  # the date is older than the last correction
         line.kept, line.kept_in_vain = line.kept + 1, line.kept_in_vain + (not taken)
         if line.kept >= min(max(KEPT_MIN, self._waiting[queue.id]), KEPT_MAX):
             _learn(line, now_ms)
 
     def say_when(self, queue: "Queue", client: bytes, faults: list[tuple[int, Fault]], now_ms: int) -> None:
-        """Put into what refuses messages for want of room when all of them will have some."""
+        """Put the client's date into the faults of messages that were refused because the queue is full."""
         refused = [fault for _, fault in faults if fault.code == OverloadedError.code]
         if refused:
             retry_ms = self._date(queue, client, len(refused), now_ms)
@@ -84,7 +85,7 @@ class Returns:
                 fault.text += f"; try again in {retry_ms / 1000:g} s, or let more consumers work on it"
 
     def _date(self, queue: "Queue", client: bytes, messages: int, now_ms: int) -> int:
-        """Give a client a date; returns how long that is from now."""
+        """Give a client a date, and return the time until then."""
         if now_ms - self._swept_ms >= FORGET_MS:
             self._sweep(now_ms)
         name = queue.id, client
@@ -117,7 +118,7 @@ class Returns:
 
 
 def _learn(line: RefusedLine, now_ms: int) -> None:
-    """Stretch the dates to come, or shorten them."""
+    """Stretch or shorten later dates."""
     in_vain = line.kept_in_vain / line.kept
     change = 1 + 2 * in_vain if in_vain > IN_VAIN_MAX else SHORTEN
     line.stretch = min(max(line.stretch * change, 1.0), STRETCH_MAX)
@@ -125,17 +126,17 @@ def _learn(line: RefusedLine, now_ms: int) -> None:
 
 
 def _between_ms(queue: "Queue", line: RefusedLine, messages: int, now_ms: int) -> float:
-    """How much later than the one before a client that wants so many messages stored is to come."""
+    """Return the time between a client that wants to store ``messages`` and the one before it."""
     rate = _leaving(queue, line, now_ms)
     if not rate:
         return RETRY_MS if line.until_ms <= now_ms else RETRY_MS / 20
-    return max(messages, min(messages * line.stretch, queue.depth / 2)) / rate  # half of it: or it would run dry
+    return max(messages, min(messages * line.stretch, queue.depth / 2)) / rate  # half of the depth: or it would run dry
 
 
 def _leaving(queue: "Queue", line: RefusedLine, now_ms: int) -> float:
-    """How many messages leave in a millisecond, as far as that is known.
+    """Return the number of messages that leave in a millisecond, as far as it is known.
 
-    A lower rate than the one before is believed in slowly: a queue that ran dry because all waited for long is not slow.
+    A lower rate than the last one takes effect slowly: a queue that ran dry because all clients waited for long is not slow.
     """
     left, span_ms = queue.acked + queue.dead_lettered, now_ms - line.looked_ms
     if span_ms >= DRAIN_SPAN_MS:
