@@ -1,1 +1,1 @@
-"""Give messages out: to receives, subscriptions and reservations."""
+"""Delivery of messages to receives, subscriptions and reservations."""

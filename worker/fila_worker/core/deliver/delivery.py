@@ -1,7 +1,7 @@
-"""Delivering: DRR picks messages for demands with credit, and their leases go into the turn's batch.
+"""Delivery: deficit round robin picks messages for demands with credit, and their leases go into the turn's batch.
 
-A demand gets messages in batches, at most its share of what is pending, so that a second consumer of the queue is not left
-with nothing; demands take turns. A turn delivers a bounded number, so that commands are never kept waiting for long.
+Demands take turns. A demand gets messages in batches, at most its share of the pending messages, so that a second consumer of
+the queue is not left without messages. A turn delivers a bounded number, so that commands do not wait long.
 """
 
 from itertools import groupby
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", int, str)
 _low_flags = itemgetter(1)
-"""The byte of a record's flags that says whether it is out of the ordinary; 0 for most."""
+"""Returns the byte of a record's flags that is 0 for usual records."""
 
 WEIGHT_BYTES: Final = 16 * 1024
-"""So a turn holds at most 32 MiB and one delivery in memory until its commit."""
+"""The bytes that count as one message of a turn. So a turn has at most 32 MiB and one delivery in memory until its commit."""
 
 LOOK_BYTES: Final = WEIGHT_BYTES
-"""What a message that is looked at and not delivered (it is too old, or waits for tokens) takes of a parcel's room: a turn must
-end, too, where there is much to look at and nothing to deliver. A look costs as much as a delivery."""
+"""The bytes that a message takes from a batch's room if it was read and not delivered (it is too old, or waits for tokens).
+A turn must also end where many messages are read and none can be delivered. A read costs as much as a delivery."""
 
 
 class PickedBatch:
@@ -52,7 +52,7 @@ class PickedBatch:
         self.records: list[bytes] = []
         self.keys: list[FairnessKey] = []
         self.room_bytes = DELIVERY_BYTES_MAX
-        """What still goes in; the last message may be larger. See also :data:`LOOK_BYTES`."""
+        """The bytes that still fit. The last message may exceed them. See also :data:`LOOK_BYTES`."""
         self.labelled = False
         """Whether any of the messages has throttle keys."""
 
@@ -60,7 +60,7 @@ class PickedBatch:
         return len(self.members)
 
     def add(self, key: "FairnessKey", lane: "Lane", message_key: bytes, record: bytes) -> None:
-        """Lease a message that was taken out of its line to whoever gets the parcel. (The hot loop inlines this.)"""
+        """Add a message that was taken out of its line, and make it leased. (The hot loop inlines this.)"""
         lane.leases().add(message_key)
         self.members.append((message_key, lane))
         self.records.append(record)
@@ -70,12 +70,12 @@ class PickedBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Record bytes in it, and what was looked at in vain."""
+        """The bytes of its records, and :data:`LOOK_BYTES` for each message read in vain."""
         return DELIVERY_BYTES_MAX - self.room_bytes
 
 
 def deliver(state: "State", now_ms: int) -> None:
-    """Serve the queues that have demands, one after the other, up to a turn's worth of messages in all."""
+    """Serve the queues that have demands one after the other, up to the messages of one turn in all."""
     limits = state.settings.limits
     left = limits.turn_messages_max
     queues = list(state.runnable.values())
@@ -89,7 +89,7 @@ def deliver(state: "State", now_ms: int) -> None:
 
 
 def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
-    """Deliver up to ``count_max`` messages of one queue; returns how many."""
+    """Deliver up to ``count_max`` messages of one queue, and return how many."""
     served = left_of_round = share = 0
     delivered = queue.delivered
     while queue.demands and len(queue.ring) and served < count_max and queue.open:
@@ -116,9 +116,10 @@ def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
 
 
 def pick(state: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch:
-    """Take up to ``count`` messages out of their lanes in DRR order; no more than :data:`DELIVERY_BYTES_MAX` and one.
+    """Take up to ``count`` messages out of their lanes, in DRR order, and return them.
 
-    The hot loop of a delivery, over locals, for the usual key that has one lane and nothing that could hold it up.
+    They have at most :data:`DELIVERY_BYTES_MAX` and one message more. This is the hot loop of a delivery, over locals, for
+    the usual key that has one lane and nothing that could block it.
     """
     parcel, ring = PickedBatch(), queue.ring
     members, records, keys, room_bytes = parcel.members, parcel.records, parcel.keys, parcel.room_bytes
@@ -135,7 +136,7 @@ def pick(state: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch
             line, short = lane.lengthen(), False
         turn = left = min(count, lane.stored - len(leased) - len(lane.acked))
         while left and credit > 0 and room_bytes > 0:
-            # where the line is in order, what lane.pop() does without the call: 10 % of a delivery
+            # lane.pop() of a line in order, without the call, which is 10 % of a delivery
             message_key, record = (
                 (line.pop(0) if short else line.popleft())  # type: ignore[call-arg, union-attr]
                 if line and not lane.returned
@@ -178,7 +179,7 @@ def pick(state: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch
 
 
 def _cost_unless_too_old(state: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> int:
-    """What a message that was popped costs; 0 if it is too old to be delivered, and is a dead letter now."""
+    """Return the cost of a popped message. If it is too old to be delivered, dead-letter it and return 0."""
     extension = extension_of(record)
     if extension.expires_ms is not None and extension.expires_ms <= now_ms:
         dead_letters.expire(state, lane, message_key, record, now_ms)
@@ -187,7 +188,7 @@ def _cost_unless_too_old(state: "State", lane: "Lane", message_key: bytes, recor
 
 
 def _pick_among(state: "State", key: "FairnessKey", parcel: PickedBatch, count: int, now_ms: int) -> int:
-    """A turn of a key with several lanes, tokens to have, or a cap on what is in flight: one message at a time."""
+    """Serve a turn of a key with several lanes, throttle keys or a cap on messages in flight, one message at a time."""
     cap, ring = key.queue.options.max_in_flight_per_key, key.queue.ring
     served, credit = 0, key.credit
     while served < count and key.credit > 0 and parcel.room_bytes > 0 and key.deliverable:
@@ -226,7 +227,7 @@ def _pick_among(state: "State", key: "FairnessKey", parcel: PickedBatch, count: 
 
 
 def _first_blocked(state: "State", key: "FairnessKey") -> bytes:
-    """The place of the first message of a strictly ordered key that waits for tokens."""
+    """Return the place of the first message of a strictly ordered key that waits for tokens."""
     return min(head(state, lane)[0][8:] for lane in key.lanes.values() if lane.blocked)
 
 
@@ -241,7 +242,7 @@ def _pop_head(state: "State", lane: "Lane", kept: bytes | None) -> None:
 
 
 def _hand_over(state: "State", queue: "Queue", demand: Demand, parcel: PickedBatch, now_ms: int) -> None:
-    """Lease a parcel to a demand and send it."""
+    """Lease a batch to a demand and send it."""
     queue.delivered += len(parcel)
     queue.meter.delivered(parcel.records[0], len(parcel), now_ms)
     if isinstance(demand, Subscription):
@@ -258,7 +259,7 @@ def _hand_over(state: "State", queue: "Queue", demand: Demand, parcel: PickedBat
 
 
 def _reserve(state: "State", demand: Reserving, parcel: PickedBatch, now_ms: int) -> None:
-    """Lease a parcel to a reservation, and say how much it is; whoever wants the messages asks for them by its name."""
+    """Lease a batch to a reservation, and answer with its size. The messages are fetched by the reservation's name."""
     holder = state.leases.reservation(demand.queue.id, demand.reservation)
     lease = Lease(state.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
     lease.sizes = list(map(len, parcel.records))
@@ -283,7 +284,7 @@ def _lease(state: "State", demand: Demand, parcel: PickedBatch, now_ms: int) -> 
 
 
 def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]:
-    """Split a parcel into runs of messages with the same visibility timeout."""
+    """Split a batch into runs of messages with the same visibility timeout, and return them."""
     runs, start = [], 0
     for duration_ms, run in groupby(extension_of(record).lease_ms or default_ms for record in records):
         end = start + len(list(run))
@@ -295,7 +296,7 @@ def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]
 def _grant(
     state: "State", demand: Demand, parcel: PickedBatch, span: slice, duration_ms: int, now_ms: int, *, mortal: bool = False
 ) -> LeaseBatch:
-    """Enter one lease for a run of a parcel."""
+    """Add one lease for a run of a batch, and return its columns."""
     queue = demand.queue
     members: list[Member] = list(parcel.members[span])
     lease = Lease(state.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
@@ -315,7 +316,7 @@ def _grant(
 
 
 def answer_again(state: "State", leases: list[Lease], now_ms: int) -> Delivered:
-    """The answer to a receive once more: it was lost, so the leases start over."""
+    """Return the answer to a receive again, because it was lost. The leases start again."""
     batches = []
     for lease in leases:
         members = [(key, lane) for _, key, lane in lease.open_members()]
@@ -331,7 +332,7 @@ def answer_again(state: "State", leases: list[Lease], now_ms: int) -> Delivered:
 
 
 def _give_away(state: "State", queue: "Queue", parcel: PickedBatch, now_ms: int) -> LeaseBatch:
-    """Deliver at most once: the messages are gone with their delivery, and there is no lease."""
+    """Deliver at most once, and return the columns: the messages are removed at delivery, and there is no lease."""
     for (message_key, lane), record in zip(parcel.members, parcel.records, strict=True):
         lane.unlease(message_key)
         state.delete_pending(lane, message_key, len(record))
@@ -344,31 +345,31 @@ def _give_away(state: "State", queue: "Queue", parcel: PickedBatch, now_ms: int)
 
 
 def _batch(parcel: PickedBatch, span: slice) -> LeaseBatch:
-    """The columns of a run of a parcel, without its lease."""
+    """Return the columns of a run of a batch, without its lease."""
     return lease_batch(parcel.members[span], parcel.keys[span], parcel.records[span], labelled=parcel.labelled)
 
 
 def lease_batch(
     members: "list[tuple[bytes, Lane]]", keys: "list[FairnessKey]", records: list[bytes], *, labelled: bool
 ) -> LeaseBatch:
-    """The columns of some messages; whoever asks fills in the lease. ``labelled``: some of them have throttle keys."""
+    """Return the columns of some messages. The caller fills in the lease. ``labelled``: some have throttle keys."""
     names, weights = _column([key.name for key in keys]), _column([key.weight for key in keys])
     throttle_keys = [list(lane.throttle_keys) for _, lane in members] if labelled else []
     return LeaseBatch(0, 0, 0, names, weights, records, throttle_keys)
 
 
 def _column(values: list[T]) -> T | list[T]:
-    """One value if all are the same."""
+    """Return one value if all are the same, else the list."""
     return values[0] if values.count(values[0]) == len(values) else values
 
 
 class Delivery(Component):
-    """Messages to those who want them. It comes behind all that may put messages in line in a turn."""
+    """Delivery to demands. It comes after all components that may put messages in line in a turn."""
 
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.delivery)
 
     def tick(self, now_ms: int) -> int | None:
-        """Deliver a turn's worth."""
+        """Deliver the messages of one turn."""
         deliver(self.state, now_ms)
         return AT_ONCE if self.state.runnable else None

@@ -1,13 +1,14 @@
 """Reservations: messages leased to a name, for readers that outlive their connections.
 
-A reader that works in batches (a stream of Spark's) must get the same messages again when it repeats a batch after a crash,
-from another process, and be done with them all at once when the batch is written. So their leases belong to the batch's
-name: whoever knows it may fetch, renew and end them. They are ordinary leases otherwise, picked by the ordinary delivery:
-fair shares, tokens and caps hold. But they are ended all together, by name: nobody settles one of them by its fence.
+A reader that works in batches (a Spark stream) must get the same messages again when it repeats a batch after a crash, from
+another process. It must settle all of them at once when the batch is written. So their leases belong to the name of the
+batch: each client that knows the name may fetch, renew and end them. Otherwise they are ordinary leases, picked by the
+ordinary delivery with its fair shares, tokens and caps. But they are ended together, by name, and not one by one by fence.
 
-A reservation is taken in *parts*, a delivery each, numbered by whoever takes it: a repeated command finds the part that it took
-before. Nobody watches whether its owner lives: it is over when nobody has renewed it for its timeout, and its messages are
-given back, uncounted. No list of reservations is kept on disk: each lease's record names its holder.
+A reservation is taken in *parts*, one delivery each, numbered by the client that takes it. So a repeated command finds the
+part that it took before. The life of a reservation does not depend on a client's: it ends when it was not renewed within its
+timeout, and its messages are then given back, uncounted. No list of reservations is on disk: each lease's record names its
+holder.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -47,41 +48,41 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 LEASES_AT_ONCE: Final = 200
-"""Leases of a reservation that are renewed in one step: each has a record of up to 10 KiB."""
+"""The most leases of a reservation that are renewed in one step. Each has a record of up to 10 KiB."""
 
 
 def reserve(state: "State", call: "Call", command: Reserve) -> Reserved | None:
-    """Wait in line for a part of a reservation; the turn's delivery, or a later one, answers."""
+    """Return a part of a reservation that was taken before. Else put a demand for it in line, which a delivery answers."""
     queue = state.queues.find(call.queue)
     _check(command, queue)
     lease = state.leases.part(queue.id, command.reservation, command.part)
     if lease is not None:
         return Reserved([(command.part, lease.open)], lease.next_expiry())
     consumer = state.consumers.open(call.client, call.now_ms)
-    if call.request not in consumer.waiters:  # else a repeated frame: the first one's answer serves both
+    if call.request not in consumer.waiters:  # else a repeated frame: the answer to the first serves both
         line_up(state, Reserving(call, consumer, queue, command, state.leases))
     return None
 
 
 def fetch(state: "State", call: "Call", command: FetchReserved) -> Delivered:
-    """The messages of a part."""
+    """Return the messages of a part."""
     queue = state.queues.find(call.queue)
     lease = state.leases.part(queue.id, command.reservation, command.part)
     if lease is None:
         raise LeaseExpiredError(
             f"reservation {command.reservation!r} of queue {queue.name!r} holds no part {command.part}: it was settled, or "
-            "nobody renewed it for its timeout and its messages were given back"
+            "it was not renewed within its timeout and its messages were given back"
         )
     members = [(key, lane) for _, key, lane in lease.open_members()]
     labelled = any(lane.throttle_keys for _, lane in members)
     records = state.part(ReservedCache).take(lease.id) or state.read([key for key, _ in members])
     batch = lease_batch(members, [lane.key for _, lane in members], records, labelled=labelled)
-    batch.leased_ms, batch.expires_ms = lease.leased_ms, lease.expires_ms  # and no lease: it is ended by name, not by fences
+    batch.leased_ms, batch.expires_ms = lease.leased_ms, lease.expires_ms  # no lease: it is ended by name, not by fences
     return Delivered(0, [batch])
 
 
 def renew_reservation(state: "State", call: "Call", command: RenewReservation) -> "Work":
-    """Let a reservation's leases start over."""
+    """Let a reservation's leases start again."""
     _check_timeout(command.timeout_ms)
     reservation = state.leases.reservation(state.queues.find(call.queue).id, command.reservation)
     now_ms = call.now_ms
@@ -99,7 +100,7 @@ def renew_reservation(state: "State", call: "Call", command: RenewReservation) -
 
 
 def end_reservation(state: "State", call: "Call", command: EndReservation) -> "Work":
-    """Settle all that a reservation holds of a queue."""
+    """Settle all messages that a reservation holds of a queue."""
     queue = state.queues.find(call.queue)
     if command.verb not in {Verb.ACK, Verb.RELEASE}:
         raise InvalidArgumentError(
@@ -146,7 +147,7 @@ def _check_timeout(timeout_ms: int) -> None:
 
 
 class Reservations(Component):
-    """Messages that are leased to a name."""
+    """Messages leased to a name."""
 
     verbs: ClassVar = {
         Reserve: reserve,

@@ -1,7 +1,7 @@
-"""Records of reserved messages that nobody has fetched yet: they were in memory when they were reserved, and are asked for soon.
+"""A cache of records of reserved messages, from the reservation, when they are in memory, to the first fetch, soon after.
 
-Reading them again from disk would be a third of what a reserved message costs. Each part is kept until it is fetched once; who
-fetches it again reads the disk. What does not fit is forgotten, the oldest first.
+Reading them again from disk would be a third of the cost of a reserved message. Each part is kept until it is fetched once. A
+second fetch reads the disk. If the cache is full, the oldest parts are forgotten.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from fila_worker.core.settings import Limits
 
 
 class ReservedCache:
-    """The records of some leases, by lease id. ``size_bytes`` is that of all of them together."""
+    """The records of some leases, by lease id. ``size_bytes`` is the size of all of them together."""
 
     def __init__(self, limits: Limits) -> None:
         self._bytes_max = limits.reserved_bytes_max
@@ -29,7 +29,7 @@ class ReservedCache:
             self.size_bytes -= forgotten_bytes
 
     def take(self, lease_id: int) -> list[bytes] | None:
-        """The records of a lease, once; None if they are not here any more."""
+        """Return the records of a lease, and forget them; None if they are not in the cache."""
         records, size_bytes = self._records.pop(lease_id, (None, 0))
         self.size_bytes -= size_bytes
         return records

@@ -1,4 +1,4 @@
-"""What consumers ask for: receives, subscriptions, heartbeats, and how they leave."""
+"""The commands of consumers: receives, subscriptions, heartbeats, and how consumers leave."""
 
 from collections.abc import Generator
 from itertools import islice
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 CANCEL_COST: Final = 3
-"""Effort to cancel a receive."""
+"""The effort to cancel a receive."""
 
 DEMAND_COST: Final = 3
-"""What it takes to end a receive or a subscription."""
+"""The effort to end a receive or a subscription."""
 
 RENEWALS_MAX: Final = 500
-"""Leases that a heartbeat renews at once; more are renewed in steps."""
+"""The most leases that a heartbeat renews at once. More are renewed in steps."""
 
 
 def receive(state: "State", call: "Call", command: Receive) -> Delivered | None:
-    """Wait in line for up to ``count`` messages; the turn's delivery, or a later one, answers.
+    """Put a demand for up to ``count`` messages in line. This turn's delivery, or a later one, answers it.
 
-    A repeated one whose answer was lost gets it again.
+    Return the answer again for a repeated command whose answer was lost.
     """
     queue = state.queues.find(call.queue)
     if not 1 <= command.count <= PREFETCH_MAX:
@@ -62,7 +62,7 @@ def receive(state: "State", call: "Call", command: Receive) -> Delivered | None:
         raise InvalidArgumentError(f"wait of {command.wait_ms} ms: use 0 to {WAIT_MS_MAX}")
     consumer = state.consumers.open(call.client, call.now_ms)
     if call.request in consumer.waiters:
-        return None  # a repeated frame: the first one's answer serves both
+        return None  # a repeated frame: the answer to the first serves both
     granted = [lease for lease in consumer.granted.get(call.request, ()) if lease.open == len(lease.members)]
     if granted:
         return answer_again(state, granted, call.now_ms)
@@ -71,7 +71,7 @@ def receive(state: "State", call: "Call", command: Receive) -> Delivered | None:
 
 
 def line_up(state: "State", waiter: Waiter) -> None:
-    """Let a new waiter wait in its queue's line."""
+    """Put a new waiter in its queue's line."""
     waiter.consumer.waiters[waiter.call.request] = waiter
     waiter.queue.enter(waiter.consumer)
     waiter.queue.want(waiter)
@@ -80,7 +80,7 @@ def line_up(state: "State", waiter: Waiter) -> None:
 
 
 def cancel_receive(state: "State", call: "Call", command: CancelReceive) -> Done:
-    """Answer a waiting receive with nothing; what one was answered with already goes back if nobody will take it."""
+    """Answer a waiting receive with nothing. Messages that it was answered with before go back if the client drops them."""
     state.jobs.charge(CANCEL_COST)
     consumer = state.consumers.by_client.get(call.client)
     waiter = consumer.waiters.get(command.request) if consumer else None
@@ -95,7 +95,7 @@ def cancel_receive(state: "State", call: "Call", command: CancelReceive) -> Done
 
 
 def answer_waiters(state: "State", now_ms: int) -> None:
-    """Answer with nothing the receives that have waited long enough, and whose queues have nothing ready."""
+    """Answer receives with nothing whose time is up and whose queues have nothing ready."""
     for waiter in list(state.consumers.timed_out(now_ms, state.settings.limits.turn_waits_max)):
         if _may_get_something(state, waiter, now_ms):
             state.consumers.linger(waiter)
@@ -106,7 +106,7 @@ def answer_waiters(state: "State", now_ms: int) -> None:
 
 
 def _may_get_something(state: "State", waiter: Waiter, now_ms: int) -> bool:
-    """Whether its queue's turn is yet to come; or, where messages need tokens, the bank's first word on what is ready now."""
+    """Return whether its queue has not been served yet; or, where messages need tokens, whether the bank has not answered."""
     queue = waiter.queue
     if queue.id in state.runnable:
         return True
@@ -114,7 +114,7 @@ def _may_get_something(state: "State", waiter: Waiter, now_ms: int) -> bool:
 
 
 def subscribe(state: "State", call: "Call", command: Subscribe) -> "Subscribed | Work":
-    """Open a subscription or keep it alive, renew the leases that its client names, and take back what it never got."""
+    """Open a subscription or keep it alive, renew the leases that its client names, and take back lost deliveries."""
     queue = state.queues.find(call.queue)
     if not 1 <= command.prefetch <= PREFETCH_MAX:
         raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 1 to {PREFETCH_MAX}")
@@ -125,7 +125,7 @@ def subscribe(state: "State", call: "Call", command: Subscribe) -> "Subscribed |
     subscription = consumer.subscriptions.get(command.subscription) or _open(state, consumer, queue, command)
     if subscription.queue is not queue:
         raise InvalidArgumentError(f"subscription {command.subscription} is of queue {subscription.queue.name!r}")
-    if call.request < subscription.request:  # it was overtaken by a frame of a newer connection
+    if call.request < subscription.request:  # a frame of a newer connection overtook it
         return Subscribed(subscription.incarnation, subscription.pushes, [])
     subscription.request = call.request
     subscription.prefetch = command.prefetch
@@ -153,7 +153,7 @@ def _renew_many(state: "State", subscription: Subscription, lease_ids: list[int]
 
 
 def _open(state: "State", consumer: Consumer, queue: "Queue", command: Subscribe) -> Subscription:
-    """A new subscription; or, after a restart, the same again: the leases that it was granted count as held by it."""
+    """Add and return a subscription, new or the same after a restart. The leases granted to it count as held by it."""
     incarnation = state.leases.new_id()
     subscription = Subscription(command.subscription, consumer, queue, command.prefetch, incarnation)
     consumer.subscriptions[subscription.id] = subscription
@@ -165,10 +165,10 @@ def _open(state: "State", consumer: Consumer, queue: "Queue", command: Subscribe
 
 
 def _reconcile(state: "State", subscription: Subscription, command: Subscribe) -> None:
-    """Give back what was leased under an older incarnation and never reached the client.
+    """Give back messages that were leased under an older incarnation and never reached the client.
 
-    A client that believes in an older one (this shard was restarted) may still get what was pushed under it: it names what it
-    holds again when it has heard of the current one.
+    A client that knows only an older incarnation (this shard was restarted) may still get messages pushed under it. It names
+    the leases that it holds again when it knows the current one.
     """
     if command.incarnation == 0:
         subscription.begin(state.leases.new_id())
@@ -185,7 +185,7 @@ def _take_unseen(state: "State", consumer: Consumer, subscription_id: int, held:
 
 
 def give_back_unseen(state: "State", now_ms: int) -> None:
-    """Put messages in line again, uncounted, whose push was lost; a bounded number."""
+    """Put messages whose push was lost in line again, uncounted, a bounded number of them."""
     unseen, left = state.consumers.unseen, state.settings.limits.unseen_messages_max
     while unseen and left > 0:
         lease = unseen.pop(next(iter(unseen)))
@@ -195,7 +195,7 @@ def give_back_unseen(state: "State", now_ms: int) -> None:
 
 
 def unsubscribe(state: "State", call: "Call", command: Unsubscribe) -> Done:
-    """End a subscription; what its client holds stays leased, what never reached it is given back."""
+    """End a subscription. Messages that its client holds stay leased. Messages that never reached it are given back."""
     _check_named(len(command.holds or ()))
     consumer = state.consumers.by_client.get(call.client)
     if consumer is None:
@@ -209,12 +209,12 @@ def unsubscribe(state: "State", call: "Call", command: Unsubscribe) -> Done:
 
 
 def heartbeat(state: "State", call: "Call", command: Heartbeat) -> Done:
-    """Nothing to do: any frame keeps its client alive."""
+    """Return the answer to a heartbeat. There is nothing to do: any frame keeps its client alive."""
     return Done()
 
 
 def goodbye(state: "State", call: "Call", command: Goodbye) -> "Done | Work":
-    """Give back, uncounted, all that a client has not settled."""
+    """Give back, uncounted, all messages that a client has not settled."""
     check_fences(command.taken)
     consumer = state.consumers.by_client.get(call.client)
     if consumer is None:
@@ -240,7 +240,7 @@ def _held(consumer: Consumer) -> int:
 
 
 def close_subscription(subscription: Subscription) -> None:
-    """Take a subscription out of its queue; its leases lose sight of it."""
+    """Take a subscription out of its queue and its leases."""
     consumer, queue = subscription.consumer, subscription.queue
     for lease in consumer.leases.values():
         if lease.subscription is subscription:
@@ -252,7 +252,7 @@ def close_subscription(subscription: Subscription) -> None:
 
 
 def close_demands(state: "State", queue: "Queue") -> "Generator[int, int, None]":
-    """A queue is deleted: end its subscriptions and refuse its waiters."""
+    """End the subscriptions of a deleted queue and refuse its waiters. Yield the effort of each step."""
     gone = QueueNotFoundError(f"queue {queue.name!r} was deleted")
     step, effort = state.settings.limits.step_effort, 0
     for consumer in list(queue.subscribers):
@@ -270,11 +270,11 @@ def close_demands(state: "State", queue: "Queue") -> "Generator[int, int, None]"
 
 
 def _bid_farewell(state: "State", consumer: Consumer, error: str | None, now_ms: int) -> "Work":
-    """Take all that it has from a consumer that leaves: uncounted if ``error`` is None, else as failed attempts.
+    """End the leases and demands of a consumer that leaves: uncounted if ``error`` is None, else as failed attempts.
 
-    What it has may also end otherwise while others go on, so each step looks for what is left.
+    They may also end otherwise between two steps, so each step searches for those that are left.
     """
-    state.consumers.part_from(consumer)  # now: what the client settled before is settled by now
+    state.consumers.part_from(consumer)  # at once: earlier settlements of the client have been carried out
     while not consumer.idle:
         now_ms = yield _take_some(state, consumer, error, now_ms)
     state.consumers.leaving.pop(consumer, None)
@@ -282,7 +282,7 @@ def _bid_farewell(state: "State", consumer: Consumer, error: str | None, now_ms:
 
 
 def _take_some(state: "State", consumer: Consumer, error: str | None, now_ms: int) -> int:
-    """End some of a consumer's receives, else some leases, else some subscriptions; returns the effort."""
+    """End some of a consumer's receives, else some leases, else some subscriptions. Return the effort."""
     step, effort = state.settings.limits.step_effort, 0
     for waiter in list(islice(consumer.waiters.values(), 1 + step // DEMAND_COST)):
         waiter.finish()
@@ -304,7 +304,7 @@ def _take_some(state: "State", consumer: Consumer, error: str | None, now_ms: in
 
 
 class Subscriptions(Component):
-    """What consumers ask for, and what becomes of it when one is silent for too long."""
+    """The commands of consumers, and the loss of consumers that are silent for too long."""
 
     verbs: ClassVar = {
         Receive: receive,
@@ -338,13 +338,13 @@ class UnseenLeases(Component):
 
 
 class WaitingReceives(Component):
-    """Receives whose time is up. It comes after the delivery, which may have something for them."""
+    """Receives whose time is up. It comes after the delivery, which may have messages for them."""
 
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.consumers.waits)
 
     def tick(self, now_ms: int) -> int | None:
-        """Answer them with nothing; those that may get something are asked about again as soon as that is known."""
+        """Answer them with nothing, except those that may still get messages: they are checked again once this is known."""
         state = self.state
         answer_waiters(state, now_ms)
         if any(waiter.queue.id in state.runnable for waiter in state.consumers.lingering):
@@ -352,5 +352,5 @@ class WaitingReceives(Component):
         return state.consumers.next_deadline()
 
     def on_grants(self, grants: "Grants", now_ms: int) -> None:
-        """The bank's word may be what a receive waits for."""
+        """Check the receives that wait for the bank's answer."""
         self.timer.by(AT_ONCE)
