@@ -1,1 +1,1 @@
-"""End leases: acks, failed attempts, dead letters, and messages for other shards."""
+"""The end of leases: acks, failed attempts, dead letters, and messages for other shards."""

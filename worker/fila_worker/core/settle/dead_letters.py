@@ -1,8 +1,8 @@
-"""Dead letters: messages that leave their queue for another that collects them. How they come back: :mod:`core.manage.redrive`.
+"""Dead letters: messages that leave their queue for another that collects them. They return by :mod:`core.manage.redrive`.
 
-Usually that is the queue's own ``.dlq``, on the same shard, so both moves are one write batch. A queue may also name another
-queue for its dead letters, perhaps on another shard (:mod:`core.settle.transfers`), or have none and drop them. A message keeps its
-id through all of it, and on its own shard its place in line (priority and enqueue order).
+Usually the other queue is the queue's own ``.dlq`` on the same shard, so both moves are one write batch. A queue may also
+name another queue for its dead letters, perhaps on another shard (:mod:`core.settle.transfers`), or drop them. A message
+always keeps its id, and on its own shard also its place in line (priority and enqueue order).
 """
 
 from typing import TYPE_CHECKING, Final
@@ -27,18 +27,19 @@ EXPIRED: Final = "expired"
 """Reasons why a message was dead-lettered."""
 
 EXPIRIES_MAX: Final = 16
-"""Queues in a row in which a message may expire, each the dead letter queue of the one before. More are a circle: what expires then is laid down in
-the ``.dlq`` of the queue where it is. The queues may be on different shards, so none of these sees the circle."""
+"""The number of queues in a row in which a message may expire, each the dead letter queue of the one before. More are taken
+for a circle: the message then goes to the ``.dlq`` of the queue in which it expired. The queues may be on different shards,
+so no shard sees the whole circle."""
 
 
 def expire(state: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
-    """A message that was popped from its line is too old to be delivered. The caller looks after its lane's activity."""
+    """Dead-letter a popped message that is too old to be delivered. The caller corrects its lane's activity."""
     state.delete_pending(lane, message_key, len(record))
     dead_letter(state, lane, message_key, record, EXPIRED, now_ms)
 
 
 def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes, reason: str, now_ms: int) -> None:
-    """A message that has left its lane goes where the dead letters of its queue go."""
+    """Send a message that has left its lane where the dead letters of its queue go."""
     source = lane.key.queue
     source.dead_lettered += 1
     state.touch(source, now_ms)
@@ -54,7 +55,7 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
     extension.expires_ms = None
     named = state.queues.get(policy) if policy != OWN else None
     if named is not None:
-        state.appoint(named)  # it may be another than the one that was asked for
+        state.appoint(named)  # it may not be the queue that was appointed
         message = insert.Incoming(letter, lane.key.name, weight=lane.key.weight, throttle_keys=lane.throttle_keys)
         insert.store(state, named, message, now_ms)
     elif policy != OWN and shard_of(policy, state.shards) != state.index:
@@ -66,7 +67,10 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
 
 
 def _would_go_round(letter: Record, policy: str) -> bool:
-    """Whether a message that expires would go on for ever, if nobody reads: back to the queue where it expired before, or in a wider circle."""
+    """Return whether an expired message would go round in a circle without readers.
+
+    The circle is back to the queue where it expired before, or a wider one.
+    """
     extension = letter.extension
     back = extension.reason == EXPIRED and extension.source_queue == policy
     return policy != OWN and (back or extension.expiries >= EXPIRIES_MAX)
@@ -80,6 +84,6 @@ def _lay_down(state: "State", target: Queue, lane: "Lane", place: bytes, letter:
 
 
 def transfer_of(queue: str, lane: "Lane", letter: Record, *, redriven: bool) -> Transfer:
-    """A message as it travels to a queue of another shard."""
+    """Return a message in the form for a queue of another shard."""
     key = lane.key
     return Transfer(queue, key.name, key.weight, list(lane.throttle_keys), redriven, pack_record(letter))

@@ -1,7 +1,7 @@
-"""How leases end without an ack: failed attempts, expiry, loss of the consumer, and giving back unharmed.
+"""The end of leases without an ack: failed attempts, expiry, loss of the consumer, and giving back.
 
-A failed attempt is counted in the message's record; then the message is retried (at once in its place in line, or after a
-delay) or dead-lettered. A nack lets the queue's ``on_failure`` hook choose.
+A failed attempt is counted in the message's record. Then the message is retried (at once at its place in line, or after a
+delay) or dead-lettered. For a nack the queue's ``on_failure`` hook chooses.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 LEASE_EXPIRED: Final = "lease expired"
 CONSUMER_LOST: Final = "consumer lost"
-"""What ``Delivery.error`` says after an attempt that was not ended by its consumer."""
+"""The texts of ``Delivery.error`` after an attempt that was not ended by its consumer."""
 
 LEASE_COST: Final = 5
 GIVE_BACK_COST: Final = 1
 ATTEMPT_COST: Final = 10
-"""Effort of ending a lease, and of each of its messages: one that is put in line as it is, and one that is read and written."""
+"""The effort of ending a lease; and of each message: one put in line unchanged, and one that is read and written."""
 
 HOOKED_MAX: Final = 100
-"""Failed attempts that a hook is asked about at once: it may take long for each."""
+"""The most failed attempts that are passed to a hook at once, because it may take long for each."""
 
 
 class Attempt(NamedTuple):
-    """How an attempt failed, and what is asked for the message. ``hooked``: the queue's hook may choose otherwise."""
+    """How an attempt failed, and what is to be done with the message. ``hooked``: the queue's hook may choose otherwise."""
 
     error: str
     now_ms: int
@@ -48,7 +48,7 @@ class Attempt(NamedTuple):
 
 
 class _Returned(NamedTuple):
-    """A message whose lease ended: where it was leased, its record as stored, and as it is now."""
+    """A message whose lease ended: where it was leased, its stored record, and its changed record."""
 
     key: bytes
     lane: "Lane"
@@ -57,9 +57,9 @@ class _Returned(NamedTuple):
 
 
 def fail_attempts(state: "State", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> int:
-    """Count a failed attempt of each member, then retry or dead-letter it.
+    """Count a failed attempt of each member, then retry or dead-letter it. Return the number of members that were ended.
 
-    Returns for how many of them: where a hook takes long, that may be less than all. The others' leases go on.
+    If a hook takes long, these may be only the first ones. The leases of the others go on.
     """
     if lease.at_most_once:
         _drop(state, lease, indexes, ended)
@@ -82,7 +82,7 @@ def fail_attempts(state: "State", lease: Lease, indexes: list[int], ended: bool,
 
 
 def _take_back(state: "State", lease: Lease, indexes: list[int], ended: bool) -> "list[tuple[bytes, Lane, bytes]]":
-    """End the leases of some members: they are pending, but in no line yet."""
+    """End the leases of some members, and return them. They are pending, but in no line yet."""
     taken = _records_of(state, lease, indexes)
     _end(state, lease, indexes, ended)
     return taken
@@ -113,7 +113,7 @@ def _count(key: bytes, lane: "Lane", stored: bytes, attempt: Attempt) -> _Return
 
 
 def _decisions(state: "State", queue: "Queue", failed: Sequence[_Returned], now_ms: int) -> list[FailureDecision]:
-    """What the queue's hook chooses for the first messages, as many as the turn has time for, and at least one."""
+    """Return the hook's decisions on the first messages: as many as the turn has time for, and at least one."""
     assert queue.hooks is not None
     decisions = queue.hooks.on_failure([_failure(message) for message in failed], now_ms, state.jobs.time_left_ns)
     state.jobs.charge_ns(queue.hooks.took_ns)
@@ -165,18 +165,19 @@ def _retry(state: "State", message: _Returned, now_ms: int, after_ms: int) -> No
 
 # --- the order of strictly ordered keys ---------------------------------------------------------------------------------
 #
-# With a cap of 1, a message that was delivered goes before all others of its key until it is acked or dead-lettered: else a more
-# urgent one that came meanwhile would overtake it. With a larger cap it keeps its place. It is stored at the very front of its lane from then on, so the order is on
-# disk and nothing has to be remembered. However its delivery ended: who gives it back may have seen it.
+# With a cap of 1, a message that was delivered goes before all others of its key until it is acked or dead-lettered. Else a
+# more urgent message that came meanwhile would overtake it. With a larger cap it keeps its place. The message is stored at
+# the very front of its lane, so the order is on disk and no other state is needed. This does not depend on how its delivery
+# ended, because a consumer that gives a message back may have seen it.
 
 
 def _moves_up(lane: "Lane", key: bytes) -> bool:
-    """Whether a message that comes back has to change its place."""
+    """Return whether a message that comes back has to change its place."""
     return lane.key.queue.options.max_in_flight_per_key == 1 and key != first_of_all(key)
 
 
 def _key_in_front(state: "State", lane: "Lane", key: bytes, record: bytes) -> bytes:
-    """The new key of a message that moves up, known to all that look messages up by their keys."""
+    """Return the new key of a message that moves up, and note it for all searches by key."""
     front = first_of_all(key)
     if lane.key.queue.note_priorities({PRIORITY_MIN}):
         state.save_queue(lane.key.queue)
@@ -187,7 +188,7 @@ def _key_in_front(state: "State", lane: "Lane", key: bytes, record: bytes) -> by
 
 
 def _move_up(state: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes) -> None:
-    """A message, pending and in no line, comes to the front of its lane."""
+    """Put a pending message that is in no line at the front of its lane."""
     state.delete_pending(lane, key, len(stored))
     state.put_in_line(lane, place_of(_key_in_front(state, lane, key, record)), record)
 
@@ -195,7 +196,7 @@ def _move_up(state: "State", lane: "Lane", key: bytes, stored: bytes, record: by
 def _put_off(
     state: "State", lane: "Lane", key: bytes, stored: bytes, record: bytes, due_ms: int, *, deferred: bool = False
 ) -> None:
-    """A message, pending and in no line, waits for its next attempt."""
+    """Delay a pending message that is in no line until its next attempt."""
     front = _key_in_front(state, lane, key, record) if _moves_up(lane, key) else key
     state.take_out(lane, key, len(stored))
     delay(state, lane, front, record, due_ms, retrying=True, deferred=deferred)
@@ -205,7 +206,7 @@ def _put_off(
 
 
 def give_back(state: "State", lease: Lease, indexes: list[int], ended: bool, now_ms: int) -> None:
-    """Put members in line again as they are; those that have become too old meanwhile are dead-lettered."""
+    """Put members in line again unchanged. Those that are too old are dead-lettered."""
     if lease.mortal or lease.queue.options.max_in_flight_per_key == 1:
         for key, lane, stored in _take_back(state, lease, indexes, ended):
             if too_old(stored, now_ms):
@@ -229,7 +230,7 @@ def give_back(state: "State", lease: Lease, indexes: list[int], ended: bool, now
 
 
 def defer(state: "State", lease: Lease, indexes: list[int], ended: bool, until_ms: int, now_ms: int) -> None:
-    """Put members off until a time, uncounted; until then their throttle keys deliver nothing, anywhere."""
+    """Delay members until a time, uncounted. Until then their throttle keys deliver nothing on any shard."""
     if lease.at_most_once:
         _drop(state, lease, indexes, ended)
         return
@@ -246,7 +247,7 @@ def defer(state: "State", lease: Lease, indexes: list[int], ended: bool, until_m
 
 
 def _drop(state: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
-    """Delivered at most once: however it ends, it does not come back."""
+    """Remove members that are delivered at most once: they do not come back, however their lease ends."""
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
         lease.members[index] = ended
@@ -270,7 +271,7 @@ def expire(state: "State", lease: Lease, now_ms: int) -> None:
     """End the members of one lease whose time is up."""
     indexes = [index for index, _, _ in lease.open_members() if lease.expiry_of(index) <= now_ms]
     lease.queue.expired += len(indexes)
-    if isinstance(lease.holder, Reservation):  # who reserves has not begun to work on anything
+    if isinstance(lease.holder, Reservation):  # a reader that reserves has not begun to work on messages
         give_back(state, lease, indexes, TAKEN, now_ms)
     else:
         fail_attempts(state, lease, indexes, TAKEN, Attempt(LEASE_EXPIRED, now_ms))
@@ -279,7 +280,7 @@ def expire(state: "State", lease: Lease, now_ms: int) -> None:
 
 
 def end_all(state: "State", lease: Lease, error: str | None, now_ms: int) -> int:
-    """Take a lease from its consumer: uncounted if ``error`` is None, else as a failed attempt. Returns the effort."""
+    """Take a lease from its consumer: uncounted if ``error`` is None, else as a failed attempt. Return the effort."""
     indexes = [index for index, _, _ in lease.open_members()]
     if error is None:
         give_back(state, lease, indexes, TAKEN, now_ms)
@@ -289,7 +290,7 @@ def end_all(state: "State", lease: Lease, error: str | None, now_ms: int) -> int
 
 
 def invite(state: "State", lease: Lease) -> None:
-    """Members of a lease have ended: let their subscription have new messages."""
+    """Put the subscription of a lease with ended members in line for new messages."""
     subscription = lease.subscription
     if subscription is not None:
         lease.queue.want(subscription)

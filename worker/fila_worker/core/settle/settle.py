@@ -1,8 +1,8 @@
-"""What consumers say of their deliveries: settle, extend, renew.
+"""The commands of consumers on their deliveries: settle, extend, renew.
 
-Each settlement names its deliveries by fence. A member that its holder settled before is skipped, so a repeated command
-gets the first answer again; one that was taken from its holder (its lease expired, its consumer was lost) is refused, and
-whoever has the message now is left alone.
+Each settlement names its deliveries by fence. A member that its holder settled before is skipped, so a repeated command gets
+the first answer again. A member that was taken from its holder (its lease expired, its consumer was lost) is refused. The
+later lease of the message is not touched.
 """
 
 from collections import deque
@@ -46,25 +46,25 @@ if TYPE_CHECKING:
 
 Faults = list[tuple[int, int, Fault]]
 WHOLE: Final = -1
-"""In place of an index: the fault is of the lease, whatever was named of it."""
+"""In place of an index: the fault concerns the whole lease."""
 
 FENCES_AT_ONCE: Final = 100
 ACKS_AT_ONCE: Final = 1000
-"""Leases that one ack settles at once, and messages of several leases; more are settled in steps."""
+"""The most leases that one ack settles at once, and the most messages of several leases. More are settled in steps."""
 
 _COSTS: Final = {
     Verb.ACK: 1, Verb.RELEASE: 10, Verb.NACK: ATTEMPT_COST, Verb.RETRY: ATTEMPT_COST,
     Verb.DEFER: 2 * ATTEMPT_COST, Verb.FAIL: 2 * ATTEMPT_COST,
 }  # fmt: skip
-"""Effort for each message; what is moved elsewhere is dearer."""
+"""The effort for each message. A message that is moved costs more."""
 
 FENCE_COST: Final = 5
-"""What it takes to look at a lease, and to write it."""
+"""The effort to look up a lease, and to write it."""
 _message_key = itemgetter(0)
 
 
 def settle(state: "State", call: "Call", command: Settle) -> "Settled | Work":
-    """End the named deliveries as the verb says."""
+    """End the named deliveries as the verb asks."""
     queue = state.queues.find(call.queue)
     verb = _checked(command)
     if verb is not Verb.ACK or len(command.fences) > FENCES_AT_ONCE or _has_many(state, call.client, command.fences):
@@ -77,7 +77,7 @@ def settle(state: "State", call: "Call", command: Settle) -> "Settled | Work":
 
 
 def _has_many(state: "State", client: bytes, fences: Fences) -> bool:
-    """Whether several leases have many messages together; those of one were delivered in one turn, too."""
+    """Return whether several leases have many messages together. (Those of one lease were also delivered in one turn.)"""
     consumer = state.consumers.by_client.get(client)
     if len(fences) < 2 or consumer is None:
         return False
@@ -86,7 +86,7 @@ def _has_many(state: "State", client: bytes, fences: Fences) -> bool:
 
 
 def _settle_in_steps(state: "State", call: Call, queue: "Queue", command: Settle, verb: Verb) -> "Work":
-    """Settle fence by fence. What of one is not settled in a step is looked for again in the next: it may have expired."""
+    """Settle fence by fence. Members left over by a step are looked up again in the next: they may have expired."""
     faults: Faults = []
     left, effort = deque(command.fences), 0
     while left:
@@ -104,7 +104,7 @@ def _settle_in_steps(state: "State", call: Call, queue: "Queue", command: Settle
 
 
 def _settle_some(state: "State", lease: Lease, indexes: list[int], command: Settle, verb: Verb, now_ms: int) -> int:
-    """Settle members of one lease; returns how many of them, in their order."""
+    """Settle members of one lease in their order. Return how many were settled."""
     queue, done = lease.queue, len(indexes)
     if verb is Verb.ACK:
         ack(state, queue, lease, indexes, now_ms)
@@ -119,7 +119,7 @@ def _settle_some(state: "State", lease: Lease, indexes: list[int], command: Sett
 
 
 def check_fences(fences: Fences) -> None:
-    """Raise :class:`InvalidArgumentError` for more than one turn should look at."""
+    """Raise :class:`InvalidArgumentError` for more fences than one turn can check."""
     named = sum(len(indexes) for _, indexes in fences)
     if len(fences) > FENCES_MAX or named > FENCES_MAX:
         raise InvalidArgumentError(
@@ -153,10 +153,10 @@ def _attempt(command: Settle, verb: Verb, now_ms: int) -> Attempt:
 def _fenced(
     state: "State", call: "Call", queue: "Queue", fences: Fences, faults: Faults, *, repeatable: bool = True
 ) -> Iterator[tuple[Lease, list[int]]]:
-    """The caller's leases that ``fences`` name with their members that are still open; what is refused joins ``faults``.
+    """Yield the client's leases that ``fences`` name, with the members that are still open. Refusals are added to ``faults``.
 
-    Only a client's own leases are looked up: a fence counts for nobody else, whoever learnt it.
-    ``repeatable``: what its holder settled is passed over in silence, also if it was named by its index.
+    Only the client's own leases are looked up: a fence is valid only for the client that holds the lease.
+    ``repeatable``: members that their holder settled are skipped without a fault, also if they were named by index.
     """
     consumer = state.consumers.by_client.get(call.client)
     held = consumer.leases if consumer else {}
@@ -166,15 +166,15 @@ def _fenced(
             _judge_finished(state, call.client, lease_id, wanted, faults, repeatable=repeatable)
             continue
         if lease.next_expiry() <= call.now_ms and not state.behind:
-            expire(state, lease, call.now_ms)  # also when the turn that would have noticed is yet to come
+            expire(state, lease, call.now_ms)  # also before the turn that would expire it
         if not wanted and lease.open == len(lease.members):
-            yield lease, list(range(lease.open))  # the usual case: all of a batch, none of it settled before
+            yield lease, list(range(lease.open))  # the usual case: a whole batch, not settled before
         elif indexes := _open_ones(lease, wanted, faults, repeatable=repeatable):
             yield lease, indexes
 
 
 def _open_ones(lease: Lease, wanted: list[int], faults: Faults, *, repeatable: bool) -> list[int]:
-    """The members among ``wanted`` (none: all) that are still open."""
+    """Return the members among ``wanted`` that are still open. An empty list stands for all members."""
     found = []
     for index in dict.fromkeys(wanted) if wanted else range(len(lease.members)):
         member = lease.members[index] if 0 <= index < len(lease.members) else None
@@ -190,7 +190,7 @@ def _open_ones(lease: Lease, wanted: list[int], faults: Faults, *, repeatable: b
 def _judge_finished(
     state: "State", client: bytes, lease_id: int, wanted: list[int], faults: Faults, *, repeatable: bool
 ) -> None:
-    """Answer for a lease that is over, as when it was open; an unknown one, and another client's, is long over."""
+    """Add the faults for a lease that is over, as if it were open. An unknown or another client's lease counts as expired."""
     members = _finished(state, client, lease_id) if repeatable else TAKEN
     if members is SETTLED:
         return
@@ -205,7 +205,7 @@ def _judge_finished(
 
 
 def _finished(state: "State", client: bytes, lease_id: int) -> "list[Member] | bool":
-    """How a client's lease that is over ended; an unknown one was taken from its holder."""
+    """Return how a client's lease that is over ended. An unknown lease counts as taken from its holder."""
     if lease_id in state.acked.leases:
         return SETTLED if state.acked.leases[lease_id] == client else TAKEN
     finished = state.leases.finished.get(lease_id)
@@ -228,7 +228,7 @@ def _refusal(lease_id: int, index: int, error: FilaError) -> tuple[int, int, Fau
 
 
 def ack(state: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms: int) -> None:
-    """Be done with the messages: a whole batch is buried and purged later, single ones are removed at once."""
+    """Ack messages. A whole batch is marked as acked and purged later. Single messages are removed at once."""
     size_bytes = sum(lease.sizes) if len(indexes) == len(lease.sizes) else sum(lease.sizes[each] for each in indexes)
     queue.count_acked(len(indexes), size_bytes)
     queue.meter.acked(lease.leased_ms, len(indexes), now_ms)
@@ -245,7 +245,7 @@ def ack(state: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms
 
 
 def ack_taken(state: "State", consumer: "Consumer", fences: Fences, now_ms: int) -> None:
-    """Be done with what a consumer's application has had, of what is delivered at most once."""
+    """Remove the at-most-once messages that a consumer's application has had."""
     for lease_id, wanted in fences:
         lease = consumer.leases.get(lease_id)
         if lease is not None and lease.at_most_once and (indexes := _open_ones(lease, wanted, [], repeatable=True)):
@@ -253,7 +253,7 @@ def ack_taken(state: "State", consumer: "Consumer", fences: Fences, now_ms: int)
 
 
 def _free_slots(state: "State", lease: Lease, indexes: list[int]) -> None:
-    """The next messages of the keys may go."""
+    """Free the slots of ended members, so that the next messages of their keys may be delivered."""
     for index in indexes:
         member = lease.members[index]
         assert not isinstance(member, bool)
@@ -267,7 +267,7 @@ def _remove(state: "State", lease: Lease, indexes: list[int]) -> None:
     ended: list[tuple[bytes, Lane]] = [members[index] for index in indexes]  # type: ignore[misc]  # open ones are pairs
     for index in indexes:
         members[index] = SETTLED
-    ended.sort(key=_message_key)  # RocksDB takes a fifth less time for them in order
+    ended.sort(key=_message_key)  # RocksDB takes a fifth less time for keys in order
     for message_key, lane in ended:
         delete(message_key, messages)
         if not lane.changed:
@@ -305,7 +305,7 @@ def extend(state: "State", call: "Call", command: Extend) -> "Work":
 
 
 def renew(state: "State", consumer: "Consumer", lease_ids: list[int], now_ms: int) -> list[int]:
-    """Let leases of a living consumer start over, once a third of their time is gone; returns those that it does not have."""
+    """Let leases of a live consumer start again, once a third of their time is gone. Return those that it does not have."""
     gone = []
     for lease_id in lease_ids:
         lease = consumer.leases.get(lease_id)
@@ -321,7 +321,7 @@ def renew(state: "State", consumer: "Consumer", lease_ids: list[int], now_ms: in
 
 
 class Settlements(Component):
-    """How leases end: by what their consumers say, and by their time."""
+    """The end of leases, by commands and by time."""
 
     verbs: ClassVar = {Settle: settle, Extend: extend}
     patient = True

@@ -1,8 +1,8 @@
-"""Messages from one shard to another: dead letters of a queue that names a queue elsewhere for them, and their way back.
+"""Messages from one shard to another: dead letters for a queue on another shard, and their way back.
 
-A message leaves its queue and enters the outbox in one batch; the other shard takes it into its queue and remembers its number in
-one batch; then the outbox forgets it. What the other shard refuses, because the queue is not there or the message was written by
-a later version, goes back to where it came from, or to the queue's own ``.dlq``, and holds up nothing.
+A message leaves its queue and enters the outbox in one batch. The other shard takes it into its queue and remembers its
+number in one batch. Then the outbox forgets it. A message that the other shard refuses, because the queue does not exist or a later
+version wrote the message, goes back to where it came from, or to the queue's own ``.dlq``, and blocks no other message.
 """
 
 from typing import TYPE_CHECKING, ClassVar
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def send(state: "State", lane: "Lane", place: bytes, transfer: Transfer) -> None:
-    """A message that has left its lane, where it had this place, goes to a queue of another shard."""
+    """Send a message that has left its lane to a queue of another shard. ``place``: its place in the lane."""
     parcel = OutboxEntry(lane.key.queue.id, place, transfer)
     state.outbox.add(shard_of(transfer.queue, state.shards), parcel, state.batch)
 
 
 def send_due(state: "State", now_ms: int) -> None:
-    """Send what has not been confirmed."""
+    """Send messages that are not confirmed."""
     due = state.outbox.due(now_ms)
     if due:
         state.settle_writes()
@@ -38,7 +38,7 @@ def send_due(state: "State", now_ms: int) -> None:
 
 
 def take(state: "State", command: TransferMessages, now_ms: int) -> None:
-    """Take in messages of another shard, each once, and say so."""
+    """Take in messages of another shard, each once, and confirm them."""
     outbox = state.outbox
     if len(command.stream) != STREAM_BYTES:
         raise InvalidFrameError(f"stream of {len(command.stream)} bytes: it has {STREAM_BYTES}")
@@ -47,7 +47,7 @@ def take(state: "State", command: TransferMessages, now_ms: int) -> None:
     last = command.first + len(command.transfers) - 1
     if last > taken.last:
         fresh = range(max(command.first, taken.last + 1), last + 1)
-        refused = [number for number in taken.refused if number >= command.first]  # the sender may not have heard of it
+        refused = [number for number in taken.refused if number >= command.first]  # the sender may not know of it
         for number in fresh:
             index = number - command.first
             if not _take_one(state, command.transfers[index], now_ms):
@@ -58,7 +58,7 @@ def take(state: "State", command: TransferMessages, now_ms: int) -> None:
 
 
 def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
-    """Take in one message; False if its queue is not here, or its record is of a layout that this version can't read."""
+    """Take in one message. Return False if its queue is not here, or this version can't read the layout of its record."""
     queue = state.queues.get(transfer.queue)
     record = _read(transfer)
     if queue is None or record is None:
@@ -72,7 +72,7 @@ def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
     if transfer.redriven:
         insert.take_in(state, queue, message, now_ms)
     else:
-        state.appoint(queue)  # it may be another than the one that was asked for
+        state.appoint(queue)  # it may not be the queue that was appointed
         insert.store(state, queue, message, now_ms)
     return True
 
@@ -85,9 +85,9 @@ def _read(transfer: Transfer) -> Record | None:
 
 
 def confirm(state: "State", command: MessagesTransferred, now_ms: int) -> None:
-    """Forget what has arrived; what was refused comes back."""
+    """Forget messages that have arrived, and bring back refused ones."""
     if not state.outbox.awaits(command.from_shard, command.stream, command.last):
-        return  # said before
+        return  # a repeated confirmation
     if command.refused:
         _bring_back(state, command)
     state.outbox.confirmed(command.from_shard, command.last, state.batch)
@@ -120,11 +120,11 @@ class Transfers(Component):
         super().__init__(state, state.outbox.timer)
 
     def recover(self, now_ms: int) -> Steps:
-        """Find what is unconfirmed."""
+        """Read what is unconfirmed."""
         self.state.outbox.recover(self.state.store, self.state.batch)
         yield
 
     def tick(self, now_ms: int) -> int | None:
-        """Send what has not been confirmed."""
+        """Send messages that are not confirmed."""
         send_due(self.state, now_ms)
         return self.state.outbox.next_due()
