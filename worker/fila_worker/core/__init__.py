@@ -1,6 +1,10 @@
 """A shard as a state machine: no sockets, no clock, no disk.
 
-:class:`fila_worker.core.shard.Shard` is the entry. Reading order: ``store`` and ``keys`` (what is kept, and under which key), ``model`` (``lanes`` and
-``drr``: who is next; ``leases`` and ``consumers``: who has what; ``ledger``: how counts survive), ``state``, then the folders of what is asked:
-``enqueue``, ``deliver``, ``settle``, ``inspect``, ``explain``, ``manage``, ``metrics``. ``recovery`` makes a shard from its store.
+:class:`fila_worker.core.shard.Shard` is the entry. A good order for reading:
+
+* ``store`` and ``keys``: the stored data, and its keys.
+* ``model``: ``lanes`` and ``drr`` (which message is next), ``leases`` and ``consumers`` (which client has which messages),
+  ``ledger`` (how counts become durable), then ``state``.
+* The folders of commands: ``enqueue``, ``deliver``, ``settle``, ``inspect``, ``explain``, ``manage``, ``metrics``.
+* ``recovery``: how a shard is made from its store.
 """

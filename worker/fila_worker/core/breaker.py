@@ -1,11 +1,11 @@
-"""The circuit breaker of a queue's hooks: scripts that keep failing must not keep costing.
+"""The circuit breaker of a queue's hooks, so that scripts that always fail take no more time.
 
-After ``threshold`` failures in a row, over both hooks of the queue, its hooks are bypassed for ``cooldown_ms``. Then they are
-tried again, on trial: one more failure opens the breaker again at once, one success closes it for good. (The usual "half
-open" state. Starting over with a full threshold would let a hopeless script burn that many time limits every cooldown.)
+After ``threshold`` failures in a row, over both hooks of the queue, its hooks are bypassed for ``cooldown_ms``. Then they
+run on trial: one more failure opens the breaker again at once, one success closes it. (This is the usual "half open" state.
+With the full threshold in a trial, a script that always fails would use up as many time limits in every cooldown.)
 
-A batch may open the breaker in its middle: :class:`GuardedHooks` runs hooks piecewise, so that exactly the messages behind
-the failure that opened it go without hooks. In the usual case that is one call per batch.
+A batch may open the breaker in its middle. :class:`GuardedHooks` runs hooks piecewise, so that exactly the messages behind
+the failure that opened it go without hooks. In the usual case there is one call per batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from fila_worker.core.hooks import (
 
 
 class Breaker:
-    """Counts failures in a row. Invariant: ``failures_left >= 1`` whenever it allows a run."""
+    """A counter of failures in a row. Invariant: ``failures_left >= 1`` whenever a run is allowed."""
 
     __slots__ = ("cooldown_ms", "failures", "open_until_ms", "threshold")
 
@@ -31,26 +31,26 @@ class Breaker:
         self.threshold = max(1, threshold)
         self.cooldown_ms = cooldown_ms
         self.failures = 0
-        """In a row, up to now. One less than ``threshold`` while on trial."""
+        """The latest failures in a row. One less than ``threshold`` while on trial."""
         self.open_until_ms = 0
-        """Hooks are bypassed until then; a time that has passed, or 0: they are not."""
+        """Until when hooks are bypassed. With 0, or a time that has passed, they are not bypassed."""
 
     @property
     def failures_left(self) -> int:
-        """How many more in a row open it."""
+        """The number of further failures in a row that open it."""
         return self.threshold - self.failures
 
     def allows(self, now_ms: int) -> bool:
-        """Whether hooks may run."""
+        """Return whether hooks may run."""
         return now_ms >= self.open_until_ms
 
     def succeeded(self) -> None:
-        """A hook did what it should."""
+        """Count a success of a hook."""
         self.failures = 0
         self.open_until_ms = 0
 
     def failed(self, now_ms: int) -> None:
-        """A hook failed."""
+        """Count a failure of a hook."""
         self.failures += 1
         if self.failures >= self.threshold:
             self.failures = self.threshold - 1
@@ -58,30 +58,31 @@ class Breaker:
 
 
 class GuardedHooks:
-    """A queue's hooks behind its breaker: a bypassed hook changes nothing.
+    """A queue's hooks behind its breaker. A bypassed hook changes nothing.
 
-    A call answers the first questions in ``time_max_ns``, at least one, and a run more; the caller asks the others later.
+    A call returns decisions on the first messages, as many as ``time_max_ns`` allow and at least one. The last run may exceed
+    the time. The caller passes the other messages later.
     """
 
     __slots__ = ("_changed", "_failed", "breaker", "bypassed", "hooks", "last_failure", "took_ns")
 
     def __init__(self, hooks: Hooks, breaker: Breaker, changed: Callable[[bool], None] | None = None) -> None:
-        """``changed`` is told when the breaker opens (True) and when a success closes it; not when a trial fails."""
+        """``changed`` is called when the breaker opens (True) and when a success closes it (False); not at a failed trial."""
         self._changed = changed
         self.hooks = hooks
         self.breaker = breaker
         self.bypassed = 0
-        """How many questions were not asked, because the breaker was open."""
+        """The number of runs left out because the breaker was open."""
         self.last_failure = ""
-        """Why the last run that failed did; empty: none has."""
+        """The error of the last run that failed; empty: none failed."""
         self._failed = hooks.failed
         self.took_ns = 0
-        """How long the runs of the last call took."""
+        """The duration of the runs of the last call."""
 
     def on_enqueue(
         self, headers: Sequence[bytes], payload_sizes: Sequence[int], now_ms: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[EnqueueDecision | HookFailed]:
-        """What the script decides for the first messages, as many as it has time for; NO_CHANGE where the breaker is open."""
+        """Return the script's decisions on the first messages, as many as it has time for. NO_CHANGE with an open breaker."""
         decisions: list[EnqueueDecision | HookFailed] = []
         self.took_ns = done = 0
         while done < len(headers) and self.breaker.allows(now_ms):
@@ -98,7 +99,7 @@ class GuardedHooks:
     def on_failure(
         self, failures: Sequence[Failure], now_ms: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[FailureDecision | HookFailed]:
-        """What the script decides for the first failed attempts, likewise; RETRY where the breaker is open."""
+        """Return the script's decisions on the first failed attempts, likewise. RETRY with an open breaker."""
         decisions: list[FailureDecision | HookFailed] = []
         self.took_ns = done = 0
         while done < len(failures) and self.breaker.allows(now_ms):

@@ -1,15 +1,17 @@
-"""The seam for features: what a shard asks of each of its parts.
+"""The interface of a shard's components.
 
-A *component* is a feature with what belongs to it: the commands that it carries out, what it keeps in memory, how that is recovered, what it
-does when its time comes, and what must hold of it. A shard has one list of them, :data:`core.components.COMPONENTS`, and asks each in that
-order. So a feature with a state and a timer is a module of its own and a line in that list.
+A *component* is a feature with everything that belongs to it: its commands, its state in memory and the recovery of that
+state, its work when a time is due, and its invariants. A shard has one list of components,
+:data:`core.components.COMPONENTS`, and calls them in that order. So a feature with a state and a timer is a module of its own
+and a line in that list.
 
-A component acts by the clock through one number, :attr:`~core.timer.Timer.due_ms`. It is lowered wherever something is due sooner (:meth:`~core.timer.Timer.by`), and
-``tick`` returns the next one. It may be too early, never too late: what was due may be gone by then. A turn asks no component whose time
-has not come, so a turn with nothing to do costs a comparison for each component.
+A component has one timer, :attr:`~core.timer.Timer.due_ms`. Code with an earlier due time lowers it
+(:meth:`~core.timer.Timer.by`), and ``tick`` returns the next one. It may be too early, because the due work may be gone by
+then, but never too late. A turn calls no component whose time has not come, so a turn without work costs one comparison for
+each component.
 
-Rejected: a heap of deadlines. The order within a turn is that of the list, because messages that come back must be there before the
-delivery; and a shard has some twenty components: to compare that many numbers takes less than a microsecond.
+Rejected: a heap of deadlines. The order within a turn is that of the list, because messages that come back must be in line
+before the delivery. And a shard has some twenty components: to compare as many numbers takes less than a microsecond.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -24,55 +26,55 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 Verb: TypeAlias = "Callable[[State, Call, Any], Reply | Work | None]"
-"""Carries out one kind of command. Returns None if the answer comes later, or never; work if it may take long."""
+"""Carries out one kind of command. Returns the answer; None if the answer comes later, or never; work if it may take long."""
 
 PeerVerb: TypeAlias = "Callable[[State, Any, int], None]"
-"""Takes in one kind of message of another shard, at a time. Nothing is answered but by a message in turn."""
+"""Takes in one kind of message of another shard; the last argument is the time. An answer is another message."""
 
 Steps: TypeAlias = Generator[None, int | None, None]
-"""What is done in steps. It may be sent the time with each, Unix ms."""
+"""Work in steps. The time, Unix ms, may be sent with each step."""
 
 
 class InvariantBroken(AssertionError):  # noqa: N818
-    """A shard contradicts itself: a bug in the broker, never in its input."""
+    """The state of a shard contradicts itself. This is a bug in the broker, never in its input."""
 
 
 class Component:
-    """A part of a shard. The methods are called by the shard only, in the order of the list."""
+    """A part of a shard. Only the shard calls its methods, in the order of the list."""
 
     verbs: ClassVar["Mapping[type[Command], Verb]"] = {}
-    """What it does for clients, by command."""
+    """Its commands for clients."""
 
     peer_verbs: ClassVar["Mapping[type[Command], PeerVerb]"] = {}
-    """What it does for other shards."""
+    """Its messages from other shards."""
 
     patient: ClassVar[bool] = False
-    """Whether it leaves alone what clients may have kept alive with frames that are yet to be read (:attr:`Shard.behind`)."""
+    """Whether it spares leases and consumers that may be renewed by frames not read yet (:attr:`Shard.behind`)."""
 
     in_passing: ClassVar[bool] = False
-    """Whether what is due may wait for a turn that something else brings about."""
+    """Whether due work may wait for a turn that has another cause."""
 
     def __init__(self, state: "State", timer: Timer | None = None) -> None:
-        """``timer``: of the part of the state that knows when something is due; by default one of its own."""
+        """``timer``: the timer of the part of the state with the due times; by default a new one."""
         self.state = state
         self.timer = timer or Timer()
 
     def recover(self, now_ms: int) -> Steps:
-        """Take up what is on disk, in steps of a bounded number of records. Raises :class:`DamageError`."""
+        """Read the state from disk, in steps of a bounded number of records. Raise :class:`DamageError`."""
         yield from ()
 
     def tick(self, now_ms: int) -> int | None:
-        """Do what is due, a bounded part of it; returns when there is more to do, Unix ms, None for not before the timer is lowered."""
+        """Do a bounded part of the due work. Return the next due time, Unix ms; None: not before the timer is lowered."""
         return None
 
     def on_config(self, now_ms: int) -> None:
-        """Follow the runtime config, which has changed."""
+        """Follow a change of the runtime config."""
 
     def on_grants(self, grants: "Grants", now_ms: int) -> None:
-        """Take in what the token bank granted."""
+        """Take in grants of the token bank."""
 
     def on_session(self, now_ms: int) -> None:
-        """Begin anew with the token bank: the router knows this shard anew."""
+        """Begin a session with the token bank, because the router has registered this shard again."""
 
     def check(self) -> None:
-        """Raise :class:`InvariantBroken` if what must hold between turns does not."""
+        """Raise :class:`InvariantBroken` if an invariant between turns does not hold."""

@@ -1,7 +1,7 @@
 """The components of a shard, in one list.
 
-The order is that of a turn: what may put messages in line, then the delivery, then what follows from it. It is that of recovery, too: the
-config, then what is stored, then what stands on that.
+The list has the order of a turn: the components that may put messages in line, then the delivery, then those that need its
+results. It is also the order of recovery: the config, then the stored messages, then the components that need them.
 """
 
 from typing import Final
@@ -64,4 +64,4 @@ VERBS: Final[dict[type[Command], Verb]] = {
 PEER_VERBS: Final[dict[type[Command], PeerVerb]] = {
     command: verb for component in COMPONENTS for command, verb in component.peer_verbs.items()
 }
-"""What each kind of command is carried out by: of clients, and of other shards."""
+"""The functions that carry out each kind of command: of clients, and of other shards."""

@@ -1,4 +1,4 @@
-"""What a turn brings about: frames that leave the process, but only after the batch they depend on is committed."""
+"""The effects of a turn: frames that leave the process only after the batch that they depend on is committed."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fila_proto_zmq.errors import FilaError
 
 @dataclass(slots=True)
 class Call:
-    """A command's envelope: who asks, what to answer to, for which queue, and when it was read."""
+    """A command's envelope: the client, the request to answer, the queue, and when it was read."""
 
     client: bytes
     request: int
@@ -19,7 +19,7 @@ class Call:
 
 @dataclass(slots=True)
 class Answer:
-    """The reply to a call, or the error that refuses it."""
+    """The reply to a call, or its error."""
 
     call: Call
     opcode: int
@@ -27,11 +27,11 @@ class Answer:
 
     @property
     def client(self) -> bytes:
-        """Whom to send it to."""
+        """The client to send it to."""
         return self.call.client
 
     def frames(self) -> list[bytes]:
-        """Header, routing key and body."""
+        """Return header, routing key and body."""
         if isinstance(self.reply, FilaError):
             return encode_error(self.opcode, self.call.request, self.reply, self.call.queue)
         return encode_reply(self.opcode, self.call.request, self.reply, self.call.queue)
@@ -46,23 +46,23 @@ class Push:
     delivered: Delivered
 
     def frames(self) -> list[bytes]:
-        """Header, routing key and body."""
+        """Return header, routing key and body."""
         return encode_delivery(self.queue, self.delivered)
 
 
 @dataclass(slots=True)
 class Post:
-    """Something for the router or another shard; nobody answers it directly."""
+    """A command for the router or another shard. It gets no direct answer."""
 
     command: Command
 
     @property
     def client(self) -> bytes:
-        """Whom to send it to: it is of no client."""
+        """Empty: it is not for a client."""
         return b""
 
     def frames(self) -> list[bytes]:
-        """Header, routing key and body."""
+        """Return header, routing key and body."""
         return encode_command(self.command, 0)
 
 
@@ -70,5 +70,5 @@ Effect = Answer | Push | Post
 
 
 def answer(call: Call, command: Command | type[Command], reply: Reply | FilaError) -> Answer:
-    """The answer to ``command``."""
+    """Return the answer to ``command``."""
     return Answer(call, command.opcode, reply)

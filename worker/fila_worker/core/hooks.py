@@ -1,8 +1,8 @@
-"""The port to the hook engine: what the core sees of scripts. No Lua here.
+"""The port to the hook engine: the core's view of scripts, without Lua.
 
-A queue's scripts are run over a batch, because each crossing into another language costs more than a message. What comes
-out is checked already, in the units of the wire: the core never sees a value that a script made up. A script's failure is
-a value too, never an exception: a message whose hook failed is enqueued, or retried, by its options and the defaults.
+A queue's scripts run over a batch, because each call into another language costs more than a message. The decisions are
+already checked and in the units of the wire: the core never gets an unchecked value of a script. A failure of a script is a
+value too, never an exception: a message whose hook failed is enqueued, or retried, by its options and the defaults.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from fila_worker.core.measures import Histogram
 
 
 class EnqueueDecision(NamedTuple):
-    """What ``on_enqueue`` chose for a message. None: left out, or invalid; the enqueue options hold."""
+    """The choice of ``on_enqueue`` for a message. A field is None if left out or invalid: then the enqueue option counts."""
 
     fairness_key: str | None = None
     weight: int | None = None
@@ -26,11 +26,11 @@ class EnqueueDecision(NamedTuple):
 NO_CHANGE: Final = EnqueueDecision()
 
 NO_TIME_MAX_NS: Final = 10**18
-"""For those who have all the time it takes."""
+"""The time limit of callers without one."""
 
 
 class Failure(NamedTuple):
-    """A failed attempt, as ``on_failure`` sees it."""
+    """A failed attempt, as ``on_failure`` gets it."""
 
     headers: bytes
     """A packed msgpack map, as in an envelope; may be empty."""
@@ -41,7 +41,7 @@ class Failure(NamedTuple):
 
 
 class FailureDecision(NamedTuple):
-    """What ``on_failure`` chose: ``action == "dlq"``, or a retry, which any other action is. ``delay_ms`` is the retry's."""
+    """The choice of ``on_failure``: ``action == "dlq"``, or a retry with any other action. ``delay_ms``: of the retry."""
 
     dead_letter: bool = False
     delay_ms: int = 0
@@ -51,7 +51,7 @@ RETRY: Final = FailureDecision()
 
 
 class HookFailed(NamedTuple):
-    """One run of a script that failed: why, and on which line, for people."""
+    """A failed run of a script. The text has the error and its line, for people."""
 
     text: str
 
@@ -59,39 +59,42 @@ class HookFailed(NamedTuple):
 class Hooks(Protocol):
     """The compiled scripts of one queue.
 
-    Both calls answer for the messages in order. They may stop behind a failure, and do so behind the ``failures_max``-th in
-    a row, and behind the run with which ``time_max_ns`` are over: the list is then shorter than the batch.
-    :class:`~fila_worker.core.breaker.GuardedHooks` asks for the rest, or bypasses the hooks.
+    Both calls return decisions on the messages in order. They may stop after a failure. They always stop after the
+    ``failures_max``-th failure in a row, and after the run that used up ``time_max_ns``. The list is then shorter than the
+    batch, and :class:`~fila_worker.core.breaker.GuardedHooks` calls again for the rest, or bypasses the hooks.
     """
 
     has_on_enqueue: bool
     has_on_failure: bool
     failed: int
-    """Runs that failed, since the scripts were compiled."""
+    """The number of failed runs since the scripts were compiled."""
     run_ns: Histogram
-    """How long runs took, each counted with the mean of its batch."""
+    """The durations of runs. Each run counts with the mean of its batch."""
     took_ns: int
-    """How long the last call took: the core has no clock, and holds a budget by it."""
+    """The duration of the last call. The core has no clock, and keeps its budget with this."""
 
     def on_enqueue(
         self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[EnqueueDecision | HookFailed]:
-        """Run the script for each message; ``headers`` packed as in an envelope (a msgpack map of strings, or empty)."""
+        """Run the script for each message, and return the decisions.
+
+        ``headers`` are packed as in an envelope (a msgpack map of strings, or empty).
+        """
         ...
 
     def on_failure(
         self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[FailureDecision | HookFailed]:
-        """Run the script for each failed attempt."""
+        """Run the script for each failed attempt, and return the decisions."""
         ...
 
     def close(self) -> None:
-        """Free the scripts' memory. Nothing may be called afterwards."""
+        """Free the scripts' memory. No method may be called afterwards."""
         ...
 
 
 class HookCompiler(Protocol):
-    """Makes hooks of a queue's scripts."""
+    """A function that compiles a queue's scripts."""
 
     def __call__(
         self,
@@ -103,8 +106,8 @@ class HookCompiler(Protocol):
         memory_limit_bytes: int,
         get_config: Callable[[str], str | None],
     ) -> Hooks:
-        """Compile them. :class:`~fila_proto_zmq.errors.LuaCompilationError` says which line is wrong.
+        """Return the compiled scripts. Raise :class:`~fila_proto_zmq.errors.LuaCompilationError`, which names the line.
 
-        ``get_config`` is what ``fila.get`` asks, while hooks run and while scripts are compiled.
+        ``get_config`` is called by ``fila.get``, while hooks run and while scripts are compiled.
         """
         ...

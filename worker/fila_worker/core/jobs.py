@@ -1,22 +1,22 @@
-"""Work that may be long, done in steps over many turns.
+"""Jobs: work that may be long, done in steps over many turns.
 
-A turn must be short whatever is asked (:class:`~core.settings.Limits`), because all queues of a shard wait for it. So what may
-be long is written as a generator, :data:`Work`: it yields now and then, between two moments at which the state of the shard is
-whole, and says how much *effort* it took since it yielded before. The core has no clock, so effort is counted in things that
-are read, moved or compared, about 2 µs each; what scripts take is measured by their engine and counted in the same unit.
+A turn must be short whatever the command is (:class:`~core.settings.Limits`), because all queues of a shard wait for it. So
+work that may be long is written as a generator, :data:`Work`. It yields at points where the state of the shard is consistent,
+and yields the *effort* since the last point. The core has no clock, so effort is counted in things that are read, moved or
+compared, about 2 µs each. The time of scripts is measured by their engine and counted in the same unit.
 
-A command begins at once, and goes on as long as the turn has effort for it. Usually it ends there, and is no job at all. Else it
-is a *job*: it goes on later, a step at a time, in rotation with the others, and its last step answers.
+A command begins at once, and goes on as long as the turn has effort for it. Usually it ends within the turn, and no job is
+made. Else it becomes a *job*: it goes on later, a step at a time, in rotation with other jobs, and its last step answers.
 
-Such work at once may take half of a turn's effort. The rest is for the commands behind it that take no steps, because all frames come one
-after the other: a hundred clients that ask for pages must not keep an enqueue waiting for each of them.
+Work that begins at once may take half of a turn's effort. The rest is for the commands behind it that take no steps, because
+frames are read one after the other: a hundred clients that read pages must not delay an enqueue by all their pages.
 
 Jobs wait in *lines*, and only the first of a line goes on. Commands of one client are in one line, so they take effect in the
 order in which it sent them. Enqueues are in their queue's line: a later enqueue never overtakes an earlier one.
 
-Between two steps anything may happen: queues are deleted and made anew, lanes are forgotten, messages move. So a job keeps as
-little as it can from one step to the next, and asks again whether that still holds. A restart drops all jobs; their clients
-get no answer, and repeat what they asked for.
+Between two steps anything may happen: queues are deleted and created again, lanes are forgotten, messages move. So a job
+keeps as little as possible from one step to the next, and checks again whether it is still valid. A restart drops all jobs.
+Their clients get no answer, and repeat their commands.
 
 Rejected: threads (the state has one owner), a clock in the core (runs would not repeat), and a state machine for each verb
 (a generator is one, and reads like the loop that it is).
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fila_worker.core.settings import Limits
 
 Work: TypeAlias = "Generator[int, int, Reply | None]"
-"""Yields the effort since it yielded before, is sent the time (Unix ms), and returns the answer to its command."""
+"""A generator that yields the effort since its last yield, is sent the time (Unix ms), and returns its command's answer."""
 
 Line: TypeAlias = "bytes | str | int"
 """The name of a line: a client, a queue, or the number of a job that the shard started itself."""
@@ -45,21 +45,21 @@ Conclude: TypeAlias = "Callable[[Call, Command, Reply | FilaError | None], None]
 """Answers a command."""
 
 REST: Final = -1
-"""Yielded by work that waits for something outside of the shard: to go on in this turn is of no use."""
+"""Yielded by work that waits for something outside of the shard, so that another step in this turn is useless."""
 
 REST_MS: Final = 2
-"""How long a shard may sleep where all that is left to do is such work."""
+"""How long a shard may sleep if all remaining work is resting."""
 
 EFFORT_NS: Final = 2000
-"""Time of a script that counts as one unit of effort."""
+"""The time of a script that counts as one unit of effort."""
 
 RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 10.0
-"""When to come again if too many jobs are open: no sooner than a few turns take, and no later than a patient client's timeout."""
+"""The bounds of the time to try again if too many jobs are open: a few turns, and the timeout of a patient client."""
 
 
 class Job:
-    """Work with more than a turn's effort in it. ``call`` and ``command`` are None for work that nobody asked for."""
+    """Work of more than one turn. ``call`` and ``command`` are None for work that the shard started itself."""
 
     __slots__ = ("begun", "call", "command", "resting", "size_bytes", "work")
 
@@ -70,13 +70,13 @@ class Job:
         self.size_bytes = size_bytes
         self.begun = False
         self.resting = False
-        """Whether its last step found nothing to do yet."""
+        """Whether its last step had nothing to do yet."""
 
 
 class Jobs:
-    """The open jobs of a shard, in lines, and what effort the turn has left.
+    """The open jobs of a shard, in lines, and the effort that the turn has left.
 
-    Invariants: no line is empty; ``size_bytes`` and the counts are the sums over all jobs.
+    Invariants: no line is empty. ``size_bytes`` and the counts are the sums over all jobs.
     """
 
     def __init__(self, limits: "Limits", conclude: Conclude) -> None:
@@ -87,26 +87,26 @@ class Jobs:
         self._of_client: Counter[bytes] = Counter()
         self._internal = 0
         self.open = 0
-        """How many jobs there are."""
+        """The number of jobs."""
         self.size_bytes = 0
         self.stepping: Job | None = None
-        """The job whose step is being taken; after an exception, the one to blame."""
+        """The job whose step is in progress; after an exception, the job that caused it."""
         self._pace = DeliveryRate()
-        """How fast jobs end."""
+        """The rate at which jobs end."""
         self.left = limits.turn_effort
-        """Effort that this turn may still cause; at its end the shard gives it all to the next."""
+        """The effort that this turn may still cause. At the end of a turn the shard sets it to that of a whole turn."""
         self.timer = Timer()
 
     def __contains__(self, line: Line) -> bool:
-        """Whether a line has jobs."""
+        """Return whether a line has jobs."""
         return line in self._lines
 
     def has(self, call: "Call") -> bool:
-        """Whether a command's job is still open. Looks at all of them."""
+        """Return whether a command's job is open. All jobs are searched."""
         return any(job.call == call for jobs in self._lines.values() for job in jobs)
 
     def next_step(self, now_ms: int) -> int | None:
-        """When a job can go on, Unix ms."""
+        """Return when a job can go on, Unix ms."""
         if not self.open:
             return None
         return now_ms + REST_MS if all(jobs[0].resting for jobs in self._lines.values()) else AT_ONCE
@@ -117,27 +117,27 @@ class Jobs:
         return self.left <= 0
 
     def charge(self, effort: int) -> None:
-        """Something took so much effort, beside what steps say of themselves."""
+        """Count effort beside the effort that steps yield."""
         self.left -= effort
 
     @property
     def time_left_ns(self) -> int:
-        """For how long scripts may run now: a step's part of what the turn has left."""
+        """How long scripts may run: a step's part of what the turn has left."""
         return max(1, min(self.left, self._limits.step_effort)) * EFFORT_NS
 
     def charge_ns(self, took_ns: int) -> None:
-        """Scripts ran for so long."""
+        """Count the running time of scripts as effort."""
         self.left -= took_ns // EFFORT_NS
 
     @property
     def _left_at_once(self) -> int:
-        """Effort that work may still cause before the other frames of the turn are read."""
+        """Return the effort that work may still cause before the other frames of the turn are read."""
         return self.left - self._limits.turn_effort // 2
 
     def start(
         self, work: Work, line: Line, call: "Call", command: "Command", size_bytes: int = 0, *, refusable: bool = True
     ) -> None:
-        """Begin to carry out a command; :class:`OverloadedError` if too many are under way, unless it has begun already."""
+        """Begin the work of a command. Raise :class:`OverloadedError` for too many jobs, unless it has begun already."""
         if self.open and refusable:
             self._refuse_if_crowded(call, size_bytes)
         job = Job(work, call, command, size_bytes)
@@ -145,12 +145,12 @@ class Jobs:
             self._append(line, job)
 
     def start_own(self, work: Work) -> None:
-        """Begin something that no client asked for, and that is never refused."""
+        """Begin work of the shard itself, which is never refused."""
         self._internal += 1
         self._append(self._internal, Job(work, None, None, 0))
 
     def run(self, now_ms: int) -> None:
-        """Go on with all jobs, a step of each in turn, until the turn's effort is used up; half a turn's is theirs at least."""
+        """Take a step of each job in rotation, until the turn's effort is used up. Jobs get at least half a turn's effort."""
         self.left = max(self.left, self._limits.turn_effort // 2, 1)
         resting = 0
         while self.left > 0 and len(self._lines) > resting:
@@ -176,7 +176,7 @@ class Jobs:
         )
 
     def _retry_s(self, mine: int, now_ms: int) -> float:
-        """When half of a client's jobs have ended, or half of all, whichever is sooner."""
+        """Return the time until half of a client's jobs have ended, or half of all jobs, whichever is shorter."""
         rate = self._pace.per_second(now_ms)
         in_front = min(mine * len(self._lines), self.open) / 2 if mine else self.open / 2
         return min(max(in_front / rate, RETRY_S_MIN), RETRY_S_MAX) if rate else RETRY_S_MIN
@@ -196,14 +196,14 @@ class Jobs:
                 del self._of_client[client]
 
     def _go_on(self, job: Job, now_ms: int) -> bool:
-        """Take steps while there is effort left for that; returns whether the job is done."""
+        """Take steps while there is effort left for them. Return whether the job is done."""
         while self._left_at_once > 0 and not job.resting:
             if self._step(job, now_ms):
                 return True
         return False
 
     def _step(self, job: Job, now_ms: int) -> bool:
-        """Take one step, and answer with the last one; returns whether that was it."""
+        """Take one step. The last step answers. Return whether it was the last."""
         self.stepping, job.resting = job, False
         outcome: Reply | FilaError | None
         try:
@@ -215,7 +215,7 @@ class Jobs:
         except StopIteration as end:
             outcome = end.value
         except StorageError:
-            raise  # no refusal: what the turn has done is not on the disk, or may not be
+            raise  # not a refusal: the turn's changes may not be on disk
         except FilaError as error:
             outcome = error
         else:

@@ -1,7 +1,8 @@
-"""The life of a message as a table: where it may be, what may happen to it there, and where it is then.
+"""The life of a message as a table: the places of a message, the events in each place, and the next place.
 
-Nothing in the core reads it: each command acts where its topic is, fast and in batches. The table says what all of them together must do. Tests
-take the real core through each row, and through what is no row; the simulation's checker and ``docs/protocol.md`` are made of it.
+The core does not read the table: each command acts in its own module, fast and in batches. The table defines what all
+commands together must do. Tests take the real core through each row, and through the pairs without a row. The simulation's
+checker uses it, and the table in ``docs/protocol.md`` is made from it.
 """
 
 from collections.abc import Iterator
@@ -11,20 +12,21 @@ from typing import Final
 
 
 class Place(StrEnum):
-    """Where a message is. The value is its name in the docs."""
+    """The place of a message. The value is its name in the docs."""
 
     NOWHERE = "–"
-    """It is not stored yet."""
+    """Not stored yet."""
     DELAYED = "delayed"
     PENDING = "pending"
     LEASED = "leased"
     DEAD_LETTER = "dead letter"
-    """Pending in the dead letter queue of its queue, or where ``dead_letter`` says. There its life goes on like any pending message's."""
+    """Pending in the dead letter queue of its queue, or in the queue that ``dead_letter`` names, like any pending message
+    there."""
     GONE = "gone"
 
 
 class Event(StrEnum):
-    """What may happen to a message. The value is how the docs write it."""
+    """An event in the life of a message. The value is its text in the docs."""
 
     ENQUEUE = "Enqueue"
     ENQUEUE_LATER = "Enqueue, to be delivered later"
@@ -36,7 +38,7 @@ class Event(StrEnum):
     ACK = "ACK"
     RELEASE = "RELEASE, Goodbye"
     NACK = "NACK"
-    NACK_LATER = "NACK, and the hook says a delay"
+    NACK_LATER = "NACK, and the hook chooses a delay"
     RETRY = "RETRY"
     RETRY_LATER = "RETRY with after_ms"
     DEFER = "DEFER"
@@ -50,19 +52,19 @@ class Event(StrEnum):
 
 
 class Attempts(Enum):
-    """What becomes of a message's count of failed attempts. The value is how the docs write it."""
+    """The change of a message's count of failed attempts. The value is its text in the docs."""
 
     SAME = "as before"
     ONE_MORE = "+ 1"
     ZERO = "0"
 
     def of(self, before: int) -> int:
-        """How many there are afterwards."""
+        """Return the count afterwards."""
         return {Attempts.SAME: before, Attempts.ONE_MORE: before + 1, Attempts.ZERO: 0}[self]
 
 
 class Reason(StrEnum):
-    """Why a message becomes a dead letter. The value is the ``reason`` that it carries."""
+    """Why a message becomes a dead letter. The value is the ``reason`` that the message carries."""
 
     FAILED = "failed"
     HOOK = "hook"
@@ -72,9 +74,9 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row: in ``before``, ``event`` brings a message to ``after``.
+    """One row: ``event`` moves a message from ``before`` to ``after``.
 
-    Where one of ``unless`` holds, the first one that does makes it a dead letter instead.
+    If a reason in ``unless`` applies, the first that does makes the message a dead letter instead.
     """
 
     before: Place
@@ -84,10 +86,10 @@ class Step:
     unless: tuple[Reason, ...] = ()
 
     def leads_to(self, reason: Reason | None, *, dead_letters: bool = True, discards: bool = False) -> Place:
-        """Where the message is afterwards.
+        """Return the place of the message afterwards.
 
-        ``reason``: which of ``unless`` holds. ``dead_letters`` false: the queue is a dead letter queue, whose messages stay there. ``discards``: its
-        ``dead_letter`` is ``discard``.
+        ``reason``: the one of ``unless`` that applies. ``dead_letters`` false: the queue is a dead letter queue, whose
+        messages stay in it. ``discards``: the queue's ``dead_letter`` is ``discard``.
         """
         if self.after is Place.DEAD_LETTER or reason in self.unless:
             if not dead_letters:
@@ -125,16 +127,16 @@ LIFE: Final = (
     Step(Place.LEASED, Event.FAIL, Place.DEAD_LETTER, Attempts.ONE_MORE),
     Step(Place.DEAD_LETTER, Event.REDRIVE, Place.PENDING, Attempts.ZERO),
 )  # fmt: skip
-"""What is no row changes nothing: it is refused, or passes the message over."""
+"""A pair without a row changes nothing: the event is refused, or leaves the message out."""
 
 _BY_PAIR: Final = {(step.before, step.event): step for step in LIFE}
 
 
 def step_of(before: Place, event: Event) -> Step | None:
-    """The row of a place and an event; None if nothing changes."""
+    """Return the row of a place and an event; None if nothing changes."""
     return _BY_PAIR.get((before, event))
 
 
 def steps_from(before: Place) -> Iterator[Step]:
-    """The rows of a place."""
+    """Return the rows of a place."""
     return (step for step in LIFE if step.before is before)

@@ -1,4 +1,4 @@
-"""Measure where things happen, for one addition each: sizes by histograms, deliveries by a decaying rate."""
+"""Measurements at the cost of one addition each: histograms of sizes, and a decaying rate of deliveries."""
 
 from bisect import bisect_left
 from math import exp
@@ -17,14 +17,14 @@ RUN_NS: Final = tuple(us * 1000 for us in (1, 2, 5, 10, 20, 50, 100, 250, 1000, 
 """Bounds for runs of a hook: 1 µs to 10 ms."""
 
 DWELL_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
-"""Bounds for the time that messages wait, and are worked on."""
+"""Bounds for the times that messages wait, and are leased."""
 
 CHANGES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 """Bounds for the sizes of batches."""
 
 
 class Histogram:
-    """Counts by size. ``counts[i]``: of values up to ``bounds[i]`` and above the bound before; one more for those above all."""
+    """Counts by size. ``counts[i]``: of values up to ``bounds[i]`` and above the bound before; the last: of larger ones."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -32,26 +32,26 @@ class Histogram:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0
-        """Sum of the values."""
+        """The sum of the values."""
 
     def observe(self, value: int, times: int = 1) -> None:
-        """The same value was seen so many times."""
+        """Count a value that occurred ``times`` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
     def wire(self) -> commands.Histogram:
-        """As it travels."""
+        """Return it in the form of the wire."""
         return commands.Histogram(list(self.bounds), list(self.counts), self.total)
 
 
 SPAN_MS: Final = 10_000
-"""What was delivered so long ago counts a third (1/e) of what is delivered now."""
+"""A delivery so long ago counts about a third (1/e) of a present one."""
 
 KNOWN_MS_MIN: Final = 1000
-"""Over a shorter time than this nothing is taken for a rate: the first batch of a backlog says little of the next."""
+"""No rate is given over a shorter time than this: the first batch of a backlog is no measure for the next."""
 
 COUNT_MIN: Final = 0.01
-"""Less than this is left of what was delivered: it is too long ago to say anything."""
+"""If the decayed count of deliveries is lower than this, they are too old for a rate."""
 
 
 class DeliveryRate:
@@ -64,14 +64,14 @@ class DeliveryRate:
         self.noted_ms = self.since_ms = 0
 
     def note(self, count: int, now_ms: int) -> None:
-        """So many messages were delivered."""
+        """Count delivered messages."""
         left = self._left(now_ms)
         if left < COUNT_MIN:
             left, self.since_ms = 0.0, now_ms
         self.delivered, self.noted_ms = left + count, now_ms
 
     def per_second(self, now_ms: int) -> float:
-        """Messages a second; 0 if none were delivered lately."""
+        """Return the messages a second; 0 if none were delivered recently."""
         left = self._left(now_ms)
         if left < COUNT_MIN:
             return 0.0
@@ -83,22 +83,22 @@ class DeliveryRate:
 
 
 class Meter:
-    """What is counted of a queue only for those who watch it."""
+    """The counters of a queue that only its metrics use."""
 
     __slots__ = ("dwell_ms", "redriven", "rejected", "settle_ms")
 
     def __init__(self) -> None:
         self.redriven = 0
-        """Dead letters that went back from here."""
+        """The number of dead letters that were redriven from here."""
         self.rejected: dict[str, int] = {}
-        """Messages that were refused, by the error's code."""
+        """The number of refused messages, by the error's code."""
         self.dwell_ms: Histogram | None = None
-        """How long messages waited for their first delivery: the first of each delivery batch speaks for the others."""
+        """How long messages waited for their first delivery. The first of each delivery batch counts for the others."""
         self.settle_ms: Histogram | None = None
         """How long messages were leased until they were acked."""
 
     def delivered(self, first: bytes, count: int, now_ms: int) -> None:
-        """A batch was delivered whose first record is this."""
+        """Count a delivered batch. ``first`` is its first record."""
         _, attempts, _, high, _ = unpack_fixed(first)
         if not attempts:
             if self.dwell_ms is None:
@@ -106,11 +106,11 @@ class Meter:
             self.dwell_ms.observe(max(0, now_ms - enqueued_ms(high)), count)
 
     def acked(self, leased_ms: int, count: int, now_ms: int) -> None:
-        """So many messages of one lease were acked."""
+        """Count acked messages of one lease."""
         if self.settle_ms is None:
             self.settle_ms = Histogram(DWELL_MS)
         self.settle_ms.observe(max(0, now_ms - leased_ms), count)
 
     def reject(self, code: str, count: int = 1) -> None:
-        """So many messages were refused."""
+        """Count refused messages."""
         self.rejected[code] = self.rejected.get(code, 0) + count

@@ -1,11 +1,11 @@
-"""From a store to a running shard: after a crash, a stop, or for the first time.
+"""Recovery: from a store to a running shard, after a crash, after a stop, or for the first time.
 
-Reads the queues, the lanes with their counts (not the messages), the leases with the keys that they list, and the first
-delayed message: so a restart costs what is in flight and how many lanes there are, never the backlog.
+It reads the queues, the lanes with their counts (not the messages), the leases with the keys that they list, and the first
+delayed message. So the cost of a restart depends on the messages in flight and the number of lanes, never on the backlog.
 
-It goes in steps of a bounded number of records, so that the other shards of a process go on meanwhile. Nothing is written before
-the last step. What can't be read, or contradicts something else, is a :class:`DamageError` that says so: a shard that went on
-without it would overwrite what may still be rescued.
+It goes in steps of a bounded number of records, so that the other shards of a process go on meanwhile. Nothing is written
+before the last step. A record that can't be read, or contradicts another one, raises :class:`DamageError`: a shard that went
+on without the record would overwrite data that may still be rescued.
 """
 
 from collections.abc import Generator
@@ -25,7 +25,7 @@ _IDENTITY: Final = b"identity"
 
 
 class Identity(msgspec.Struct, array_like=True):
-    """Which shard a store holds. ``epoch`` grows with every opening."""
+    """The shard that a store holds. ``epoch`` grows with every opening."""
 
     format: int
     shard: int
@@ -34,7 +34,7 @@ class Identity(msgspec.Struct, array_like=True):
 
 
 _CONTRADICTIONS: Final = (LookupError, ValueError, TypeError, AssertionError, StructError, msgspec.MsgspecError)
-"""What code meets that reads records of which one is not what another says."""
+"""The errors of code that reads records which contradict each other."""
 
 
 def recover(
@@ -47,12 +47,12 @@ def recover(
     now_ms: int,
     entropy: int = 0,
 ) -> Shard:
-    """Open shard ``index`` of ``shards`` in ``store``, new if the store is empty, without a pause.
+    """Open shard ``index`` of ``shards`` in ``store``, new if the store is empty, without a pause. Return the shard.
 
-    ``entropy``: 64 random bits, which tell this opening from any other, also where the epoch is given out again because the store
-    was restored from a copy. The epoch is synced before anything is served.
+    ``entropy``: 64 random bits. They distinguish this opening from all others, also if the epoch is used again because the
+    store was restored from a copy. The epoch is synced before the shard serves anything.
 
-    Raises what :func:`recover_in_steps` does.
+    Raise the errors of :func:`recover_in_steps`.
     """
     steps = recover_in_steps(store, settings, compile_hooks, index=index, shards=shards, now_ms=now_ms, entropy=entropy)
     while True:
@@ -73,9 +73,9 @@ def recover_in_steps(
     now_ms: int,
     entropy: int = 0,
 ) -> Generator[None, int | None, Shard]:
-    """The same in steps; send the time with each. Returns the shard.
+    """Open a shard in steps, as :func:`recover` does at once. Send the time with each step. Return the shard.
 
-    Raises :class:`WrongStoreError` if the store holds another shard, or another format, and :class:`DamageError`.
+    Raise :class:`WrongStoreError` if the store holds another shard, or another format; or :class:`DamageError`.
     """
     identity = _claim(store, index, shards)
     shard = Shard(store, settings, compile_hooks, index=index, shards=shards, epoch=identity.epoch, entropy=entropy)
@@ -91,7 +91,7 @@ def recover_in_steps(
 
 
 def _said(cause: Exception) -> str:
-    """What was found, and where, without the records' contents."""
+    """Return the error and where it occurred, without the records' contents."""
     frame = extract_tb(cause.__traceback__)[-1]
     text = str(cause) if isinstance(cause, (msgspec.MsgspecError, KeyError, AssertionError)) else ""
     return f"{type(cause).__name__} {text} in {frame.name}".replace("  ", " ")

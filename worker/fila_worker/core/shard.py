@@ -5,14 +5,15 @@ The owner of a shard calls, each turn::
     shard.apply(call, command)            # for each frame that came in
     effects = shard.turn(now_ms)          # what is due, deliveries, one batch; then, and only then, send the effects
 
-What a shard does is in its components (:mod:`core.components`): each has its commands, its part of the memory and its timer.
+The features of a shard are its components (:mod:`core.components`). Each has its commands, its part of the memory and its
+timer.
 
-Nothing here reads a clock, a socket or a disk: time is an argument, storage a port. A command either does all that it says
-or raises a :class:`FilaError` before it changed anything. Any other error, and a :class:`StorageError`, leaves memory ahead of the
-disk, so the owner must drop the shard and recover a new one; there is no other rollback.
+The shard does not read a clock, a socket or a disk: time is an argument, storage a port. A command either takes full effect,
+or raises a :class:`FilaError` before it changes anything. Any other error, and a :class:`StorageError`, leaves memory ahead
+of the disk. Then the owner must drop the shard and recover a new one: there is no other rollback.
 
-Reads see only what is committed. A verb that has to read therefore calls :meth:`State.settle_writes` first, which commits
-what the turn has written so far, at a point where what was written is whole.
+Reads see only committed data. A command that has to read therefore calls :meth:`State.settle_writes` first. It commits the
+writes of the turn so far, at a point where they are consistent.
 """
 
 from types import GeneratorType
@@ -49,7 +50,7 @@ NO_QUEUE: Final = ""
 
 
 class Shard(State):
-    """A state and what may be done with it."""
+    """A state, and the methods for its owner."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Shard(State):
         self._awaited = [each.timer for each in timed if not each.in_passing]
 
     def apply(self, call: Call, command: Command) -> None:
-        """Carry out a command. Its answer, or the error that refuses it, joins the turn's effects."""
+        """Carry out a command. Its answer, or its error, is added to the turn's effects."""
         verb = VERBS.get(type(command))
         self.consumers.touch(call.client, call.now_ms)
         queue = self.queues.get(call.queue)
@@ -80,14 +81,15 @@ class Shard(State):
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
             self.pursue(call, command, verb(self, call, command))
         except StorageError:
-            raise  # no refusal: what the turn has done is not on the disk, or may not be
+            raise  # not a refusal: the turn's changes may not be on disk
         except FilaError as error:
             self.conclude(call, command, error)
 
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
-        """Answer with what came of a command, or begin its work: enqueues in their queue's line, most others in their client's.
+        """Answer with the outcome of a command, or begin its work.
 
-        There is one line for those that list the config: the answers may be large, and are made one after the other.
+        Enqueues are in their queue's line, most other commands in their client's. Commands that list the config
+        have one common line: their answers may be large, and are made one after the other.
         """
         if type(outcome) is not GeneratorType:
             self.conclude(call, command, outcome)  # type: ignore[arg-type]  # it is no work
@@ -99,7 +101,7 @@ class Shard(State):
             self.jobs.start(outcome, call.client, call, command, refusable=type(command) is not Goodbye)
 
     def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
-        """A command is carried out, or refused: its answer joins the turn's effects. None: it is answered elsewhere."""
+        """Add the answer or the error of a command to the turn's effects. None: it is answered elsewhere."""
         if isinstance(outcome, FilaError):
             meter.note_refusal(self, self.queues.get(call.queue), command, outcome)
         elif outcome is None:
@@ -108,10 +110,10 @@ class Shard(State):
             meter.note_faults(self.queues.get(call.queue), outcome)
         self.effects.append(answer(call, command, outcome))
 
-    # --- the cluster's word -------------------------------------------------------------------------------------------
+    # --- messages of the cluster --------------------------------------------------------------------------------------
 
     def on_peer_message(self, command: Command, now_ms: int) -> None:
-        """Take in what another shard says; nothing is answered but by saying something in turn."""
+        """Take in a message of another shard. An answer is another message."""
         PEER_VERBS[type(command)](self, command, now_ms)
 
     def granted(self, grants: Grants, now_ms: int) -> None:
@@ -120,7 +122,7 @@ class Shard(State):
             component.on_grants(grants, now_ms)
 
     def new_session(self, now_ms: int) -> None:
-        """The router knows this shard anew: tokens held are void, and what is wanted is asked for again."""
+        """Begin a session: the router has registered this shard again. Tokens held are void, and wants are sent again."""
         for component in self.components:
             component.on_session(now_ms)
 
@@ -135,13 +137,13 @@ class Shard(State):
         return self.runtime.values
 
     def set_config(self, command: SetConfig, now_ms: int) -> ConfigChange:
-        """Judge and number a change of the runtime config; on shard 0 only. Raises :class:`InvalidConfigError`."""
+        """Return a checked and numbered change of the runtime config, on shard 0 only. Raise :class:`InvalidConfigError`."""
         change = set_config(self, command, now_ms)
         self._follow_config(now_ms)
         return change
 
     def put_config(self, put: PutConfig, now_ms: int) -> None:
-        """Take over a change of the runtime config, or a page of one."""
+        """Apply a change of the runtime config, or a page of one."""
         put_config(self, put, now_ms)
         self._follow_config(now_ms)
 
@@ -150,11 +152,11 @@ class Shard(State):
             component.on_config(now_ms)
 
     def parks(self) -> dict[str, int]:
-        """The throttle keys that deliver nothing, with the times until when, Unix ms."""
+        """Return the parked throttle keys, which deliver nothing, with the end of each park, Unix ms."""
         return dict(self.token_client.parks)
 
     def look_at_storage(self) -> None:
-        """Note when the storage begins or ceases to be slow. Call it now and then."""
+        """Note when the storage begins or ceases to be slow. Call it from time to time."""
         stalled = self.store.metrics().stalled
         if stalled != self.stalled:
             self.stalled = stalled
@@ -163,15 +165,15 @@ class Shard(State):
     # --- a turn -------------------------------------------------------------------------------------------------------
 
     def turn(self, now_ms: int) -> list[Effect]:
-        """Do what is due, in bounded steps, make the turn durable, and return what may be sent now. :meth:`next_due` tells if more is due.
+        """Do the due work in bounded steps, make the turn durable, and return the effects to send.
 
-        It comes after the frames that were waiting, so that a heartbeat that was read late still counts. Where some are yet to be
-        read (``behind``), what they may renew is left alone.
+        :meth:`next_due` returns when more is due. Call it after the waiting frames were applied, so that a heartbeat that was
+        read late still counts. If some frames are not read yet (``behind``), leases that they may renew do not end.
         """
         return self.commit(ticked=self._act(now_ms))
 
     def _act(self, now_ms: int) -> bool:
-        """Let the components act whose time has come; returns whether any did."""
+        """Let the components act whose time has come. Return whether any did."""
         ticked = False
         for timer, tick, patient in self._timed:
             if timer.due_ms <= now_ms and not (patient and self.behind):
@@ -183,7 +185,7 @@ class Shard(State):
         return ticked
 
     def commit(self, *, ticked: bool = True) -> list[Effect]:
-        """End the turn: make its changes durable and return what may now be sent. ``ticked``: whether a component acted in it."""
+        """End the turn: make its changes durable, and return the effects to send. ``ticked``: whether a component acted."""
         ledger = self.ledger
         if ticked or self.effects or ledger.changed or ledger.changed_queues or len(self.batch):
             self.settle_writes()
@@ -203,6 +205,6 @@ class Shard(State):
             component.check()
 
     def next_due(self, now_ms: int) -> int | None:
-        """Milliseconds until :meth:`turn` has something to do; None: not before a command comes."""
+        """Return the milliseconds until :meth:`turn` has work to do; None: not before a command comes."""
         due_ms = min([timer.due_ms for timer in self._awaited])
         return None if due_ms == NEVER else max(0, due_ms - now_ms)

@@ -1,8 +1,8 @@
-"""The storage port: all that a shard asks of a disk.
+"""The storage port: the operations that a shard needs of a disk.
 
-A shard collects a turn's changes in one :class:`Batch`, commits it, and reads only what is committed. That is little
-enough for any ordered key-value store; RocksDB implements it (:mod:`fila_worker.storage.rocks`), and so does a sorted dict
-for tests (:mod:`fila_worker.storage.memory`), under the same contract tests.
+A shard collects a turn's changes in one :class:`Batch`, commits it, and reads only committed data. Any ordered key-value
+store can provide this. RocksDB implements it (:mod:`fila_worker.storage.rocks`), and so does a sorted dict for tests
+(:mod:`fila_worker.storage.memory`), under the same contract tests.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ Family: TypeAlias = Any
 
 
 class DamageError(StorageError):
-    """What is stored is not what was written. It does not go away: the shard must not be served, nor written to."""
+    """The stored data is not what was written. A retry does not help: the shard must not be served, nor written to."""
 
 
 class UnfitStoreError(StorageError):
-    """This process can't have the store for this shard. Nothing is wrong with what it holds."""
+    """This process can't use the store for this shard. The stored data is not damaged."""
 
 
 class InUseError(UnfitStoreError):
@@ -41,8 +41,8 @@ class Families(NamedTuple):
     schedule: Family
     """``due u64 · kind u8 · subject`` → a note, mostly empty. What comes due; see :mod:`core.model.due_index`."""
     leases: Family
-    """``lease u64`` → :class:`core.model.leases.LeaseRecord`, one a delivery batch; or, once all of it was acked, the mark of
-    :mod:`core.model.acked_messages`; or, when its messages are gone, whose it was, remembered for repeated settlements."""
+    """``lease u64`` → :class:`core.model.leases.LeaseRecord`, one for each delivery batch. Once the whole batch is acked, the
+    mark of :mod:`core.model.acked_messages`. When its messages are gone, its client, remembered for repeated settlements."""
     lanes: Family
     """``lane u64`` → :class:`core.model.ledger.LaneRecord`: identity and folded counts of a lane."""
     ledger: Family
@@ -72,29 +72,29 @@ class Batch(Protocol):
         """Remove all keys from ``begin`` up to, not including, ``end``."""
 
     def __len__(self) -> int:
-        """How many changes it holds."""
+        """Return the number of changes in it."""
 
 
 class Pin(Protocol):
-    """Families as they were committed at one moment, whatever is committed later. It costs memory and disk until it is closed."""
+    """Families as they were committed at one moment. A pin costs memory and disk until it is closed."""
 
     def scan(self, begin: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
-        """Items from ``begin`` on, in key order, one scan of a family at a time.
+        """Yield items from ``begin`` on, in key order, one scan of a family at a time.
 
-        It looks no further than it is asked for: behind the last item that is wanted there may be any number of tombstones.
+        A scan reads no further than the items that are taken: behind them there may be any number of tombstones.
         """
 
     def close(self) -> None:
-        """Let go of what is pinned."""
+        """Release the pinned data."""
 
 
 class Store(Protocol):
-    """Committed data. Any method may raise :class:`StorageError`; the shard is then dropped, and recovered anew."""
+    """Committed data. Any method may raise :class:`StorageError`. The shard is then dropped, and recovered again."""
 
     families: Families
 
     def new_batch(self) -> Batch:
-        """An empty batch."""
+        """Return an empty batch."""
 
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
         """Make a batch durable, all or nothing. The batch cannot be used again.
@@ -103,22 +103,22 @@ class Store(Protocol):
         """
 
     def get(self, key: bytes, family: Family) -> bytes | None:
-        """One value, or None."""
+        """Return one value, or None."""
 
     def get_many(self, keys: Sequence[bytes], family: Family) -> list[bytes | None]:
-        """Values in the order of ``keys``, None for those that are not there."""
+        """Return the values in the order of ``keys``, None for keys that do not exist."""
 
     def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
-        """Items from ``begin`` up to, not including, ``end``, in key order, as of now."""
+        """Yield items from ``begin`` up to, not including, ``end``, in key order, as of the call."""
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:
-        """Whether a pin of these would keep little memory. If not, it is seen to, meanwhile and without waiting: ask again."""
+        """Return whether a pin of these would keep little memory. If not, this is prepared in the background: call again."""
 
     def pin(self, families: Sequence[Family]) -> Pin:
-        """Some families as of now, for a look at them that takes many turns."""
+        """Return a pin of some families, for reads that take many turns."""
 
     def metrics(self) -> StoreMetrics:
-        """What it counts of itself."""
+        """Return its counters."""
 
     def close(self) -> None:
-        """Flush and release the disk, and what is pinned of it."""
+        """Flush and release the disk, and all pins."""

@@ -1,22 +1,22 @@
-"""When something is due next."""
+"""The time when work is due next."""
 
 from typing import Final
 
 AT_ONCE: Final = 0
 NEVER: Final = 1 << 62
-"""Due times before all others, and behind them."""
+"""A due time before all others, and one after them."""
 
 
 class Timer:
-    """When something has to be done next."""
+    """A due time that can be lowered."""
 
     __slots__ = ("due_ms",)
 
     def __init__(self) -> None:
         self.due_ms: int = NEVER
-        """Unix ms. It may be lowered at will, by hot loops without a call."""
+        """Unix ms. Hot loops may lower it without a call."""
 
     def by(self, due_ms: int | None) -> None:
-        """Let it be done at this time, or before. None changes nothing."""
+        """Lower the due time to this one, if it is earlier. None changes nothing."""
         if due_ms is not None and due_ms < self.due_ms:
             self.due_ms = due_ms

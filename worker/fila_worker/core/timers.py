@@ -1,7 +1,7 @@
-"""What the clock does to a shard: the due index, acted upon.
+"""The work of the clock: carrying out the entries of the due index.
 
-Each turn takes what is due, in bounded steps: messages past their time to live are dead-lettered, delayed messages come in
-line, dedup ids are forgotten, idle queues are looked at.
+Each turn takes due entries in bounded steps. Messages past their time to live are dead-lettered, delayed messages come in
+line, dedup ids are forgotten, and idle queues are checked.
 """
 
 from collections import defaultdict
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def act_on_due(state: "State", now_ms: int) -> None:
-    """Do what is due, a bounded part of it a turn."""
+    """Carry out the due entries, a bounded number a turn."""
     due_ms = state.due_index.next_due_ms
     if due_ms is None or due_ms > now_ms:
         return
     state.settle_writes()
     by_kind: defaultdict[int, list[Entry]] = defaultdict(list)
-    for entry in state.due_index.take_due(now_ms, state.batch):  # from here on the turn must not be committed in parts
+    for entry in state.due_index.take_due(now_ms, state.batch):  # after this the turn must not be committed in parts
         by_kind[entry.kind].append(entry)
     expired: set[bytes] = set()
     _in_pieces(state, by_kind[Kind.EXPIRE], partial(_expire, expired=expired), now_ms)
@@ -43,7 +43,7 @@ def act_on_due(state: "State", now_ms: int) -> None:
 
 
 def _in_pieces(state: "State", due: "list[Entry]", act: "Callable[[State, list[bytes], int], int]", now_ms: int) -> None:
-    """Act on the messages of some entries, some at a time, until enough bytes were read; the others are due again."""
+    """Act on the messages of some entries, some at a time, until enough bytes were read. The others are put back."""
     limits = state.settings.limits
     piece = limits.due_read_messages_max
     entries = {entry.subject: entry for entry in due}
@@ -57,14 +57,14 @@ def _in_pieces(state: "State", due: "list[Entry]", act: "Callable[[State, list[b
 
 
 def _release(state: "State", keys: list[bytes], now_ms: int) -> int:
-    """Put the delayed messages that are due in line; returns the bytes read."""
+    """Put the delayed messages that are due in line. Return the bytes read."""
     bytes_read = 0
     for key, value in zip(keys, state.store.get_many(keys, state.store.families.delayed), strict=True):
         bytes_read += len(value or b"")
         lane = state.find_lane(lane_of(key))
         delayed = parse_delayed(value) if value is not None else None
         if lane is None or delayed is None or delayed.due_ms > now_ms:
-            continue  # its queue was deleted, it was cancelled, or delayed anew
+            continue  # its queue was deleted, it was cancelled, or delayed again
         lift(state, lane, key, delayed)
         if too_old(delayed.record, now_ms):
             dead_letters.dead_letter(state, lane, key, delayed.record, dead_letters.EXPIRED, now_ms)
@@ -76,9 +76,9 @@ def _release(state: "State", keys: list[bytes], now_ms: int) -> int:
 
 
 def _expire(state: "State", keys: list[bytes], now_ms: int, expired: set[bytes]) -> int:
-    """Dead-letter the messages that are past their time; leased ones are judged when they come back. Returns the bytes read.
+    """Dead-letter the messages past their time to live. Leased ones are checked when they come back. Return the bytes read.
 
-    ``expired`` gets those that were delayed: on disk they still are, until the turn is committed.
+    The keys of delayed messages are added to ``expired``: until the turn is committed, they are still delayed on disk.
     """
     by_lane: defaultdict[Lane, list[bytes]] = defaultdict(list)
     for key in keys:
@@ -118,7 +118,7 @@ def _expire_delayed(state: "State", lane: "Lane", keys: list[bytes], now_ms: int
 
 
 class DueEntries(Component):
-    """What waits for the clock, on disk: delayed messages, times to live, dedup windows, idle queues."""
+    """The entries of the due index: delayed messages, times to live, dedup windows, idle queues."""
 
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.due_index.timer)
@@ -129,7 +129,7 @@ class DueEntries(Component):
         yield
 
     def tick(self, now_ms: int) -> int | None:
-        """Do what is due."""
+        """Carry out due entries."""
         act_on_due(self.state, now_ms)
         return self.state.due_index.next_due_ms
 
@@ -141,7 +141,7 @@ class OpenJobs(Component):
         super().__init__(state, state.jobs.timer)
 
     def tick(self, now_ms: int) -> int | None:
-        """Go on with them."""
+        """Take steps of the open jobs."""
         jobs = self.state.jobs
         if jobs.open:
             jobs.run(now_ms)

@@ -1,10 +1,12 @@
 """Walks over all fairness keys, or all leases, of a queue that take many turns.
 
-Keys come and go while a walk rests. So it takes them in *portions*, in the order in which they were made, and remembers where the next
-one begins: how many keys lie before it, and how many the queue has ever forgotten. When keys are forgotten the position moves back by as
-many: so a key that is there all the time comes, one that is made meanwhile too, and some may come twice.
+Keys come and go while a walk rests. So a walk takes keys in *portions*, in the order in which they were made. It remembers
+where the next portion begins: the number of keys before it, and the number of keys that the queue has ever forgotten. When
+keys are forgotten, the position moves back by as many. So a walk meets each key that exists all the time, and each key that
+is made meanwhile. It may meet some keys twice.
 
-Rejected: ids in a sorted list (60 bytes a key), and a list of all keys when a walk begins (8 MiB for each walk over a million).
+Rejected: ids in a sorted list (60 bytes a key), and a list of all keys when a walk begins (8 MiB for each walk over a
+million).
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,20 +24,20 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 View: TypeAlias = "Lane | ColdLane"
-"""A lane to be read only."""
+"""A lane for reading only."""
 
 VIEWS_AT_ONCE: Final = 1
 """Lanes that are made views for one unit of effort."""
 
 SKIPPED_AT_ONCE: Final = 200
-"""Keys that are passed over for one unit of effort."""
+"""Keys that are skipped for one unit of effort."""
 
 LOOKS_AT_ONCE: Final = 4
-"""Leases, or leased messages, that are looked at for one unit of effort."""
+"""Leases, or leased messages, that are read for one unit of effort."""
 
 
 def keys_from(state: "State", queue: "Queue", start: int, count: int) -> "tuple[list[FairnessKey], int]":
-    """Up to ``count`` keys of a queue, and where the next ones begin. 0: the first ones."""
+    """Return up to ``count`` keys of a queue, and where the next ones begin. ``start`` 0: the first keys."""
     position = max(0, start - queue.forgotten_keys)
     keys = queue.keys.portion(position, count)
     state.jobs.charge((position + len(keys)) // SKIPPED_AT_ONCE)
@@ -43,7 +45,7 @@ def keys_from(state: "State", queue: "Queue", start: int, count: int) -> "tuple[
 
 
 def portions(state: "State", queue: "Queue") -> "Iterator[list[FairnessKey]]":
-    """All keys of a queue."""
+    """Yield all keys of a queue, in portions."""
     keys, start = keys_from(state, queue, 0, state.settings.limits.walk_keys_max)
     while keys:
         yield keys
@@ -51,7 +53,7 @@ def portions(state: "State", queue: "Queue") -> "Iterator[list[FairnessKey]]":
 
 
 def views_of(state: "State", keys: "Iterable[FairnessKey]") -> Iterator[View]:
-    """The lanes of some keys as each is when it comes; a key that is forgotten has none."""
+    """Yield the lanes of some keys, each as it is at that time. A forgotten key has none."""
     for key in keys:
         if key.several is None:
             yield from key.views
@@ -63,9 +65,9 @@ def views_of(state: "State", keys: "Iterable[FairnessKey]") -> Iterator[View]:
 
 
 def pieces(state: "State", queue: "Queue", count: int, key_name: str | None = None) -> Iterator[list[View]]:
-    """The lanes of a queue, or of one of its keys, in pieces of ``count``; between two of them others may come and go.
+    """Yield the lanes of a queue, or of one of its keys, in pieces of ``count``. Lanes may come and go between two pieces.
 
-    What is in a piece is there when it comes. Who rests before the end of a piece asks for the others :func:`again`.
+    The lanes of a piece exist when it is yielded. A caller that rests within a piece must get the others with :func:`again`.
     """
     chosen = [queue.keys[key_name]] if key_name is not None and key_name in queue.keys else []
     parts = portions(state, queue) if key_name is None else iter([chosen])
@@ -75,20 +77,20 @@ def pieces(state: "State", queue: "Queue", count: int, key_name: str | None = No
 
 
 def again(state: "State", view: View) -> "View | None":
-    """The same lane as it is now: it may have been cooled down, warmed up or forgotten."""
+    """Return the present form of a lane, which may have been cooled down or warmed up; None if it was forgotten."""
     lane = state.lanes.get(view.id)
     if lane is not None:
         return lane
-    key = getattr(view, "key", None)  # a lane that was cooled down has none
+    key = getattr(view, "key", None)  # a lane that was cooled down has no key
     if key is not None and key.cold is not None and (cold := unpacked(key)).id == view.id:
         return cold
     return state.find_lane(view.id)
 
 
 def lease_pieces(state: "State", queue: "Queue") -> "Iterator[tuple[list[Lease], int]]":
-    """The open leases of a queue in pieces, each with the effort to look at all of its messages.
+    """Yield the open leases of a queue in pieces, each with the effort to read all its messages.
 
-    Between two pieces others may come and go: those that are made meanwhile are left out, and so are those that have ended.
+    Leases may come and go between two pieces. Leases that are made meanwhile are left out, and so are leases that ended.
     """
     piece: list[Lease] = []
     looks, looks_max = 0, state.settings.limits.step_effort * LOOKS_AT_ONCE
