@@ -188,7 +188,7 @@ def _cost_unless_too_old(state: "State", lane: "Lane", message_key: bytes, recor
 
 
 def _pick_among(state: "State", key: "FairnessKey", parcel: PickedBatch, count: int, now_ms: int) -> int:
-    """Serve a turn of a key with several lanes, throttle keys or a cap on messages in flight, one message at a time."""
+    """Serve a turn of a key with several lanes, throttle keys or a cap, message by message. Return the number taken."""
     cap, ring = key.queue.options.max_in_flight_per_key, key.queue.ring
     served, credit = 0, key.credit
     while served < count and key.credit > 0 and parcel.room_bytes > 0 and key.deliverable:

@@ -396,7 +396,7 @@ class Enqueues(Component):
                 self._go_on(self._rates.granted(grant))
 
     def on_session(self, now_ms: int) -> None:
-        """Begin the rates anew: earlier grants are void."""
+        """Begin a session of the rates: earlier grants are void."""
         self._rates.new_session()
 
     def _go_on(self, verdicts: Iterable[Verdict]) -> None:

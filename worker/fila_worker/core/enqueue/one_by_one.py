@@ -110,7 +110,7 @@ def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:
     return zip(command.envelopes, *spread, throttle_keys, policy.spread(command.dedup_id, count), strict=False)
 
 
-# --- what is wrong ----------------------------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 def check_message(envelope: bytes, name: str, payload_max: int) -> None:

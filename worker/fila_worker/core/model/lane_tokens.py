@@ -194,7 +194,7 @@ class LaneTokens:
             for lane in waiting:
                 lane.token_credit += rounds * lane.key.weight * TOKEN
 
-    # --- what is of use -----------------------------------------------------------------------------------------------
+    # --- tokens of use ------------------------------------------------------------------------------------------------
 
     def dismiss(self, able: "Callable[[Lane], bool]") -> "list[Lane]":
         """Take lanes that can't use tokens out of line, and return them. They come back when a consumer wants messages."""

@@ -262,7 +262,7 @@ class Lane:
         return True
 
     def pop(self) -> Entry | None:
-        """Take the next message out of memory; None if the buffer is empty (there may be a tail to refill it)."""
+        """Take and return the next message in memory; None if the buffer is empty (there may be a tail to refill it)."""
         line, returned = self.line, self.returned
         if returned and (not line or returned[0] < line[0]):
             return heappop(returned)
@@ -293,7 +293,7 @@ class Lane:
         return removed + out_of_order
 
     def _cut_few(self, keys: Iterable[bytes]) -> list[Entry]:
-        """Take each key out of the line by binary search, because a line may be long."""
+        """Take each key out of the line by binary search, because a line may be long. Return the messages."""
         line, removed = self.line, []
         for key in keys:
             index = bisect_left(line, key, key=_key_of)
@@ -414,7 +414,7 @@ def refill(state: "State", lane: "Lane") -> None:
 
 
 def unpack_stored(record: bytes) -> Record:
-    """Decode a record that was stored.
+    """Return a stored record, decoded.
 
     A record that can't be read is damage, :class:`DamageError`. It is not the fault of the client whose command met it, and
     not a refusal, because the command may have changed something by then.

@@ -64,7 +64,7 @@ class RefusedLine:
     until_ms: float = 0.0
     """When the last refused sender is to come again."""
     stretch: float = 1.0
-    """The factor by which the senders' dates are further apart than the rate at which messages leave would have them."""
+    """The factor on the time between two dates: 1 is the rate at which messages leave."""
     stretched_ms: int = 0
     """When ``stretch`` was last set."""
     kept: int = 0

@@ -69,7 +69,7 @@ class RuntimeConfig:
         self.version = version
         batch.put(_VERSION, pack_u64(version), self._families.state)
 
-    # --- in pages -----------------------------------------------------------------------------------------------------
+    # --- a config in pages --------------------------------------------------------------------------------------------
 
     def begin(self, version: int, batch: "Batch", now_ms: int) -> None:
         """Begin a draft for the pages of a whole config."""

@@ -317,7 +317,7 @@ class State:
                 self.ledger.touch(lane)
             key.weight = weight
 
-    # --- other moves --------------------------------------------------------------------------------------------------
+    # --- other changes ------------------------------------------------------------------------------------------------
 
     def read(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the records of messages that must exist."""

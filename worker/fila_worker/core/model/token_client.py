@@ -52,8 +52,8 @@ NEVER_MS: Final = 1 << 62
 
 REPEAT_MS: Final = 500
 REPEAT_MS_MAX: Final = 4000
-"""A want is repeated after ``REPEAT_MS``; once the bank has answered, after twice and four times as long, up to this: a frame
-may be lost, but not all of them."""
+"""A want is repeated after ``REPEAT_MS``. Once the bank has answered, each repetition waits twice as long as the one before,
+up to this time: a frame may be lost, but not all of them."""
 
 SETTLED_MAX: Final = 500
 """The most throttles that are settled at the end of a turn: 10 ms at most, without the deliveries that they wait for."""
@@ -266,7 +266,7 @@ class TokenClient:
         return more
 
     def settle(self, now_ms: int) -> "Iterator[Lane]":
-        """Deal the tokens that lanes have left anew, at the end of a turn. Yield the lanes that may try again."""
+        """Deal again the tokens that lanes have left, at the end of a turn. Yield the lanes that may try again."""
         self._settling, free = [], 0
         self._visit(max(FOLLOWING_MIN, SETTLED_MAX - len(self._changed)), now_ms)
         for throttle in list(islice(self._changed, SETTLED_MAX)):

@@ -202,7 +202,7 @@ def _put_off(
     delay(state, lane, front, record, due_ms, retrying=True, deferred=deferred)
 
 
-# --- unharmed ---------------------------------------------------------------------------------------------------------
+# --- giving back ------------------------------------------------------------------------------------------------------
 
 
 def give_back(state: "State", lease: Lease, indexes: list[int], ended: bool, now_ms: int) -> None:

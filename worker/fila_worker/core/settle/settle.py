@@ -64,7 +64,7 @@ _message_key = itemgetter(0)
 
 
 def settle(state: "State", call: "Call", command: Settle) -> "Settled | Work":
-    """End the named deliveries as the verb asks."""
+    """End the named deliveries as the verb requires."""
     queue = state.queues.find(call.queue)
     verb = _checked(command)
     if verb is not Verb.ACK or len(command.fences) > FENCES_AT_ONCE or _has_many(state, call.client, command.fences):

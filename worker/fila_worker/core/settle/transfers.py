@@ -1,8 +1,8 @@
 """Messages from one shard to another: dead letters for a queue on another shard, and their way back.
 
 A message leaves its queue and enters the outbox in one batch. The other shard takes it into its queue and remembers its
-number in one batch. Then the outbox forgets it. A message that the other shard refuses, because the queue does not exist or a later
-version wrote the message, goes back to where it came from, or to the queue's own ``.dlq``, and blocks no other message.
+number in one batch. Then the outbox forgets it. A message that the other shard refuses, because the queue does not exist or a
+later version wrote the message, goes back to where it came from, or to the queue's own ``.dlq``, and blocks no other message.
 """
 
 from typing import TYPE_CHECKING, ClassVar
