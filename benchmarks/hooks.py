@@ -15,8 +15,7 @@ from statistics import median
 
 import msgspec
 
-from fila_worker.core.breaker import Breaker, GuardedHooks
-from fila_worker.core.hooks import EnqueueDecision, HookFailed
+from fila_worker.core.hooks import Breaker, EnqueueDecision, GuardedHooks, HookFailed
 from fila_worker.lua import compile_hooks
 
 BATCH = 100

@@ -13,7 +13,7 @@ from hypothesis.stateful import invariant
 
 from fila_proto_zmq.record import ID_AT
 from fila_worker.core.keys import FIRST, LAST
-from fila_worker.core.model.delays import parse_delayed
+from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.recovery import recover
 from fila_worker.core.store import Batch, Families
 from fila_worker.storage.memory import MemoryStore

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from fila_proto_zmq.errors import FilaError
-from fila_worker.core.component import InvariantBroken
+from fila_worker.core.model.component import InvariantBroken
 from tests.simulation import checkers, peers
 from tests.simulation.clients import ClientProcess, RawPeer
 from tests.simulation.cluster import Cluster

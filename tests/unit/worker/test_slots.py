@@ -23,7 +23,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import CommandRefused, ShardFailed, ShardOpened, ShardQuarantined, StorageFailed
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core import components
+from fila_worker.core import shard
 from fila_worker.core import shard as shard_module
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
@@ -63,8 +63,8 @@ def host() -> HostHarness:
 
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> Poisoned:
-    verb = Poisoned(components.VERBS[PurgeQueue], HURT)
-    monkeypatch.setitem(components.VERBS, PurgeQueue, verb)
+    verb = Poisoned(shard.VERBS[PurgeQueue], HURT)
+    monkeypatch.setitem(shard.VERBS, PurgeQueue, verb)
     return verb
 
 
@@ -190,7 +190,7 @@ def slowly_poisoned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise RuntimeError("a defect")
         return Purged(0, 0)
 
-    monkeypatch.setitem(components.VERBS, PurgeQueue, verb)
+    monkeypatch.setitem(shard.VERBS, PurgeQueue, verb)
     return queues
 
 

@@ -5,8 +5,8 @@ The owner of a shard calls, each turn::
     shard.apply(call, command)            # for each frame that came in
     effects = shard.turn(now_ms)          # what is due, deliveries, one batch; then, and only then, send the effects
 
-The features of a shard are its components (:mod:`core.components`). Each has its commands, its part of the memory and its
-timer.
+The features of a shard are its components, listed in :data:`COMPONENTS`. Each has its commands, its part of the memory and
+its timer.
 
 The shard does not read a clock, a socket or a disk: time is an argument, storage a port. A command either takes full effect,
 or raises a :class:`FilaError` before it changes anything. Any other error, and a :class:`StorageError`, leaves memory ahead
@@ -33,18 +33,76 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
-from fila_worker.core.component import Component, InvariantBroken
-from fila_worker.core.components import COMPONENTS, PEER_VERBS, VERBS
+from fila_worker.core.deliver.delivery import Delivery
+from fila_worker.core.deliver.reservations import Reservations
+from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives
+from fila_worker.core.deliver.tokens import BankRequests, IdleTokens
 from fila_worker.core.effects import Call, Effect, answer
+from fila_worker.core.enqueue.enqueue import Enqueues
+from fila_worker.core.explain.explain import Explanations
 from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.inspect.backlog import Backlog
+from fila_worker.core.inspect.browse import Browsing
+from fila_worker.core.inspect.views import OpenViews
 from fila_worker.core.jobs import Work
-from fila_worker.core.manage.config import put_config, set_config
+from fila_worker.core.manage.config import ConfigCopy, put_config, set_config
+from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
+from fila_worker.core.manage.purge import Purges
+from fila_worker.core.manage.queue_commands import QueueCommands
+from fila_worker.core.manage.redrive import Redrives
 from fila_worker.core.metrics import meter
+from fila_worker.core.metrics.describe import Descriptions
+from fila_worker.core.metrics.meter import Watching
 from fila_worker.core.model import cold_lanes
+from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Verb
 from fila_worker.core.model.state import State
 from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settle.settle import Settlements
+from fila_worker.core.settle.transfers import Transfers
 from fila_worker.core.store import Store
-from fila_worker.core.timer import NEVER
+from fila_worker.core.stored.folds import LedgerFolds
+from fila_worker.core.stored.messages import StoredMessages
+from fila_worker.core.timer import AT_ONCE, NEVER
+from fila_worker.core.timers import DueEntries, OpenJobs
+
+COMPONENTS: Final[tuple[type[Component], ...]] = (
+    ConfigCopy,
+    StoredMessages,
+    Settlements,
+    DueEntries,
+    Subscriptions,
+    UnseenLeases,
+    OpenJobs,
+    IdleTokens,
+    Enqueues,
+    DeadLetterTargets,
+    OpenViews,
+    Delivery,
+    BankRequests,
+    WaitingReceives,
+    Transfers,
+    LedgerFolds,
+    QueueCommands,
+    Reservations,
+    Backlog,
+    Browsing,
+    Purges,
+    Redrives,
+    Descriptions,
+    Watching,
+    Explanations,
+)
+"""The components, in the order of a turn: first those that may put messages in line, then the delivery, then those that need its
+results. It is also the order of recovery: the config, then the stored messages, then the components that need them.
+"""
+
+VERBS: Final[dict[type[Command], Verb]] = {
+    command: verb for component in COMPONENTS for command, verb in component.verbs.items()
+}
+PEER_VERBS: Final[dict[type[Command], PeerVerb]] = {
+    command: verb for component in COMPONENTS for command, verb in component.peer_verbs.items()
+}
+"""The functions that carry out each kind of command: of clients, and of other shards."""
 
 NO_QUEUE: Final = ""
 
@@ -67,6 +125,7 @@ class Shard(State):
         self.components = tuple(component(self) for component in COMPONENTS)
         timed = [each for each in self.components if type(each).tick is not Component.tick]
         self._timed = [(each.timer, each.tick, each.patient) for each in timed]
+        self._turn_ms = 0
         self._awaited = [each.timer for each in timed if not each.in_passing]
 
     def apply(self, call: Call, command: Command) -> None:
@@ -170,6 +229,10 @@ class Shard(State):
         :meth:`next_due` returns when more is due. Call it after the waiting frames were applied, so that a heartbeat that was
         read late still counts. If some frames are not read yet (``behind``), leases that they may renew do not end.
         """
+        if now_ms < self._turn_ms:  # the clock was set back: what was due by the old time may be due before
+            for timer, _, _ in self._timed:
+                timer.due_ms = AT_ONCE
+        self._turn_ms = now_ms
         return self.commit(ticked=self._act(now_ms))
 
     def _act(self, now_ms: int) -> bool:

@@ -8,12 +8,11 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fila_worker.core.component import Component, Steps
 from fila_worker.core.enqueue import dedup
 from fila_worker.core.keys import lane_of
 from fila_worker.core.manage.deletion import delete_if_idle
-from fila_worker.core.model.delays import lift, parse_delayed, too_old
-from fila_worker.core.model.due_index import Kind
+from fila_worker.core.model.component import Component, Steps
+from fila_worker.core.model.due_index import Kind, lift, parse_delayed, too_old
 from fila_worker.core.settle import dead_letters
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fila_worker.core.breaker import Breaker, GuardedHooks
-from fila_worker.core.hooks import EnqueueDecision, HookFailed
+from fila_worker.core.hooks import Breaker, EnqueueDecision, GuardedHooks, HookFailed
 from fila_worker.lua.hooks import LuaHooks
 from fila_worker.lua.pure import is_pure_text
 from fila_worker.lua.straight import is_straight

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, HAS_TTL
-from fila_worker.core.component import Component
 from fila_worker.core.deliver.reserved_cache import ReservedCache
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.model.cold_lanes import warm_up_next
+from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import Demand, Reserving, Subscription
-from fila_worker.core.model.delays import too_old
+from fila_worker.core.model.due_index import too_old
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry
 from fila_worker.core.model.leases import Lease

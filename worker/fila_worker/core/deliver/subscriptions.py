@@ -18,8 +18,8 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.events import ClientLeft, ConsumerLost
 from fila_proto_zmq.limits import HELD_MAX, PREFETCH_MAX, WAIT_MS_MAX
-from fila_worker.core.component import Component
 from fila_worker.core.deliver.delivery import answer_again
+from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
 from fila_worker.core.model.leases import SETTLED
 from fila_worker.core.settle.failed_attempts import (

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from fila_proto_zmq.commands import Grants, Tokens
-from fila_worker.core.component import Component
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue.enqueue_rates import EnqueueRates
+from fila_worker.core.model.component import Component
 
 if TYPE_CHECKING:
     from fila_worker.core.model.state import State

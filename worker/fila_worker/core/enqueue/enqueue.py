@@ -32,7 +32,6 @@ from fila_proto_zmq.limits import (
     WEIGHT_MAX,
 )
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
-from fila_worker.core.component import Component
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup, check_window
 from fila_worker.core.enqueue.enqueue_rates import EnqueueRates, Verdict
@@ -47,6 +46,7 @@ from fila_worker.core.enqueue.one_by_one import (
 )
 from fila_worker.core.enqueue.retry_after import Returns
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place
+from fila_worker.core.model.component import Component
 from fila_worker.core.model.lanes import ENTRY_BYTES
 
 if TYPE_CHECKING:

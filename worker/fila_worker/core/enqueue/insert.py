@@ -12,8 +12,7 @@ from fila_proto_zmq.names import dead_letter_name
 from fila_proto_zmq.record import Extension, Record, headers_length, pack_record
 from fila_worker.core.enqueue import policy
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place, pack_u32
-from fila_worker.core.model.delays import delay
-from fila_worker.core.model.due_index import Kind, on_the_grid
+from fila_worker.core.model.due_index import Kind, delay, on_the_grid
 from fila_worker.core.model.queues import Queue
 
 if TYPE_CHECKING:

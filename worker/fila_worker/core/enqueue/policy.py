@@ -13,8 +13,7 @@ import msgspec
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import BreakerClosed, BreakerOpened
-from fila_worker.core.breaker import Breaker, GuardedHooks
-from fila_worker.core.hooks import NO_CHANGE, EnqueueDecision, HookFailed
+from fila_worker.core.hooks import NO_CHANGE, Breaker, EnqueueDecision, GuardedHooks, HookFailed
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import QueueOptions

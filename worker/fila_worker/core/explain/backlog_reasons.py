@@ -17,7 +17,7 @@ from fila_worker.core.explain.text import counted, reason, span
 from fila_worker.core.explain.token_reasons import tokens
 from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING
 from fila_worker.core.keys import FIRST_PLACE
-from fila_worker.core.model.delays import parse_delayed
+from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.model.lane_tokens import TOKEN
 from fila_worker.core.model.lanes import head
 from fila_worker.core.walking import VIEWS_AT_ONCE, View, again, lease_pieces, pieces

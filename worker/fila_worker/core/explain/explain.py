@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fila_proto_zmq.commands import Explain
 from fila_proto_zmq.errors import InvalidArgumentError
-from fila_worker.core.component import Component
 from fila_worker.core.explain.backlog_reasons import explain_key, explain_queue
 from fila_worker.core.explain.message_reasons import explain_message
+from fila_worker.core.model.component import Component
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call

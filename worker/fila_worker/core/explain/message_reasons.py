@@ -16,7 +16,7 @@ from fila_worker.core.explain.queue_position import place_in_line
 from fila_worker.core.explain.text import counted, reason, span
 from fila_worker.core.explain.token_reasons import tokens
 from fila_worker.core.inspect.backlog import DELAYED, LEASED, Found, locate
-from fila_worker.core.model.delays import parse_delayed
+from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.model.leases import Reservation
 from fila_worker.core.model.queues import DISCARD, OWN

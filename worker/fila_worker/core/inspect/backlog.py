@@ -14,9 +14,9 @@ from fila_proto_zmq.commands import Cancel, Cancelled
 from fila_proto_zmq.errors import MessageNotFoundError
 from fila_proto_zmq.ids import format_id, sequence, shard_of_id
 from fila_proto_zmq.record import ID_AT
-from fila_worker.core.component import Component
 from fila_worker.core.keys import PRIORITY_BIAS, after, pack_place, pack_u64
-from fila_worker.core.model.delays import DELAYED_HEAD_BYTES, lift, parse_delayed
+from fila_worker.core.model.component import Component
+from fila_worker.core.model.due_index import DELAYED_HEAD_BYTES, lift, parse_delayed
 from fila_worker.core.model.lanes import FEW
 from fila_worker.core.settings import Limits
 from fila_worker.core.walking import View, again, pieces

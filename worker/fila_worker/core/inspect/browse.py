@@ -8,10 +8,10 @@ from fila_proto_zmq.commands import Browse, Browsed, MessageView
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, DELIVERY_BYTES_MAX
 from fila_proto_zmq.record import record_id
-from fila_worker.core.component import Component
 from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING, BrowseCursors, Found, as_found, find
 from fila_worker.core.keys import FIRST_PLACE, after
 from fila_worker.core.model import acked_messages
+from fila_worker.core.model.component import Component
 from fila_worker.core.walking import VIEWS_AT_ONCE, lease_pieces, pieces
 
 if TYPE_CHECKING:

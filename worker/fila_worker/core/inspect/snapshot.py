@@ -22,7 +22,7 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX
 from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING
 from fila_worker.core.keys import LAST, MESSAGE_KEY_BYTES, lane_of, pack_u64
-from fila_worker.core.model.delays import parse_delayed
+from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.settings import Limits
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
-from fila_worker.core.component import Component, InvariantBroken
 from fila_worker.core.inspect.browse import STATES
 from fila_worker.core.inspect.snapshot import QueueSnapshot, read_page
 from fila_worker.core.inspect.snapshot_builder import SnapshotBuilder
 from fila_worker.core.jobs import REST
+from fila_worker.core.model.component import Component, InvariantBroken
 from fila_worker.core.settings import Limits
 from fila_worker.core.timer import Timer
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ConfigChange, ConfigValues, ListConfig, PutConfig, SetConfig
 from fila_proto_zmq.events import ConfigDeleted, ConfigSet
-from fila_worker.core.component import Component, Steps
+from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.runtime_config import Changes
 
 if TYPE_CHECKING:

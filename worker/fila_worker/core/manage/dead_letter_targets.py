@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, UpdateQueue
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.component import Component
 from fila_worker.core.effects import Call, Post
 from fila_worker.core.enqueue.insert import own_dead_letters
+from fila_worker.core.model.component import Component
 from fila_worker.core.model.queues import DISCARD, OWN
 from fila_worker.core.timer import Timer
 

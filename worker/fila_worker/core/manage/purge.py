@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import Purged, PurgeQueue
 from fila_proto_zmq.events import QueuePurged
-from fila_worker.core.component import Component
 from fila_worker.core.keys import after
 from fila_worker.core.model import acked_messages
-from fila_worker.core.model.delays import DELAYED_HEAD_BYTES, parse_delayed
+from fila_worker.core.model.component import Component
+from fila_worker.core.model.due_index import DELAYED_HEAD_BYTES, parse_delayed
 from fila_worker.core.settings import Limits
 from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
 

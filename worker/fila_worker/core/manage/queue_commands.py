@@ -29,7 +29,6 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
 from fila_proto_zmq.names import check_new_queue_name
-from fila_worker.core.component import Component, Steps
 from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.explain.text import counted
@@ -38,12 +37,13 @@ from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appoi
 from fila_worker.core.manage.deletion import clear, remove
 from fila_worker.core.manage.queue_options import check_options
 from fila_worker.core.metrics.oldest_message import waiting_since_ms
+from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.walking import keys_from, pieces
 
 if TYPE_CHECKING:
-    from fila_worker.core.breaker import GuardedHooks
     from fila_worker.core.effects import Call
+    from fila_worker.core.hooks import GuardedHooks
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane

@@ -14,10 +14,10 @@ from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError
 from fila_proto_zmq.events import QueueRedriven
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record
-from fila_worker.core.component import Component
 from fila_worker.core.enqueue import insert
 from fila_worker.core.inspect.backlog import PENDING, find_browsed, locate
 from fila_worker.core.keys import after, own_place
+from fila_worker.core.model.component import Component
 from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.settle import transfers

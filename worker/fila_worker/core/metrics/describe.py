@@ -10,7 +10,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import ConsumerView, DescribeQueue, HookState, QueueDescription
-from fila_worker.core.component import Component
+from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import Consumer, Subscription
 from fila_worker.core.model.leases import Holder, Reservation
 from fila_worker.core.walking import lease_pieces

@@ -21,8 +21,8 @@ from fila_proto_zmq.commands import (
     ShardMetrics,
     ThrottleMetrics,
 )
-from fila_worker.core.component import Component
 from fila_worker.core.metrics.top_keys import TopKeys
+from fila_worker.core.model.component import Component
 
 if TYPE_CHECKING:
     from fila_proto_zmq.errors import FilaError

@@ -18,7 +18,7 @@ from fila_worker.core.model.fairness_keys import KeyTable
 from fila_worker.core.settings import DEFAULTS, Limits
 
 if TYPE_CHECKING:
-    from fila_worker.core.breaker import GuardedHooks
+    from fila_worker.core.hooks import GuardedHooks
     from fila_worker.core.model.consumers import Consumer, Demand
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane

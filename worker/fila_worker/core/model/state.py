@@ -1,7 +1,7 @@
 """The state of a shard, and the basic changes of it that all commands use.
 
 The functions that carry out commands are in the folders beside this module, and take the state as their first argument. A
-message is always in one place: in line (``put_in_line``, ``line_up``), leased, delayed (:mod:`core.model.delays`) or gone
+message is always in one place: in line (``put_in_line``, ``line_up``), leased, delayed (:mod:`core.model.due_index`) or gone
 (``take_out``).
 
 A lane with pending messages is *active*. An active lane makes its fairness key *deliverable*, unless the lane is *blocked*

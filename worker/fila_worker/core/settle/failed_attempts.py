@@ -12,8 +12,7 @@ from fila_proto_zmq.limits import PRIORITY_MIN
 from fila_proto_zmq.record import HAS_TTL, Record, headers_length, pack_record
 from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.core.keys import first_of_all, place_of
-from fila_worker.core.model.delays import delay, too_old
-from fila_worker.core.model.due_index import Kind, on_the_grid
+from fila_worker.core.model.due_index import Kind, delay, on_the_grid, too_old
 from fila_worker.core.model.lanes import extension_of, unpack_stored
 from fila_worker.core.model.leases import TAKEN, Lease, Reservation
 from fila_worker.core.settle import dead_letters

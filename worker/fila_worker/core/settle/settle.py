@@ -21,9 +21,9 @@ from fila_proto_zmq.limits import (
     LEASE_MS_MIN,
     METADATA_BYTES_MAX,
 )
-from fila_worker.core.component import Component
 from fila_worker.core.effects import Call
 from fila_worker.core.model.acked_messages import mark_acked
+from fila_worker.core.model.component import Component
 from fila_worker.core.model.leases import SETTLED, TAKEN, Lease
 from fila_worker.core.settle.failed_attempts import (
     ATTEMPT_COST,

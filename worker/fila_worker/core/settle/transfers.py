@@ -11,9 +11,9 @@ from fila_proto_zmq.commands import MessagesTransferred, Transfer, TransferMessa
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, unpack_record
-from fila_worker.core.component import Component, Steps
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
+from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.model.outbox import STREAM_BYTES, OutboxEntry
 

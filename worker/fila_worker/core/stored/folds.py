@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from fila_worker.core.component import Component, Steps
 from fila_worker.core.model.acked_messages import purge
+from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.timer import AT_ONCE
 
 if TYPE_CHECKING:

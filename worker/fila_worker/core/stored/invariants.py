@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fila_proto_zmq.record import unpack_record
-from fila_worker.core.component import InvariantBroken
 from fila_worker.core.keys import FIRST, LAST, first_of_all, lane_of, own_place, pack_u64, place_of, u64
 from fila_worker.core.model.acked_messages import is_mark
 from fila_worker.core.model.cold_lanes import unpacked
+from fila_worker.core.model.component import InvariantBroken
 from fila_worker.core.model.consumers import Subscription
-from fila_worker.core.model.delays import parse_delayed
-from fila_worker.core.model.due_index import Kind
+from fila_worker.core.model.due_index import Kind, parse_delayed
 from fila_worker.core.model.lanes import held_bytes
 from fila_worker.core.model.leases import FINISHED, SETTLED
 from fila_worker.core.model.ledger import decode_lane

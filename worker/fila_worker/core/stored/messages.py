@@ -15,14 +15,14 @@ import msgspec
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import HAS_TTL
-from fila_worker.core.breaker import GuardedHooks
-from fila_worker.core.component import Component, Steps
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID, bind_dead_letters
 from fila_worker.core.enqueue.policy import compile_hooks
+from fila_worker.core.hooks import GuardedHooks
 from fila_worker.core.keys import FIRST, FIRST_PLACE, LAST, MESSAGE_KEY_BYTES, lane_of, u64
 from fila_worker.core.manage.queue_commands import recount_held
 from fila_worker.core.model.acked_messages import purge, recover_mark
 from fila_worker.core.model.cold_lanes import COUNT_MAX, packed, pending_cold
+from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.fairness_keys import FairnessKey
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import (

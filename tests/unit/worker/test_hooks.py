@@ -4,8 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from fila_worker.core.breaker import Breaker, GuardedHooks
-from fila_worker.core.hooks import NO_CHANGE, RETRY, EnqueueDecision, Failure, FailureDecision, HookFailed
+from fila_worker.core.hooks import (
+    NO_CHANGE,
+    RETRY,
+    Breaker,
+    EnqueueDecision,
+    Failure,
+    FailureDecision,
+    GuardedHooks,
+    HookFailed,
+)
 from tests.unit.worker.lua.scripts import compiled, hook, pack
 
 COOLDOWN_MS = 10_000
