@@ -170,7 +170,7 @@ class Jobs:
         if has_room and mine < limits.client_jobs_max and self.open < limits.jobs_max:
             return
         raise OverloadedError(
-            f"{self.open} commands that take long are under way on this shard, {mine} of them of this client: try again later",
+            f"{self.open} long commands are in progress on this shard, {mine} of them from this client: try again later",
             retry_after=self._retry_s(mine, call.now_ms),
             details={"refused": True},
         )
