@@ -227,7 +227,7 @@ class Queue:
         self.size_bytes = left
 
     def count_enqueued(self, count: int, size_bytes: int) -> None:
-        """Count messages that are enqueued, and pending now."""
+        """Count messages that are enqueued and become pending."""
         self.pending += count
         self.enqueued += count
         self.grow(size_bytes)
