@@ -36,7 +36,7 @@ def act_on_due(state: "State", now_ms: int) -> None:
     _in_pieces(state, by_kind[Kind.EXPIRE], partial(_expire, expired=expired), now_ms)
     still_delayed = [entry for entry in by_kind[Kind.RELEASE] if entry.subject not in expired]
     _in_pieces(state, still_delayed, _release, now_ms)
-    dedup.forget(state, by_kind[Kind.FORGET_ONE] + by_kind[Kind.FORGET], now_ms)
+    dedup.forget(state, by_kind[Kind.FORGET], now_ms)
     for entry in by_kind[Kind.IDLE]:
         delete_if_idle(state, int.from_bytes(entry.subject, "big"), entry.due_ms, now_ms)
 

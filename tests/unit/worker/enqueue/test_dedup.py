@@ -8,8 +8,7 @@ from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.limits import DEDUP_WINDOW_MS_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
-from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64
-from fila_worker.core.model.due_index import Kind
+from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import ShardHarness
 
@@ -174,19 +173,6 @@ def test_a_turn_forgets_a_bounded_number(shard: ShardHarness) -> None:
     assert records(shard) == 9_500
     shard.restart()
     shard.pass_time(0)
-    assert (records(shard), entries(shard)) == (0, 0)
-
-
-def test_an_entry_of_an_earlier_version_is_understood(shard: ShardHarness) -> None:
-    """It had one for each id."""
-    key, expires_ms = pack_u32(shard.shard.queues["q"].id) + b"old", shard.now_ms + 10_000
-    batch = shard.store.new_batch()
-    batch.put(key, pack_u64(expires_ms) + pack_u64(7) + pack_u64(8), shard.store.families.dedup)
-    batch.put(pack_u64(expires_ms) + bytes((Kind.FORGET_ONE,)) + key, b"", shard.store.families.schedule)
-    shard.store.commit(batch)
-    shard.restart()
-    assert send(shard, "old").known == [(0, 7, 8)]
-    shard.pass_time(10_000)
     assert (records(shard), entries(shard)) == (0, 0)
 
 

@@ -101,9 +101,6 @@ def forget(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
 
 
 def _keys(entry: "Entry") -> "Iterator[bytes]":
-    if entry.kind == Kind.FORGET_ONE:
-        yield entry.subject
-        return
     prefix = entry.subject[:_QUEUE_BYTES]
     for name in _decode_ids(entry.note):
         yield prefix + name.encode()

@@ -43,8 +43,6 @@ class Kind(IntEnum):
     """The message key of a delayed message that comes to its place in line."""
     EXPIRE = 2
     """The message key of a message with a time to live."""
-    FORGET_ONE = 3
-    """The key of a dedup id whose window ends, one entry for each id."""
     IDLE = 4
     """The id of a queue that may have been idle for too long."""
     FORGET = 5
