@@ -126,6 +126,8 @@ class Shard(State):
         timed = [each for each in self.components if type(each).tick is not Component.tick]
         self._timed = [(each.timer, each.tick, each.patient) for each in timed]
         self._turn_ms = 0
+        self._stalled = False
+        """Whether the storage was slow at the last check."""
         self._awaited = [each.timer for each in timed if not each.in_passing]
 
     def apply(self, call: Call, command: Command) -> None:
@@ -217,8 +219,8 @@ class Shard(State):
     def look_at_storage(self) -> None:
         """Note when the storage begins or ceases to be slow. Call it from time to time."""
         stalled = self.store.metrics().stalled
-        if stalled != self.stalled:
-            self.stalled = stalled
+        if stalled != self._stalled:
+            self._stalled = stalled
             self.notes.append((StorageStalled if stalled else StorageRecovered)(self.index))
 
     # --- a turn -------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ WOKEN_AT_ONCE: Final = 100
 
 
 class State:
-    """The state of one shard. Its invariants are checked by :func:`fila_worker.core.stored.invariants.check`."""
+    """The state of one shard. Its invariants are checked by :meth:`~fila_worker.core.shard.Shard.check`."""
 
     def __init__(
         self,
@@ -88,8 +88,6 @@ class State:
         """As measured by the owner of the shard; None: not measured."""
         self.behind = False
         """Whether earlier frames may be unread, because the shard's owner was away. No lease ends meanwhile."""
-        self.stalled = False
-        """Whether the storage was slow at the last check."""
         self.queues = QueueTable()
         self.lanes = WarmLanes()
         """The lanes that are in memory; see :meth:`find_lane`."""
