@@ -33,8 +33,8 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
-from fila_worker.core.deliver.delivery import Delivery
-from fila_worker.core.deliver.reservations import Reservations
+from fila_worker.core.deliver.delivery import Deliveries
+from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives
 from fila_worker.core.deliver.tokens import BankRequests, IdleTokens
 from fila_worker.core.effects import Call, Effect, answer
@@ -42,7 +42,7 @@ from fila_worker.core.enqueue.enqueue import Enqueues
 from fila_worker.core.explain.explain import Explanations
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.inspect.backlog import Backlog
-from fila_worker.core.inspect.browse import Browsing
+from fila_worker.core.inspect.browse import Browses
 from fila_worker.core.inspect.views import OpenViews
 from fila_worker.core.jobs import Work
 from fila_worker.core.manage.config import ConfigCopy, put_config, set_config
@@ -52,7 +52,7 @@ from fila_worker.core.manage.queue_commands import QueueCommands
 from fila_worker.core.manage.redrive import Redrives
 from fila_worker.core.metrics import meter
 from fila_worker.core.metrics.describe import Descriptions
-from fila_worker.core.metrics.meter import Watching
+from fila_worker.core.metrics.meter import Reports
 from fila_worker.core.model import cold_lanes
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Verb
 from fila_worker.core.model.state import State
@@ -77,19 +77,19 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Enqueues,
     DeadLetterTargets,
     OpenViews,
-    Delivery,
+    Deliveries,
     BankRequests,
     WaitingReceives,
     Transfers,
     LedgerFolds,
     QueueCommands,
-    Reservations,
+    ReservedMessages,
     Backlog,
-    Browsing,
+    Browses,
     Purges,
     Redrives,
     Descriptions,
-    Watching,
+    Reports,
     Explanations,
 )
 """The components, in the order of a turn: first those that may put messages in line, then the delivery, then those that need its

@@ -7,7 +7,7 @@ import pytest
 from fila_proto_zmq.commands import Browse, Browsed
 from fila_proto_zmq.record import record_id
 from fila_worker.core.explain import queue_position
-from fila_worker.core.explain.queue_position import Place, place_in_line
+from fila_worker.core.explain.queue_position import QueuePosition, place_in_line
 from fila_worker.core.inspect.backlog import find
 from fila_worker.core.model import lanes
 from fila_worker.core.model.lanes import sample
@@ -32,7 +32,7 @@ def in_order(shard: ShardHarness) -> list[tuple[int, int]]:
     return [record_id(each.record) for each in page.messages]
 
 
-def place_of(shard: ShardHarness, message: tuple[int, int]) -> Place:
+def place_of(shard: ShardHarness, message: tuple[int, int]) -> QueuePosition:
     found = finished(find(shard.shard, shard.shard.queues["q"], *message))
     return place_in_line(shard.shard, found.lane, found.key)
 

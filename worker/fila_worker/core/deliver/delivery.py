@@ -363,7 +363,7 @@ def _column(values: list[T]) -> T | list[T]:
     return values[0] if values.count(values[0]) == len(values) else values
 
 
-class Delivery(Component):
+class Deliveries(Component):
     """Delivery to demands. It comes after all components that may put messages in line in a turn."""
 
     def __init__(self, state: "State") -> None:

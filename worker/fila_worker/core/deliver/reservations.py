@@ -146,7 +146,7 @@ def _check_timeout(timeout_ms: int) -> None:
         raise InvalidArgumentError(f"reservation timeout of {timeout_ms} ms: use {RESERVATION_MS_MIN} to {LEASE_MS_MAX}")
 
 
-class Reservations(Component):
+class ReservedMessages(Component):
     """Messages leased to a name."""
 
     verbs: ClassVar = {

@@ -12,7 +12,7 @@ from fila_proto_zmq.reasons import ReasonCode
 from fila_worker.core.explain import queue_reasons
 from fila_worker.core.explain.estimates import delivery_ms, rivals_of
 from fila_worker.core.explain.in_flight_reasons import DELAYED_MAX, cap, delayed_of, held_of
-from fila_worker.core.explain.queue_position import LANES_MAX, Place
+from fila_worker.core.explain.queue_position import LANES_MAX, QueuePosition
 from fila_worker.core.explain.text import counted, reason, span
 from fila_worker.core.explain.token_reasons import tokens
 from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING
@@ -88,7 +88,7 @@ def _shortages(state: "State", key: "FairnessKey", now_ms: int) -> "tuple[Reason
 def _next_ms(state: "State", key: "FairnessKey", now_ms: int) -> int:
     """Return when the next of a key's messages will be delivered."""
     lanes = islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX)
-    place, rivals = Place(0, 0, True), rivals_of(key, 0)
+    place, rivals = QueuePosition(0, 0, True), rivals_of(key, 0)
     times = [delivery_ms(state, lane, FIRST_PLACE, place, rivals, lane.need // 1000 or 1000, now_ms) for lane in lanes]
     return min((time for time in times if time), default=0)
 

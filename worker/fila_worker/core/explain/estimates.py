@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fila_worker.core.model.token_client import LIVE_MS, MICRO_PER_MILLI
 
 if TYPE_CHECKING:
-    from fila_worker.core.explain.queue_position import Place
+    from fila_worker.core.explain.queue_position import QueuePosition
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
@@ -48,7 +48,7 @@ def is_served(key: "FairnessKey", now_ms: int) -> bool:
 
 
 def delivery_ms(
-    state: "State", lane: "Lane", spot: bytes, place: "Place", rivals: Rivals, cost_milli: int, now_ms: int
+    state: "State", lane: "Lane", spot: bytes, place: "QueuePosition", rivals: Rivals, cost_milli: int, now_ms: int
 ) -> int:
     """Return when a message of a lane will be delivered, in Unix ms; 0 if there is no estimate.
 

@@ -26,7 +26,7 @@ from fila_worker.core.settle import dead_letters
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Reason
     from fila_worker.core.explain.estimates import Rivals
-    from fila_worker.core.explain.queue_position import Place
+    from fila_worker.core.explain.queue_position import QueuePosition
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.queues import Queue
@@ -169,7 +169,7 @@ def _explain_pending(state: "State", found: Found, record: Record, now_ms: int) 
     )
 
 
-def _ahead(key: "FairnessKey", place: "Place", rivals: "Rivals", now_ms: int) -> "list[Reason]":
+def _ahead(key: "FairnessKey", place: "QueuePosition", rivals: "Rivals", now_ms: int) -> "list[Reason]":
     """Return what goes before a message."""
     reasons = []
     if place.ahead:

@@ -28,7 +28,7 @@ _PRIORITY: Final = slice(8, 12)
 _SEQUENCE_AT: Final = 12
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """``ahead`` messages of its key go before a message; ``in_lane`` of these need the same tokens.
 
     If not ``exact``, the numbers are estimates.
@@ -39,7 +39,7 @@ class Place(NamedTuple):
     exact: bool
 
 
-def place_in_line(state: "State", lane: "Lane", message_key: bytes) -> Place:
+def place_in_line(state: "State", lane: "Lane", message_key: bytes) -> QueuePosition:
     """Return the position of a pending message.
 
     In strict order every message before it counts. Else messages of other lanes that wait for tokens do not count: they do
@@ -51,7 +51,7 @@ def place_in_line(state: "State", lane: "Lane", message_key: bytes) -> Place:
     for other in islice(_in_the_same_line(key, lane), LANES_MAX):
         count, sure = _before(state, other, other.prefix + message_key[8:], READ_MAX // min(LANES_MAX, len(key.lanes)))
         ahead, exact = ahead + count, exact and sure
-    return Place(ahead, in_lane, exact and len(key.lanes) <= LANES_MAX)
+    return QueuePosition(ahead, in_lane, exact and len(key.lanes) <= LANES_MAX)
 
 
 def _in_the_same_line(key: "FairnessKey", lane: "Lane") -> "Iterator[Lane]":

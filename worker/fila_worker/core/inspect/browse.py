@@ -221,7 +221,7 @@ def _view(found: Found) -> MessageView:
     return MessageView(found.state, key.name, key.weight, list(lane.throttle_keys), found.due_ms, 0, 0, "", found.record)
 
 
-class Browsing(Component):
+class Browses(Component):
     """The command that shows pages of messages."""
 
     verbs: ClassVar = {Browse: browse}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fila_worker.core.settings import Limits
 
 
-class Held(NamedTuple):
+class HeldCommand(NamedTuple):
     """A command that waits for another shard's answer about a dead letter queue."""
 
     call: Call
@@ -36,20 +36,20 @@ class Appointments:
     def __init__(self, epoch: int, limits: "Limits") -> None:
         self._wait_ms_max = limits.appointment_wait_ms_max
         self._tickets = epoch << 32
-        self.waiting: dict[int, Held] = {}
+        self.waiting: dict[int, HeldCommand] = {}
         """The commands by ticket, in the order in which they came."""
         self.confirmed: set[tuple[str, str]] = set()
         """Pairs of a queue and an existing target, while the command that waited for the answer is carried out."""
         self.timer = Timer()
 
-    def wait(self, held: Held) -> int:
+    def wait(self, held: HeldCommand) -> int:
         """Let a command wait; return its ticket."""
         self._tickets += 1
         self.waiting[self._tickets] = held
         self.timer.by(held.call.now_ms + self._wait_ms_max)
         return self._tickets
 
-    def overdue(self, now_ms: int) -> list[Held]:
+    def overdue(self, now_ms: int) -> list[HeldCommand]:
         """Take out and return the commands that have waited for too long."""
         late = [ticket for ticket, held in self.waiting.items() if held.call.now_ms + self._wait_ms_max <= now_ms]
         return [self.waiting.pop(ticket) for ticket in late]
@@ -77,7 +77,7 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
 def ask_for_appointment(state: "State", call: Call, command: CreateQueue | UpdateQueue, dead_letter: str | None) -> None:
     """Ask another shard whether a queue exists; the command goes on with the answer."""
     assert dead_letter is not None
-    ticket = state.part(Appointments).wait(Held(call, command, dead_letter))
+    ticket = state.part(Appointments).wait(HeldCommand(call, command, dead_letter))
     to_shard = shard_of(dead_letter, state.shards)
     state.effects.append(Post(Appoint(to_shard, state.index, ticket, dead_letter)))
 

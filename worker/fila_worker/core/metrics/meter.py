@@ -42,7 +42,7 @@ THROTTLES_SHOWN: Final = 10
 THROTTLES_LOOKED_AT_MAX: Final = 1000
 
 
-class Watch:
+class ReportState:
     """What a shard keeps only for monitoring."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Watch:
 
 def note_refusal(state: "State", queue: "Queue | None", command: Command, error: "FilaError") -> None:
     """Count a refused request."""
-    refused = state.part(Watch).refused
+    refused = state.part(ReportState).refused
     refused[error.code] = refused.get(error.code, 0) + 1
     if queue is not None and isinstance(command, Enqueue):
         queue.meter.reject(error.code, len(command.envelopes))
@@ -87,7 +87,7 @@ def report(state: "State", now_ms: int) -> ShardMetrics:
     """Return all numbers of a shard; only its busiest queues if there are many."""
     queues = list(state.queues.values())
     shown = queues if len(queues) <= QUEUES_SHOWN_MAX else nlargest(QUEUES_SHOWN_MAX, queues, key=_traffic)
-    watch = state.part(Watch)
+    watch = state.part(ReportState)
     watch.forget_gone()
     _look_at_keys(state, watch, shown)
     return ShardMetrics(
@@ -100,7 +100,7 @@ def _traffic(queue: "Queue") -> int:
     return queue.depth + queue.enqueued + queue.delivered
 
 
-def _look_at_keys(state: "State", watch: Watch, queues: "list[Queue]") -> None:
+def _look_at_keys(state: "State", watch: ReportState, queues: "list[Queue]") -> None:
     """Examine the keys of some queues, in turns."""
     start = watch.looked_at % len(queues) if queues else 0
     left = KEYS_LOOKED_AT_MAX
@@ -112,7 +112,7 @@ def _look_at_keys(state: "State", watch: Watch, queues: "list[Queue]") -> None:
 
 
 def _of_queue(state: "State", queue: "Queue", now_ms: int) -> QueueMetrics:
-    meter, ring, top_keys = queue.meter, queue.ring, state.part(Watch).top_keys(queue)
+    meter, ring, top_keys = queue.meter, queue.ring, state.part(ReportState).top_keys(queue)
     oldest_ms = top_keys.oldest_ms if queue.pending else None
     dwell_ms = meter.dwell_ms.wire() if meter.dwell_ms else None
     settle_ms = meter.settle_ms.wire() if meter.settle_ms else None
@@ -148,9 +148,9 @@ def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
     return shown
 
 
-class Watching(Component):
+class Reports(Component):
     """What a shard keeps for monitoring, as a component."""
 
     def __init__(self, state: "State") -> None:
         super().__init__(state)
-        state.keep(Watch())
+        state.keep(ReportState())
