@@ -166,3 +166,11 @@ def test_frames_that_waited_while_the_process_was_paused_are_no_silence(shard: S
     shard.now_ms += 60_000
     host.paused(60_000)
     assert shard.shard.consumers.next_loss() == shard.now_ms + shard.settings.consumer_timeout_ms
+
+
+def test_a_clock_that_is_set_back_keeps_no_lost_consumer(shard: ShardHarness) -> None:
+    shard.subscribe(1)
+    shard.now_ms -= 600_000
+    shard.heartbeat()
+    shard.pass_time(shard.settings.consumer_timeout_ms)
+    assert len(shard.shard.consumers) == 0
