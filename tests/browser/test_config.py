@@ -65,7 +65,7 @@ def test_a_throttle_is_set_with_its_burst_and_holds(page: Page, dashboard: str, 
 
 def test_what_others_change_is_seen(page: Page, dashboard: str, client: Client, queue: str) -> None:
     page.goto(f"{dashboard}/config?search={queue}")
-    expect(page.get_by_test_id("config")).to_contain_text("nothing is found")
+    expect(page.get_by_test_id("config")).to_contain_text("No keys, or none that match")
     client.set_config(f"weight:{queue}", "4")
     row = page.get_by_test_id("config").locator("tbody tr").filter(has_text=f"weight:{queue}")
     expect(row).to_contain_text("for hooks to read")

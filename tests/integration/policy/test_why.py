@@ -133,7 +133,7 @@ def test_too_old_and_gone(client: Client, queue: str) -> None:
     client.update_queue(queue, dead_letter="discard")
     gone = client.enqueue(queue, b"x", ttl=0.05)
     eventually(lambda: client.queue_stats(queue).pending == 0, "it is swept")
-    with pytest.raises(MessageNotFoundError, match="is discarded"):
+    with pytest.raises(MessageNotFoundError, match="discards its dead letters"):
         client.why(queue, message_id=gone)
 
 
