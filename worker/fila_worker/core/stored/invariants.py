@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fila_proto_zmq.record import unpack_record
+from fila_proto_zmq.record import unpack_fixed
 from fila_worker.core.keys import FIRST, LAST, first_of_all, lane_of, own_place, pack_u64, place_of, u64
 from fila_worker.core.model.acked_messages import is_mark
 from fila_worker.core.model.cold_lanes import unpacked
@@ -293,5 +293,5 @@ def _check_sizes(state: "State") -> None:
 
 def _check_place(key: bytes, record: bytes) -> None:
     """Check that a message is at the place of its priority, or before all others."""
-    if place_of(key) != own_place(key, unpack_record(record).priority) and key != first_of_all(key):
+    if place_of(key) != own_place(key, unpack_fixed(record)[2]) and key != first_of_all(key):
         raise InvariantBroken(f"message {key.hex()} is not at the place of its priority")
