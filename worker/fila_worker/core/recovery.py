@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.model.state import Opening
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, WrongStoreError
@@ -78,7 +79,7 @@ def recover_in_steps(
     Raise :class:`WrongStoreError` if the store holds another shard, or another format; or :class:`DamageError`.
     """
     identity = _claim(store, index, shards)
-    shard = Shard(store, settings, compile_hooks, index=index, shards=shards, epoch=identity.epoch, entropy=entropy)
+    shard = Shard(store, settings, compile_hooks, Opening(index, shards, identity.epoch, entropy))
     try:
         for component in shard.components:
             yield from component.recover(now_ms)

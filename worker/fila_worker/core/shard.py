@@ -55,7 +55,7 @@ from fila_worker.core.metrics.describe import Descriptions
 from fila_worker.core.metrics.meter import Reports
 from fila_worker.core.model import cold_lanes
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Verb
-from fila_worker.core.model.state import State
+from fila_worker.core.model.state import Opening, State
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.settle import Settlements
 from fila_worker.core.settle.transfers import Transfers
@@ -110,18 +110,8 @@ NO_QUEUE: Final = ""
 class Shard(State):
     """A state, and the methods for its owner."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: ShardSettings,
-        compile_hooks: HookCompiler,
-        *,
-        index: int,
-        shards: int,
-        epoch: int,
-        entropy: int = 0,
-    ) -> None:
-        super().__init__(store, settings, compile_hooks, index=index, shards=shards, epoch=epoch, entropy=entropy)
+    def __init__(self, store: Store, settings: ShardSettings, compile_hooks: HookCompiler, opening: Opening) -> None:
+        super().__init__(store, settings, compile_hooks, opening)
         self.components = tuple(component(self) for component in COMPONENTS)
         timed = [each for each in self.components if type(each).tick is not Component.tick]
         self._timed = [(each.timer, each.tick, each.patient) for each in timed]

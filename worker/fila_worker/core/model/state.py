@@ -11,7 +11,7 @@ because it waits for tokens. A deliverable key is in its queue's ring. ``activat
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from fila_proto_zmq.commands import Command, Park, Reply
 from fila_proto_zmq.errors import FilaError
@@ -46,22 +46,21 @@ WOKEN_AT_ONCE: Final = 100
 """The most throttles whose lanes may try again at once. The lanes of the others try again when the turn is settled."""
 
 
+class Opening(NamedTuple):
+    """One opening of the store of shard ``shard`` of ``shards``. ``epoch`` and ``entropy`` tell it from all others."""
+
+    shard: int
+    shards: int
+    epoch: int
+    entropy: int
+
+
 class State:
     """The state of one shard. Its invariants are checked by :meth:`~fila_worker.core.shard.Shard.check`."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: ShardSettings,
-        compile_hooks: HookCompiler,
-        *,
-        index: int,
-        shards: int,
-        epoch: int,
-        entropy: int = 0,
-    ) -> None:
+    def __init__(self, store: Store, settings: ShardSettings, compile_hooks: HookCompiler, opening: Opening) -> None:
         self.store, self.settings, self.compile_hooks = store, settings, compile_hooks
-        self.index, self.shards, self.epoch = index, shards, epoch
+        self.index, self.shards, self.epoch, entropy = opening
         limits = settings.limits
         self._disorder_max = limits.lane_disorder_messages_max
         self.batch = store.new_batch()
@@ -72,13 +71,13 @@ class State:
         """Events for the operator, sent once the turn is committed."""
         self.counters = Counters()
         self.ledger = Ledger(store.families, self.counters, limits)
-        self.leases = LeaseBook(store.families.leases, first_lease(epoch, entropy), limits)
+        self.leases = LeaseBook(store.families.leases, first_lease(self.epoch, entropy), limits)
         self.acked = AckedMessages(limits)
         self.consumers = Consumers(settings.consumer_timeout_ms)
         self.due_index = DueIndex(store, limits)
-        self.token_client = TokenClient(epoch << 20, shards)
+        self.token_client = TokenClient(self.epoch << 20, self.shards)
         self.runtime = RuntimeConfig(store.families)
-        self.outbox = Outbox(index, stream_of(epoch, entropy), store.families, limits)
+        self.outbox = Outbox(self.index, stream_of(self.epoch, entropy), store.families, limits)
         self.jobs = Jobs(limits, self.conclude)
         self.has_queue_limits = any(
             limit is not None for limit in (settings.max_queue_messages, settings.max_queue_bytes, settings.max_key_messages)
