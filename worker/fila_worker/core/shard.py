@@ -244,10 +244,7 @@ class Shard(State):
         ledger = self.ledger
         if ticked or self.effects or ledger.changed or ledger.changed_queues or len(self.batch):
             self.settle_writes()
-        if len(self.lanes) > self.settings.limits.warm_small_lanes_max:
-            cold_lanes.cool_down(self)
-        else:
-            self.lanes.entered = 0
+        cold_lanes.cool_down(self)
         self.jobs.left = self.settings.limits.turn_effort
         effects, self.effects = self.effects, []
         return effects
