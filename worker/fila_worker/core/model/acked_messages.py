@@ -75,11 +75,9 @@ def mark_acked(state: "State", lease: Lease) -> None:
     client = lease.client or b""
     mark = b"".join([_MARK, pack_u32(len(client)), client, *[key for key, _ in members]])
     state.batch.put(pack_u64(lease.id), mark, state.store.families.leases)
-    for key, lane in members:  # lane.bury() without the call, which is 2 % of an ack
+    for key, lane in members:
         lane.leased.remove(key)
-        if not lane.acked:
-            lane.acked = []
-        lane.acked.append(key)
+        (lane.acked or lane.acks()).append(key)
     state.acked.add(lease.id, lease.client, members, sum(lease.sizes))
     if state.acked.full:
         purge(state)
@@ -101,7 +99,7 @@ def recover_mark(state: "State", lease_id: int, data: bytes) -> bool:
     keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
     members = [(key, state.known_lane(lane_of(key))) for key in keys]
     for key, lane in members:
-        lane.exhume(key)
+        lane.recover_acked(key)
     state.acked.add(lease_id, data[_CLIENT_AT:keys_at] or None, members, 0)
     return True
 

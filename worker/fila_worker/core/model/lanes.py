@@ -214,17 +214,15 @@ class Lane:
         queue.in_flight -= 1
         queue.pending += 1
 
-    def bury(self, message_key: bytes) -> None:
-        """Make a leased message an acked one. The queue's counts have been changed already."""
-        self.leased.remove(message_key)
-        if not self.acked:
+    def acks(self) -> list[bytes]:
+        """Return its list of acked messages, for adding to it. The caller takes them out of ``leased``, and off its queue's counts."""
+        if self.acked is NONE_ACKED:
             self.acked = []
-        self.acked.append(message_key)
+        return self.acked
 
-    def exhume(self, message_key: bytes) -> None:
-        """Take up a stored message that was acked before a restart."""
-        self.leases().add(message_key)
-        self.bury(message_key)
+    def recover_acked(self, message_key: bytes) -> None:
+        """Count a stored message that was acked before a restart."""
+        self.acks().append(message_key)
         self.key.queue.pending -= 1
 
     def take_acked(self) -> list[bytes]:
