@@ -63,14 +63,17 @@ def breaker(queue: "Queue", now_ms: int) -> "list[Reason]":
 
 def refusals(state: "State", queue: "Queue", key_name: str, now_ms: int) -> "list[Reason]":
     """Return why enqueues are refused, if they are."""
+    if state.disk_is_full:
+        return [_refused(quotas.disk_full(state))]
     try:
-        if state.disk_is_full:
-            raise quotas.disk_full(state)
         quotas.check_room(state, queue, key_name, FIXED_BYTES, now_ms)
     except OverloadedError as error:
-        text = f"enqueues are refused: {error.message}"
-        return [reason(ReasonCode.ENQUEUES_REFUSED, text, **error.details)]
+        return [_refused(error)]
     return []
+
+
+def _refused(error: OverloadedError) -> "Reason":
+    return reason(ReasonCode.ENQUEUES_REFUSED, f"enqueues are refused: {error.message}", **error.details)
 
 
 # --- consumers ---------------------------------------------------------------------------------------------------------
