@@ -438,7 +438,6 @@ class Host:
 
         ``offer``: the value of ``offers`` that was registered; the current one by default.
         """
-
         if reply.config is not None:
             put = PutConfig(reply.config_version, {**reply.config}, whole=True)
             self._each(now_ms, lambda shard: shard.put_config(put, now_ms))
