@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from fila_cluster.config.address import checked_address
 from fila_cluster.config.loading import load
 from fila_cluster.supervisor import standalone
 from fila_cluster.supervisor.endpoints import WorkerEndpoint
@@ -20,11 +21,26 @@ from fila_cluster.supervisor.endpoints import WorkerEndpoint
 @click.option("--data-dir", metavar="DIR", help="Where the shards are kept. Default: ./fila-data.")
 @click.option("--name", metavar="NAME", help="Its name, of which there may be one. Default: worker-S of its first shard.")
 @click.option(
+    "--direct-listen",
+    metavar="ADDR",
+    help="Where clients may reach it without the router, tcp://HOST:PORT. Default: only a socket in the data directory.",
+)
+@click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
+@click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
 )
 def command(
-    join: str, hosted: tuple[int, ...], shards: int | None, data_dir: str | None, name: str | None, config: Path | None
+    join: str,
+    hosted: tuple[int, ...],
+    shards: int | None,
+    data_dir: str | None,
+    name: str | None,
+    direct_listen: str | None,
+    insecure: bool,
+    config: Path | None,
 ) -> None:
     """Run a worker alone in the foreground, for the shards that are kept here."""
     settings = load({"server": {"shards": shards, "data_dir": data_dir}}, config)
-    standalone.worker(settings, WorkerEndpoint.parse(join, "--join"), name or f"worker-{hosted[0]}", sorted(set(hosted)))
+    door = None if direct_listen is None else checked_address(direct_listen, "--direct-listen")
+    router, shown = WorkerEndpoint.parse(join, "--join"), name or f"worker-{hosted[0]}"
+    standalone.worker(settings, router, shown, sorted(set(hosted)), door, insecure=insecure)

@@ -239,6 +239,18 @@ def endpoint_or_default(endpoint: Any) -> str:
     return endpoint
 
 
+def direct_or_default(direct: Any) -> bool:
+    """Return the argument, else ``FILA_DIRECT`` (``0`` or ``1``), else true."""
+    if direct is None:
+        text = os.environ.get("FILA_DIRECT") or "1"
+        if text not in {"0", "1"}:
+            raise InvalidArgumentError(f"FILA_DIRECT={text!r}: set it to 0 or 1, or leave it out")
+        return text == "1"
+    if not isinstance(direct, bool):
+        raise InvalidArgumentError(f"direct={direct!r}: pass True or False")
+    return direct
+
+
 def refuse_keys(**keys: Any) -> None:
     """Refuse keys: one that is ignored would look as if it protected the connection."""
     for name, key in keys.items():

@@ -60,6 +60,14 @@ ConfiguredAddress = Annotated[Address, BeforeValidator(Address.parse), PlainSeri
 """An address as a configuration value."""
 
 
+def checked_address(text: str, flag: str) -> Address:
+    """Return the address that a flag names; :class:`InvalidConfigError` names the flag."""
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise InvalidConfigError(f"{flag} {text}: {error}") from None
+
+
 def refuse_exposure(addresses: Iterable[Address], *, insecure: bool) -> None:
     """Raise :class:`InvalidConfigError` for an address that other machines can reach, unless ``insecure`` allows it."""
     for address in addresses:

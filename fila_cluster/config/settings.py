@@ -69,6 +69,8 @@ class Server(Section):
     """Worker processes; may change from start to start. Default: CPU cores, at most `shards`."""
     shards: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
     """Databases that queues are spread over; fixed at the first start. Default: as many as workers."""
+    direct: bool = True
+    """Whether clients may reach workers without the router, through a socket in the data directory or a free port beside `listen_addr`."""
 
 
 class Scheduler(Section):

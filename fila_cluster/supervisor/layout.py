@@ -65,19 +65,27 @@ def log_settings(settings: Settings) -> LogSettings:
 
 
 def worker_settings(
-    settings: Settings, name: str, router: str, data_dir: Path, shards: list[int], shards_total: int
+    settings: Settings, name: str, router: str, data_dir: Path, shards: list[int], shards_total: int, door: str | None
 ) -> WorkerSettings:
-    """Return a worker's settings."""
+    """Return a worker's settings. ``door``: where clients on other hosts may reach it directly, ``tcp://HOST:PORT``, if at all."""
     return WorkerSettings(
         name=name,
         router=router,
         data_dir=str(data_dir),
         shards=shards,
         shards_total=shards_total,
+        doors=_doors(settings, shards[0], door),
         durability=settings.storage.durability,
         shard=_shard_settings(settings),
         log=log_settings(settings),
     )
+
+
+def _doors(settings: Settings, first_shard: int, door: str | None) -> list[str]:
+    """Return the endpoints of a worker's own door: a socket in the data directory, and the one named."""
+    if not settings.server.direct:
+        return []
+    return [f"ipc://door-{first_shard:04d}.ipc", *([] if door is None else [door])]
 
 
 def _shard_settings(settings: Settings) -> ShardSettings:

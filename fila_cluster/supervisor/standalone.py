@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from fila_cluster.config.address import refuse_exposure
+from fila_cluster.config.address import Address, refuse_exposure
 from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.child import PRIVATE
@@ -28,8 +28,20 @@ def router(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: boo
     _become("fila_router", one_line(router_settings(settings, listen.endpoint, worker_endpoint.endpoint, shards)), Path.cwd())
 
 
-def worker(settings: Settings, worker_endpoint: WorkerEndpoint, name: str, shards: list[int]) -> NoReturn:
-    """Become a worker that hosts ``shards``. Raises ``CannotStartError``."""
+def worker(
+    settings: Settings,
+    worker_endpoint: WorkerEndpoint,
+    name: str,
+    shards: list[int],
+    door: Address | None,
+    *,
+    insecure: bool,
+) -> NoReturn:
+    """Become a worker that hosts ``shards``; ``door``: where clients may reach it directly over the network.
+
+    Raises ``CannotStartError`` and ``InvalidConfigError``.
+    """
+    refuse_exposure([] if door is None else [door], insecure=insecure)
     data_dir = DataDir(settings.server.data_dir, shared=True)
     total = settings.server.shards or data_dir.shards
     if total is None:
@@ -40,7 +52,9 @@ def worker(settings: Settings, worker_endpoint: WorkerEndpoint, name: str, shard
         raise CannotStartError(f"there is no shard {outside[0]} in a cluster of {total}: use 0 to {total - 1}")
     data_dir.claim(total)
     os.set_inheritable(data_dir.lock, True)
-    process_settings = worker_settings(settings, name, worker_endpoint.endpoint, data_dir.path, shards, total)
+    process_settings = worker_settings(
+        settings, name, worker_endpoint.endpoint, data_dir.path, shards, total, door.endpoint if door else None
+    )
     _become("fila_worker", one_line(process_settings), data_dir.path)
 
 

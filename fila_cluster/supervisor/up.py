@@ -58,7 +58,7 @@ def _up(settings: Settings, worker_endpoint: WorkerEndpoint, ports: Ports, *, in
 
     supervisor = Supervisor(
         _router(settings, data_dir, layout, listen, worker_endpoint),
-        [_worker(settings, data_dir, layout, worker_endpoint, index) for index in range(layout.workers)],
+        [_worker(settings, data_dir, layout, listen, worker_endpoint, index) for index in range(layout.workers)],
         _observers(settings, data_dir, listen, dashboard),
         ReadyProbe(listen.reachable.endpoint, layout, dashboard),
         ready,
@@ -100,9 +100,10 @@ def _observers(settings: Settings, data_dir: DataDir, listen: Address, dashboard
     return [Child("observer", "fila_cluster.observer", one_line(process_settings), data_dir.path, data_dir.lock)]
 
 
-def _worker(settings: Settings, data_dir: DataDir, layout: Layout, worker_endpoint: WorkerEndpoint, index: int) -> Child:
-    name = f"worker-{index}"
-    process_settings = worker_settings(
-        settings, name, worker_endpoint.join, data_dir.path, layout.shards_of(index), layout.shards
-    )
+def _worker(
+    settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, worker_endpoint: WorkerEndpoint, index: int
+) -> Child:
+    name, shards = f"worker-{index}", layout.shards_of(index)
+    door = Address(listen.host, 0).endpoint  # a free port, which the router names to clients
+    process_settings = worker_settings(settings, name, worker_endpoint.join, data_dir.path, shards, layout.shards, door)
     return Child(name, "fila_worker", one_line(process_settings), data_dir.path, data_dir.lock)

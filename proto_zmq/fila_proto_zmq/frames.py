@@ -14,7 +14,8 @@ offset  size  field
 2       1     protocol version
 3       1     opcode
 4       2     flags
-6       4     epoch: the tag of the client's session in requests, 0 if there is none; 0 elsewhere
+6       4     epoch: the tag of the client's session in requests to the router, 0 if there is none; on a direct
+              connection the lower half of the shard's epoch; 0 elsewhere
 10      8     request id: chosen by the caller, repeated in the reply; 0 for pushes
 ======  ====  =========================================================================
 
@@ -52,6 +53,11 @@ class Header(NamedTuple):
 def pack_header(opcode: int, request: int = 0, flags: int = 0, epoch: int = 0, version: int = VERSION) -> bytes:
     """Return the 18 bytes of a header."""
     return _LAYOUT.pack(_MAGIC, version, opcode, flags, epoch, request)
+
+
+def epoch_tag(epoch: int) -> int:
+    """Return the part of a shard's epoch that a header has room for."""
+    return epoch & 0xFFFF_FFFF
 
 
 def unpack_header(data: bytes) -> Header:

@@ -1,7 +1,6 @@
 """``python -P -m fila_router``: standard input gives the settings as one line of JSON; the end of that input means stop."""
 
 import gc
-import resource
 import secrets
 import sys
 import time
@@ -9,6 +8,7 @@ import time
 import msgspec
 import zmq
 
+from fila_process.connections import allow_many_connections
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, Heartbeat, StopRequests, read_settings
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
@@ -31,7 +31,7 @@ def main() -> int:
 def serve(settings: RouterSettings) -> int:
     """Listen as ``settings`` say and forward frames until asked to stop; return the exit code."""
     stop = StopRequests(STDIN)
-    _allow_many_connections()
+    allow_many_connections()
     journal = Journal("router", settings.log)
     core = Router(
         settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, VERSION, entropy=secrets.token_bytes
@@ -48,12 +48,6 @@ def serve(settings: RouterSettings) -> int:
             return 1
     journal.tell([ProcessStopped(round(1000 * (time.monotonic() - listening_at)))])
     return 0
-
-
-def _allow_many_connections() -> None:
-    """Raise the limit of descriptors: every client is one, and the usual soft limit is 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

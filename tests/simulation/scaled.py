@@ -124,7 +124,7 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "fila_router.loop.TICK_MS": (900,),
     "fila_router.core.routing.CACHED_KEYS_MAX": (1, 10),
     "fila_router.core.token_bank.SERVED_MAX": (1, 500),
-    "fila_router.core.in_flight.CALL_MS_MAX": (7_000,),
+    "fila_admission.in_flight.CALL_MS_MAX": (7_000,),
     "fila_router.core.router.SWEEP_MS": (2000,),
     "fila_cluster.client.io.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
     CORE + "model.token_client.SETTLED_MAX": (1, 3, 1000),

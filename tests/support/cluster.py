@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -117,8 +117,17 @@ class Cluster:
         return psutil.Process(self.supervisor.pid).children()
 
     def router_pid(self) -> int:
-        """Of the router."""
-        return next(child.pid for child in self.children() if "fila_router" in child.cmdline())
+        """Of the router, once it lives (again)."""
+        eventually(lambda: bool(self._router_pids()), "a router")
+        return self._router_pids()[0]
+
+    def _router_pids(self) -> list[int]:
+        living = []
+        for child in self.children():
+            with suppress(psutil.Error):  # it ends at this moment
+                if "fila_router" in child.cmdline():
+                    living.append(child.pid)
+        return living
 
     def all_up(self) -> bool:
         """Whether every worker serves."""

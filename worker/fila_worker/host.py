@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from fila_admission.refusals import moved
 from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.codec import decode_command
 from fila_proto_zmq.commands import (
@@ -56,8 +57,8 @@ from fila_proto_zmq.events import (
     ShardQuarantined,
     StorageFailed,
 )
-from fila_proto_zmq.frames import check_version, unpack_header
-from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.frames import check_version, epoch_tag, unpack_header
+from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_worker.core.effects import Answer, Call, Effect, Post, answer
 from fila_worker.core.manage.queue_commands import list_queues
 from fila_worker.core.measures import SPAN_NS, Histogram
@@ -104,6 +105,8 @@ class Host:
         self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
         self.offers = 1
         """Increases whenever what this host offers to the router changes."""
+        self.failed: list[int] = []
+        """Shards whose memory was dropped: the owner answers the requests that came directly, and takes them out."""
         self.dropped = False
         """Set when a shard's memory was dropped; the owner frees the memory and resets this."""
         self._shards_total = shards_total
@@ -145,6 +148,28 @@ class Host:
             if client or header.request:  # else it is one of the commands without an answer
                 self._effects.append(Answer(call, header.opcode, error))
 
+    def accept_direct(self, frame: Frame, slot: Slot, now_ms: int) -> None:
+        """Carry out one frame of a client that came without the router: it names the epoch of the shard that it is for."""
+        client, raw_header, key, body = frame
+        header = unpack_header(raw_header)
+        call = Call(client, header.request, key.decode(), now_ms)
+        try:
+            if slot.outage is not None:
+                raise outages.unavailable(slot.outage)
+            if slot.fence is not None or slot.shard is None or header.epoch != epoch_tag(slot.shard.epoch):
+                raise moved(slot.index)
+            self._apply(slot, call, decode_command(header, body), frame)
+        except FilaError as error:
+            self._effects.append(Answer(call, header.opcode, error))
+
+    def slot_of(self, queue: str) -> Slot:
+        """Return the slot of a queue's shard. Raise :class:`InvalidArgumentError` for what is no name, or
+        :class:`ShardUnavailableError` if the shard is not here."""
+        slot = self._slot_of_queue.get(queue)
+        if slot is None:
+            slot = self._slot(check_queue_name(queue))
+        return slot
+
     def _carry_out(self, call: Call, command: Command, frame: Frame) -> None:
         if call.client and command.opcode >= OF_WORKERS:
             raise InvalidFrameError(f"{type(command).__name__} is not a command for clients")
@@ -157,7 +182,7 @@ class Host:
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
-            self._apply(self._slot(call.queue, command), call, command, frame)
+            self._apply(self._slot(call.queue), call, command, frame)
 
     def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
         if slot.fence is not None:
@@ -209,18 +234,18 @@ class Host:
                 del self._on_trial[name]
                 self._suspects.acquit(name)
 
-    def _slot(self, queue: str, command: Command) -> Slot:
+    def _slot(self, queue: str) -> Slot:
         slot = self._slot_of_queue.get(queue)
         if slot is None:
-            slot = self._find_slot(queue, command)
+            slot = self._find_slot(queue)
             if len(self._slot_of_queue) >= SHARD_CACHE_MAX:
                 self._slot_of_queue.clear()
             self._slot_of_queue[queue] = slot
         return slot
 
-    def _find_slot(self, queue: str, command: Command) -> Slot:
+    def _find_slot(self, queue: str) -> Slot:
         if not queue:
-            raise InvalidArgumentError(f"{type(command).__name__} needs a queue name as its routing key")
+            raise InvalidArgumentError("a command on a queue needs the queue's name as its routing key")
         index = shard_of(queue, self._shards_total)
         if index not in self.slots:
             raise ShardUnavailableError(f"queue {queue!r} is on shard {index}, which is not here", details={"refused": True})
@@ -254,6 +279,7 @@ class Host:
             self.offers += 1
         if was_open:
             slot.fence = self.offers
+            self.failed.append(slot.index)
 
     def _blame(self, slot: Slot, failure: str, now_ms: int) -> bool:
         """Accuse the commands that may have made a shard fail, or convict the only one if it was accused before.

@@ -9,6 +9,7 @@ registers again. Rejected: a timer, because it would queue up registrations whil
 """
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,6 +23,7 @@ from fila_proto_zmq.events import WorkerAdmitted
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 from fila_proto_zmq.version import VERSION
 from fila_worker.core.effects import Effect
+from fila_worker.direct.clients import DirectClients
 from fila_worker.host import Host
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Frame
@@ -44,12 +46,22 @@ COPY_BYTES_MAX: Final = 16 * 1024
 """Larger bodies are decoded from ZeroMQ's own memory: their messages are copied once, not twice."""
 
 
+PULSES_MAX: Final = 16
+"""Unanswered pulses that are remembered: a later answer says more than an earlier one."""
+_POLLIN: Final = int(zmq.POLLIN)
+
+
 class Link:
     """The worker's side of the wire to the router."""
 
-    def __init__(self, settings: WorkerSettings, host: Host) -> None:
+    def __init__(self, settings: WorkerSettings, host: Host, clients: DirectClients, doors: list[str]) -> None:
+        """``clients``: those at the worker's own door, which clients find at ``doors``."""
         self._settings = settings
         self._host = host
+        self._clients = clients
+        self._doors = doors
+        self._pulses: deque[tuple[int, int]] = deque(maxlen=PULSES_MAX)
+        """The pulses without an answer, as ``(request, when it was sent)``."""
         self._process = psutil.Process()
         self._requests = 0
         self.next_pulse_ms = 0
@@ -87,6 +99,8 @@ class Link:
         offer = Register(self._settings.name, os.getpid(), VERSION, shards)
         offer.config_version, offer.config, offer.parks = host.config_version, host.config, host.parks()
         offer.outages = host.outages
+        if self._doors:
+            offer.door, offer.endpoints = self._clients.door, self._doors
         self._offered = host.offers
         self._say(offer)
         self._offers[self._requests] = host.offers
@@ -100,7 +114,9 @@ class Link:
         """Show that the worker lives, a few times a second."""
         if now_ms >= self.next_pulse_ms:
             self.next_pulse_ms = now_ms + PULSE_MS
-            self._say(Pulse(self._process.memory_info().rss, self._host.queues))
+            clients = self._clients
+            self._say(Pulse(self._process.memory_info().rss, self._host.queues, clients.clients, clients.frames))
+            self._pulses.append((self._requests, now_ms))
 
     def leave(self) -> None:
         """Ask the router to send nothing more here."""
@@ -121,16 +137,22 @@ class Link:
         frames = bytes_read = 0
         self.drained = False
         while frames < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX and not self._host.full:
-            try:
-                parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            if not self.readable:
                 self.drained = True
                 break
+            parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             frame: Frame = [part.bytes if len(part) < COPY_BYTES_MAX else part.buffer for part in parts]
             if self._admitted if frame[0] else not self._is_for_us(frame, now_ms):
                 frames += 1
                 bytes_read += len(frame[-1])
+                if self._clients.busy:
+                    self._clients.came_by_router(frame[0], frame[1])
                 yield frame
+
+    @property
+    def readable(self) -> bool:
+        """Whether a frame waits. An empty socket is no exception here: most turns find one."""
+        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
     def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
         """Handle the router's answer to a frame of this worker; return False if it is a request of the router's."""
@@ -155,9 +177,17 @@ class Link:
     def _pulsed(self, header: Header, now_ms: int) -> None:
         """Register again if the router does not know the last offer; once, however many pulses waited for its return."""
         offered = max(self._offers, default=0)
+        self._note_answer(header)
         unknown = header.flags & ERROR and (header.request == 0 or offered < header.request)
         if unknown or 0 < offered < header.request:
             self.register(now_ms)
+
+    def _note_answer(self, header: Header) -> None:
+        """Note that the router counts this worker among the living, as of the pulse that it answers."""
+        while self._pulses and self._pulses[0][0] <= header.request:
+            request, sent_ms = self._pulses.popleft()
+            if request == header.request and not header.flags & ERROR and self._admitted:
+                self._clients.trust(sent_ms)
 
     def _registered(self, request: int, reply: Registered, now_ms: int) -> None:
         offer = self._offers.get(request, 0)

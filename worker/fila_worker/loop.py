@@ -1,6 +1,7 @@
 """The worker's loop: frames in, one turn, frames out, sleep until the next frame or timer."""
 
 import gc
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Final
 import zmq
 
 from fila_process.clock import Clock
+from fila_process.connections import allow_many_connections, connections_allowed
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, Heartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping
 from fila_worker.core.store import UnfitStoreError
+from fila_worker.direct.clients import DOOR_BYTES, DirectClients
+from fila_worker.direct.door import open_door
+from fila_worker.direct.limits import limits_here
 from fila_worker.host import Host
 from fila_worker.link import PULSE_MS, Link
 from fila_worker.lua import compile_hooks
@@ -30,6 +35,9 @@ LOOK_MS: Final = 1000
 
 PAUSE_MS: Final = 2000
 """A longer gap between turns is a pause of the process or a step of the clock: the loop sleeps for 250 ms at most."""
+
+DESCRIPTORS_RESERVED: Final = 512
+"""Descriptors for RocksDB's files and the rest of the process: the door may have the others."""
 
 NEVER: Final = 1_000_000_000
 
@@ -72,11 +80,11 @@ def run(settings: WorkerSettings) -> int:
     clock = Clock()
     began_ms = clock.now_ms()
     journal = Journal(settings.name, settings.log)
-    host = open_host(settings, began_ms)
-    link = Link(settings, host)
+    allow_many_connections()
+    loop = Loop(settings, open_host(settings, began_ms), clock, stop, journal, Heartbeat(STDIN))
     _spare_the_collector()
     try:
-        _live(settings, host, link, clock, stop, journal)
+        loop.run()
     except UnfitStoreError:
         raise
     except Exception as error:  # of the process itself: a shard's failure is handled by the host
@@ -86,70 +94,126 @@ def run(settings: WorkerSettings) -> int:
     return 0
 
 
-def _live(settings: WorkerSettings, host: Host, link: Link, clock: Clock, stop: StopRequests, journal: Journal) -> None:
-    link.register(clock.now_ms())
-    _serve(host, link, clock, stop, Path(settings.data_dir), journal, Heartbeat(STDIN))
-    journal.tell([ProcessStopping()])
-    _leave(host, link, clock, journal)
-    link.close()
-    host.close()
+class Loop:
+    """The running worker: its host between the router's link and its own door."""
 
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        host: Host,
+        clock: Clock,
+        stop: StopRequests,
+        journal: Journal,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self._host = host
+        self._clock = clock
+        self._stop = stop
+        self._journal = journal
+        self._heartbeat = heartbeat
+        self._data_dir = Path(settings.data_dir)
+        shard = settings.shard
+        self._clients = DirectClients(
+            host,
+            secrets.token_bytes(DOOR_BYTES),
+            shard.consumer_timeout_ms,
+            shard.max_payload_bytes,
+            settings.shards_total,
+            limits_here(connections_allowed(DESCRIPTORS_RESERVED)),
+        )
+        self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes)
+        self._link = Link(settings, host, self._clients, self._door.endpoints)
+        self._look_again_ms = 0
+        self._poller = zmq.Poller()
+        self._poller.register(self._link.socket, zmq.POLLIN)
+        for descriptor in stop.fds:
+            self._poller.register(descriptor, zmq.POLLIN)
+        self._door_polled = False
 
-def _serve(
-    host: Host, link: Link, clock: Clock, stop: StopRequests, data_dir: Path, journal: Journal, heartbeat: Heartbeat
-) -> None:
-    poller = zmq.Poller()
-    poller.register(link.socket, zmq.POLLIN)
-    for descriptor in stop.fds:
-        poller.register(descriptor, zmq.POLLIN)
-    look_again_ms = 0
-    stopping = started = False
-    turned_ms = clock.now_ms()
-    while not stopping:
-        now_ms = clock.now_ms()
-        started = started or not host.opening
-        if started:  # before that, RocksDB may replay its logs for as long as the disk takes
-            heartbeat.beat()
-        if now_ms >= look_again_ms:
-            look_again_ms = now_ms + LOOK_MS
-            host.measured(shutil.disk_usage(data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
-        due = host.next_due(now_ms)
-        ready = dict(poller.poll(IDLE_MS if due is None else min(due, IDLE_MS)))
-        now_ms, before_ms = clock.now_ms(), turned_ms
-        turned_ms = now_ms
-        if now_ms - before_ms > PAUSE_MS:
-            host.paused(now_ms - before_ms)
-        _turn(host, link, now_ms, journal)
-        stopping = stop.requested(ready)
+    def run(self) -> None:
+        """Serve until asked to stop, then take leave and close everything."""
+        self._link.register(self._clock.now_ms())
+        self._serve()
+        self._journal.tell([ProcessStopping()])
+        self._leave()
+        self._door.close()
+        self._link.close()
+        self._host.close()
 
+    def _serve(self) -> None:
+        stopping = started = False
+        turned_ms = self._clock.now_ms()
+        while not stopping:
+            now_ms = self._clock.now_ms()
+            started = started or not self._host.opening
+            if started:  # before that, RocksDB may replay its logs for as long as the disk takes
+                self._heartbeat.beat()
+            if now_ms >= self._look_again_ms:
+                self._look(now_ms)
+            ready = dict(self._poller.poll(self._sleep_ms(now_ms)))
+            now_ms, before_ms = self._clock.now_ms(), turned_ms
+            turned_ms = now_ms
+            if now_ms - before_ms > PAUSE_MS:
+                self._host.paused(now_ms - before_ms)
+            self._turn(now_ms)
+            stopping = self._stop.requested(ready)
 
-def _turn(host: Host, link: Link, now_ms: int, journal: Journal) -> None:
-    started_ns = time.perf_counter_ns()
-    was_opening = host.opening
-    host.begin_turn(now_ms)
-    for frame in link.receive(now_ms):
-        host.accept(frame, now_ms)
-    link.send(host.turn(now_ms, drained=link.drained))
-    link.register_changes(now_ms)
-    link.pulse(now_ms)
-    if host.dropped:
-        host.dropped = False
-        _spare_the_collector()
-    elif was_opening and not host.opening:
-        gc.freeze()  # the recovered objects stay
-    if host.notes:
-        notes, host.notes = host.notes, []
-        journal.tell(notes)
-    host.turn_ns.observe(time.perf_counter_ns() - started_ns)
+    def _look(self, now_ms: int) -> None:
+        self._look_again_ms = now_ms + LOOK_MS
+        self._host.measured(shutil.disk_usage(self._data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
+        self._door.tick(now_ms)
 
+    def _sleep_ms(self, now_ms: int) -> int:
+        """Return how long to sleep, and have the door looked at exactly while it may be served."""
+        trusted = self._clients.trusted(now_ms)
+        if trusted is not self._door_polled:
+            self._door_polled = trusted
+            if trusted:
+                self._poller.register(self._door, zmq.POLLIN)
+            else:
+                self._poller.unregister(self._door)
+        if trusted and self._door.has_more:
+            return 0
+        due = self._host.next_due(now_ms)
+        return IDLE_MS if due is None else min(due, IDLE_MS)
 
-def _leave(host: Host, link: Link, clock: Clock, journal: Journal) -> None:
-    """Answer all requests that the router sent before it knew that this worker leaves."""
-    link.leave()
-    give_up_ms = clock.now_ms() + LEAVE_MS
-    while not link.left and clock.now_ms() < give_up_ms:
-        link.socket.poll(LEAVE_MS)
-        _turn(host, link, clock.now_ms(), journal)
+    def _turn(self, now_ms: int) -> None:
+        started_ns = time.perf_counter_ns()
+        host, link, door = self._host, self._link, self._door
+        was_opening = host.opening
+        host.begin_turn(now_ms)
+        for frame in link.receive(now_ms):
+            host.accept(frame, now_ms)
+        if self._clients.trusted(now_ms):
+            door.receive(now_ms)
+        effects = host.turn(now_ms, drained=link.drained)
+        if host.failed:
+            failed, host.failed = host.failed, []
+            door.interrupt(frozenset(failed))
+        link.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects)
+        door.flush()
+        link.register_changes(now_ms)
+        link.pulse(now_ms)
+        if host.dropped:
+            host.dropped = False
+            _spare_the_collector()
+        elif was_opening and not host.opening:
+            gc.freeze()  # the recovered objects stay
+        if host.notes:
+            notes, host.notes = host.notes, []
+            self._journal.tell(notes)
+        host.turn_ns.observe(time.perf_counter_ns() - started_ns)
+
+    def _leave(self) -> None:
+        """Answer all requests that were sent here before the router and the clients knew that this worker leaves."""
+        self._link.leave()
+        self._door.retire()
+        now_ms = self._clock.now_ms()
+        give_up_ms = now_ms + LEAVE_MS
+        while now_ms < give_up_ms and not (self._link.left and self._door.empty):
+            self._poller.poll(min(self._sleep_ms(now_ms), give_up_ms - now_ms))
+            now_ms = self._clock.now_ms()
+            self._turn(now_ms)
 
 
 def _spare_the_collector() -> None:

@@ -16,6 +16,8 @@ class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     data_dir: str
     shards: list[int]
     shards_total: int
+    doors: list[str] = []
+    """Where clients may reach this worker without the router: ``ipc://PATH``, ``tcp://HOST:PORT``; port 0 is a free one."""
     durability: Literal["os", "fsync"] = "os"
     shard: ShardSettings = ShardSettings()
     log: LogSettings = LogSettings()

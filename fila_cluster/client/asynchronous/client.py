@@ -49,10 +49,12 @@ class AsyncClient(AsyncAdministration):
         api_key: str | None = None,
         server_key: str | None = None,
         timeout: float = 5.0,
+        direct: bool | None = None,
     ) -> None:
         """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555).
 
-        There is no authentication yet: a key is refused.
+        ``direct``: whether calls that concern one shard go straight to its worker where that can be reached, and else through the
+        router (default: ``FILA_DIRECT``, else true). There is no authentication yet: a key is refused.
         """
         refuse_keys(api_key=api_key, server_key=server_key)
         self.endpoint = endpoint_or_default(endpoint)
@@ -63,6 +65,7 @@ class AsyncClient(AsyncAdministration):
             timeout_s=timeout_seconds(timeout),
             client_version=CLIENT_VERSION,
             random=Random(),
+            direct=checks.direct_or_default(direct),
         )
         self._io = Reactor(self._session, self.endpoint)
 

@@ -48,10 +48,12 @@ class Client(Administration):
         api_key: str | None = None,
         server_key: str | None = None,
         timeout: float = 5.0,
+        direct: bool | None = None,
     ) -> None:
         """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555).
 
-        There is no authentication yet: a key is refused.
+        ``direct``: whether calls that concern one shard go straight to its worker where that can be reached, and else through the
+        router (default: ``FILA_DIRECT``, else true). There is no authentication yet: a key is refused.
         """
         refuse_keys(api_key=api_key, server_key=server_key)
         self.endpoint = endpoint_or_default(endpoint)
@@ -62,6 +64,7 @@ class Client(Administration):
             timeout_s=timeout_seconds(timeout),
             client_version=CLIENT_VERSION,
             random=Random(),
+            direct=checks.direct_or_default(direct),
         )
         self._io = Pump(self._session, self.endpoint)
 

@@ -15,16 +15,20 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
-from fila_cluster.client.io.link import Link, leave_to_the_parent
+from fila_cluster.client.io.link import leave_to_the_parent
+from fila_cluster.client.io.links import Links
 from fila_cluster.client.protocol.call import Pending
 from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
+
+_EVENTS: Final = (select.POLLIN, select.POLLIN | select.POLLOUT)
+"""What to look for at a descriptor, by whether it is to take something."""
 
 _SLEEP_S_MAX = 3600.0
 """The longest single sleep: poll() takes an int of milliseconds."""
@@ -48,7 +52,7 @@ class Pump:
         self._followers: dict[_Follower, None] = {}
         self._no_leader = threading.Event()
         self._refusal: FilaError | None = None
-        self._link = Link(endpoint)
+        self._links = Links(endpoint, self)
         self._bell = _Bell()
         self._poller = self._new_poller()
         self._heartbeat = HeartbeatThread(self)
@@ -98,7 +102,7 @@ class Pump:
 
     def push(self) -> None:
         """Send what the session has collected, unless a thread has the lock, perhaps this one: for finalizers."""
-        if not self.closed and not self._link.closed and self._lock.acquire(blocking=False):
+        if not self.closed and not self._links.closed and self._lock.acquire(blocking=False):
             try:
                 self._exchange(time.monotonic())
             finally:
@@ -132,7 +136,7 @@ class Pump:
         self._release()
 
     def _release(self) -> None:
-        self._link.close()
+        self._links.close()
         self._bell.close()
 
     def __del__(self) -> None:
@@ -146,7 +150,7 @@ class Pump:
         """Leave the socket to the parent, in the child of a fork."""
         self._lock = threading.Lock()
         self._refusal = self._refusal or error
-        self._link.disown()
+        self._links.disown()
         self._session.disown(error)
 
     def keep(self) -> float | None:
@@ -156,7 +160,7 @@ class Pump:
                 return None
             now = time.monotonic()
             self._heartbeat.wakes_at = -math.inf
-            self._exchange(now, arrived=True)
+            self._exchange(now, None)
             self._heartbeat.wakes_at = self._session.next_deadline()
             return max(0.0, min(_SLEEP_S_MAX, self._heartbeat.wakes_at - now))
 
@@ -164,17 +168,28 @@ class Pump:
 
     def _new_poller(self) -> "select.poll":
         poller = select.poll()
-        for descriptor in (*self._link.descriptors, self._bell.descriptor):
-            poller.register(descriptor, select.POLLIN)
+        poller.register(self._bell.descriptor, select.POLLIN)
+        for descriptor, writable in self._links.descriptors:
+            poller.register(descriptor, _EVENTS[writable])
         return poller
+
+    def watch(self, descriptor: int, *, writable: bool) -> None:
+        """Look at a descriptor from now on; a leader that sleeps begins its sleep again."""
+        self._poller.register(descriptor, _EVENTS[writable])
+        self._wake_leader()
+
+    def unwatch(self, descriptor: int) -> None:
+        """Do not look at a descriptor any more."""
+        self._poller.unregister(descriptor)
+        self._wake_leader()
 
     def _check_open(self) -> None:
         if self._refusal is not None:
             raise type(self._refusal)(self._refusal.message)
 
-    def _exchange(self, now: float, *, arrived: bool = False) -> None:
-        while self._link.exchange(self._session, now, arrived=arrived):
-            now, arrived = time.monotonic(), True
+    def _exchange(self, now: float, ready: Collection[int] | None = ()) -> None:
+        while self._links.exchange(self._session, now, ready):
+            now, ready = time.monotonic(), None
         if self._leader is not None and self._session.next_deadline() < self._leader_wakes_at:
             self._bell.ring()
         if self._session.heartbeat_at < self._heartbeat.wakes_at:
@@ -197,16 +212,16 @@ class Pump:
             self._follow(place)
 
     def _lead(self, pending: Pending[Any], sleep_ms: int) -> None:
-        poller = self._poller if self._lead_depth == 1 else self._new_poller()  # one can't be used within itself
         try:
             while True:
-                poller.poll(sleep_ms)
+                poller = self._poller if self._lead_depth == 1 else self._new_poller()  # one can't be used within itself
+                ready = [descriptor for descriptor, _ in poller.poll(sleep_ms)]
                 with self._lock:
                     now = time.monotonic()
                     self._leader_wakes_at = -math.inf
                     if self._refusal is None:
                         self._bell.silence()
-                        self._exchange(now, arrived=True)
+                        self._exchange(now, ready)
                     if pending.done:
                         self._pass_on()
                         return

@@ -9,12 +9,13 @@ in the loop's thread; nothing here blocks.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from fila_cluster.client.io.link import Link, check_endpoint, leave_to_the_parent
+from fila_cluster.client.io.link import check_endpoint, leave_to_the_parent
+from fila_cluster.client.io.links import Links
 from fila_cluster.client.protocol.call import Pending
 from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq.errors import FilaError
@@ -32,7 +33,7 @@ class Reactor:
         check_endpoint(endpoint)
         self._session = session
         self._endpoint = endpoint
-        self._link: Link | None = None
+        self._links: Links | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -100,8 +101,8 @@ class Reactor:
     def disown(self, error: FilaError) -> None:
         """Leave the socket to the parent, in the child of a fork."""
         self._refusal = self._refusal or error
-        if self._link is not None:
-            self._link.disown()
+        if self._links is not None:
+            self._links.disown()
         self._session.disown(error)
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -113,11 +114,11 @@ class Reactor:
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None:
             raise RuntimeError("this client belongs to another event loop: open one in each loop")
-        link = self._link = Link(self._endpoint)  # not before: a client that was made at import must survive a fork
+        links = self._links = Links(self._endpoint, self)  # not before: a client that was made at import must survive a fork
         self._loop = loop
         self._session.connect(time.monotonic())
-        for descriptor in link.descriptors:
-            loop.add_reader(descriptor, self._take_in)
+        for descriptor, _ in links.descriptors:
+            loop.add_reader(descriptor, self._take_in, descriptor)
 
     def _shut(self, error: FilaError) -> None:
         if self.closed:
@@ -127,27 +128,46 @@ class Reactor:
         self._detach()
 
     def _detach(self) -> None:
-        if self._link is None:
+        if self._links is None:
             return
         if self._loop is not None and not self._loop.is_closed():
-            for descriptor in self._link.descriptors:
+            for descriptor in self._links.router.descriptors:
                 self._loop.remove_reader(descriptor)
         if self._timer is not None:
             self._timer.cancel()
-        self._link.close()
+        self._links.close()
+
+    def watch(self, descriptor: int, *, writable: bool) -> None:
+        """Look at a descriptor from now on."""
+        if self._loop is None:
+            return
+        self._loop.add_reader(descriptor, self._take_in, descriptor)
+        if writable:
+            self._loop.add_writer(descriptor, self._take_in, descriptor)
+        else:
+            self._loop.remove_writer(descriptor)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Do not look at a descriptor any more."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
 
     def _scheduled_exchange(self) -> None:
         self._scheduled = False
         self._exchange()
 
-    def _take_in(self) -> None:
-        self._exchange(arrived=True)
+    def _take_in(self, descriptor: int) -> None:
+        self._exchange((descriptor,))
 
-    def _exchange(self, *, arrived: bool = False) -> None:
-        if self.closed or self._loop is None or self._link is None or self._link.closed:
+    def _take_in_all(self) -> None:
+        self._exchange(None)
+
+    def _exchange(self, ready: Collection[int] | None = ()) -> None:
+        if self.closed or self._loop is None or self._links is None or self._links.closed:
             return
-        if self._link.exchange(self._session, time.monotonic(), arrived=arrived):
-            self._loop.call_soon(self._take_in)  # the descriptor does not report the frames that are left
+        if self._links.exchange(self._session, time.monotonic(), ready):
+            self._loop.call_soon(self._take_in_all)  # the descriptors do not report the frames that are left
         due = self._session.next_deadline()
         if due < self._timer_at:
             self._set_timer(self._loop, due)
@@ -164,10 +184,10 @@ class Reactor:
         self._exchange()
 
     def __del__(self) -> None:
-        link = getattr(self, "_link", None)  # None if it was never used, or the endpoint was refused
-        if link is not None:
+        links = getattr(self, "_links", None)  # None if it was never used, or the endpoint was refused
+        if links is not None:
             self._session.leave_untaken()
-            link.close()
+            links.close()
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

@@ -6,7 +6,7 @@ nor locks, and both shells share it.
 
 import math
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fila_proto_zmq.codec import encode_command
 from fila_proto_zmq.commands import (
@@ -24,6 +24,10 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
 )
 from fila_proto_zmq.errors import FilaError
+
+if TYPE_CHECKING:
+    from fila_cluster.client.protocol.routes import Shard
+    from fila_cluster.client.protocol.way import Way
 
 T = TypeVar("T")
 
@@ -86,7 +90,9 @@ class Call(Pending[Any]):
 
     ``persistent`` calls are retried where that is safe; the others (heartbeats) have a next one anyway.
     ``sent`` means that a broker may have it, ``doubtful`` that an earlier attempt may have been begun. ``retry_at`` is set
-    between a refusal and the next attempt. ``place`` is the place of its frame among all frames given to the socket. ``then``
+    between a refusal and the next attempt. ``place`` is the place of its frame among all frames given to the socket of
+    its ``way``. ``under_way``: it was sent there, and is not answered.
+    ``routed``: its shard counts it as under way through the router. ``then``
     is the session's own continuation, run before a waiter is woken.
     """
 
@@ -103,11 +109,15 @@ class Call(Pending[Any]):
         "place",
         "request",
         "retry_at",
+        "routed",
         "sent",
+        "shard",
         "size_bytes",
         "then",
         "timeout",
+        "under_way",
         "wait_until",
+        "way",
     )
 
     def __init__(
@@ -132,6 +142,10 @@ class Call(Pending[Any]):
         self.size_bytes = 0
         self.place = -1
         self.sent = False
+        self.way: Way | None = None
+        self.shard: Shard | None = None
+        self.under_way = False
+        self.routed = False
         self.doubtful = False
         self.wait_until = self.deadline if type(command) is not Receive else now + command.wait_ms / 1000
         self.patience = timeout if type(command) is not Receive else timeout - command.wait_ms / 1000

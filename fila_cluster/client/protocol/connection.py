@@ -1,7 +1,8 @@
-"""Requests and their answers over one connection: correlation, deadlines, retries, and the greeting.
+"""Requests and their answers: correlation, deadlines, retries, and the greeting.
 
-States: *greeting* (Hello is under way, calls are held back) and *open* (Welcome came); each lost link leads back to the
-first. What happens to a call when
+Calls go through the router or straight to a worker (:mod:`routes`); the rules are the same on each way. States of a way:
+*greeting* (Hello is under way, calls are held back) and *open* (Welcome came); each lost link leads back to the first. What
+happens to a call when
 
 ==========================  ==============================================================================================
 the broker refuses          retried with backoff until its deadline, if the error says that no work was begun
@@ -10,11 +11,11 @@ the link drops              the same; frames that were not sent yet wait for the
 no answer comes in time     RequestTimeoutError, a few milliseconds late at most
 ==========================  ==============================================================================================
 
-The memory that a client keeps for the broker is bounded in bytes. Calls wait in order in ``_held`` until they may go: while
+The memory that a client keeps for the broker is bounded in bytes. Calls wait in order in a way's ``held`` until they may go: while
 greeting, and while there is more than a little in the socket's pipe. So a frame that a stalled broker has not read ends with
 its call, instead of being carried out after its caller has given up; only frames in the pipe can't be taken back. The pipe is
 a queue, so an answer to one frame shows that all frames before it have left; where no answer would come soon, the client
-sends a *probe*: a question that the router answers by itself.
+sends a *probe*: a question that the other side answers at once.
 
 Deadlines cost nothing per call: ``due_at`` is a lower bound of all of them, and the calls are searched only when it is
 reached. With equal timeouts that is about once per timeout, however many calls were made.
@@ -24,19 +25,25 @@ import math
 from collections import deque
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from random import Random
 
 from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.protocol.routes import Routes, Shard
+from fila_cluster.client.protocol.way import DirectWay, State, Way
 from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import (
     CancelReceive,
+    DoorView,
     Extend,
     Fault,
     GetClusterStatus,
+    GetPlacement,
     Goodbye,
     Heartbeat,
     Hello,
+    Placement,
     Settle,
     Subscribe,
     Unsubscribe,
@@ -68,6 +75,8 @@ KEPT_BYTES_MAX = 256 * 1024 * 1024
 itself takes no more than half of it at a time."""
 PIPE_BYTES_MAX = 8 * 1024 * 1024
 """Frames in the socket's pipe, or one larger one: many times as much as keeps a connection busy until the next answer."""
+PLACEMENT_S = 5.0
+"""How long to wait for the router to say where the shards are, before it is asked again."""
 REFUSED_RETRY_S = 0.1
 """When to try again a call for which the client itself had no room."""
 
@@ -76,12 +85,11 @@ _RELIEVING = (Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, Cancel
 
 
 class Connection:
-    """The calls of one client. ``outgoing`` holds the frames to send, in order; the shell empties it.
+    """The calls of one client. Each way's ``outgoing`` holds the frames to send there, in order; the shell empties it.
 
-    Every call that was started is in ``_calls`` until it is done, and in ``_held`` as long as it may not be sent. ``_pipe``
-    has the sizes of the frames that may lie in the socket's pipe, in order. ``welcome`` is None while greeting. ``farewell``
-    is set when the client has taken leave: later calls end with it, because no client would settle what the broker leases to
-    them.
+    Every call that was started is in ``_calls`` until it is done, and in its way's ``held`` as long as it may not be sent.
+    ``welcome`` is None while greeting the router. ``farewell`` is set when the client has taken leave: later calls end with it,
+    because no client would settle what the broker leases to them.
     """
 
     def __init__(
@@ -89,30 +97,33 @@ class Connection:
         endpoint: str,
         client_version: str,
         on_open: Callable[[Welcome], None],
+        on_move: Callable[[int], None],
         random: Random,
         *,
+        direct: bool = False,
         kept_bytes_max: int = KEPT_BYTES_MAX,
         pipe_bytes_max: int = PIPE_BYTES_MAX,
     ) -> None:
+        """``on_open`` follows each Welcome of a router; ``on_move(shard)`` when a shard's calls take another way than before."""
         self.endpoint = endpoint
-        self.outgoing: deque[list[bytes]] = deque()
+        self.routes = Routes(on_move)
+        self.router = self.routes.router
+        self.outgoing: deque[list[bytes]] = self.router.outgoing
         self.welcome: Welcome | None = None
         self.farewell: FilaError | None = None
         self.due_at = math.inf
+        self._now = 0.0
+        self._direct = direct
         self._client_version = client_version
         self._on_open = on_open
         self._random = random
         self._calls: dict[int, Call] = {}
-        self._held: dict[int, Call] = {}
-        self._pipe: deque[int] = deque()
         self._pipe_bytes = 0
-        self._read = 0
-        """Frames that have left the pipe: the place of the first in ``_pipe``."""
+        """The size of the frames in all pipes."""
         self._pipe_bytes_max = pipe_bytes_max
         self._kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
-        self._probe: Call | None = None
-        self._greeting: Call | None = None
+        self._asks_placement = False
         self._refusal: FilaError | None = None
         self._was_open = False
         self._frame_bytes_max: float = math.inf
@@ -122,13 +133,18 @@ class Connection:
         self._tag = 0
 
     def greet(self, now: float) -> None:
-        """Send Hello: first of all, and again on every new link."""
+        """Send Hello to the router: first of all, and again on every new link."""
+        self._now = now
         self.welcome = None
-        if self._greeting is not None:
-            self._remove(self._greeting)
-        hello = Hello(list(VERSIONS), self._client_version, self._session)
-        self._greeting = self._register(Call("", hello, now, math.inf, then=self._greeted))
-        self._send(self._greeting)
+        self.router.open = False
+        self._greet(self.router, Hello(list(VERSIONS), self._client_version, self._session, self._direct), self._greeted)
+
+    def _greet(self, way: Way, hello: Hello, then: Callable[[Call], None]) -> None:
+        if way.greeting is not None:
+            self._remove(way.greeting)
+        call = way.greeting = Call("", hello, self._now, math.inf, then=then)
+        call.way = way
+        self._send(self._register(call), way)
 
     def start(self, call: Call) -> Call:
         """Send a call, or hold it back until the broker has answered the greeting."""
@@ -141,8 +157,15 @@ class Connection:
         if self._kept_bytes + self._pipe_bytes > self._kept_bytes_max and not self._makes_room(call):
             self._finish(call, error=self._no_room(call))
             return call
-        self._send_or_hold(call)
+        if call.key:
+            call.shard = self.routes.shard(call.key)
+        self._dispatch(call)
         return call
+
+    @property
+    def reachable(self) -> bool:
+        """Whether some way is open."""
+        return self.welcome is not None or any(way.open for way in self.routes.ways)
 
     @property
     def kept_bytes(self) -> int:
@@ -159,14 +182,16 @@ class Connection:
         call.deadline = min(call.deadline, deadline)
         self._note(call.deadline)
 
-    def answer(self, header: Header, body: bytes, now: float) -> bool:
-        """Take in a reply; False if no call waits for it (any more)."""
+    def answer(self, header: Header, body: bytes, now: float, way: Way) -> bool:
+        """Take in a reply that came on ``way``; False if no call waits for it (any more)."""
+        self._now = now
         call = self._calls.get(header.request)
         if call is None:
             return False
+        if call.way is not way:  # it was sent again on another way, and the reply there has the same content
+            return True
         # The pipe keeps its order: this answer shows that all frames up to this call's have left it.
-        if call.place >= self._read:
-            self._note_read(call.place)
+        self._note_read(way, call.place)
         try:
             if not header.flags & ERROR:
                 check_version(header)
@@ -179,30 +204,113 @@ class Connection:
         return True
 
     def disconnected(self, now: float) -> None:
-        """Note the loss of the link and of everything in flight on it; frames in ``outgoing`` are not lost."""
+        """Note the loss of the link to the router and of everything in flight on it; its outgoing frames are not lost."""
         self._refusal = None
-        unsent = set(map(id, self.outgoing))
-        while self.outgoing:
-            self.outgoing.pop()
-            self._pipe_bytes -= self._pipe.pop()
+        unsent = self.router.take_unsent()
+        self._recount()
         self.greet(now)
+        self._take_back(self.router, unsent, now)
+        self.routes.left(self.router)
+
+    def lost(self, way: DirectWay, now: float) -> None:
+        """Note the loss of a direct connection, or that none could be made. What was not sent goes another way."""
+        self._now = now
+        unsent = way.take_unsent()
+        way.take_pipe()
+        self._recount()
+        if way.greeting is not None:
+            self._remove(way.greeting)
+            way.greeting = None
+        if way.probe is not None:
+            self._remove(way.probe)
+            way.probe = None
+        self.routes.closed(way, now)
+        self._take_back(way, unsent, now)
+        self._redirect(way)
+        self.routes.left(way)
+
+    def _take_back(self, way: Way, unsent: set[int], now: float) -> None:
+        """Have the calls that were sent on a lost link sent again where that is safe; end the others."""
         for call in list(self._calls.values()):
-            if call is self._greeting or not call.sent:
+            if call.way is not way or not call.under_way or call is way.greeting:
                 continue
             never_left = id(call.frames) in unsent
             call.doubtful |= not never_left
             if call.persistent and (call.repeatable or never_left):
+                self._settle(call)
                 call.lose_link(now)
-                self._held[call.request] = call
                 self._note(call.ends_at)
+                self._dispatch(call)
             else:
                 self._finish(call, error=self._lost(call))
 
+    # --- direct ways --------------------------------------------------------------------------------------------------
+
+    def placed(self, placement: Placement) -> None:
+        """Follow the router's placement of the shards."""
+        if self.welcome is not None and self._direct:
+            self._place(placement.doors, self.welcome.shards)
+
+    def at_door(self, way: DirectWay, door: bytes, now: float) -> None:
+        """Note what the plate of a direct connection says."""
+        self._now = now
+        if not door:
+            self._retire(way)
+        elif door == way.door and way.state == State.OPENING:
+            hello = Hello(list(VERSIONS), self._client_version, self._session)
+            self._greet(way, hello, partial(self._admitted, way))
+        else:
+            self.lost(way, now)
+
+    def _admitted(self, way: DirectWay, greeting: Call) -> None:
+        if greeting is not way.greeting:
+            return
+        way.greeting = None
+        if greeting.error is not None:
+            self.lost(way, self._now)
+            return
+        self.routes.opened(way)
+        self._send_held(way)
+
+    def _place(self, doors: list[DoorView], shards: int) -> None:
+        for way in self.routes.placed(doors, shards):
+            self._retire(way)
+
+    def _retire(self, way: DirectWay) -> None:
+        self.routes.retire(way, self._now)
+        self._note(self.routes.due_at)
+        self._redirect(way)
+
+    def _redirect(self, way: Way) -> None:
+        """Find other ways for the calls that were not sent yet."""
+        held, way.held = list(way.held.values()), {}
+        for call in held:
+            self._dispatch(call)
+
+    def _ask_placement(self) -> None:
+        if not self._asks_placement and self.welcome is not None:
+            self._asks_placement = True
+            self.start(Call("", GetPlacement(), self._now, PLACEMENT_S, then=self._heard_placement, persistent=False))
+
+    def _heard_placement(self, call: Call) -> None:
+        self._asks_placement = False
+        if call.error is None:
+            self.placed(call.value)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
     def tick(self, now: float) -> None:
-        """Expire and retry calls that are due."""
+        """Expire and retry calls that are due, and open ways that take too long."""
+        self._now = now
         if now < self.due_at:
             return
         self.due_at = math.inf
+        if self.routes.due_at <= now:
+            late, turning = self.routes.overdue(now)
+            for way in late:
+                self.lost(way, now)
+            for way in turning:
+                self._send_held(way)
         for call in list(self._calls.values()):
             if call.done:  # another call's end has ended it
                 continue
@@ -211,14 +319,16 @@ class Connection:
                 continue
             if call.retry_at is not None and call.retry_at <= now:
                 call.retry_at = None
-                self._send_or_hold(call)
+                self._dispatch(call)
             self._note(call.ends_at if call.retry_at is None else min(call.ends_at, call.retry_at))
+        self._note(self.routes.due_at)
         self.due_at = max(self.due_at, now + SWEEP_S_MIN)
 
     def fail_all(self, error: FilaError) -> None:
         """End every call."""
         calls, self._calls = self._calls, {}
-        self._held.clear()
+        for way in self.routes.ways:
+            way.held.clear()
         self._kept_bytes = 0
         for call in calls.values():
             call.finish(error=copy(error))  # each one is raised in another place
@@ -237,61 +347,94 @@ class Connection:
     def _remove(self, call: Call) -> None:
         if self._calls.pop(call.request, None) is not None:
             self._kept_bytes -= call.size_bytes
-            if self._held:
-                self._held.pop(call.request, None)
+            if call.under_way:
+                self._settle(call)
+            elif call.way is not None and call.way.held:
+                call.way.held.pop(call.request, None)
+
+    def _settle(self, call: Call) -> None:
+        """Note that a call that was sent is under way no more: it is answered, given up, or about to be sent again."""
+        turned = self.routes.over(call)
+        if turned is not None:
+            self._send_held(turned)
 
     def _note(self, when: float) -> None:
         self.due_at = min(self.due_at, when)
 
-    def _send_or_hold(self, call: Call) -> None:
-        if (self.welcome is not None and not self._held and self._fits(call)) or call is self._greeting:
-            self._send(call)
+    def _dispatch(self, call: Call) -> None:
+        """Send a call on its shard's way, or hold it back there."""
+        greets = call.way is not None and call is call.way.greeting
+        way = call.way = call.way if greets and call.way is not None else self._way_of(call)
+        if greets or (way.open and not way.held and self._fits(call, way) and self.routes.may_send(call, way, self._now)):
+            self._send(call, way)
         else:
-            self._held[call.request] = call
-            self._ask_for_room()
+            way.held[call.request] = call
+            self._ask_for_room(way)
+            self._note(self.routes.due_at)
 
-    def _fits(self, call: Call) -> bool:
-        return not self._pipe_bytes or self._pipe_bytes + call.size_bytes <= self._pipe_bytes_max
+    def _way_of(self, call: Call) -> Way:
+        shard = call.shard
+        if shard is None or shard.direct is None:
+            return self.router
+        if type(call.command) is CancelReceive:
+            receive = self._calls.get(call.command.request)
+            if receive is not None and receive.under_way and receive.way is not None:
+                return receive.way
+        return self.routes.way_of(shard, self._now)
 
-    def _send(self, call: Call) -> None:
+    def _fits(self, call: Call, way: Way) -> bool:
+        return not way.pipe_bytes or way.pipe_bytes + call.size_bytes <= self._pipe_bytes_max
+
+    def _send(self, call: Call, way: Way) -> None:
         if len(call.frames[2]) > self._frame_bytes_max:
             self._finish(call, error=self._too_large(call))
             return
-        if call is not self._greeting:
-            call.frames[0] = pack_header(call.command.opcode, call.request, epoch=self._tag)
+        if call is not way.greeting:
+            call.frames[0] = pack_header(call.command.opcode, call.request, epoch=self._epoch(call.shard, way))
         call.sent, call.away_until = True, math.inf
-        self.outgoing.append(call.frames)
-        call.place = self._read + len(self._pipe)
-        self._pipe.append(call.size_bytes)
+        call.place = way.put(call.frames, call.size_bytes)
         self._pipe_bytes += call.size_bytes
+        self.routes.sent(call, way)
 
-    def _note_read(self, place: int) -> None:
+    def _epoch(self, shard: Shard | None, way: Way) -> int:
+        if not isinstance(way, DirectWay):
+            return self._tag
+        return 0 if shard is None else way.tags.get(shard.number, 0)
+
+    def _note_read(self, way: Way, place: int) -> None:
         """Note that the frame in this place, and all before it, have left the pipe."""
-        while self._read <= place:
-            self._pipe_bytes -= self._pipe.popleft()
-            self._read += 1
-        if self._held and self.welcome is not None:
-            self._send_held()
+        self._pipe_bytes -= way.has_read(place)
+        if way.held and way.open:
+            self._send_held(way)
 
-    def _send_held(self) -> None:
+    def _recount(self) -> None:
+        self._pipe_bytes = sum(way.pipe_bytes for way in self.routes.ways)
+
+    def _send_held(self, way: Way) -> None:
         """Send calls for which there is room, in order."""
-        while self._held:
-            call = next(iter(self._held.values()))
-            if not self._fits(call):
-                self._ask_for_room()
+        while way.held and way.open:
+            call = next(iter(way.held.values()))
+            if not self._fits(call, way):
+                self._ask_for_room(way)
                 return
-            del self._held[call.request]
-            self._send(call)
+            if not self.routes.may_send(call, way, self._now):
+                if self.routes.gives_up_turning(call, self._now):
+                    self._redirect(way)
+                return
+            del way.held[call.request]
+            self._send(call, way)
 
-    def _ask_for_room(self) -> None:
-        if self.welcome is not None and self._probe is None:
-            self._probe = Call("", GetClusterStatus(), 0.0, math.inf, then=self._probed, persistent=False)
-            self._send(self._register(self._probe))
+    def _ask_for_room(self, way: Way) -> None:
+        if way.open and way.probe is None and way.pipe_bytes:
+            question = Hello(list(VERSIONS), "", self._session) if isinstance(way, DirectWay) else GetClusterStatus()
+            probe = way.probe = Call("", question, 0.0, math.inf, then=partial(self._probed, way), persistent=False)
+            probe.way = way
+            self._send(self._register(probe), way)
 
-    def _probed(self, probe: Call) -> None:
-        self._probe = None
-        if self.welcome is not None:
-            self._send_held()
+    def _probed(self, way: Way, probe: Call) -> None:
+        if way.probe is probe:
+            way.probe = None
+            self._send_held(way)
 
     def _makes_room(self, call: Call) -> bool:
         return isinstance(call.command, _RELIEVING) and self.kept_bytes <= 2 * self._kept_bytes_max
@@ -301,9 +444,9 @@ class Connection:
         call.finish(value, error)
 
     def _greeted(self, greeting: Call) -> None:
-        if greeting is not self._greeting:
+        if greeting is not self.router.greeting:
             return
-        self._greeting = None
+        self.router.greeting = None
         if greeting.error is not None:
             self._refusal = greeting.error
             self.fail_all(greeting.error)
@@ -314,12 +457,32 @@ class Connection:
         self._session, self._tag = welcome.session, int.from_bytes(welcome.session[:TAG_BYTES], "big")
         if welcome.max_payload_bytes:
             self._frame_bytes_max = welcome.max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
-        self._send_held()
+        self.router.open = True
+        if self._direct and welcome.session:
+            self._place(welcome.doors, welcome.shards)
+            self._place_held()
+        self._send_held(self.router)
         self._on_open(welcome)
+
+    def _place_held(self) -> None:
+        """Find the ways of the calls that waited for the placement."""
+        held, self.router.held = list(self.router.held.values()), {}
+        for call in held:
+            if call.key:
+                call.shard = self.routes.shard(call.key)
+            self._dispatch(call)
 
     def _refused(self, call: Call, error: FilaError, now: float) -> None:
         if error.details.get("greet") is True and self.welcome is not None:  # the broker has forgotten this session
             self.greet(now)
+        if call.under_way:
+            self._settle(call)
+        if error.details.get("moved") is True and call.shard is not None and not call.done:
+            self.routes.unplace(call.shard.number)
+            self._ask_placement()
+            call.go_back(now)
+            self._dispatch(call)
+            return
         delay_s = self._backoff_s(call, error)
         # An attempt that the broker may have begun makes the call's outcome unknown, whatever later attempts get.
         call.doubtful |= error.retryable and error.details.get("refused") is not True

@@ -207,10 +207,18 @@ class Consumption:
         if fences:
             self._send(queue, Settle(Verb.RELEASE, fences))
 
-    def disconnected(self) -> None:
-        """Note the loss of the link, on which pushes may have been lost."""
+    def disconnected(self, concerns: Callable[[str], bool]) -> None:
+        """Note the loss of a link, on which pushes of some queues may have been lost."""
         for subscription in self.subscriptions.values():
-            subscription.follow(0)
+            if concerns(subscription.queue):
+                subscription.follow(0)
+
+    def moved(self, concerns: Callable[[str], bool]) -> None:
+        """Send heartbeats for the subscriptions of some queues: pushes may have been lost, and the next ones come another way."""
+        for subscription in self.subscriptions.values():
+            if concerns(subscription.queue):
+                subscription.follow(0)
+                self._schedule(subscription, self.now)
 
     def welcomed(self, timeout_s: float) -> None:
         """Send heartbeats for everything that is held, to a broker that answers (again)."""

@@ -5,7 +5,8 @@ A shell (blocking or asyncio) owns the socket and the clock and does this, whene
 1. give every frame that arrived to :meth:`Session.arrived`, a dropped link to :meth:`Session.disconnected`;
 2. call :meth:`Session.flush`: it sends what was collected, expires, retries and heartbeats;
 3. send everything in :attr:`Session.outgoing`, in order;
-4. come back when a frame arrives, when a caller asks for something, or at :meth:`Session.next_deadline`.
+4. connect and close the direct ways that :attr:`Session.routes` wants and does not want, and send the outgoing frames of the others;
+5. come back when a frame arrives, when a caller asks for something, or at :meth:`Session.next_deadline`.
 
 ``now`` is monotonic seconds everywhere. Results appear in the :class:`Pending` that each request returned.
 """
@@ -27,8 +28,23 @@ from fila_cluster.client.protocol.producing import Producer
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
 from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.protocol.way import DirectWay, Way
 from fila_proto_zmq.codec import decode_body, from_fault
-from fila_proto_zmq.commands import DELIVERY, MARK, CancelReceive, Command, Delivered, Extend, Receive, Verb, Welcome
+from fila_proto_zmq.commands import (
+    DELIVERY,
+    MARK,
+    PLACEMENT,
+    PLATE,
+    CancelReceive,
+    Command,
+    Delivered,
+    Extend,
+    Placement,
+    Plate,
+    Receive,
+    Verb,
+    Welcome,
+)
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 from fila_proto_zmq.version import VERSION
@@ -38,6 +54,9 @@ if TYPE_CHECKING:
 
 CLIENT_VERSION = f"python/{VERSION}"
 """The name of this library in the greeting and in traces."""
+
+_OF_THE_LINK = frozenset({MARK, PLACEMENT, PLATE})
+"""Pushes that are about the connection itself."""
 
 GREETING_LOOK_S = 0.05
 """How often to look for the answer to a greeting when no caller waits for an answer."""
@@ -60,18 +79,27 @@ class Session:
         timeout_s: float,
         client_version: str,
         random: Random,
+        direct: bool = False,
         kept_bytes_max: int = KEPT_BYTES_MAX,
         pipe_bytes_max: int = PIPE_BYTES_MAX,
     ) -> None:
         self._timeout_s = timeout_s
         self._now = 0.0
         self._connection = Connection(
-            endpoint, client_version, self._welcomed, random, kept_bytes_max=kept_bytes_max, pipe_bytes_max=pipe_bytes_max
+            endpoint,
+            client_version,
+            self._welcomed,
+            self._moved,
+            random,
+            direct=direct,
+            kept_bytes_max=kept_bytes_max,
+            pipe_bytes_max=pipe_bytes_max,
         )
         self._producer = Producer(self._start)
         self._settler = Settler(owner, self._start)
         self._consumption = Consumption(owner, make, self._start, timeout_s)
         self.outgoing: deque[list[bytes]] = self._connection.outgoing
+        self.routes = self._connection.routes
         self.enqueue: Callable[[str, Row], Pending[str]] = self._producer.enqueue
         self.settle: Callable[[Sequence[Delivery], Settlement], Settling] = self._settler.settle
         self.forgotten = self._consumption.forgotten
@@ -87,23 +115,40 @@ class Session:
     def disconnected(self, now: float) -> None:
         """Note that the link dropped; the socket reconnects by itself."""
         self._at(now)
-        self._consumption.disconnected()
+        self._consumption.disconnected(self._by_router)
         self._connection.disconnected(now)
 
-    def arrived(self, parts: Sequence[bytes], now: float) -> None:
-        """Take in one frame. A frame that is not of this protocol is dropped: no call waits for it."""
+    def _by_router(self, queue: str) -> bool:
+        """Return whether pushes of a queue come through the router."""
+        shard = self.routes.shard(queue)
+        return shard is None or shard.used in {None, self.routes.router}
+
+    def lost(self, way: DirectWay, now: float) -> None:
+        """Note that a direct connection is gone, or that none could be made."""
+        self._at(now)
+        self._connection.lost(way, now)
+
+    def arrived(self, parts: Sequence[bytes], now: float, way: Way | None = None) -> None:
+        """Take in one frame, from the router or on a direct way. A frame that is not of this protocol is dropped."""
         self._at(now)
         try:
             header = unpack_header(parts[0])
             key, body = str(parts[1], "utf-8"), parts[2]
             if header.opcode == DELIVERY and not header.flags & REPLY:
                 self._consumption.pushed(key, decode_body(Delivered, body))
-            elif header.opcode == MARK:  # it only shows the broker that this client reads frames
-                return
-            elif not self._connection.answer(header, body, now):
+            elif header.opcode in _OF_THE_LINK and not header.flags & REPLY:
+                self._hear_of_link(header.opcode, body, way)
+            elif not self._connection.answer(header, body, now, way or self.routes.router):
                 self._give_back(header, key, body)
         except (InvalidFrameError, IndexError, UnicodeDecodeError):
             return
+
+    def _hear_of_link(self, opcode: int, body: bytes, way: Way | None) -> None:
+        if opcode == PLACEMENT:
+            self._connection.placed(decode_body(Placement, body))
+        elif opcode == PLATE and isinstance(way, DirectWay):
+            self._connection.at_door(way, decode_body(Plate, body).door, self._now)
+        # else a mark: it only shows the broker that this client reads frames
 
     def flush(self, now: float) -> None:
         """Send collected requests, and do what is due."""
@@ -111,7 +156,7 @@ class Session:
         self._producer.flush()
         self._settler.flush()
         self._connection.tick(now)
-        if self._connection.welcome is not None:
+        if self._connection.reachable:
             self._consumption.tick()
 
     def next_deadline(self) -> float:
@@ -124,7 +169,7 @@ class Session:
 
         While greeting it is when to look for the broker's answer, if there is something to keep alive.
         """
-        if self._connection.welcome is not None:
+        if self._connection.reachable:
             return self._consumption.due_at
         return self._now + GREETING_LOOK_S if self._consumption.holds_anything else math.inf
 
@@ -184,7 +229,7 @@ class Session:
         self._at(now)
         self._settler.flush()  # or messages that were just acked would be given back
         self._consumption.end_all()
-        calls = [] if self._connection.welcome is None else self._consumption.goodbye(self._settler.handed_over)
+        calls = [] if not self._connection.reachable else self._consumption.goodbye(self._settler.handed_over)
         self._connection.farewell = error
         return calls
 
@@ -272,6 +317,14 @@ class Session:
 
     def _welcomed(self, welcome: Welcome) -> None:
         self._consumption.welcomed(welcome.consumer_timeout_ms / 1000)
+
+    def _moved(self, number: int) -> None:
+        """Have the subscriptions of a shard name what they hold: pushes may have been lost between two ways."""
+        self._consumption.moved(partial(self._is_of, number))
+
+    def _is_of(self, number: int, queue: str) -> bool:
+        shard = self.routes.shard(queue)
+        return shard is not None and shard.number == number
 
     def _received(self, then: Callable[[Call], None], call: Call) -> None:
         self._consumption.expect_no_more(call)

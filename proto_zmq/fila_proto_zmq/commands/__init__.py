@@ -10,7 +10,21 @@ of a batch, or a single value that holds for all of them: uniform batches cost n
 Opcodes up to 79 are for clients, 80 to 99 for the router and its workers, and between workers.
 """
 
-from fila_proto_zmq.commands.cluster import MARK, ClusterStatus, GetClusterStatus, Hello, ShardOutage, Welcome, WorkerStatus
+from fila_proto_zmq.commands.cluster import (
+    MARK,
+    PLACEMENT,
+    PLATE,
+    ClusterStatus,
+    DoorView,
+    GetClusterStatus,
+    GetPlacement,
+    Hello,
+    Placement,
+    Plate,
+    ShardOutage,
+    Welcome,
+    WorkerStatus,
+)
 from fila_proto_zmq.commands.config import ConfigChange, ConfigValues, GetConfig, ListConfig, SetConfig
 from fila_proto_zmq.commands.inspecting import (
     Browse,
@@ -114,7 +128,7 @@ from fila_proto_zmq.commands.workers import (
 )
 
 COMMANDS: tuple[type[Command], ...] = (
-    Hello, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, UpdateQueue, PurgeQueue, Pause, Browse, Cancel, Explain, Enqueue,
+    Hello, GetPlacement, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, UpdateQueue, PurgeQueue, Pause, Browse, Cancel, Explain, Enqueue,
     DescribeQueue, Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Redrive, OpenView, BrowseView,
     Reserve, FetchReserved, RenewReservation, EndReservation, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig,
     Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, TransferMessages, MessagesTransferred, Appoint, Appointed,
@@ -129,6 +143,8 @@ __all__ = [
     "DELIVERY",
     "MARK",
     "OTHER_KEYS",
+    "PLACEMENT",
+    "PLATE",
     "Appoint",
     "Appointed",
     "Browse",
@@ -147,6 +163,7 @@ __all__ = [
     "Delivered",
     "DescribeQueue",
     "Done",
+    "DoorView",
     "EndReservation",
     "Enqueue",
     "Enqueued",
@@ -160,6 +177,7 @@ __all__ = [
     "GetClusterStatus",
     "GetConfig",
     "GetMetrics",
+    "GetPlacement",
     "GetQueueStats",
     "Goodbye",
     "Grant",
@@ -183,6 +201,8 @@ __all__ = [
     "OpenView",
     "Park",
     "Pause",
+    "Placement",
+    "Plate",
     "Pulse",
     "PurgeQueue",
     "Purged",

@@ -8,6 +8,25 @@ MARK: Final = 2
 """Opcode of a push without content: the broker sends it to test whether a connection takes frames. Ignore it."""
 
 
+PLACEMENT: Final = 3
+"""Opcode of a push by the router to the clients that asked for it in Hello: where the shards are."""
+
+PLATE: Final = 4
+"""Opcode of the first frame on a direct connection, pushed by the worker: which door it is."""
+
+
+class DoorView(Struct):
+    """The own door of a live worker, through which clients reach the worker's shards without the router."""
+
+    worker: str
+    door: bytes
+    """16 random bytes, new in each life of the worker."""
+    endpoints: list[str]
+    """Where it listens: ``ipc://PATH`` on its own host, or ``tcp://HOST:PORT``; ``*`` is the host of the router."""
+    shards: list[tuple[int, int]]
+    """The shards that it serves, each as ``(shard, epoch)``."""
+
+
 class Welcome(Reply):
     """The version chosen, and what a client needs to know of the broker."""
 
@@ -23,6 +42,8 @@ class Welcome(Reply):
 
     Its first 4 bytes are the epoch of requests.
     """
+    doors: list[DoorView] = []
+    """The placement of the shards, if the greeting asked for it."""
 
 
 class Hello(Command):
@@ -34,6 +55,28 @@ class Hello(Command):
     client: str = ""
     session: bytes = b""
     """The secret of an earlier Welcome; empty: a new session."""
+    direct: bool = False
+    """Name the placement of the shards in the answer, and push it whenever it changes."""
+
+
+class Plate(Struct):
+    """Which door a direct connection leads to. A client that expects another door closes the connection."""
+
+    door: bytes
+    """Empty: the door is about to close. Send nothing more here, and close the connection once all answers are there."""
+
+
+class Placement(Reply):
+    """The doors of the workers. A shard that no door serves is reached through the router."""
+
+    doors: list[DoorView]
+
+
+class GetPlacement(Command):
+    """Ask the router where the shards are."""
+
+    opcode: ClassVar[int] = 5
+    reply: ClassVar[type[Reply]] = Placement
 
 
 class ShardOutage(Struct):

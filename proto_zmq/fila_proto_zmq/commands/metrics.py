@@ -142,6 +142,10 @@ class RouterMetrics(Struct):
     in_flight_bytes: dict[str, int]
     rss_bytes: int = 0
     cpu_ms: int = 0
+    direct_clients: dict[str, int] = {}
+    """Clients that are connected to the doors of the workers, by worker."""
+    direct_frames: dict[str, int] = {}
+    """Frames that passed those doors, in both directions, and not the router."""
 
 
 class Metrics(Reply):

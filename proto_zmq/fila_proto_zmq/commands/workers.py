@@ -37,6 +37,10 @@ class Register(Command):
     """Throttle keys that deliver nothing until a time, Unix ms."""
     outages: list[ShardOutage] = []
     """The shards that it is to host and does not serve."""
+    door: bytes = b""
+    """Names the worker's own door for clients, see :class:`Placement`; empty: it has none."""
+    endpoints: list[str] = []
+    """Where that door listens."""
 
 
 class Pulse(Command):
@@ -48,6 +52,10 @@ class Pulse(Command):
     opcode: ClassVar[int] = 81
     rss_bytes: int
     queues: int
+    direct_clients: int = 0
+    """Clients that are connected to the worker's own door."""
+    direct_frames: int = 0
+    """Frames that passed that door since the worker started, in both directions."""
 
 
 class Leave(Command):

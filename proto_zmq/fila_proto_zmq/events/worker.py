@@ -25,6 +25,16 @@ class WorkerAdmitted(Event):
     shards: list[int]
 
 
+class DoorNotOpened(Event):
+    """The worker can't listen for clients itself. They reach it through the router."""
+
+    event = "worker.door_not_opened"
+    level = "warning"
+    advice = "Choose a free address in --direct-listen, or see that the worker may make a socket in its data directory."
+    endpoints: list[str]
+    reason: str
+
+
 class QueueCreated(Event):
     """A queue was created, with its dead letter queue if it has one of its own."""
 

@@ -7,14 +7,12 @@ from fila_proto_zmq.commands import Command, Fault, Reply
 from fila_proto_zmq.errors import (
     FilaError,
     InvalidFrameError,
-    OverloadedError,
     ShardUnavailableError,
     UnsupportedVersionError,
 )
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
 from fila_router.core.counters import Counters
-from fila_router.core.worker_state import Worker
 
 Frame: TypeAlias = list[Any]
 """A frame's parts as bytes; the body of a forwarded frame may be as a socket gave it out."""
@@ -50,9 +48,6 @@ class Outgoing:
         self.to_workers.extend([identity, *frame] for identity in workers)
 
 
-RETRY_S: Final = 0.2
-"""When to try again after a refusal: a worker restarts in about half a second, an overload passes in a tenth."""
-
 _UNREADABLE: Final = pack_header(0)
 
 
@@ -80,36 +75,6 @@ def error_in(body: bytes) -> FilaError:
         return from_fault(decode_body(Fault, body))
     except InvalidFrameError as unreadable:
         return unreadable
-
-
-def unavailable(shard: int) -> ShardUnavailableError:
-    """Return the error for a shard without a live worker."""
-    return ShardUnavailableError(
-        f"shard {shard} has no live worker: it comes back by itself, try again in a moment",
-        retry_after=RETRY_S,
-        details={"refused": True, "shard": shard},
-    )
-
-
-def interrupted(shard: int) -> ShardUnavailableError:
-    """Return the error for a request that was forwarded before its worker was lost."""
-    return ShardUnavailableError(
-        f"the worker of shard {shard} was lost before it answered: whether it did the work is unknown",
-        retry_after=RETRY_S,
-        details={"shard": shard},
-    )
-
-
-def overloaded(worker: Worker, client: bytes, opcode: int) -> OverloadedError:
-    """Return the error for a full worker: its bound of open requests, or the client's share of that, is reached."""
-    in_flight = worker.in_flight
-    why = f"{worker.name} has {len(in_flight)} open requests of {in_flight.size_bytes} bytes"
-    return too_busy(why, in_flight.retry_ms(client, opcode) / 1000)
-
-
-def too_busy(why: str, retry_after: float = RETRY_S) -> OverloadedError:
-    """Return the error for a bound that is reached."""
-    return OverloadedError(f"{why}: try again in {retry_after:g} s", retry_after=retry_after, details={"refused": True})
 
 
 def not_greeted() -> ShardUnavailableError:

@@ -16,14 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fila_admission.in_flight import has_share
+from fila_admission.refusals import interrupted, too_busy
 from fila_proto_zmq.codec import decode_body, encode_error
 from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig, put_whole
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
 from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of
-from fila_router.core.answers import Outgoing, error_in, interrupted, too_busy
-from fila_router.core.in_flight import has_share
+from fila_router.core.answers import Outgoing, error_in
 from fila_router.core.routing import RoutingTable
 from fila_router.core.token_bank import TokenBank
 from fila_router.core.worker_state import Worker

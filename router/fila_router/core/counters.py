@@ -37,6 +37,7 @@ class Counters:
 
     def metrics(self, workers: Iterable[Worker]) -> RouterMetrics:
         """Return all counters, with the open requests of the workers."""
+        workers = list(workers)
         open_requests = {worker.name: len(worker.in_flight) for worker in workers}
         open_bytes = {worker.name: worker.in_flight.size_bytes for worker in workers}
         return RouterMetrics(
@@ -50,4 +51,6 @@ class Counters:
             open_bytes,
             self.rss_bytes,
             self.cpu_ms,
+            {worker.name: worker.direct_clients for worker in workers},
+            {worker.name: worker.direct_frames for worker in workers},
         )

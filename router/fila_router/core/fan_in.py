@@ -6,12 +6,13 @@ from typing import Final, Protocol
 
 import msgspec
 
+from fila_admission.in_flight import has_share
+from fila_admission.refusals import too_busy, unavailable
 from fila_proto_zmq.codec import decode_body
 from fila_proto_zmq.commands import ClusterStatus, QueueList, Reply, RouterMetrics, joined
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
-from fila_router.core.answers import error_frame, error_in, reply_frame, too_busy, unavailable
-from fila_router.core.in_flight import has_share
+from fila_router.core.answers import error_frame, error_in, reply_frame
 from fila_router.core.limits import DEFAULTS
 
 LIST_MS_MAX: Final = 4000

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from fila_proto_zmq.limits import DELIVERY_BYTES_MAX
+from fila_admission.limits import RoomLimits
 
 
 @dataclass(frozen=True, slots=True)
-class RouterLimits:
+class RouterLimits(RoomLimits):
     """Bounds of what clients can make a router keep."""
 
     sessions_max: int = 20_000
@@ -15,23 +15,6 @@ class RouterLimits:
     """A session that is silent for this long is forgotten: its client greets again when it is refused. A client that holds
     leases at a worker is never silent for more than ``consumer_timeout_ms``, and a session lives for at least ten times that.
     """
-    calls_max: int = 10_000
-    """Requests that load one worker: about a second of its time; a client that comes now would wait that long."""
-    relieving_calls_max: int = 40_000
-    """Requests that relieve one worker."""
-    waits_max: int = 100_000
-    """Receives and reservations that wait at one worker. They cost memory, not time."""
-    client_waits_max: int = 10_000
-    """Those of one client at one worker: when a client leaves, all of them end in one turn."""
-    pages_max: int = 256
-    """Open pages (Browse, BrowseView, FetchReserved) of one worker: up to 1 MiB each, and some ms of its time."""
-    client_pages_max: int = 8
-    """Those of one client at all workers, together with what it has not read. After a quarter of them the router checks
-    whether the client reads."""
-    page_bytes: int = DELIVERY_BYTES_MAX
-    """The size of an open page. It counts as unread from the moment of the question: its answer has its room by then."""
-    in_flight_bytes_max: int = 128 * 1024 * 1024
-    """Frames on their way to one worker, of each kind. A single larger one still passes when nothing else is in flight."""
     questions_max: int = 1000
     """Open questions to all workers, and open changes of the runtime config."""
     pipe_frames: int = 100

@@ -6,11 +6,12 @@ token bank.
 
 from typing import Final
 
+from fila_admission.refusals import interrupted
 from fila_proto_zmq.codec import encode_reply
 from fila_proto_zmq.commands import Done, Park, Pulse, Register, Registered
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused, WorkerReturned
-from fila_router.core.answers import Outgoing, interrupted
+from fila_router.core.answers import Outgoing
 from fila_router.core.config_replication import OWNER, ConfigReplication
 from fila_router.core.fan_in import FanIns
 from fila_router.core.grant_updates import Parks

@@ -11,6 +11,8 @@ may need them first.
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from fila_admission.in_flight import asks_page, relieves
+from fila_admission.refusals import RETRY_S, overloaded, too_busy, unavailable
 from fila_proto_zmq.clients import SESSION_BYTES, client_name
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
 from fila_proto_zmq.commands import (
@@ -21,6 +23,7 @@ from fila_proto_zmq.commands import (
     GetClusterStatus,
     GetConfig,
     GetMetrics,
+    GetPlacement,
     Hello,
     Leave,
     ListConfig,
@@ -39,21 +42,17 @@ from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailable
 from fila_proto_zmq.events import ClientConnected
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
 from fila_router.core.answers import (
-    RETRY_S,
     Outgoing,
     no_common_version,
     not_greeted,
     other_version,
-    overloaded,
     request_of,
-    too_busy,
-    unavailable,
 )
 from fila_router.core.counters import Counters
 from fila_router.core.fan_in import FanIns, Measurements, QueueLists
-from fila_router.core.in_flight import asks_page, relieves
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
+from fila_router.core.placements import Placements
 from fila_router.core.routing import RELAYED, RoutingTable, addressee
 from fila_router.core.sessions import RefusalLog, Sessions
 from fila_router.core.token_bank import TokenBank
@@ -70,7 +69,8 @@ OF_WORKERS: Final = 80
 """Opcodes from here on pass between the router and its workers, and between those."""
 
 _OWN: Final = frozenset(
-    command.opcode for command in (Hello, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
+    command.opcode
+    for command in (Hello, GetPlacement, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
 )
 _FORWARDED: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _OWN)
 """First six bytes (magic, version, opcode, flags) of all headers that are forwarded: one look-up checks them all."""
@@ -107,6 +107,7 @@ class Router:
         self._fan_ins = FanIns(limits.questions_max)
         self._bank = TokenBank()
         self._members = Membership(self._table, self._bank, self._fan_ins, self.outgoing, limits)
+        self._placements = Placements(self._table, self._sessions)
         self._swept_ms = 0
 
     # --- clients ------------------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class Router:
         if asks_page(header[3]):
             self._check_pages(worker, session, header[3], now_ms)
         if not in_flight.has_room(client, header[3]):
-            raise overloaded(worker, client, header[3])
+            raise overloaded(worker.name, in_flight, client, header[3])
         if not in_flight.open(client, header, key, shard, size_bytes, session.connection.name, now_ms):
             return None
         self._counters.to_workers += 1
@@ -203,6 +204,8 @@ class Router:
         elif isinstance(command, (GetConfig, ListConfig)):
             shard, worker = self._config_source()
             return self._forward(worker, session, header, key, shard, len(body), now_ms)
+        elif isinstance(command, GetPlacement):
+            self.outgoing.answer(client, header, key, self._placements.current())
         else:
             self.outgoing.answer(client, header, key, self._status())
         return None
@@ -213,11 +216,11 @@ class Router:
         if not common:
             raise no_common_version(hello.versions)
         secret = hello.session if len(hello.session) == SESSION_BYTES else self._sessions.new_secret()
-        client = self._sessions.resume(connection, secret, now_ms).client
+        session = self._sessions.resume(connection, secret, now_ms)
+        session.direct, client = hello.direct, session.client
         shards = len(self._table.owners)
-        welcome = Welcome(
-            common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes, session=secret
-        )
+        doors = self._placements.current().doors if hello.direct else []
+        welcome = Welcome(common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes, secret, doors)
         self.outgoing.answer(client, header, key, welcome)
         self.outgoing.notes.append(ClientConnected(client_name(client)))
 
@@ -374,6 +377,7 @@ class Router:
         if isinstance(command, Pulse):
             worker.rss_bytes = command.rss_bytes
             worker.queues = command.queues
+            worker.direct_clients, worker.direct_frames = command.direct_clients, command.direct_frames
         elif isinstance(command, Leave):
             self._members.leave(worker, now_ms)
         else:
@@ -413,6 +417,7 @@ class Router:
         self._members.tick(now_ms)
         self.unread.look_at_debtors(now_ms)
         self.outgoing.to_clients += self._fan_ins.give_up(now_ms)
+        self.outgoing.to_clients += self._placements.tick()
         self.outgoing.notes += self._refusals.to_log(now_ms)
         for worker in self._table.workers.values():
             worker.in_flight.measure(now_ms)

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from fila_admission.in_flight import InFlight
+from fila_admission.refusals import unavailable
 from fila_proto_zmq import outages
 from fila_proto_zmq.commands import (
     Appoint,
@@ -17,8 +19,6 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.names import check_queue_name, shard_of
-from fila_router.core.answers import unavailable
-from fila_router.core.in_flight import InFlight
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker_state import Worker
 
@@ -108,7 +108,7 @@ class RoutingTable:
             worker = self.workers[identity] = Worker(
                 identity, offer.pid, offer.version, now_ms, in_flight=InFlight(self._limits)
             )
-        worker.registered(offer.pid, offer.version, offer.outages)
+        worker.registered(offer)
         worker.seen(now_ms)
         superseded = self._hand_over(worker, dict(offer.shards))
         self._forget_idle()

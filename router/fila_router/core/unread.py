@@ -80,12 +80,13 @@ class Connection:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A client on its connection. ``tags``: the session tags that its requests may have."""
+    """A client on its connection. ``tags``: the session tags that its requests may have; ``direct``: it asked for the placement."""
 
     client: bytes
     connection: Connection
     heard_ms: int
     tags: tuple[bytes, ...] = (NO_TAG,)
+    direct: bool = False
 
 
 class Unread:

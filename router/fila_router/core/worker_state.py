@@ -13,8 +13,8 @@ only comes back by registering.
 from dataclasses import dataclass, field
 from typing import Final
 
-from fila_proto_zmq.commands import ShardOutage
-from fila_router.core.in_flight import InFlight
+from fila_admission.in_flight import InFlight
+from fila_proto_zmq.commands import Register, ShardOutage
 
 SILENCE_MS_MAX: Final = 3000
 """Workers send a pulse four times a second, and a turn takes milliseconds: a silence this long is no accident."""
@@ -35,6 +35,13 @@ class Worker:
     queues: int = 0
     outages: list[ShardOutage] = field(default_factory=list)
     """The shards that it is to host and does not serve."""
+    door: bytes = b""
+    """Names its own door for clients; empty: it has none."""
+    endpoints: list[str] = field(default_factory=list)
+    """Where that door listens."""
+    direct_clients: int = 0
+    direct_frames: int = 0
+    """What passes that door, as its last pulse reported."""
     config_sent: int = -1
     """The version of the runtime config that was last sent to it; -1: it must get the whole config."""
     config_has: int = -1
@@ -51,11 +58,12 @@ class Worker:
         """``up`` or ``down``, as in the cluster status."""
         return "up" if self.routable else "down"
 
-    def registered(self, pid: int, version: str, outages: list[ShardOutage]) -> None:
+    def registered(self, offer: Register) -> None:
         """Start (again) with a registration."""
-        self.pid = pid
-        self.outages = outages
-        self.version = version
+        self.pid = offer.pid
+        self.outages = offer.outages
+        self.version = offer.version
+        self.door, self.endpoints = offer.door, offer.endpoints
         self.leaving = False
         self.routable = True
 

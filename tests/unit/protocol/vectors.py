@@ -19,6 +19,7 @@ from fila_proto_zmq.commands import (
     DeleteQueue,
     Delivered,
     DescribeQueue,
+    DoorView,
     Done,
     EndReservation,
     Enqueue,
@@ -32,6 +33,7 @@ from fila_proto_zmq.commands import (
     GetClusterStatus,
     GetConfig,
     GetMetrics,
+    GetPlacement,
     GetQueueStats,
     Goodbye,
     Grant,
@@ -53,6 +55,7 @@ from fila_proto_zmq.commands import (
     OpenView,
     Park,
     Pause,
+    Placement,
     Pulse,
     Purged,
     PurgeQueue,
@@ -140,12 +143,18 @@ PLAIN_SHARD_METRICS = [
 
 SESSION = bytes(range(32))
 
+DOOR = DoorView("worker-0", b"door", ["ipc:///a", "tcp://*:1"], [(0, 7), (1, 8)])
+PLAIN_DOOR = ["worker-0", b"door", ["ipc:///a", "tcp://*:1"], [[0, 7], [1, 8]]]
+DOOR_HEX = "94a8776f726b65722d30c404646f6f7292a86970633a2f2f2f61a97463703a2f2f2a3a319292000792" + "0108"
+
 BODIES = [
-    Body(Hello([1], "py 0.1", SESSION), [[1], "py 0.1", SESSION], "939101a6707920302e31c420" + SESSION.hex()),
+    Body(Hello([1], "py 0.1", SESSION, True), [[1], "py 0.1", SESSION, True], "949101a6707920302e31c420" + SESSION.hex() + "c3"),
+    Body(GetPlacement(), [], "90"),
+    Body(Placement([DOOR]), [[PLAIN_DOOR]], "9191" + DOOR_HEX),
     Body(
-        Welcome(1, "0.1.0", 4, 15_000, 16_777_216, SESSION),
-        [1, "0.1.0", 4, 15_000, 16_777_216, SESSION],
-        "9601a5302e312e3004cd3a98ce01000000c420" + SESSION.hex(),
+        Welcome(1, "0.1.0", 4, 15_000, 16_777_216, SESSION, [DOOR]),
+        [1, "0.1.0", 4, 15_000, 16_777_216, SESSION, [PLAIN_DOOR]],
+        "9701a5302e312e3004cd3a98ce01000000c420" + SESSION.hex() + "91" + DOOR_HEX,
     ),
     Body(
         CreateQueue(QueueOptions(30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536)),
@@ -377,20 +386,20 @@ BODIES = [
         Metrics(
             [WorkerMetrics("worker-0", 5, 6, TIMES, [SHARD_METRICS])],
             ClusterStatus("0.1.0", 1, [WorkerStatus("worker-0", 42, "up", [3], 7, 1)]),
-            RouterMetrics(1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8),
+            RouterMetrics(1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}),
         ),
         [
             [["worker-0", 5, 6, [[10, 100], [1, 0, 2], 1234], [PLAIN_SHARD_METRICS]]],
             ["0.1.0", 1, [["worker-0", 42, "up", [3], 7, 1, []]]],
-            [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8],
+            [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}],
         ],
         (
             "939195a8776f726b65722d30050693920a6493010002cd04d291990391dc001398a66f726465727303020101c2c203cd05dc0a07"
             "040101010281aa4f5645524c4f4144454402050409089195a461636d65020307cb3fe00000000000000193920a6493010002cd04"
             "d295040102c393920a6493010002cd04d293920a6493010002cd04d2009196a3617069cb4025000000000000cb40340000000000"
             "00cbbff00000000000000607060781ad4c454153455f4558504952454401cd10009693920a6493010002cd04d293920a64930100"
-            "02cd04d2010203c293a5302e312e30019197a8776f726b65722d302aa2757091030701909a010203040581aa4f5645524c4f414445"
-            "440181a8776f726b65722d300281a8776f726b65722d30cd03840708"
+            "02cd04d2010203c293a5302e312e30019197a8776f726b65722d302aa2757091030701909c010203040581aa4f5645524c4f414445"
+            "440181a8776f726b65722d300281a8776f726b65722d30cd0384070881a8776f726b65722d300981a8776f726b65722d300a"
         ),
     ),
     Body(SetConfig("throttle.api", "10,20"), ["throttle.api", "10,20"], "92ac7468726f74746c652e617069a531302c3230"),
@@ -413,6 +422,8 @@ BODIES = [
             {"color": "blue"},
             {"api": 1_730_000_000_000},
             [ShardOutage(2, "opening", "why")],
+            b"door",
+            ["tcp://*:1"],
         ),
         [
             "worker-0",
@@ -423,8 +434,10 @@ BODIES = [
             {"color": "blue"},
             {"api": 1_730_000_000_000},
             [[2, "opening", "why"]],
+            b"door",
+            ["tcp://*:1"],
         ],
-        "98a8776f726b65722d302aa5302e312e30929200079201080381a5636f6c6f72a4626c756581a3617069cf00000192cc091400919302a76f70656e696e67a3776879",
+        "9aa8776f726b65722d302aa5302e312e30929200079201080381a5636f6c6f72a4626c756581a3617069cf00000192cc091400919302a76f70656e696e67a3776879c404646f6f7291a97463703a2f2f2a3a31",
     ),
     Body(
         Registered(8, {"color": "red"}, {"api": 1_730_000_000_000}),
@@ -432,7 +445,7 @@ BODIES = [
         "930881a5636f6c6f72a372656481a3617069cf00000192cc091400",
     ),
     Body(Registered(), [0, None, {}], "9300c080"),
-    Body(Pulse(123_456_789, 5), [123_456_789, 5], "92ce075bcd1505"),
+    Body(Pulse(123_456_789, 5, 6, 7), [123_456_789, 5, 6, 7], "94ce075bcd15050607"),
     Body(Leave(), [], "90"),
     Body(PutConfig(9, {"color": None}, True, 2, True), [9, {"color": None}, True, 2, True], "950981a5636f6c6f72c0c302c3"),
     Body(

@@ -1,10 +1,10 @@
 """The table of requests that a worker owes an answer."""
 
+from fila_admission import in_flight
+from fila_admission.in_flight import InFlight
 from fila_proto_zmq.commands import Browse, Enqueue, Receive, Reserve, Settle
 from fila_proto_zmq.frames import REPLY, pack_header
 from fila_proto_zmq.limits import WAIT_MS_MAX
-from fila_router.core import in_flight
-from fila_router.core.in_flight import InFlight
 from fila_router.core.limits import DEFAULTS, RouterLimits
 
 C = b"\1c"

@@ -75,7 +75,7 @@ def test_this_machine_has_cores(monkeypatch: pytest.MonkeyPatch):
 
 def told(settings: Settings) -> ShardSettings:
     """What a shard knows after its worker has read its settings."""
-    line = one_line(worker_settings(settings, "worker-0", "ipc://router", Path("data"), [0], 1))
+    line = one_line(worker_settings(settings, "worker-0", "ipc://router", Path("data"), [0], 1, None))
     return msgspec.json.decode(line, type=WorkerSettings).shard
 
 
@@ -140,7 +140,7 @@ def test_all_processes_write_the_same_kind_of_log():
     settings = Settings(telemetry=Telemetry(log_format="console", log_level="debug"))
     everybody = [
         router_settings(settings, "tcp://127.0.0.1:5555", "ipc://router", 1),
-        worker_settings(settings, "worker-0", "ipc://router", Path("data"), [0], 1),
+        worker_settings(settings, "worker-0", "ipc://router", Path("data"), [0], 1, None),
         observer_settings(settings, "tcp://127.0.0.1:5555", None),
     ]
     assert [told.log for told in everybody] == [LogSettings("console", "debug")] * 3

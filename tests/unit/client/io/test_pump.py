@@ -86,7 +86,7 @@ def test_after_an_idle_time_the_first_call_does_not_pay_for_an_earlier_loss():
         port = int(peer.endpoint.rsplit(":", 1)[1])
         peer.close()
         with broker(port=port) as second:
-            eventually(lambda: client._io._link._monitor.poll(0), "the loss is known")
+            eventually(lambda: client._io._links.router._monitor.poll(0), "the loss is known")
             time.sleep(0.03)  # an idle time is what this is about
             client.enqueue("q", b"x")
             assert second.seen_of(Enqueue)

@@ -22,6 +22,7 @@ client gave up long before.
 from collections.abc import Callable, Collection
 from typing import Final, Protocol, TypeAlias
 
+from fila_admission.limits import DEFAULTS, RoomLimits
 from fila_proto_zmq.commands import (
     Browse,
     BrowseView,
@@ -39,7 +40,6 @@ from fila_proto_zmq.commands import (
     Unsubscribe,
 )
 from fila_proto_zmq.limits import WAIT_MS_MAX
-from fila_router.core.limits import DEFAULTS, RouterLimits
 
 OVERHEAD_BYTES: Final = 128
 """The size of a frame beside its body: a flood of empty frames is not free."""
@@ -198,7 +198,7 @@ class InFlight:
 
     __slots__ = ("_measured_ms", "rooms")
 
-    def __init__(self, limits: RouterLimits = DEFAULTS) -> None:
+    def __init__(self, limits: RoomLimits = DEFAULTS) -> None:
         bytes_max = limits.in_flight_bytes_max
         self.rooms = (
             Room(limits.calls_max, bytes_max, limits.calls_max, CALL_MS_MAX),
@@ -241,6 +241,10 @@ class InFlight:
         room = self.rooms[_ROOM_OF[header[3]]]
         room.answered += 1
         return room.pop(client + header[10:]) is not None
+
+    def drop(self, client: bytes, header: bytes) -> None:
+        """Remove a request that will be answered elsewhere, if it is open here."""
+        self.rooms[_ROOM_OF[header[3]]].pop(client + header[10:])
 
     def withdraw(self, client: bytes, header: bytes) -> int:
         """Remove a request that was opened and could not be sent; return its shard."""

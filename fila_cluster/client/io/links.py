@@ -1,0 +1,151 @@
+"""All connections of a client: the link to the router, and a wire to each worker that it talks to directly."""
+
+from collections.abc import Collection
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, Link
+from fila_cluster.client.io.wire import Wire
+from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.way import DirectWay
+
+CHECKED_S = 0.05
+"""A wire that was read so long ago is read before something is sent: the worker may have closed it meanwhile."""
+
+
+class Watcher(Protocol):
+    """The shell, which sleeps until a descriptor is ready."""
+
+    def watch(self, descriptor: int, *, writable: bool) -> None:
+        """Look at a descriptor from now on: when it is readable, and ``writable`` also when it takes something."""
+
+    def unwatch(self, descriptor: int) -> None:
+        """Do not look at a descriptor any more."""
+
+
+class Links:
+    """The router's link, and the wires by their ways."""
+
+    def __init__(self, endpoint: str, watcher: Watcher) -> None:
+        self.router = Link(endpoint)
+        self._watcher = watcher
+        self._router_host = urlsplit(endpoint).hostname or ""
+        self._wires: dict[DirectWay, Wire] = {}
+        self._by_descriptor: dict[int, Wire] = {}
+        self._watched: dict[int, bool] = {}
+        self._read_at: dict[Wire, float] = {}
+
+    @property
+    def descriptors(self) -> list[tuple[int, bool]]:
+        """Every descriptor to look at, with whether it is to take something."""
+        return [*((each, False) for each in self.router.descriptors), *self._watched.items()]
+
+    @property
+    def closed(self) -> bool:
+        """Whether they can't be used any more."""
+        return self.router.closed
+
+    def exchange(self, session: Session, now: float, ready: Collection[int] | None = ()) -> bool:
+        """Send outgoing frames and read arrived ones; True if there are more than were read.
+
+        ``ready``: the descriptors that are ready; None: any may be.
+        """
+        arrived = ready is None or any(each in ready for each in self.router.descriptors)
+        more = False
+        if self._by_descriptor:
+            due = list(self._by_descriptor) if ready is None else [each for each in ready if each in self._by_descriptor]
+            for descriptor in due:
+                wire = self._by_descriptor.get(descriptor)
+                if wire is not None:
+                    more |= self._serve(wire, session, now)
+        more |= self.router.exchange(session, now, arrived=arrived)
+        routes = session.routes
+        while routes.wanted or routes.unwanted or any(way.outgoing for way in self._wires):
+            self._write(session, now)
+            while routes.wanted:
+                self._connect(routes.wanted.popleft(), session, now)
+            while routes.unwanted:
+                self._close(routes.unwanted.popleft())
+            more |= self.router.exchange(session, now, arrived=False)
+        return more
+
+    def _connect(self, way: DirectWay, session: Session, now: float) -> None:
+        self._close(way)
+        wire = self._wires[way] = Wire(way, self._router_host)
+        if wire.connect():
+            self._watch(wire)
+        else:
+            self._lose(wire, session, now)
+
+    def _serve(self, wire: Wire, session: Session, now: float) -> bool:
+        """Go on with a wire whose descriptor is ready."""
+        if wire.connecting:
+            self._unwatch(wire)
+            if wire.connected():
+                self._watch(wire)
+            else:
+                self._lose(wire, session, now)
+            return False
+        more = self._read(wire, session, now)
+        if wire.wants_to_write and wire.descriptor in self._by_descriptor:
+            self._send(wire, session, now)
+        return more
+
+    def _read(self, wire: Wire, session: Session, now: float) -> bool:
+        self._read_at[wire] = now
+        more = wire.read(session, now, FRAMES_PER_EXCHANGE)
+        if more is None:
+            self._lose(wire, session, now)
+            return False
+        return more
+
+    def _write(self, session: Session, now: float) -> None:
+        for way, wire in list(self._wires.items()):
+            if not way.outgoing:
+                continue
+            if now - self._read_at.get(wire, 0.0) > CHECKED_S:
+                self._read(wire, session, now)
+            if self._wires.get(way) is wire and way.outgoing:
+                self._send(wire, session, now)
+
+    def _send(self, wire: Wire, session: Session, now: float) -> None:
+        if wire.write():
+            self._watch(wire)
+        else:
+            self._lose(wire, session, now)
+
+    def _lose(self, wire: Wire, session: Session, now: float) -> None:
+        self._close(wire.way)
+        session.lost(wire.way, now)
+
+    def _watch(self, wire: Wire) -> None:
+        descriptor, writable = wire.descriptor, wire.wants_to_write
+        self._by_descriptor[descriptor] = wire
+        if self._watched.get(descriptor) is not writable:
+            self._watched[descriptor] = writable
+            self._watcher.watch(descriptor, writable=writable)
+
+    def _unwatch(self, wire: Wire) -> None:
+        descriptor = wire.descriptor
+        if self._by_descriptor.pop(descriptor, None) is not None:
+            del self._watched[descriptor]
+            self._watcher.unwatch(descriptor)
+
+    def _close(self, way: DirectWay) -> None:
+        wire = self._wires.pop(way, None)
+        if wire is not None:
+            self._read_at.pop(wire, None)
+            self._unwatch(wire)
+            wire.close()
+
+    def disown(self) -> None:
+        """Leave all connections to the parent, in the child of a fork."""
+        self.router.disown()
+        for wire in self._wires.values():
+            wire.disown()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for way in list(self._wires):
+            self._close(way)
+        self.router.close()

@@ -1,0 +1,126 @@
+"""The plain socket of a direct way: it connects without blocking, and moves frames.
+
+A worker may have several endpoints. A socket on its own host comes first; the next one is tried when one does not answer.
+"""
+
+import errno
+import os
+import socket
+from collections import deque
+
+from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.way import DirectWay
+from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.stream import FrameReader, FrameWriter
+
+READ_BYTES = 256 * 1024
+FRAME_BYTES_MAX = (1 << 32) - 1
+"""A worker's frames are as large as its messages; the client has no bound of its own."""
+
+_IPC = "ipc://"
+_UNDER_WAY = frozenset({0, errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
+
+
+class Wire:
+    """The connection of one direct way. ``router_host``: what ``*`` in an endpoint stands for."""
+
+    def __init__(self, way: DirectWay, router_host: str) -> None:
+        self.way = way
+        self.connecting = False
+        self.socket: socket.socket | None = None
+        self._endpoints = deque(
+            each for each in way.endpoints if not each.startswith(_IPC) or os.path.exists(each[len(_IPC) :])
+        )
+        self._router_host = router_host
+        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._writer = FrameWriter()
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's descriptor; -1 if there is no socket."""
+        return -1 if self.socket is None else self.socket.fileno()
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether something waits until the socket takes it."""
+        return self.connecting or self._writer.size_bytes > 0
+
+    def connect(self) -> bool:
+        """Begin to connect to the next endpoint that can be tried; False if there is none."""
+        while self._endpoints:
+            endpoint = self._endpoints.popleft()
+            try:
+                failure = self._begin(endpoint)
+            except (OSError, ValueError):
+                failure = errno.EINVAL
+            if failure in _UNDER_WAY:
+                self.connecting = failure != 0
+                return True
+            self.close()
+        return False
+
+    def _begin(self, endpoint: str) -> int:
+        if endpoint.startswith(_IPC):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.setblocking(False)
+            return self.socket.connect_ex(endpoint[len(_IPC) :])
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        host = self._router_host if host == "*" else host.strip("[]")
+        family, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return self.socket.connect_ex(address)
+
+    def connected(self) -> bool:
+        """Return whether the connection that was begun is there, or the next endpoint is tried; False: there is no other."""
+        assert self.socket is not None
+        if self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+            self.connecting = False
+            return True
+        self.close()
+        return self.connect()
+
+    def read(self, session: Session, now: float, frames_max: int) -> bool | None:
+        """Give the frames that have come to the session; True if there may be more, None if the connection is gone."""
+        assert self.socket is not None
+        reader, way = self._reader, self.way
+        try:
+            for _ in range(frames_max):
+                parts = reader.take()
+                while parts is None:
+                    data = self.socket.recv(READ_BYTES)
+                    if not data:
+                        return None
+                    reader.feed(data)
+                    parts = reader.take()
+                session.arrived(parts, now, way)
+        except BlockingIOError:
+            return False
+        except (OSError, InvalidFrameError):
+            return None
+        return True
+
+    def write(self) -> bool:
+        """Send the way's outgoing frames, as far as the socket takes them; False if the connection is gone."""
+        assert self.socket is not None
+        outgoing = self.way.outgoing
+        frames = list(outgoing)
+        outgoing.clear()
+        try:
+            self._writer.send(self.socket, frames)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the socket. What was not sent is lost."""
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+        self.connecting = False
+
+    def disown(self) -> None:
+        """Leave the connection to the parent, in the child of a fork."""
+        self.close()  # the parent has a descriptor of its own

@@ -1,0 +1,238 @@
+"""Which way a call takes: straight to the worker that has its shard, or through the router.
+
+The router names the doors of the workers (the *placement*). What concerns one shard goes straight there; everything else, and what
+has no door that answers, goes through the router. A connection is opened by the first call that needs it.
+
+A shard changes ways only when none of its earlier calls is under way on the other one, because two ways keep no order. Until then
+its calls wait, for ``TURNING_S`` at most; if that is not enough, they stay on their way for ``STAY_S``.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.protocol.way import DirectWay, State, Way
+from fila_proto_zmq.commands import DoorView, Receive, Reserve
+from fila_proto_zmq.frames import epoch_tag
+from fila_proto_zmq.names import shard_of
+
+OPENING_S: Final = 0.25
+"""How long calls wait for a direct connection. On one host or in one network it takes a millisecond."""
+LEAVING_S: Final = 1.0
+"""How long the calls on a way that leads nowhere any more wait for their answers."""
+RETRY_S_MIN: Final = 1.0
+RETRY_S_MAX: Final = 60.0
+"""When a door that could not be reached is tried again: after the first pause, doubled with each failure."""
+TURNING_S: Final = 0.25
+STAY_S: Final = 1.0
+NAMES_MAX: Final = 10_000
+"""Queue names whose shard is remembered; beyond it the cache is emptied."""
+
+_TAKES: Final = frozenset({State.OPEN, State.OPENING})
+"""States of a way that takes calls."""
+
+_UNORDERED: Final = (Receive, Reserve)
+"""Calls that may wait for long, and whose order with others means nothing."""
+
+
+class Shard:
+    """The route to one shard.
+
+    ``direct``: its worker's door, None if there is none. ``used``: the way on which a call was sent last. ``routed``: ordered calls
+    that are under way through the router. ``turn_by``: until when calls wait to change ways; ``stay_until``: when they may next.
+    """
+
+    __slots__ = ("direct", "number", "routed", "stay_until", "turn_by", "used")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.direct: DirectWay | None = None
+        self.used: Way | None = None
+        self.routed = 0
+        self.turn_by = math.inf
+        self.stay_until = -math.inf
+
+
+class Routes:
+    """The ways of one client. ``router``: the one that is always there.
+
+    ``wanted``: ways to be connected, and ``unwanted``: ways to be closed, by the shell. ``on_move(shard)`` is called when a shard's
+    calls take another way than before.
+    """
+
+    def __init__(self, on_move: Callable[[int], None]) -> None:
+        self.router = Way()
+        self.wanted: deque[DirectWay] = deque()
+        self.unwanted: deque[DirectWay] = deque()
+        self.doors: dict[bytes, DirectWay] = {}
+        self.leaving: list[DirectWay] = []
+        """Ways that get nothing more, and whose calls may still be answered."""
+        self.due_at = math.inf
+        """When :meth:`overdue` has something to say, or earlier."""
+        self._on_move = on_move
+        self._shards: list[Shard] = []
+        self._names: dict[str, Shard] = {}
+
+    # --- the placement ------------------------------------------------------------------------------------------------
+
+    def placed(self, views: Iterable[DoorView], shards: int) -> list[DirectWay]:
+        """Follow the router's placement of ``shards`` shards; return the ways that are gone."""
+        if len(self._shards) != shards:
+            self._shards = [Shard(number) for number in range(shards)]
+            self._names.clear()
+        ways = {view.door: self.doors.get(view.door) or DirectWay(view) for view in views}
+        gone = [way for door, way in self.doors.items() if door not in ways]
+        self.doors = ways
+        for shard in self._shards:
+            shard.direct = None
+        for view in views:
+            way = ways[view.door]
+            way.tags = {number: epoch_tag(epoch) for number, epoch in view.shards}
+            for number in way.tags:
+                if number < shards:
+                    self._shards[number].direct = way
+        return gone
+
+    def unplace(self, number: int) -> None:
+        """Note that a shard is not where the placement says."""
+        self._shards[number].direct = None
+
+    def shard(self, queue: str) -> Shard | None:
+        """Return the shard of a queue; None if there is no placement."""
+        shard = self._names.get(queue)
+        if shard is None and self._shards:
+            if len(self._names) >= NAMES_MAX:
+                self._names.clear()
+            shard = self._names[queue] = self._shards[shard_of(queue, len(self._shards))]
+        return shard
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def way_of(self, shard: Shard | None, now: float) -> Way:
+        """Return the way of a shard's next call. Its calls are held there while it opens, or while the shard changes ways."""
+        way = None if shard is None else shard.direct
+        if way is None:
+            return self.router
+        if way.state in _TAKES:
+            return way if shard is None or now >= shard.stay_until else self.router
+        if way.state == State.CLOSED and now >= way.retry_at:
+            way.state = State.OPENING
+            way.give_up_at = now + OPENING_S
+            self.due_at = min(self.due_at, way.give_up_at)
+            self.wanted.append(way)
+            return way
+        return self.router
+
+    def may_send(self, call: Call, way: Way, now: float) -> bool:
+        """Return whether the shard's other calls let this one go this way now."""
+        shard = call.shard
+        if shard is None or way is self.router or not shard.routed or type(call.command) in _UNORDERED:
+            return True
+        if shard.turn_by == math.inf:
+            shard.turn_by = now + TURNING_S
+            self.due_at = min(self.due_at, shard.turn_by)
+        return False
+
+    def gives_up_turning(self, call: Call, now: float) -> bool:
+        """Return whether a held call has waited long enough for its shard to change ways."""
+        shard = call.shard
+        if shard is None or now < shard.turn_by:
+            return False
+        shard.turn_by = math.inf
+        shard.stay_until = now + STAY_S
+        return True
+
+    def sent(self, call: Call, way: Way) -> None:
+        """Note that a call was sent on ``way``."""
+        call.under_way = True
+        way.calls += 1
+        shard = call.shard
+        if shard is None:
+            return
+        if way is self.router:
+            if type(call.command) not in _UNORDERED:
+                shard.routed += 1
+                call.routed = True
+        else:
+            shard.turn_by = math.inf
+        if shard.used is not way:
+            moved, shard.used = shard.used is not None, way
+            if moved:
+                self._on_move(shard.number)
+
+    def over(self, call: Call) -> Way | None:
+        """Note that a call that was sent is under way no more. Return a way whose held calls may be sent now."""
+        way, shard = call.way, call.shard
+        call.under_way = False
+        if way is not None:
+            way.calls -= 1
+            if way.calls == 0 and isinstance(way, DirectWay) and way.state == State.RETIRED:
+                self.unwanted.append(way)
+        if call.routed and shard is not None:
+            call.routed = False
+            shard.routed -= 1
+            if not shard.routed and shard.direct is not None and shard.direct.held:
+                return shard.direct
+        return None
+
+    # --- doors --------------------------------------------------------------------------------------------------------
+
+    def opened(self, way: DirectWay) -> None:
+        """Note that a worker has welcomed this client."""
+        way.open, way.state, way.failures, way.give_up_at = True, State.OPEN, 0, math.inf
+
+    def retire(self, way: DirectWay, now: float) -> None:
+        """Send nothing more on a way, and close it when its calls are answered, or after a while."""
+        way.open, way.state = False, State.RETIRED
+        if not way.calls:
+            self.unwanted.append(way)
+        elif way not in self.leaving:
+            self.leaving.append(way)
+            way.give_up_at = now + LEAVING_S
+            self.due_at = min(self.due_at, way.give_up_at)
+
+    @property
+    def ways(self) -> "Iterator[Way]":
+        """All ways."""
+        yield self.router
+        yield from self.doors.values()
+        yield from (way for way in self.leaving if way.door not in self.doors)
+
+    def left(self, way: Way) -> None:
+        """Note that pushes may have been lost on ``way``."""
+        for shard in self._shards:
+            if shard.used is way:
+                shard.used = None
+                self._on_move(shard.number)
+
+    def closed(self, way: DirectWay, now: float) -> None:
+        """Note that a connection is gone, or could not be made."""
+        if way.state == State.OPENING:
+            way.failures += 1
+        way.open = False
+        if way.state != State.RETIRED:
+            way.state = State.CLOSED
+        way.retry_at = now + min(RETRY_S_MAX, RETRY_S_MIN * 2.0 ** max(0, way.failures - 1))
+        way.give_up_at = math.inf
+        self.unwanted.append(way)
+        if way in self.leaving:
+            self.leaving.remove(way)
+
+    def overdue(self, now: float) -> tuple[list[DirectWay], list[DirectWay]]:
+        """Return the ways that take too long to open or to leave, and those whose held calls may have waited long enough."""
+        self.due_at = math.inf
+        late: list[DirectWay] = []
+        turning: list[DirectWay] = []
+        for way in {*self.doors.values(), *self.leaving}:
+            if way.give_up_at <= now:
+                late.append(way)
+            else:
+                self.due_at = min(self.due_at, way.give_up_at)
+        for shard in self._shards:
+            if shard.turn_by <= now and shard.direct is not None:
+                turning.append(shard.direct)
+            else:
+                self.due_at = min(self.due_at, shard.turn_by)
+        return late, turning

@@ -1,0 +1,15 @@
+"""How many connections a process may have."""
+
+import resource
+
+
+def allow_many_connections() -> None:
+    """Raise the limit of descriptors: every client is one, and the usual soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connections_allowed(reserved: int) -> int:
+    """Return how many connections there is room for beside ``reserved`` other descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(0, soft - reserved)

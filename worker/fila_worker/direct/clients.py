@@ -1,0 +1,285 @@
+"""The clients at a worker's own door: which client is on which connection, what is taken in, and the way of each answer.
+
+A client is the session that the router gave it, and proves it with the session's secret, as it does to a router. It may use both
+ways, one after the other: an answer goes the way on which its request came last, and pushes go the way of the last Subscribe.
+
+A worker serves its door only while it knows that its router counts it among the living (:meth:`DirectClients.trusted`). The router
+may take a silent worker for lost and go on without it, for example change the runtime config; such a worker must hear of that before
+it takes in anything from its door.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fila_admission.in_flight import InFlight, asks_page
+from fila_admission.refusals import interrupted, overloaded, too_busy
+from fila_proto_zmq.clients import SESSION_BYTES, client_of
+from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
+from fila_proto_zmq.commands import (
+    BY_OPCODE,
+    PLATE,
+    GetClusterStatus,
+    GetConfig,
+    GetMetrics,
+    GetPlacement,
+    Hello,
+    ListConfig,
+    ListQueues,
+    Plate,
+    SetConfig,
+    Subscribe,
+    Welcome,
+)
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnsupportedVersionError
+from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, pack_header, unpack_header
+from fila_proto_zmq.version import VERSION
+from fila_worker.direct.limits import DEFAULTS, DoorLimits
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Effect
+    from fila_worker.host import Host
+    from fila_worker.slots import Slot
+
+TRUST_MS: Final = 2000
+"""How long a worker may believe that its router counts it among the living: less than the router's patience with silence, which runs
+from the same pulse or a later one."""
+
+DOOR_BYTES: Final = 16
+"""The length of a door's name."""
+
+OF_WORKERS: Final = 80
+
+_NOT_HERE: Final = frozenset(
+    command.opcode
+    for command in (Hello, GetPlacement, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
+)
+_TAKEN: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _NOT_HERE)
+"""First six bytes (magic, version, opcode, flags) of the requests that are taken in here."""
+
+_HELLO: Final = pack_header(Hello.opcode)[:6]
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """A connection of a client. ``client``: its identity once it has greeted.
+
+    ``outgoing``: frames that the door has yet to send. ``takes_pushes``: the client's last Subscribe came here.
+    """
+
+    name: bytes
+    heard_ms: int
+    client: bytes = b""
+    takes_pushes: bool = False
+    outgoing: list[list[bytes]] = field(default_factory=list)
+    unread: int = 0
+    """Bytes that the socket has not taken; the door keeps it up to date."""
+    open: bool = True
+
+
+class DirectClients:
+    """The connections at one door. ``door``: what its plate says."""
+
+    def __init__(
+        self,
+        host: "Host",
+        door: bytes,
+        consumer_timeout_ms: int,
+        max_payload_bytes: int,
+        shards: int,
+        limits: DoorLimits = DEFAULTS,
+    ) -> None:
+        self.door = door
+        self.limits = limits
+        self.connections: dict[bytes, Connection] = {}
+        """Open connections by name, those without a frame for longest first."""
+        self.frames = 0
+        """Frames that passed this door, in both directions."""
+        self._host = host
+        self._welcome = Welcome(VERSIONS[0], VERSION, shards, consumer_timeout_ms, max_payload_bytes)
+        self._by_client: dict[bytes, Connection] = {}
+        self._in_flight = InFlight(limits)
+        self._made = 0
+        self._trusted_until_ms = 0
+        self._to_close: list[Connection] = []
+
+    # --- trust --------------------------------------------------------------------------------------------------------
+
+    def trust(self, asked_ms: int) -> None:
+        """Note that the router has answered a pulse that was sent at ``asked_ms``."""
+        self._trusted_until_ms = max(self._trusted_until_ms, asked_ms + TRUST_MS)
+
+    def trusted(self, now_ms: int) -> bool:
+        """Return whether frames may be taken in."""
+        return now_ms < self._trusted_until_ms
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    def connected(self, now_ms: int) -> Connection | None:
+        """Return a new connection, with the plate to send on it; None if there is no room for one."""
+        if len(self.connections) >= self.limits.connections_max and not self._make_room(now_ms):
+            return None
+        self._made += 1
+        connection = Connection(self._made.to_bytes(8, "big"), now_ms)
+        connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(self.door))])
+        self.connections[connection.name] = connection
+        return connection
+
+    def _make_room(self, now_ms: int) -> bool:
+        idlest = next(iter(self.connections.values()))
+        if now_ms - idlest.heard_ms < self.limits.spared_ms:
+            return False
+        self.close(idlest)
+        return True
+
+    def close(self, connection: Connection) -> None:
+        """Have the door close a connection."""
+        self.closed(connection)
+        self._to_close.append(connection)
+
+    def closed(self, connection: Connection) -> None:
+        """Note that a connection is gone. Its open requests are answered into the void; its client asks again."""
+        connection.open = False
+        connection.outgoing.clear()
+        self.connections.pop(connection.name, None)
+        if self._by_client.get(connection.client) is connection:
+            del self._by_client[connection.client]
+
+    def retire(self, connection: Connection) -> None:
+        """Ask a client to send nothing more on its connection, and to close it once it has its answers."""
+        connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(b""))])
+
+    def take_to_close(self) -> list[Connection]:
+        """Return the connections to close, once."""
+        closing, self._to_close = self._to_close, []
+        return closing
+
+    @property
+    def clients(self) -> int:
+        """How many clients are connected."""
+        return len(self._by_client)
+
+    # --- frames in ----------------------------------------------------------------------------------------------------
+
+    def arrived(self, connection: Connection, header: bytes, key: bytes, body: Any, now_ms: int) -> None:
+        """Take in one frame: the host carries it out, or it is refused. Frames that are none close the connection."""
+        self.frames += 1
+        connection.heard_ms = now_ms
+        self.connections[connection.name] = self.connections.pop(connection.name)  # the idlest stays in front
+        client = connection.client
+        if not client or header[:6] == _HELLO:
+            self._greet(connection, header, body)
+            return
+        try:
+            if header[:6] not in _TAKEN:
+                raise InvalidFrameError(f"{header[:6].hex()} is no beginning of a request that a worker takes directly")
+            slot = self._host.slot_of(str(key, "utf-8"))
+            if not self._admit(connection, slot, header, key, len(body), now_ms):
+                return
+        except (FilaError, UnicodeDecodeError) as error:
+            refusal = error if isinstance(error, FilaError) else InvalidFrameError(f"a routing key is UTF-8: {error}")
+            self._refuse(connection, header, key, refusal)
+            return
+        if header[3] == Subscribe.opcode:
+            connection.takes_pushes = True
+        self._host.accept_direct([client, header, key, body], slot, now_ms)
+
+    def _admit(self, connection: Connection, slot: "Slot", header: bytes, key: bytes, size_bytes: int, now_ms: int) -> bool:
+        """Note a request that is about to be carried out; False: it is open on this connection already."""
+        client, in_flight = connection.client, self._in_flight
+        if not in_flight.has_room(client, header[3]):
+            raise overloaded("the worker", in_flight, client, header[3])
+        if asks_page(header[3]) and in_flight.pages_of(client) >= self.limits.client_pages_max:
+            raise too_busy(f"{in_flight.pages_of(client)} pages are open for this client")
+        return in_flight.open(client, header, key, slot.index, size_bytes, connection.name, now_ms)
+
+    def _greet(self, connection: Connection, header: bytes, body: Any) -> None:
+        try:
+            hello = decode_command(unpack_header(header), body)
+            if not isinstance(hello, Hello) or len(hello.session) != SESSION_BYTES:
+                raise InvalidFrameError(
+                    "the first frame on a direct connection is Hello with the session that the router gave"
+                )
+            if not set(VERSIONS) & set(hello.versions):
+                raise UnsupportedVersionError(
+                    f"protocol versions {hello.versions[:10]} are not supported, only {list(VERSIONS)}"
+                )
+        except FilaError as error:
+            self._refuse(connection, header, b"", error)
+            self._close_after_answer(connection)
+            return
+        client = client_of(hello.session)
+        earlier = self._by_client.get(client)
+        if earlier is not None and earlier is not connection:
+            self.close(earlier)
+        connection.client = client
+        self._by_client[client] = connection
+        connection.outgoing.append(encode_reply(Hello.opcode, int.from_bytes(header[10:], "big"), self._welcome))
+
+    def _close_after_answer(self, connection: Connection) -> None:
+        """Have the door close a connection once it has tried to send the last answer."""
+        self.connections.pop(connection.name, None)
+        self._to_close.append(connection)
+
+    def _refuse(self, connection: Connection, header: bytes, key: bytes, error: FilaError) -> None:
+        readable = len(header) == HEADER_BYTES and header[:2] == _HELLO[:2]
+        opcode, request = (header[3], int.from_bytes(header[10:], "big")) if readable else (0, 0)
+        connection.outgoing.append(encode_error(opcode, request, error, str(key, "utf-8", "replace")))
+
+    # --- frames out ---------------------------------------------------------------------------------------------------
+
+    def came_by_router(self, client: bytes, header: bytes) -> None:
+        """Note a request of a client that came through the router: its answer, and pushes after a Subscribe, go back there."""
+        connection = self._by_client.get(client)
+        if connection is not None:
+            self._in_flight.drop(client, header)
+            if header[3] == Subscribe.opcode:
+                connection.takes_pushes = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer or a push may have to go out here."""
+        return bool(self._by_client) or bool(len(self._in_flight))
+
+    def send(self, effect: "Effect") -> Connection | None:
+        """Put a frame of a client into its connection's ``outgoing``, and return the connection; None: it goes through the router.
+
+        An answer whose connection is gone is dropped with its request: the client asks again, on another connection.
+        """
+        client = effect.client
+        connection = self._by_client.get(client)
+        frames = effect.frames()
+        if frames[0][5] & REPLY:
+            if not self._in_flight.close(client, frames[0]):
+                return None
+        elif connection is None or not connection.takes_pushes:
+            return None
+        if connection is None:
+            return _NOWHERE
+        self.frames += 1
+        connection.outgoing.append(frames)
+        return connection
+
+    def interrupt(self, shards: "frozenset[int]") -> list[Connection]:
+        """Answer the open requests for shards that have failed. Return the connections that have something to send."""
+        changed = []
+        for client, header, key, shard, *_ in self._in_flight.take(shards):
+            connection = self._by_client.get(client)
+            if connection is not None:
+                self._refuse(connection, header, key, interrupted(shard))
+                changed.append(connection)
+        return changed
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Close what is idle for too long, and measure. Call it a few times a second."""
+        self._in_flight.measure(now_ms)
+        for connection in list(self.connections.values()):
+            silent_ms = now_ms - connection.heard_ms
+            if silent_ms < self.limits.greeting_ms:
+                break  # those behind it were heard of later
+            if not connection.client or silent_ms >= self.limits.idle_ms:
+                self.close(connection)
+
+
+_NOWHERE: Final = Connection(b"", 0, open=False)
