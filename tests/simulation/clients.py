@@ -22,7 +22,14 @@ class ClientProcess:
     """A program with one :class:`AsyncClient`: it may be paused, may die without a word, or close its client in good order."""
 
     def __init__(
-        self, world: World, name: str, timeout_s: float, work_us: tuple[int, int], limits: Mapping[str, int]
+        self,
+        world: World,
+        name: str,
+        timeout_s: float,
+        work_us: tuple[int, int],
+        limits: Mapping[str, int],
+        *,
+        direct: bool,
     ) -> None:
         self.world = world
         self.name = name
@@ -38,7 +45,7 @@ class ClientProcess:
         previous, world.current = world.current, self
         try:
             with replaced([(asynchronous, "Session", partial(Session, **limits))]):
-                self.client = AsyncClient(FRONT, timeout=timeout_s)
+                self.client = AsyncClient(FRONT, timeout=timeout_s, direct=direct)
         finally:
             world.current = previous
 

@@ -47,6 +47,7 @@ class Cluster:
             shards=list(shards),
             shards_total=self.shards,
             shard=settings,
+            doors=[f"tcp://worker-{number}:0"] if "direct" in self.options.features else [],
         )
         return WorkerProcess(self.world, told.name, self.options.work_us, told, self.disks)
 

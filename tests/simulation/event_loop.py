@@ -78,8 +78,20 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def add_reader(self, fd: Any, callback: Callable[..., object], *arguments: Any) -> None:
         self._readers[fd] = (callback, arguments)
 
+        if self._is_ready(fd):
+            self.readable(fd)
+
     def remove_reader(self, fd: Any) -> bool:
         return self._readers.pop(fd, None) is not None
+
+    def add_writer(self, fd: Any, callback: Callable[..., object], *arguments: Any) -> None:
+        """A socket's reader is called for whatever happens to it."""
+
+    def remove_writer(self, fd: Any) -> bool:
+        return False
+
+    def _is_ready(self, fd: int) -> bool:
+        return any(getattr(socket, "fd", None) == fd and getattr(socket, "events", 0) & 1 for socket in self._owner.sockets)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")

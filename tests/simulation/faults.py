@@ -53,10 +53,10 @@ def pause_client(run: "Run", random: Random) -> None:
 
 
 def cut(run: "Run", random: Random) -> None:
-    connections = list(run.network.connections.values())
+    connections = [*run.network.connections.values(), *run.network.streams.values()]
     for connection in random.sample(connections, min(len(connections), random.choice([1, 1, 2, 9]))):
-        run.world.tell("FAULT", f"cuts {connection.dealer.owner.name} from {connection.router.endpoint}")
-        run.network.cut(connection, kept=random.choice([0.0, 0.5, 1.0]), notice_us=random.choice([(0, 10_000), (0, 800_000)]))
+        run.world.tell("FAULT", f"cuts {connection}")
+        connection.cut(kept=random.choice([0.0, 0.5, 1.0]), notice_us=random.choice([(0, 10_000), (0, 800_000)]))
 
 
 def fail_commit(run: "Run", random: Random) -> None:
@@ -89,10 +89,18 @@ def unreachable(run: "Run", random: Random) -> None:
             run.network.cut(connection)
 
 
+def shut_doors(run: "Run", random: Random) -> None:
+    """Clients can't reach the workers' doors for a while, and lose the connections that they have."""
+    until_us = run.world.now_us + random.choice([300_000, 2_000_000, 4_000_000])
+    run.network.refusing_until_us["doors"] = max(until_us, run.network.refusing_until_us.get("doors", 0))
+    for stream in list(run.network.streams.values()):
+        stream.cut()
+
+
 FAULTS_BY_NAME: dict[str, Fault] = {
     fault.__name__: fault
     for fault in (
         kill_worker, kill_router, kill_client, pause_worker, pause_router, pause_client, cut, fail_commit, power_cut, clock, stop,
-        unreachable, away, hostile, unread,
+        unreachable, away, hostile, unread, shut_doors,
     )
 }  # fmt: skip

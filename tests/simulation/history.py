@@ -272,6 +272,14 @@ class History:
         if connection.router.endpoint == BACK and to_router and len(parts) == 4 and parts[0]:
             self._from_worker(parts)
 
+    def direct_tap(self, identity: bytes, frame: list[bytes]) -> None:
+        """See a frame that a worker sends straight to a client."""
+        self._from_worker([identity, *frame])
+
+    def direct_arrived(self, frame: list[bytes]) -> None:
+        """A frame has reached a client straight from a worker."""
+        self._reached(frame)
+
     def _from_worker(self, parts: list[bytes]) -> None:
         client, raw_header, key, body = parts
         header = unpack_header(raw_header)
@@ -326,8 +334,10 @@ class History:
 
     def arrived(self, connection: Connection, parts: list[bytes]) -> None:
         """A frame has reached a client."""
-        if connection.router.endpoint != FRONT or len(parts) != 3 or len(parts[0]) < 6:
-            return
+        if connection.router.endpoint == FRONT and len(parts) == 3 and len(parts[0]) >= 6:
+            self._reached(parts)
+
+    def _reached(self, parts: list[bytes]) -> None:
         opcode, flags = parts[0][3], parts[0][5]
         pushed = opcode == DELIVERY and not flags & REPLY
         if not pushed and (opcode != Receive.opcode or flags & ERROR):

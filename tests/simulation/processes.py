@@ -8,10 +8,12 @@ from typing import Any
 import fila_cluster.client.asynchronous.client
 import fila_cluster.client.io.link
 import fila_cluster.client.io.reactor
+import fila_cluster.client.io.wire
 import fila_process.clock
 import fila_router.__main__
 import fila_router.loop
 import fila_router.sockets
+import fila_worker.direct.door
 import fila_worker.link
 import fila_worker.loop
 import fila_worker.slots
@@ -26,6 +28,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.hooks import compile_hooks
 from tests.simulation.replacing import replaced
 from tests.simulation.sockets import FakeZmq, Network, StopDescriptor
+from tests.simulation.streams import FakeSockets
 from tests.simulation.world import Process, World
 
 FRONT = "tcp://router:5555"
@@ -224,7 +227,7 @@ def in_place_of_the_kernel(
     world: World, network: Network, wall_us: Callable[[Any], int], limits: RouterLimits, *, clocks_are_set: bool
 ) -> Iterator[None]:
     """Let the product's processes and clients live in a world. ``clocks_are_set``: perhaps, so that the product's own are needed."""
-    zmq, time = FakeZmq(network), VirtualTime(world, wall_us)
+    zmq, time, sockets = FakeZmq(network), VirtualTime(world, wall_us), FakeSockets(network)
 
     entropy = world.random("entropy")
 
@@ -237,7 +240,7 @@ def in_place_of_the_kernel(
         fila_process.clock: {"time": time},
         fila_router.__main__: {
             "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "VERSION": "0",
-            "_allow_many_connections": lambda: None, "gc": SimpleNamespace(freeze=lambda: None),
+            "allow_many_connections": lambda: None, "gc": SimpleNamespace(freeze=lambda: None),
             "Router": _observed(world, make_router, "core"), "Heartbeat": Heartbeat,
             "secrets": SimpleNamespace(token_bytes=entropy.randbytes),
         },
@@ -248,9 +251,12 @@ def in_place_of_the_kernel(
             "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "Heartbeat": Heartbeat, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
             "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].store,
             "refuse_missing": lambda path: None, "mark_made": lambda path: None,
-            "Host": _observed(world, Host, "host"),
+            "Host": _observed(world, Host, "host"), "allow_many_connections": lambda: None, "connections_allowed": lambda reserved: 10_000,
+            "secrets": SimpleNamespace(token_bytes=world.random("doors").randbytes),
         },
         fila_worker.link: {"zmq": zmq, "psutil": _Psutil, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},
+        fila_worker.direct.door: {"socket": sockets, "selectors": sockets},
+        fila_cluster.client.io.wire: {"socket": sockets},
         fila_worker.slots: {"secrets": SimpleNamespace(randbits=entropy.getrandbits)},
         fila_cluster.client.io.link: {"zmq": zmq},
         fila_cluster.client.io.reactor: {"time": time},

@@ -78,6 +78,8 @@ class Run:
         self.network = self.cluster.network
         self.network.taps.append(self.history.tap)
         self.network.arrivals.append(self.history.arrived)
+        self.network.direct_taps.append(self.history.direct_tap)
+        self.network.direct_arrivals.append(self.history.direct_arrived)
         for disk in self.cluster.disks.values():
             disk.watchers.append(self._committed)
         self.places = checkers.Places(self.history)
@@ -93,6 +95,7 @@ class Run:
             self.options.timeout_s,
             self.options.work_us,
             self.options.client_limits,
+            direct="direct" in self.options.features,
         )
         programs = Programs(process, self.history, self.options)
         self.history.clients.append(process)

@@ -16,7 +16,7 @@ import zmq
 from tests.simulation.world import Process, World
 
 NOBLOCK, SNDMORE, POLLIN = int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.POLLIN)
-FD, RCVMORE, SNDHWM = int(zmq.FD), int(zmq.RCVMORE), int(zmq.SNDHWM)
+FD, RCVMORE, SNDHWM, EVENTS = int(zmq.FD), int(zmq.RCVMORE), int(zmq.SNDHWM), int(zmq.EVENTS)
 
 flagged = int.__and__
 """Whether a flag is set: pyzmq's flags cost microseconds when they are combined as what they are."""
@@ -71,6 +71,15 @@ class Network:
         """Who sees what reaches a DEALER: ``seen(connection, parts)``."""
         self.refusing_until_us: dict[str, int] = {}
         """Endpoints that cannot be reached until a time."""
+        self.streams: dict[int, Any] = {}
+        """Direct connections of clients to workers that carry bytes."""
+        self.doors: dict[tuple[str, int], Any] = {}
+        """The listening sockets of workers, by address."""
+        self.selectors: dict[int, Any] = {}
+        self.direct_taps: list[Any] = []
+        """Who sees what a worker sends to a client: ``tap(identity, parts)``."""
+        self.direct_arrivals: list[Any] = []
+        """Who sees what reaches a client on a direct connection: ``seen(parts)``."""
         self._made = 0
         self._random = world.random("network")
         self._draw = self._random.random
@@ -116,6 +125,13 @@ class Connection:
         """What the router keeps for a dealer that does not read."""
         self._last_us = [0, 0]
         network.connections[self.number] = self
+
+    def __str__(self) -> str:
+        return f"{self.dealer.owner.name} from {self.router.endpoint}"
+
+    def cut(self, *, kept: float, notice_us: tuple[int, int]) -> None:
+        """Break."""
+        self.network.cut(self, kept=kept, notice_us=notice_us)
 
     def send(self, parts: list[bytes], to_router: bool) -> None:
         """Put a frame on its way. If the connection is broken, and its sender does not know, it is lost."""
@@ -232,7 +248,11 @@ class DealerSocket(Socket):
             return self.fd
         if option == RCVMORE:
             return bool(self._reading)
+        if option == EVENTS:
+            return POLLIN if self.inbox else 0
         return self.options[int(option)]
+
+    getsockopt = get
 
     def send(self, part: bytes, flags: int = 0, copy: bool = True) -> None:
         self._unsent.append(part if type(part) is bytes else bytes(part))
@@ -262,7 +282,7 @@ class DealerSocket(Socket):
         return parts if copy else frames_of(parts)
 
     def poll(self, timeout: float | None = None, flags: int = 0) -> int:
-        poller = Poller(self.owner.world)
+        poller = Poller(self.network)
         poller.register(self)
         return int(bool(poller.poll(timeout)))
 
@@ -435,15 +455,16 @@ class RouterSocket(Socket):
 class Poller:
     """Sleeps in the virtual world."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._world = network.world
         self._sources: list[Any] = []
 
     def register(self, source: Any, flags: int = 0) -> None:
-        self._sources.append(source)
+        self._sources.append(source if hasattr(source, "inbox") else self._network.selectors[source.fileno()])
 
     def unregister(self, source: Any) -> None:
-        self._sources.remove(source)
+        self._sources.remove(source if hasattr(source, "inbox") else self._network.selectors[source.fileno()])
 
     def has(self, source: Any) -> bool:
         return source in self._sources
@@ -500,8 +521,6 @@ class FakeZmq:
     """Stands in for the module ``zmq`` in the product's modules that use sockets."""
 
     def __init__(self, network: Network) -> None:
-        world = network.world
-
         class OneContext(Context):
             def __init__(self) -> None:
                 super().__init__(network)
@@ -514,7 +533,7 @@ class FakeZmq:
                 return cls
 
         self.Context = OneContext
-        self.Poller = lambda: Poller(world)
+        self.Poller = lambda: Poller(network)
         self.zmq_poll = _zmq_poll
 
     def __getattr__(self, name: str) -> Any:

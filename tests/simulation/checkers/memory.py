@@ -26,7 +26,7 @@ def check(run: "Run") -> None:
     _check_unread(run)
     for programs in run.clients:
         connection = programs.client._session._connection
-        over = [call for call in connection._held.values() if call.done]
+        over = [call for way in connection.routes.ways for call in way.held.values() if call.done]
         if len(over) > 20:
             run.history.fail("memory", f"{programs.process.name} keeps {len(over)} calls that are over")
 

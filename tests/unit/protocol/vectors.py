@@ -19,8 +19,8 @@ from fila_proto_zmq.commands import (
     DeleteQueue,
     Delivered,
     DescribeQueue,
-    DoorView,
     Done,
+    DoorView,
     EndReservation,
     Enqueue,
     Enqueued,
@@ -148,7 +148,9 @@ PLAIN_DOOR = ["worker-0", b"door", ["ipc:///a", "tcp://*:1"], [[0, 7], [1, 8]]]
 DOOR_HEX = "94a8776f726b65722d30c404646f6f7292a86970633a2f2f2f61a97463703a2f2f2a3a319292000792" + "0108"
 
 BODIES = [
-    Body(Hello([1], "py 0.1", SESSION, True), [[1], "py 0.1", SESSION, True], "949101a6707920302e31c420" + SESSION.hex() + "c3"),
+    Body(
+        Hello([1], "py 0.1", SESSION, True), [[1], "py 0.1", SESSION, True], "949101a6707920302e31c420" + SESSION.hex() + "c3"
+    ),
     Body(GetPlacement(), [], "90"),
     Body(Placement([DOOR]), [[PLAIN_DOOR]], "9191" + DOOR_HEX),
     Body(
@@ -386,7 +388,9 @@ BODIES = [
         Metrics(
             [WorkerMetrics("worker-0", 5, 6, TIMES, [SHARD_METRICS])],
             ClusterStatus("0.1.0", 1, [WorkerStatus("worker-0", 42, "up", [3], 7, 1)]),
-            RouterMetrics(1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}),
+            RouterMetrics(
+                1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}
+            ),
         ),
         [
             [["worker-0", 5, 6, [[10, 100], [1, 0, 2], 1234], [PLAIN_SHARD_METRICS]]],

@@ -1,0 +1,325 @@
+"""Plain stream sockets in the virtual world, and the selector that a worker's door looks through.
+
+What is kept of the real thing: bytes arrive in order, and in pieces; a socket takes only what its buffer has room for; the end of a
+process closes its sockets, and what its peer had not been sent by then is lost; a connection that breaks loses what is under way from
+some byte on, in both directions, and each end notices in its own time; a name and a port that no process listens on are refused.
+"""
+
+import errno
+import socket as real
+from collections import deque
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from fila_proto_zmq.clients import client_of
+from fila_proto_zmq.codec import decode_body
+from fila_proto_zmq.commands import Hello
+from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.stream import FrameReader
+from tests.simulation.sockets import Network
+
+CAPACITY_BYTES = 3000
+"""What a connection takes in one direction before it is read: little, so that writers have to wait."""
+
+READ, WRITE = 1, 2
+
+
+class Tap:
+    """Frames out of the bytes of one direction, for those who watch the wire."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader(1 << 30)
+
+    def frames(self, data: bytes) -> list[list[bytes]]:
+        self._reader.feed(data)
+        found = []
+        while (parts := self._reader.take()) is not None:
+            found.append([*parts])
+        return found
+
+
+class Stream:
+    """One connection: ``ends[0]`` is the client's, ``ends[1]`` the worker's."""
+
+    def __init__(self, network: Network, client: "StreamSocket", worker: "StreamSocket") -> None:
+        self.network = network
+        self.ends = (client, worker)
+        self.alive = True
+        self.identity = b""
+        """The client's, once it has greeted."""
+        self.flights: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
+        """Bytes under way to each end."""
+        self.waiting = [0, 0]
+        """Bytes that were sent to each end and not read there."""
+        self._sent = (Tap(), Tap())
+        self._arrived = (Tap(), Tap())
+        self._last_us = [0, 0]
+        self.number = network.new_number()
+        network.streams[self.number] = self
+
+    def __str__(self) -> str:
+        return f"{self.ends[0].owner.name} from {self.ends[1].owner.name}'s door"
+
+    def send(self, data: bytes, to: int) -> None:
+        """Put bytes on their way to an end. If the connection is broken, and the sender does not know, they are lost."""
+        for frame in self._sent[to].frames(data):
+            self._saw(frame, to)
+        if not self.alive:
+            return
+        self.waiting[to] += len(data)
+        network = self.network
+        when_us = max(network.world.now_us + network.latency(), self._last_us[to])
+        self._last_us[to] = when_us
+        self.flights[to].append(data)
+        network.world.at(when_us, self._arrive, data, to)
+
+    def _saw(self, frame: list[bytes], to: int) -> None:
+        if to == 1 and frame[0][3] == Hello.opcode:
+            try:
+                self.identity = client_of(decode_body(Hello, frame[2]).session)
+            except FilaError:
+                return
+        if to == 0:
+            for tap in self.network.direct_taps:
+                tap(self.identity, frame)
+
+    def _arrive(self, data: bytes, to: int) -> None:
+        flight = self.flights[to]
+        if not flight or flight[0] is not data:
+            return  # lost
+        flight.popleft()
+        if to == 0 and not self.ends[0].closed:
+            for frame in self._arrived[0].frames(data):
+                for seen in self.network.direct_arrivals:
+                    seen(frame)
+        self.ends[to].take_in(data)
+
+    def end(self, by: int) -> None:
+        """One end was closed: the other one reads what is under way, and then the end; what was sent here is lost."""
+        if not self.alive:
+            return
+        self.alive = False
+        del self.network.streams[self.number]
+        self.flights[by].clear()
+        other = self.ends[1 - by]
+        when_us = max(self.network.world.now_us + self.network.latency(), self._last_us[1 - by])
+        self.network.world.at(when_us, other.ended, 0)
+
+    def cut(self, *, kept: float = 0.5, notice_us: tuple[int, int] = (0, 200_000)) -> None:
+        """Break: of what is under way some arrives, and each end notices when it does."""
+        if not self.alive:
+            return
+        self.alive = False
+        network, draw = self.network, self.network._random
+        del network.streams[self.number]
+        for flight in self.flights:
+            arriving = draw.randint(0, len(flight)) if draw.random() < kept else 0
+            while len(flight) > arriving:
+                flight.pop()
+        for end in self.ends:
+            network.world.after(draw.randint(*notice_us), end.ended, errno.ECONNRESET)
+
+
+class StreamSocket:
+    """A socket of either kind of process."""
+
+    def __init__(self, network: Network, owner: Any) -> None:
+        self.network = network
+        self.owner = owner
+        self.closed = False
+        self.family = real.AF_INET
+        self.fd = network.new_number()
+        self.stream: Stream | None = None
+        self.side = 0
+        self.address: tuple[str, int] | None = None
+        self.accepted: deque[StreamSocket] = deque()
+        self.selector: Selector | None = None
+        self._data: deque[bytes] = deque()
+        self._end: int | None = None
+        """Why nothing more comes, once all is read: 0 is a plain end, else an errno."""
+        self._error = 0
+        self._full = False
+        owner.sockets.append(self)
+
+    # --- the API ------------------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def setsockopt(self, *_: Any) -> None:
+        """Nothing to set."""
+
+    def getsockopt(self, level: int, option: int) -> int:
+        return self._error
+
+    def bind(self, address: tuple[str, int]) -> None:
+        self.address = address[0], self.network.new_number()
+
+    def listen(self, backlog: int) -> None:
+        assert self.address is not None
+        self.network.doors[self.address] = self
+
+    def getsockname(self) -> tuple[str, int]:
+        assert self.address is not None
+        return self.address
+
+    def accept(self) -> "tuple[StreamSocket, None]":
+        if not self.accepted:
+            raise BlockingIOError
+        return self.accepted.popleft(), None
+
+    def connect_ex(self, address: tuple[str, int]) -> int:
+        self.network.world.after(self.network.latency(), self._try, address)
+        return errno.EINPROGRESS
+
+    def recv(self, size: int) -> bytes:
+        if self._data:
+            data = self._data.popleft()
+            if len(data) > size:
+                self._data.appendleft(data[size:])
+                data = data[:size]
+            if self.stream is not None:
+                self.stream.waiting[self.side] -= len(data)
+                self.stream.ends[1 - self.side].room()
+            return data
+        if self._end is None:
+            raise BlockingIOError
+        if self._end:
+            raise ConnectionResetError(self._end, "reset")
+        return b""
+
+    def send(self, data: Any) -> int:
+        return self.sendmsg([data])
+
+    def sendmsg(self, pieces: Sequence[Any]) -> int:
+        self.owner.touch("a frame is sent")
+        stream = self.stream
+        if stream is None or self._end is not None:
+            raise BrokenPipeError(errno.EPIPE, "broken pipe")
+        room = CAPACITY_BYTES - stream.waiting[1 - self.side]
+        if room <= 0:
+            self._full = True
+            raise BlockingIOError
+        data = b"".join(pieces)[:room]
+        stream.send(data, 1 - self.side)
+        return len(data)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self.address is not None and self.network.doors.get(self.address) is self:
+            del self.network.doors[self.address]
+        for waiting in self.accepted:
+            waiting.close()
+        if self.stream is not None:
+            self.stream.end(self.side)
+
+    owner_died = close
+
+    # --- what happens to it -------------------------------------------------------------------------------------------
+
+    def _try(self, address: tuple[str, int]) -> None:
+        if self.closed:
+            return
+        network = self.network
+        listening = network.doors.get(address)
+        if listening is None or network.refusing_until_us.get("doors", 0) > network.world.now_us:
+            self._error = errno.ECONNREFUSED
+        else:
+            other = StreamSocket(network, listening.owner)
+            self.stream = other.stream = Stream(network, self, other)
+            other.side = 1
+            listening.accepted.append(other)
+            listening.notify()
+        self.notify()
+
+    def take_in(self, data: bytes) -> None:
+        if not self.closed:
+            self._data.append(data)
+            self.notify()
+
+    def ended(self, error: int) -> None:
+        if not self.closed and self._end is None:
+            self._end = error
+            self.notify()
+
+    def room(self) -> None:
+        if self._full:
+            self._full = False
+            self.notify()
+
+    def notify(self) -> None:
+        if self.selector is not None:
+            self.owner.notice(self.selector)
+        elif not self.closed:
+            self.owner.notice(self)
+
+    @property
+    def events(self) -> int:
+        """What could be done with it now."""
+        events = READ if self._data or self._end is not None or self.accepted else 0
+        full = self.stream is not None and self._end is None and self.stream.waiting[1 - self.side] >= CAPACITY_BYTES
+        return events | (0 if full else WRITE)
+
+
+class Selector:
+    """The selector of one process."""
+
+    def __init__(self, network: Network, owner: Any) -> None:
+        self._owner = owner
+        self._network = network
+        self._keys: dict[StreamSocket, SimpleNamespace] = {}
+        self.fd = network.new_number()
+        network.selectors[self.fd] = self
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def register(self, socket: StreamSocket, events: int, data: Any = None) -> None:
+        self._keys[socket] = SimpleNamespace(fileobj=socket, events=events, data=data)
+        socket.selector = self
+
+    def modify(self, socket: StreamSocket, events: int, data: Any = None) -> None:
+        self.register(socket, events, data)
+        self._owner.notice(self)
+
+    def unregister(self, socket: StreamSocket) -> None:
+        del self._keys[socket]
+        socket.selector = None
+
+    def select(self, timeout: float) -> list[tuple[SimpleNamespace, int]]:
+        return self.inbox
+
+    @property
+    def inbox(self) -> list[tuple[SimpleNamespace, int]]:
+        """The sockets that are ready."""
+        return [(key, key.fileobj.events & key.events) for key in self._keys.values() if key.fileobj.events & key.events]
+
+    def close(self) -> None:
+        self._network.selectors.pop(self.fd, None)
+
+
+class FakeSockets:
+    """Stands in for the modules ``socket`` and ``selectors``."""
+
+    EVENT_READ, EVENT_WRITE = READ, WRITE
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def socket(self, *_: Any) -> StreamSocket:
+        return StreamSocket(self._network, self._network.world.current)
+
+    def DefaultSelector(self) -> Selector:  # noqa: N802
+        return Selector(self._network, self._network.world.current)
+
+    def getaddrinfo(self, host: str, port: int, **_: Any) -> list[Any]:
+        return [(real.AF_INET, None, None, "", (host, port))]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(real, name)
