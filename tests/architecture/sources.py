@@ -5,6 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
+    "fila_admission": ROOT / "proto_zmq/fila_admission",
     "fila_process": ROOT / "proto_zmq/fila_process",
     "fila_proto_zmq": ROOT / "proto_zmq/fila_proto_zmq",
     "fila_router": ROOT / "router/fila_router",

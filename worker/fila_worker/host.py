@@ -175,6 +175,8 @@ class Host:
             raise InvalidFrameError(f"{type(command).__name__} is not a command for clients")
         if isinstance(command, ONE_WAY):
             self._heed(command, call.now_ms)
+            if call.request:  # the router waits until this worker has heard it
+                self._effects.append(answer(call, command, Done()))
         elif isinstance(command, PutConfig):
             self._put_config(call, command)
         elif isinstance(command, ListConfig) and self.shards:
@@ -561,7 +563,12 @@ class Host:
     @property
     def full(self) -> bool:
         """Whether a shard has enough to do in this turn: further frames are for the next turn."""
-        return self._page_read or bool(self._pages) or any(shard.jobs.full for shard in self.shards.values())
+        if self._page_read or self._pages:
+            return True
+        for shard in self.shards.values():  # noqa: SIM110  # asked for each frame, and any() would make a generator
+            if shard.jobs.full:
+                return True
+        return False
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until a turn has something to do without a frame; None: never."""
@@ -570,6 +577,11 @@ class Host:
         due = [due for shard in self.shards.values() if (due := shard.next_due(now_ms)) is not None]
         due += [max(0, slot.retry_at_ms - now_ms) for slot in self.slots.values() if slot.shard is None and slot.opening]
         return min(due, default=None)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether all shards of the cluster are here."""
+        return len(self.slots) == self._shards_total
 
     @property
     def queues(self) -> int:

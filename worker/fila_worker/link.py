@@ -17,7 +17,7 @@ import psutil
 import zmq
 
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
-from fila_proto_zmq.commands import Command, Fault, Leave, Pulse, Register, Registered
+from fila_proto_zmq.commands import Command, Fault, Leave, Park, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import WorkerAdmitted
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
@@ -65,12 +65,15 @@ class Link:
         self._process = psutil.Process()
         self._requests = 0
         self.next_pulse_ms = 0
+        self._confirmed: list[int] = []
         self._offers: dict[int, int] = {}
         """For each unanswered registration, by request, the host's ``offers`` that it contained."""
         self._offered = 0
         """The host's ``offers`` that were registered last."""
         self._admitted = False
         """Whether the router has answered a registration of this process."""
+        self.ready = True
+        """Whether a frame may wait; the owner knows it from its poll, which is cheaper than asking the socket."""
         self.drained = True
         """Whether no more frames waited when frames were last received."""
         self.left = False
@@ -118,6 +121,16 @@ class Link:
             self._say(Pulse(self._process.memory_info().rss, self._host.queues, clients.clients, clients.frames))
             self._pulses.append((self._requests, now_ms))
 
+    def park(self, parks: dict[str, int]) -> int:
+        """Ask the router to have throttle keys parked everywhere; return the request that it confirms."""
+        self._say(Park(parks))
+        return self._requests
+
+    def take_confirmed(self) -> list[int]:
+        """Return the requests to park that were confirmed, once."""
+        confirmed, self._confirmed = self._confirmed, []
+        return confirmed
+
     def leave(self) -> None:
         """Ask the router to send nothing more here."""
         self._say(Leave())
@@ -135,9 +148,9 @@ class Link:
         which had state that this one does not have. They are dropped: the router has answered for them.
         """
         frames = bytes_read = 0
-        self.drained = False
-        while frames < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX and not self._host.full:
-            if not self.readable:
+        self.drained = not self.ready
+        while self.ready and frames < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX and not self._host.full:
+            if not self._readable:
                 self.drained = True
                 break
             parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -150,8 +163,8 @@ class Link:
                 yield frame
 
     @property
-    def readable(self) -> bool:
-        """Whether a frame waits. An empty socket is no exception here: most turns find one."""
+    def _readable(self) -> bool:
+        """Whether a frame waits. An empty socket is no exception here: many turns find one."""
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
     def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
@@ -172,6 +185,8 @@ class Link:
             self._registered(header.request, decode_body(Registered, frame[3]), now_ms)
         elif header.opcode == Leave.opcode:
             self.left = True
+        elif header.opcode == Park.opcode:
+            self._confirmed.append(header.request)
         return True
 
     def _pulsed(self, header: Header, now_ms: int) -> None:

@@ -15,7 +15,9 @@ from fila_process.journal import Journal
 from fila_process.parent import STDIN, Heartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping
+from fila_worker.core.effects import Effect
 from fila_worker.core.store import UnfitStoreError
+from fila_worker.deferrals import Deferrals, parked_by
 from fila_worker.direct.clients import DOOR_BYTES, DirectClients
 from fila_worker.direct.door import open_door
 from fila_worker.direct.limits import limits_here
@@ -123,6 +125,7 @@ class Loop:
         )
         self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes)
         self._link = Link(settings, host, self._clients, self._door.endpoints)
+        self._deferrals = Deferrals()
         self._look_again_ms = 0
         self._poller = zmq.Poller()
         self._poller.register(self._link.socket, zmq.POLLIN)
@@ -151,6 +154,7 @@ class Loop:
             if now_ms >= self._look_again_ms:
                 self._look(now_ms)
             ready = dict(self._poller.poll(self._sleep_ms(now_ms)))
+            self._link.ready = self._link.socket in ready or not self._link.drained
             now_ms, before_ms = self._clock.now_ms(), turned_ms
             turned_ms = now_ms
             if now_ms - before_ms > PAUSE_MS:
@@ -190,6 +194,7 @@ class Loop:
         if host.failed:
             failed, host.failed = host.failed, []
             door.interrupt(frozenset(failed))
+        effects = self._after_parking(effects, now_ms)
         link.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects)
         door.flush()
         link.register_changes(now_ms)
@@ -204,6 +209,14 @@ class Loop:
             self._journal.tell(notes)
         host.turn_ns.observe(time.perf_counter_ns() - started_ns)
 
+    def _after_parking(self, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """Return what may be sent now: the answers to deferrals wait until all workers have parked their throttle keys."""
+        released = self._deferrals.release(self._link.take_confirmed(), now_ms)
+        keys = parked_by(effects) if not self._host.is_alone else {}
+        if keys:
+            effects = self._deferrals.hold(effects, self._link.park(keys), now_ms)
+        return released + effects if released else effects
+
     def _leave(self) -> None:
         """Answer all requests that were sent here before the router and the clients knew that this worker leaves."""
         self._link.leave()
@@ -212,6 +225,7 @@ class Loop:
         give_up_ms = now_ms + LEAVE_MS
         while now_ms < give_up_ms and not (self._link.left and self._door.empty):
             self._poller.poll(min(self._sleep_ms(now_ms), give_up_ms - now_ms))
+            self._link.ready = True
             now_ms = self._clock.now_ms()
             self._turn(now_ms)
 

@@ -50,24 +50,21 @@ class Links:
 
         ``ready``: the descriptors that are ready; None: any may be.
         """
-        arrived = ready is None or any(each in ready for each in self.router.descriptors)
-        more = False
-        if self._by_descriptor:
-            due = list(self._by_descriptor) if ready is None else [each for each in ready if each in self._by_descriptor]
-            for descriptor in due:
-                wire = self._by_descriptor.get(descriptor)
-                if wire is not None:
-                    more |= self._serve(wire, session, now)
+        more = arrived = False
+        for descriptor in self._all() if ready is None else ready:
+            wire = self._by_descriptor.get(descriptor)
+            if wire is not None:
+                more |= self._serve(wire, session, now)
+            elif descriptor in self.router.descriptors:
+                arrived = True
         more |= self.router.exchange(session, now, arrived=arrived)
-        routes = session.routes
-        while routes.wanted or routes.unwanted or any(way.outgoing for way in self._wires):
-            self._write(session, now)
-            while routes.wanted:
-                self._connect(routes.wanted.popleft(), session, now)
-            while routes.unwanted:
-                self._close(routes.unwanted.popleft())
-            more |= self.router.exchange(session, now, arrived=False)
+        while self._write(session, now):
+            if session.outgoing:
+                more |= self.router.exchange(session, now, arrived=False)
         return more
+
+    def _all(self) -> list[int]:
+        return [*self._by_descriptor, *self.router.descriptors]
 
     def _connect(self, way: DirectWay, session: Session, now: float) -> None:
         self._close(way)
@@ -99,14 +96,23 @@ class Links:
             return False
         return more
 
-    def _write(self, session: Session, now: float) -> None:
-        for way, wire in list(self._wires.items()):
-            if not way.outgoing:
-                continue
-            if now - self._read_at.get(wire, 0.0) > CHECKED_S:
+    def _write(self, session: Session, now: float) -> bool:
+        """Send what is outgoing, and open and close what the session wants; False if there was nothing to do."""
+        full = [way for way in self._wires if way.outgoing]
+        for way in full:
+            wire = self._wires.get(way)
+            if wire is not None and now - self._read_at.get(wire, 0.0) > CHECKED_S:
                 self._read(wire, session, now)
-            if self._wires.get(way) is wire and way.outgoing:
+            if wire is not None and self._wires.get(way) is wire and way.outgoing:
                 self._send(wire, session, now)
+        routes = session.routes
+        if not (full or routes.wanted or routes.unwanted):
+            return False
+        while routes.wanted:
+            self._connect(routes.wanted.popleft(), session, now)
+        while routes.unwanted:
+            self._close(routes.unwanted.popleft())
+        return True
 
     def _send(self, wire: Wire, session: Session, now: float) -> None:
         if wire.write():

@@ -85,14 +85,17 @@ class Wire:
     def read(self, session: Session, now: float, frames_max: int) -> bool | None:
         """Give the frames that have come to the session; True if there may be more, None if the connection is gone."""
         assert self.socket is not None
-        reader, way = self._reader, self.way
+        reader, way, drained = self._reader, self.way, False
         try:
             for _ in range(frames_max):
                 parts = reader.take()
                 while parts is None:
+                    if drained:  # the socket gave less than it was asked for: it has no more, and asking costs an exception
+                        return False
                     data = self.socket.recv(READ_BYTES)
                     if not data:
                         return None
+                    drained = len(data) < READ_BYTES
                     reader.feed(data)
                     parts = reader.take()
                 session.arrived(parts, now, way)

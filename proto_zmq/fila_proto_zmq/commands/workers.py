@@ -134,7 +134,10 @@ class Grants(Command):
 
 
 class Park(Command):
-    """Park throttle keys: their messages are not delivered until a time, Unix ms. The router passes it on to every worker."""
+    """Park throttle keys: their messages are not delivered until a time, Unix ms. The router passes it on to every worker.
+
+    Only a request with an id is answered: by a worker once it has parked them, by the router once all other workers have.
+    """
 
     opcode: ClassVar[int] = 86
     parks: dict[str, int]

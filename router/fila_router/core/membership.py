@@ -13,6 +13,7 @@ from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused, WorkerReturned
 from fila_router.core.answers import Outgoing
 from fila_router.core.config_replication import OWNER, ConfigReplication
+from fila_router.core.confirmations import Confirmations, Wish
 from fila_router.core.fan_in import FanIns
 from fila_router.core.grant_updates import Parks
 from fila_router.core.limits import RouterLimits
@@ -43,6 +44,7 @@ class Membership:
         self._fan_ins = fan_ins
         self._outgoing = outgoing
         self._parks = Parks()
+        self._parkings = Confirmations()
         self.wall_ahead_ms = 0
         """How far the workers' time, by which parks end, is ahead of the router's."""
         self._first_tick_ms: int | None = None
@@ -91,12 +93,27 @@ class Membership:
             if not registers:
                 self._outgoing.notes.append(WorkerReturned(worker.name, worker.pid, shards))
 
-    def park(self, source: Worker, parks: dict[str, int], now_ms: int) -> None:
-        """Pass a worker's parked throttle keys on to the others."""
+    def park(self, source: Worker, parks: dict[str, int], now_ms: int, request: int = 0) -> None:
+        """Pass a worker's parked throttle keys on to the others. A ``request`` is answered when all have heard it."""
         new_parks = self._parks.merge(parks, now_ms + self.wall_ahead_ms)
-        if new_parks:
-            others = [worker.identity for worker in self._table.workers.values() if worker.routable and worker is not source]
-            self._outgoing.tell(others, Park(new_parks))
+        others = [worker.identity for worker in self._table.workers.values() if worker.routable and worker is not source]
+        if not request:
+            if new_parks:
+                self._outgoing.tell(others, Park(new_parks))
+        elif others:
+            number = self._parkings.ask(source.identity, request, set(others))
+            self._outgoing.tell(others, Park(parks), number)
+        else:
+            self._confirm(Wish(source.identity, request, set()))
+
+    def parked(self, worker: Worker, number: int) -> None:
+        """Note that a worker has parked the keys of another one."""
+        wish = self._parkings.heard(number, worker.identity)
+        if wish is not None:
+            self._confirm(wish)
+
+    def _confirm(self, wish: Wish) -> None:
+        self._outgoing.to_workers.append([wish.origin, b"", *encode_reply(Park.opcode, wish.request, Done())])
 
     # --- going --------------------------------------------------------------------------------------------------------
 
@@ -105,6 +122,7 @@ class Membership:
         worker.leave()
         shards = self._table.shards_of(worker)
         self._bank.suspend(shards, now_ms)
+        self._lose_parkings(worker)
         self._outgoing.notes.append(WorkerLeft(worker.name, worker.pid, shards))
         self.config_replication.settle()
 
@@ -115,8 +133,13 @@ class Membership:
             worker.routable = False
             self._outgoing.notes.append(WorkerLost(worker.name, worker.pid, shards, why))
         self._bank.suspend(shards, now_ms)
+        self._lose_parkings(worker)
         self._abandon(worker, frozenset(shards))
         self.config_replication.settle()
+
+    def _lose_parkings(self, worker: Worker) -> None:
+        for wish in self._parkings.lose(worker.identity):
+            self._confirm(wish)
 
     def _abandon(self, worker: Worker, shards: frozenset[int]) -> None:
         """Answer the requests for ``shards`` that ``worker`` can't answer any more."""

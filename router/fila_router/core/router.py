@@ -338,6 +338,8 @@ class Router:
             self._members.config_replication.judged(worker, header, body, now_ms)
         elif header.opcode == PutConfig.opcode:
             self._members.config_replication.taken(worker, header, body)
+        elif header.opcode == Park.opcode:
+            self._members.parked(worker, header.request)
         else:
             self.outgoing.to_clients += self._fan_ins.join(worker.identity, header, body)
 
@@ -351,7 +353,7 @@ class Router:
         except FilaError:
             return
         if isinstance(command, Park):
-            self._members.park(worker, command.parks, now_ms)
+            self._members.park(worker, command.parks, now_ms, header.request)
         elif isinstance(command, Tokens) and self._table.owner_of(command.shard) is worker:
             self._bank.ask(command, self._table.epochs[command.shard], now_ms)
 

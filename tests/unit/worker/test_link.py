@@ -25,6 +25,7 @@ from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Post
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
+from fila_worker.direct.clients import DirectClients
 from fila_worker.host import Host
 from fila_worker.link import DRAIN_FRAMES_MAX, PULSE_MS, Link
 from fila_worker.lua import compile_hooks
@@ -43,7 +44,7 @@ class RouterSide:
         self.socket.bind(endpoint)
         settings = WorkerSettings(name="worker-7", router=endpoint, data_dir="unused", shards=[2], shards_total=4)
         host = Host([recover(MemoryStore(), ShardSettings(), compile_hooks, index=2, shards=4, now_ms=0)], 4)
-        self.link = Link(settings, host)
+        self.link = Link(settings, host, DirectClients(host, b"door", 15_000, 1 << 20, 4), [])
 
     def said(self) -> list[Command]:
         """The commands that have come from the worker itself."""
