@@ -81,6 +81,16 @@ SCOPES: Final = (
     ),
     Scope(
         ("worker",),
+        sources.doors,
+        (
+            Metric("fila.worker.direct_clients", GAUGE, "Clients at the worker's own door.", lambda it: it[0]),
+            Metric(
+                "fila.worker.direct_frames", COUNTER, "Frames that passed the worker's own door, both ways.", lambda it: it[1]
+            ),
+        ),
+    ),
+    Scope(
+        ("worker",),
         sources.known_workers,
         (
             Metric("fila.worker.up", GAUGE, "1 while the worker serves, else 0.", lambda it: it.state == "up"),

@@ -45,6 +45,13 @@ def in_flight(metrics: Metrics) -> Iterator[Source]:
             yield Source((worker,), (requests, source.counts.in_flight_bytes[worker]))
 
 
+def doors(metrics: Metrics) -> Iterator[Source]:
+    """Yield the clients and the frames at each worker's own door."""
+    for source in router(metrics):
+        for worker, clients in source.counts.direct_clients.items():
+            yield Source((worker,), (clients, source.counts.direct_frames[worker]))
+
+
 def known_workers(metrics: Metrics) -> Iterator[Source]:
     """Yield every worker that the router knows, up or down."""
     for worker in metrics.status.workers if metrics.status else ():

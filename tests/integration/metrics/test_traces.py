@@ -305,7 +305,7 @@ def test_a_cancelled_settlement(cluster: Cluster, spans: Spans):
     router = psutil.Process(cluster.router_pid())
 
     async def run() -> None:
-        async with AsyncClient(cluster.endpoint, timeout=10) as client:
+        async with AsyncClient(cluster.endpoint, timeout=10, direct=False) as client:
             await client.create_queue("orders")
             await client.enqueue("orders", b"x")
             (delivery,) = await client.receive("orders")

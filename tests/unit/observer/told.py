@@ -42,5 +42,18 @@ def cluster(*queues: QueueMetrics) -> Metrics:
     status = ClusterStatus(
         "1.2.3", 2, [WorkerStatus("worker-0", 42, "up", [0], 777, 3), WorkerStatus("worker-1", 43, "down", [1], 888, 4)]
     )
-    router = RouterMetrics(STARTED_MS, 1, 2, 3, 4, {"OVERLOADED": 5}, {"worker-0": 6}, {"worker-0": 600}, 555, 2500)
+    router = RouterMetrics(
+        STARTED_MS,
+        1,
+        2,
+        3,
+        4,
+        {"OVERLOADED": 5},
+        {"worker-0": 6},
+        {"worker-0": 600},
+        555,
+        2500,
+        {"worker-0": 7},
+        {"worker-0": 700},
+    )
     return Metrics([worker], status, router)
