@@ -68,6 +68,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "stats_keys_max": (1, 2, 1000),
     "turn_waits_max": (1, 2, 1000),
     "returns_max": (1, 3, 1000),
+    "sequences_max": (1, 3, 10_000),
     "key_table_part_max": (2, 4, 1000),
 }  # fmt: skip
 """Fields of ``Limits``."""

@@ -53,6 +53,9 @@ class Enqueue(Command):
     """A second message with the same one, within the dedup window, is not stored; empty: none."""
     dedup_window_ms: int = 0
     """How long these dedup ids are remembered; 0: as the broker says."""
+    after: int | None = None
+    """The request id of the client's enqueue that must be stored just before this one; 0: this one begins a sequence. None: in no
+    sequence."""
 
 
 Fences: TypeAlias = list[tuple[int, list[int]]]

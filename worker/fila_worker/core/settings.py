@@ -40,6 +40,8 @@ class Limits:
     # lanes and queues
     returns_max: int = 10_000
     """Clients of full queues whose date to come again is remembered, some 200 bytes each."""
+    sequences_max: int = 10_000
+    """Sequences of enqueues that are remembered, some 300 bytes each."""
     lane_disorder_messages_max: int = 4096
     """Messages out of order that a lane may have in memory. With more, only the first half of them stays there."""
     refill_messages_max: int = 512

@@ -45,6 +45,7 @@ from fila_worker.core.enqueue.one_by_one import (
     wrong_throttle_keys,
 )
 from fila_worker.core.enqueue.retry_after import Returns
+from fila_worker.core.enqueue.sequences import Sequences
 from fila_worker.core.keys import PRIORITY_BIAS, pack_place
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.lanes import ENTRY_BYTES
@@ -106,6 +107,8 @@ def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
     if hooked or count > state.settings.limits.enqueue_step_messages or (state.jobs.open and call.queue in state.jobs):
         return _take_in_steps(state, call, queue, command)
+    if command.after is not None:
+        state.part(Sequences).go_on(call, command.after)
     lanes, high, first = queue.lanes, _id_high(state, call.now_ms), state.counters.sequence + 1
     faults, known = _store(state, queue, command, state.counters, high, call.now_ms)
     _note_visit(state, call, queue, faults, count, call.now_ms)
@@ -129,6 +132,8 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
         raise _too_late(queue, 0, total, refused=True)
     if queue.gone:
         raise _deleted(queue)
+    if command.after is not None:
+        state.part(Sequences).go_on(call, command.after)
     high, numbers = _id_high(state, now_ms), _Reserved(state, total)
     first, done = numbers.sequence + 1, 0
     faults: Faults = []
@@ -377,6 +382,7 @@ class Enqueues(Component):
         limits = state.settings.limits
         self._rates = state.keep(EnqueueRates(limits, state.token_client.bank))
         state.keep(Returns(limits.returns_max))
+        state.keep(Sequences(limits.sequences_max))
         super().__init__(state, self._rates.waits)
 
     def tick(self, now_ms: int) -> int | None:
