@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from fila_cluster.client import Client, Request
 from fila_cluster.client.protocol.call import Call
-from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT
+from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
 from fila_cluster.spark import options as reading
 from fila_cluster.spark.columns import NAMEABLE
 from fila_cluster.spark.frames import Frame, Framing, Values, in_row
@@ -53,7 +53,7 @@ class Feed:
     def send_all(self, frames: Iterable[Frame]) -> None:
         """Send frames; when it returns their rows are durable. Raises the error of the first frame that can't be sent."""
         for frame in frames:
-            if len(self._in_flight) == FRAMES_IN_FLIGHT:
+            if len(self._in_flight) == CHUNKS_UNDER_WAY:
                 self._settle_oldest()
             self._in_flight.append((frame, self._client.start(Request(frame.queue, frame.command))))
         while self._in_flight:

@@ -23,7 +23,8 @@ from fila_cluster.client.protocol.call import Call
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.protocol.encoding import seal_row
 from fila_cluster.client.protocol.lease import Lease
-from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT, Bulk
+from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY, Chunk
+from fila_cluster.client.protocol.producing import Bulk
 from fila_cluster.client.protocol.session import CLIENT_VERSION, Session
 from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import Subscription
@@ -113,7 +114,8 @@ class AsyncClient(AsyncAdministration):
     async def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
         """Enqueue messages, of any number, in frames of up to 500; return their ids in order, once all are durable.
 
-        :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
+        ``messages`` is read as the frames are sent, several of which are under way: a generator of any length is fine. The
+        order is kept within each fairness key. :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
         """
         name, batch = checks.queue_name(queue), checks.several("messages", messages)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
@@ -220,14 +222,14 @@ class AsyncClient(AsyncAdministration):
         return self._io.ask(lambda now: self._session.call(key, command, now, then))
 
     async def _enqueue_many(self, name: str, batch: Iterable[Message]) -> list[str]:
-        in_flight = deque[Call]()
-        bulk = Bulk(name, batch)
-        for command, then in bulk.frames():
-            in_flight.append(self._start(name, command, then))
-            if len(in_flight) == FRAMES_IN_FLIGHT:
+        in_flight = deque[Chunk]()
+        bulk, line, send = Bulk(name, batch), self._session.line(name), self._session.send
+        for chunk in bulk.chunks():
+            in_flight.append(self._io.ask(lambda now, chunk=chunk: send(line, chunk, now)))  # type: ignore[misc]
+            if len(in_flight) == CHUNKS_UNDER_WAY:
                 await self._io.wait(in_flight.popleft())
-        for call in in_flight:
-            await self._io.wait(call)
+        for chunk in in_flight:
+            await self._io.wait(chunk)
         return bulk.ids()
 
     async def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[AsyncDelivery]:

@@ -502,12 +502,6 @@ class Connection:
         refused_before_any_work = error.details.get("refused") is True
         return refused_before_any_work or (isinstance(error, ShardUnavailableError) and call.repeatable)
 
-    def _backoff_s(self, call: Call, error: FilaError) -> float:
-        growth = AWAY_GROWTH if isinstance(error, ShardUnavailableError) else OVERLOADED_GROWTH
-        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * growth**call.attempts)
-        jittered_s = ceiling_s * self._random.uniform(0.5, 1.0)
-        return max(jittered_s, error.retry_after or 0.0)
-
     def _lost(self, call: Call) -> FilaError:
         return ShardUnavailableError(
             f"the connection to {self.endpoint} was lost during {call}: it may or may not have been done; "
@@ -543,3 +537,10 @@ class Connection:
         else:
             text = f"no broker answers at {self.endpoint} ({call}, {call.timeout:g} s); is `fila-cluster up` running there?"
         return RequestTimeoutError(text, details=details)
+
+
+def backoff_s(error: FilaError, attempts: int, random: Random) -> float:
+    """Return how long to wait after a refusal, with so many refusals before it."""
+    growth = AWAY_GROWTH if isinstance(error, ShardUnavailableError) else OVERLOADED_GROWTH
+    ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * growth**attempts)
+    return max(ceiling_s * random.uniform(0.5, 1.0), error.retry_after or 0.0)

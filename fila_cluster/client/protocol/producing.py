@@ -2,7 +2,7 @@
 
 Single enqueues that are made between two flushes (one tick of the event loop; threads that wait for the socket) go out as
 one ``Enqueue`` frame per queue. Batches (:class:`Bulk`) make frames of their own, large enough to amortise a frame and
-small enough to keep the broker's turn short, several of them in flight.
+small enough to keep the broker's turn short; a :class:`~ordering.Line` keeps several of them under way, in order.
 """
 
 from collections import defaultdict, deque
@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from fila_cluster.client.protocol.call import Call, Pending
 from fila_cluster.client.protocol.encoding import Row, seal_batch, seal_rows
+from fila_cluster.client.protocol.ordering import Chunk
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidFrameError, PayloadTooLargeError
@@ -22,7 +23,6 @@ from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
 
 MESSAGES_PER_FRAME = 500
-FRAMES_IN_FLIGHT = 4
 _FIRST_FRAME_MESSAGES = 16
 """A batch starts small: the size of its messages is not known yet, and the broker begins sooner."""
 _UNSENT = FilaError("not sent")
@@ -47,7 +47,7 @@ def _without_new_id(enqueued: Enqueued) -> Sequence[tuple[int, str | FilaError]]
     return sorted(results, key=itemgetter(0))
 
 
-class Producer:
+class SingleEnqueues:
     """Collects single enqueues. :meth:`enqueue` may be called in any thread, the rest belongs to the session."""
 
     def __init__(self, send: Callable[[str, Enqueue, "Callable[[Call], None]"], object]) -> None:
@@ -117,7 +117,7 @@ def frame_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 class Bulk:
     """One ``enqueue_many``: yields its frames in order, and collects their results.
 
-    The shell sends what :meth:`frames` yields, ``FRAMES_IN_FLIGHT`` at a time, waits for all of them and returns
+    The shell sends what :meth:`chunks` yields in a line, ``CHUNKS_UNDER_WAY`` at a time, waits for all of them and returns
     :meth:`ids`. The error of a whole frame (a queue that does not exist, a broker that is gone) ends the run: the frames
     after it would fail in the same way, and are not sent.
     """
@@ -129,15 +129,15 @@ class Bulk:
         self._all_accepted = True
         self._failure: FilaError | None = None
 
-    def frames(self) -> Iterator[tuple[Enqueue, Callable[[Call], None]]]:
-        """Yield the commands to send, each with the function for its answer."""
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield what is to be sent, in order."""
         count = _FIRST_FRAME_MESSAGES
-        while self._failure is None and (chunk := list(islice(self._messages, count))):
+        while self._failure is None and (messages := list(islice(self._messages, count))):
             size = 0
-            for command, then in self._frames_of(chunk):
-                size += sum(map(len, command.envelopes))
-                yield command, then
-            fitting = FRAME_BYTES_MAX * len(chunk) // max(1, size)
+            for each in self._chunks_of(messages):
+                size += sum(map(len, each.command.envelopes))
+                yield each
+            fitting = FRAME_BYTES_MAX * len(messages) // max(1, size)
             count = max(1, min(MESSAGES_PER_FRAME, count * 8, fitting))
 
     def ids(self) -> list[str]:
@@ -153,32 +153,34 @@ class Bulk:
             self._results,
         )
 
-    def _frames_of(self, chunk: Sequence[Any]) -> Iterator[tuple[Enqueue, Callable[[Call], None]]]:
-        command, faults = seal_batch(chunk)
-        if command is not None and len(chunk) > 1 and sum(map(len, command.envelopes)) > FRAME_BYTES_MAX:
-            half = len(chunk) // 2
-            yield from self._frames_of(chunk[:half])
-            yield from self._frames_of(chunk[half:])
+    def _chunks_of(self, messages: Sequence[Any]) -> Iterator[Chunk]:
+        command, faults = seal_batch(messages)
+        if command is not None and len(messages) > 1 and sum(map(len, command.envelopes)) > FRAME_BYTES_MAX:
+            half = len(messages) // 2
+            yield from self._chunks_of(messages[:half])
+            yield from self._chunks_of(messages[half:])
             return
-        start, count = len(self._results), len(chunk)
+        start, count = len(self._results), len(messages)
         self._results += [_UNSENT] * count
         for index, fault in faults.items():
             self._results[start + index] = fault
             self._all_accepted = False
         if command is not None:
             places = [start + index for index in range(count) if index not in faults]
-            yield command, partial(self._answered, places)
+            yield Chunk(command, partial(self._answered, places))
 
-    def _answered(self, places: Sequence[int], call: Call) -> None:
+    def _answered(self, places: Sequence[int], chunk: Chunk) -> None:
         asked = len(places)
         results: list[str | FilaError]
-        if call.error is None:
-            results = ids_of(call.value, asked)
-            self._all_accepted &= not call.value.faults and call.value.count + len(call.value.known) == asked
+        if chunk.error is None:
+            results = ids_of(chunk.value, asked)
+            self._all_accepted &= not chunk.value.faults and chunk.value.count + len(chunk.value.known) == asked
         else:
-            results = [call.error] * asked
+            results = [chunk.error] * asked
             self._all_accepted = False
-            if not isinstance(call.error, PayloadTooLargeError):  # that error is about one large message, which travels alone
-                self._failure = call.error
+            if not isinstance(
+                chunk.error, PayloadTooLargeError
+            ):  # that error is about one large message, which travels alone
+                self._failure = chunk.error
         for place, result in zip(places, results, strict=True):
             self._results[place] = result

@@ -24,7 +24,8 @@ from fila_cluster.client.protocol.connection import KEPT_BYTES_MAX, PIPE_BYTES_M
 from fila_cluster.client.protocol.consuming import Consumption, Make
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.lease import Owner
-from fila_cluster.client.protocol.producing import Producer
+from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
+from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
 from fila_cluster.client.protocol.subscription import Subscription
@@ -95,7 +96,9 @@ class Session:
             kept_bytes_max=kept_bytes_max,
             pipe_bytes_max=pipe_bytes_max,
         )
-        self._producer = Producer(self._start)
+        self._singles = SingleEnqueues(self._start)
+        self._timers = Timers()
+        self._around = Surroundings(self._start, self._timers, random, timeout_s, lambda: self._now)
         self._settler = Settler(owner, self._start)
         self._consumption = Consumption(owner, make, self._start, timeout_s)
         self.outgoing: deque[list[bytes]] = self._connection.outgoing
@@ -153,7 +156,8 @@ class Session:
     def flush(self, now: float) -> None:
         """Send collected requests, and do what is due."""
         self._at(now)
-        self._producer.flush()
+        self._timers.tick(now)
+        self._singles.flush()
         self._settler.flush()
         self._connection.tick(now)
         if self._connection.reachable:
@@ -161,7 +165,7 @@ class Session:
 
     def next_deadline(self) -> float:
         """Return when to call :meth:`flush` at the latest."""
-        return min(self._connection.due_at, self.heartbeat_at)
+        return min(self._connection.due_at, self.heartbeat_at, self._timers.due_at)
 
     @property
     def heartbeat_at(self) -> float:
@@ -179,6 +183,15 @@ class Session:
         """Send a command that is neither collected nor kept alive."""
         self._at(now)
         return self._start(key, command, then)
+
+    def line(self, queue: str) -> Line:
+        """Return a line for enqueues, which keeps their order."""
+        return Line(queue, self._around)
+
+    def send(self, line: Line, chunk: Chunk, now: float) -> Chunk:
+        """Send a chunk of enqueues in its line."""
+        self._at(now)
+        return line.send(chunk)
 
     def receive(self, queues: Mapping[str, int], wait_ms: int, now: float) -> Receiving:
         """Ask queues, each for so many messages, until there are some; the result is a list of deliveries."""
@@ -243,9 +256,11 @@ class Session:
 
     def fail_all(self, error: FilaError) -> None:
         """End every call, now."""
-        self._producer.fail_all(error)
+        self._singles.fail_all(error)
         self._settler.fail_all(error)
         self._connection.fail_all(error)
+        for line in list(self._around.lines):
+            line.fail_all(error)
 
     @property
     def kept_bytes(self) -> int:

@@ -14,6 +14,7 @@ from fila_cluster.client.message import Message
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.encoding import Row, seal_message
 from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.producing import Bulk
 from fila_cluster.client.protocol.session import Session
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
@@ -120,6 +121,12 @@ class Peer:
 
     def enqueue(self, queue: str, payload: bytes = b"x", **options: Any) -> Any:
         return self.session.enqueue(queue, row(payload, **options))
+
+    def send_all(self, bulk: Bulk) -> None:
+        """Send the chunks of a batch to the queue ``q``."""
+        line = self.session.line("q")
+        for chunk in bulk.chunks():
+            self.session.send(line, chunk, self.now)
 
     def receive(self, queue: str, *batches: LeaseBatch) -> list[Delivery]:
         """Receive these batches."""

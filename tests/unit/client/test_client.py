@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fila_cluster import AsyncClient, Client, Message, Request
-from fila_cluster.client.protocol.producing import FRAMES_IN_FLIGHT
+from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
 from fila_cluster.errors import (
     AlreadySettledError,
     BatchError,
@@ -148,9 +148,9 @@ def test_enqueue_many_keeps_several_frames_in_flight(connect):
     with broker(answering(Enqueue=None, ListQueues=QueueList([]))) as peer, connect(peer.endpoint, timeout=1.0) as client:
         with pytest.raises(BatchError):
             client.enqueue_many("q", [Message(b"x")] * 20_000)
-        eventually(lambda: len(peer.seen_of(Enqueue)) >= FRAMES_IN_FLIGHT, "all that may be in flight has arrived")
+        eventually(lambda: len(peer.seen_of(Enqueue)) >= CHUNKS_UNDER_WAY, "all that may be in flight has arrived")
         client.list_queues()  # comes after whatever else was sent
-        assert len(peer.seen_of(Enqueue)) == FRAMES_IN_FLIGHT
+        assert len(peer.seen_of(Enqueue)) == CHUNKS_UNDER_WAY
 
 
 def test_arguments_are_checked_before_anybody_is_asked(connect):

@@ -129,8 +129,9 @@ class Run:
         self.frames = []
         self.bulk = Bulk("q", messages)
         self.sequence = 1
-        for command, then in self.bulk.frames():
-            self.peer.session.call("q", command, self.peer.now, then)
+        line = self.peer.session.line("q")
+        for chunk in self.bulk.chunks():
+            self.peer.session.send(line, chunk, self.peer.now)
             self.frames += self.peer.sent()
             self.answer(self.frames[-1])
 
@@ -154,8 +155,7 @@ def test_a_batch_has_its_ids_in_order():
 def test_a_batch_with_known_messages_is_accepted_as_a_whole():
     peer = Peer()
     bulk = Bulk("q", [Message(b"x", dedup_id=str(number)) for number in range(4)])
-    ((command, then),) = bulk.frames()
-    peer.session.call("q", command, peer.now, then)
+    peer.send_all(bulk)
     peer.reply(peer.one(Enqueue), enqueued(50, 2, known=[(3, 8), (1, 7)]))
     assert bulk.ids() == [id_of(50), id_of(7), id_of(51), id_of(8)]
 
@@ -175,8 +175,7 @@ def test_batches_take_any_iterable_and_read_it_as_they_go():
             yield Message(b"x")
 
     bulk = Bulk("q", messages())
-    frames = bulk.frames()
-    next(frames)
+    next(bulk.chunks())
     assert len(read) == 16
 
 
@@ -215,8 +214,7 @@ def test_only_bad_messages_ask_nothing():
 def test_faults_of_both_sides_find_their_places():
     peer = Peer()
     bulk = Bulk("q", [Message(b"0"), Message("1"), Message(b"2"), Message(b"3"), Message("4")])  # type: ignore[arg-type]
-    ((command, then),) = bulk.frames()
-    peer.session.call("q", command, peer.now, then)
+    peer.send_all(bulk)
     peer.reply(peer.one(Enqueue), enqueued(7, 2, [(1, to_fault(PayloadTooLargeError("large")))]))
     with pytest.raises(BatchError, match="3 of 5") as caught:
         bulk.ids()
@@ -228,8 +226,9 @@ def test_a_frame_s_error_ends_the_run_and_what_follows_is_not_sent():
     peer = Peer()
     bulk = Bulk("q", [Message(b"x")] * 5000)
     sent = 0
-    for command, then in bulk.frames():
-        peer.session.call("q", command, peer.now, then)
+    line = peer.session.line("q")
+    for chunk in bulk.chunks():
+        peer.session.send(line, chunk, peer.now)
         (frame,) = peer.sent()
         sent += 1
         if sent == 1:
@@ -246,8 +245,9 @@ def test_a_frame_s_error_ends_the_run_and_what_follows_is_not_sent():
 def test_a_message_too_large_for_the_broker_does_not_end_the_run():
     peer = Peer()
     bulk = Bulk("q", [Message(b"a"), Message(bytes(40 * 1024 * 1024)), Message(b"b")])
-    for command, then in bulk.frames():
-        peer.session.call("q", command, peer.now, then)
+    line = peer.session.line("q")
+    for chunk in bulk.chunks():
+        peer.session.send(line, chunk, peer.now)
         for frame in peer.sent():
             peer.reply(frame, enqueued(1, 1))
     with pytest.raises(BatchError, match="1 of 3") as caught:
@@ -283,12 +283,13 @@ def test_what_the_broker_would_know_again_is_sent_again_when_its_worker_dies():
 def test_what_the_broker_would_know_again_is_sent_again_over_a_new_connection():
     peer = Peer()
     bulk = Bulk("q", [Message(b"x", dedup_id=str(number)) for number in range(3)])
-    ((command, then),) = bulk.frames()
-    peer.session.call("q", command, peer.now, then)
-    peer.sent()
+    peer.send_all(bulk)
+    first = peer.one(Enqueue)
     peer.session.disconnected(peer.now)
-    (again,) = peer.welcome()
-    assert again.command == command
+    assert peer.welcome() == []
+    peer.advance(0.05)
+    again = peer.one(Enqueue)
+    assert again.command == first.command
     peer.reply(again, enqueued(50, 1, known=[(0, 7), (1, 8)]))
     assert bulk.ids() == [id_of(7), id_of(8), id_of(50)]
 

@@ -1,0 +1,232 @@
+"""Enqueues in order, several of them under way.
+
+A :class:`Line` sends the chunks of one producer for one queue. Each names the request before it (``Enqueue.after``), and the
+shard refuses it unless that one is stored. So when a chunk is refused, because a worker is down or has too much to do, all
+chunks behind it are refused, too. The line then waits until every chunk under way has its answer, and sends the refused ones
+again, in their order: *go back N*, as in a sliding window protocol. The usual retries of the connection are off for chunks:
+they would let the later ones overtake.
+
+A chunk that fails for good, or whose fate is not known, is surfaced, and the line goes on behind it.
+
+**Rejected:** one chunk under way at a time (half of the throughput, less over a network); retries without the shard's help
+(a chunk that was stored behind a refused one cannot be taken back).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from copy import copy
+from random import Random
+from typing import Any, Protocol
+
+from fila_cluster.client.protocol.call import Call, Pending
+from fila_cluster.client.protocol.connection import backoff_s
+from fila_cluster.client.protocol.timers import Timer, Timers
+from fila_proto_zmq.commands import Enqueue, Enqueued
+from fila_proto_zmq.errors import FilaError, OverloadedError, RequestTimeoutError, ShardUnavailableError
+
+CHUNKS_UNDER_WAY = 4
+"""As many keep client, router and worker busy at the same time."""
+_BEGIN = 0
+
+
+class Chunk(Pending[Enqueued]):
+    """One Enqueue of a line. ``then`` gets the chunk when it is done, before a waiter is woken.
+
+    ``ready_at`` is when the line took it, ``deadline`` when it fails at the latest; None until it is sent first. ``doubtful``
+    means that an attempt may have been carried out.
+    """
+
+    __slots__ = ("command", "deadline", "doubtful", "number", "ready_at", "then")
+
+    def __init__(self, command: Enqueue, then: "Callable[[Any], object] | None" = None) -> None:
+        super().__init__()
+        self.command = command
+        self.then = then
+        self.ready_at = 0.0
+        self.deadline: float | None = None
+        self.doubtful = False
+        self.number = 0
+
+    def finish(self, value: Enqueued | None = None, error: FilaError | None = None) -> None:
+        """Complete it: ``then`` comes first."""
+        if self.done:
+            return
+        self.value, self.error = value, error  # type: ignore[assignment]
+        if self.then is not None:
+            self.then(self)
+        super().finish(value, error)
+
+
+class Start(Protocol):
+    """Start a call of the session."""
+
+    def __call__(
+        self,
+        key: str,
+        command: Enqueue,
+        then: Callable[[Call], None] | None = None,
+        *,
+        timeout: float | None = None,
+        persistent: bool = True,
+    ) -> Call:
+        """See :class:`Call`; without ``timeout``, the client's."""
+
+
+class Surroundings:
+    """What lines and their producers need of their session. ``lines`` are those that have chunks."""
+
+    __slots__ = ("lines", "now", "random", "start", "timeout_s", "timers")
+
+    def __init__(self, start: Start, timers: Timers, random: Random, timeout_s: float, now: Callable[[], float]) -> None:
+        self.start = start
+        self.timers = timers
+        self.random = random
+        self.timeout_s = timeout_s
+        self.now = now
+        self.lines: dict[Line, None] = {}
+
+
+class Line:
+    """The chunks of one producer for one queue: ``_waiting`` to be sent, then ``_under_way``, both in order.
+
+    ``_refused`` are those that the line sends again when nothing is under way any more; while ``_broken``, nothing else is
+    sent. ``_trouble`` is the last error that may pass, until a chunk is stored: meanwhile the time of waiting chunks runs from
+    when the line took them, so that an outage does not take a timeout for each.
+    """
+
+    def __init__(self, queue: str, around: Surroundings) -> None:
+        self.queue = queue
+        self._around = around
+        self._waiting: deque[Chunk] = deque()
+        self._under_way: deque[Chunk] = deque()
+        self._refused: list[Chunk] = []
+        self._broken = False
+        self._cause: FilaError | None = None
+        """The first error since the line was whole that is not only about the order."""
+        self._trouble: FilaError | None = None
+        self._last = _BEGIN
+        self._attempts = 0
+        self._numbers = 0
+        self._pause: Timer | None = None
+        self._sending = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has no chunks."""
+        return not (self._waiting or self._under_way or self._refused)
+
+    def send(self, chunk: Chunk) -> Chunk:
+        """Send a chunk behind all earlier ones."""
+        self._numbers += 1
+        chunk.number = self._numbers
+        chunk.ready_at = self._around.now()
+        self._waiting.append(chunk)
+        self._around.lines[self] = None
+        self._go_on()
+        return chunk
+
+    def fail_all(self, error: FilaError) -> None:
+        """Fail the chunks that are not under way."""
+        chunks = [*self._refused, *self._waiting]
+        self._refused.clear()
+        self._waiting.clear()
+        for chunk in chunks:
+            chunk.finish(error=copy(error))
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Send what may be sent. A call may be answered while it is started, so this may be asked for from within."""
+        if self._sending:
+            return
+        self._sending = True
+        try:
+            while not self._broken and self._pause is None and self._waiting and len(self._under_way) < CHUNKS_UNDER_WAY:
+                self._send(self._waiting.popleft())
+        finally:
+            self._sending = False
+        if self.idle:
+            self._around.lines.pop(self, None)
+
+    def _send(self, chunk: Chunk) -> None:
+        now = self._around.now()
+        if self._trouble is not None and self._ends_at(chunk) <= now:
+            chunk.finish(error=_for(chunk, self._trouble))
+            return
+        if chunk.deadline is None:
+            chunk.deadline = self._ends_at(chunk) if self._trouble else now + self._around.timeout_s
+        chunk.command.after = self._last
+        self._under_way.append(chunk)
+        left_s = round(chunk.deadline - now, 3)
+        call = self._around.start(
+            self.queue, chunk.command, lambda call: self._answered(chunk, call), timeout=left_s, persistent=False
+        )
+        self._last = call.request
+
+    def _answered(self, chunk: Chunk, call: Call) -> None:
+        self._under_way.remove(chunk)  # the first one, as a rule
+        error = call.error
+        if error is None:
+            self._attempts = 0
+            self._trouble = None
+            chunk.finish(call.value)
+        else:
+            self._broken = True
+            self._failed(chunk, call, error)
+        if self._broken and not self._under_way:
+            self._mend()
+        self._go_on()
+
+    def _failed(self, chunk: Chunk, call: Call, error: FilaError) -> None:
+        chunk.doubtful |= call.may_be_done if isinstance(error, RequestTimeoutError) else call.doubtful
+        if _may_repeat(call, error) and self._around.now() < self._ends_at(chunk):
+            self._refused.append(chunk)
+        else:
+            chunk.finish(error=_for(chunk, error))
+        if error.retryable and "after" not in error.details:  # it is not only behind another one
+            self._trouble = error
+            self._cause = self._cause or error
+
+    def _mend(self) -> None:
+        """Begin another sequence with the refused chunks, after a pause if the broker has not refused them for their order alone."""
+        self._refused.sort(key=lambda chunk: chunk.number)
+        self._waiting.extendleft(reversed(self._refused))
+        self._refused.clear()
+        self._last = _BEGIN
+        self._broken = False
+        cause, self._cause = self._cause, None
+        if cause is None or not self._waiting:
+            return
+        now = self._around.now()
+        resume_at = now + backoff_s(cause, self._attempts, self._around.random)
+        self._attempts += 1
+        while self._waiting and self._ends_at(self._waiting[0]) <= resume_at:
+            chunk = self._waiting.popleft()
+            chunk.finish(error=_for(chunk, cause))
+        if self._waiting:
+            self._pause = self._around.timers.at(resume_at, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._go_on()
+
+    def _ends_at(self, chunk: Chunk) -> float:
+        """Return when a chunk fails at the latest, while there is trouble."""
+        return chunk.ready_at + self._around.timeout_s if chunk.deadline is None else chunk.deadline
+
+
+def _may_repeat(call: Call, error: FilaError) -> bool:
+    """Return whether the chunk is not stored, or may be stored again without harm."""
+    if not isinstance(error, (ShardUnavailableError, OverloadedError)):
+        return False
+    return not call.doubtful or (isinstance(error, ShardUnavailableError) and call.repeatable)
+
+
+def _for(chunk: Chunk, error: FilaError) -> FilaError:
+    """Return the error for a chunk: ``details["refused"]`` is there only if no attempt may have been carried out."""
+    error = copy(error)
+    if error.retryable:
+        error.details.pop("refused", None)
+        if not chunk.doubtful:
+            error.details["refused"] = True
+    return error

@@ -1,0 +1,63 @@
+"""Times at which a session has something to do for a caller, without a call that has a deadline of its own."""
+
+import heapq
+import math
+from collections.abc import Callable
+from itertools import count
+
+_STALE_MIN = 64
+"""Cancelled timers are dropped together, once there are so many and they are the larger part."""
+
+
+class Timer:
+    """One date. ``then`` is None once it is over."""
+
+    __slots__ = ("then", "when")
+
+    def __init__(self, when: float, then: Callable[[], object]) -> None:
+        self.when = when
+        self.then: Callable[[], object] | None = then
+
+
+class Timers:
+    """Timers in the order of their dates, in monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._numbers = count()
+        self._stale = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def due_at(self) -> float:
+        """When to call :meth:`tick`; it may be too early."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def at(self, when: float, then: Callable[[], object]) -> Timer:
+        """Call ``then`` at a time, once."""
+        timer = Timer(when, then)
+        heapq.heappush(self._heap, (when, next(self._numbers), timer))
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        """Do not call it; no effect if it was called."""
+        if timer.then is None:
+            return
+        timer.then = None
+        self._stale += 1
+        if self._stale >= _STALE_MIN and 2 * self._stale > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].then is not None]
+            heapq.heapify(self._heap)
+            self._stale = 0
+
+    def tick(self, now: float) -> None:
+        """Call what is due."""
+        while self._heap and self._heap[0][0] <= now:
+            timer = heapq.heappop(self._heap)[2]
+            then, timer.then = timer.then, None
+            if then is None:
+                self._stale -= 1
+            else:
+                then()
