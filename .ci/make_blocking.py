@@ -20,10 +20,12 @@ SYNTAX = (
     (r"\bCoroutine, ", ""),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
-    (r"\bAsync(Administration|Client|Consumer|Delivery)\b", r"\1"),
+    (r"\bAsync(Administration|Client|Consumer|Delivery|Producer)\b", r"\1"),
     (r"\bclient\.asynchronous\b", "client.blocking"),
     (r"\bio\.reactor import Reactor\b", "io.pump import Pump"),
     (r"\bReactor\b", "Pump"),
+    (r"\bLoopConfirmer\b", "ThreadConfirmer"),
+    (r"\basyncio\.Future\b", "Future"),
     (r"    aclose = close\n\n", ""),
     (r"\bimport Delivery, Delivery\b", "import Delivery"),
 )
@@ -34,6 +36,11 @@ WORDS = {
     },
     "administration.py": {},
     "consumer.py": {"Several tasks may take": "Several threads may take"},
+    "producer.py": {
+        "import asyncio\n": "from concurrent.futures import Future\n",
+        "Several tasks may share it": "Several threads may share it",
+        "Waits while": "Blocks while",
+    },
     "client.py": {
         """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
 
@@ -42,6 +49,7 @@ WORDS = {
 """: """A connection to a broker for programs that block. Thread-safe: share one among threads.
 """,
         "interrupted or cancelled": "interrupted",
+        "not wait for each message. Use it in an ``async with``": "not wait for each message. Use it in a ``with``",
         "an async iterator of deliveries. Use it in an ``async with``": "an iterator of deliveries. Use it in a ``with``",
     },
 }  # fmt: skip

@@ -6,8 +6,8 @@ socket, threads, the event loop) · :mod:`asynchronous` (the API; :mod:`blocking
 (where tracing hooks in).
 """
 
-from fila_cluster.client.asynchronous import AsyncClient, AsyncConsumer
-from fila_cluster.client.blocking import Client, Consumer
+from fila_cluster.client.asynchronous import AsyncClient, AsyncConsumer, AsyncProducer
+from fila_cluster.client.blocking import Client, Consumer, Producer
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason
 from fila_cluster.client.message import Message, MessageView
@@ -18,6 +18,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDelivery",
+    "AsyncProducer",
     "Client",
     "ClusterStatus",
     "Consumer",
@@ -26,6 +27,7 @@ __all__ = [
     "KeyStats",
     "Message",
     "MessageView",
+    "Producer",
     "QueueInfo",
     "QueueStats",
     "Reason",

@@ -13,7 +13,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Self
 
-from fila_cluster import AsyncClient, AsyncConsumer, AsyncDelivery, Client
+from fila_cluster import AsyncClient, AsyncConsumer, AsyncDelivery, AsyncProducer, Client
 
 SHELLS = ("blocking", "asyncio")
 
@@ -65,7 +65,36 @@ class Awaited:
     def _dressed(self, result: Any) -> Any:
         if isinstance(result, list):
             return [self._dressed(each) for each in result]
-        return Awaited(self._loop, result) if isinstance(result, (AsyncConsumer, AsyncDelivery)) else result
+        if isinstance(result, asyncio.Future):
+            return AwaitedFuture(self._loop, result)
+        return Awaited(self._loop, result) if isinstance(result, DRESSED) else result
+
+
+DRESSED = AsyncConsumer, AsyncDelivery, AsyncProducer
+
+
+class AwaitedFuture:
+    """A future of a loop in another thread, to be waited for as one of threads."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]") -> None:
+        self._loop = loop
+        self._future = future
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        async def wait() -> Any:
+            return await asyncio.wait_for(asyncio.shield(self._future), timeout)
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        async def wait() -> BaseException | None:
+            await asyncio.wait([self._future], timeout=timeout)
+            return self._future.exception()
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
 
 
 def _bare(argument: Any) -> Any:

@@ -2,5 +2,6 @@
 
 from fila_cluster.client.asynchronous.client import AsyncClient
 from fila_cluster.client.asynchronous.consumer import AsyncConsumer
+from fila_cluster.client.asynchronous.producer import AsyncProducer
 
-__all__ = ["AsyncClient", "AsyncConsumer"]
+__all__ = ["AsyncClient", "AsyncConsumer", "AsyncProducer"]

@@ -13,9 +13,11 @@ from typing import Any, Self
 from fila_cluster.client import checks
 from fila_cluster.client.asynchronous.administration import AsyncAdministration
 from fila_cluster.client.asynchronous.consumer import AsyncConsumer
+from fila_cluster.client.asynchronous.producer import AsyncProducer
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.checks import endpoint_or_default, refuse_keys, timeout_seconds
+from fila_cluster.client.io.confirming import LoopConfirmer, Unseen
 from fila_cluster.client.io.reactor import Reactor
 from fila_cluster.client.message import BytesLike, Message
 from fila_cluster.client.protocol import tracer
@@ -24,6 +26,7 @@ from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.protocol.encoding import seal_row
 from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY, Chunk
+from fila_cluster.client.protocol.pipelining import Pipe
 from fila_cluster.client.protocol.producing import Bulk
 from fila_cluster.client.protocol.session import CLIENT_VERSION, Session
 from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
@@ -69,6 +72,7 @@ class AsyncClient(AsyncAdministration):
             direct=checks.direct_or_default(direct),
         )
         self._io = Reactor(self._session, self.endpoint)
+        self._confirmer = LoopConfirmer(self._io, self._session.pipelines)
 
     # --- producing ----------------------------------------------------------------------------------------------------
 
@@ -129,6 +133,24 @@ class AsyncClient(AsyncAdministration):
             trace.all_accepted(len(ids))
         return ids
 
+    def producer(
+        self,
+        queue: str | None = None,
+        *,
+        linger: float = 0.005,
+        batch: int = 500,
+        max_outstanding: int = 10_000,
+        on_error: Callable[[FilaError], object] | None = None,
+    ) -> AsyncProducer:
+        """Return a producer that does not wait for each message. Use it in an ``async with``, or close it.
+
+        It sends messages in batches of ``batch``, the last ones after ``linger`` seconds. At most ``max_outstanding`` are
+        unconfirmed at a time. ``on_error`` gets the errors that are not looked at, in any thread.
+        """
+        name = None if queue is None else checks.queue_name(queue)
+        pipe = Pipe(self._session.pipelines, *messages.pipe_options(linger, batch, max_outstanding))
+        return AsyncProducer(self, name, pipe, Unseen(messages.error_callback(on_error)))
+
     # --- consuming ----------------------------------------------------------------------------------------------------
 
     async def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[AsyncDelivery]:
@@ -176,6 +198,7 @@ class AsyncClient(AsyncAdministration):
     async def close(self) -> None:
         """Give back everything unsettled, end all calls and iterators, and disconnect. Takes a second at most."""
         await self._io.close(FilaError("this client is closed: open another one"))
+        self._confirmer.close()
         if (installed := tracer.installed) is not None:
             installed.closed(self)
 

@@ -4,5 +4,6 @@
 
 from fila_cluster.client.blocking.client import Client
 from fila_cluster.client.blocking.consumer import Consumer
+from fila_cluster.client.blocking.producer import Producer
 
-__all__ = ["Client", "Consumer"]
+__all__ = ["Client", "Consumer", "Producer"]

@@ -1,13 +1,13 @@
 """Calls that receive and settle messages: their arguments, checked, and the error of a batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fila_cluster.client import checks
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.settling import Settling
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidArgumentError
-from fila_proto_zmq.limits import PREFETCH_MAX
+from fila_proto_zmq.limits import FRAME_MESSAGES_MAX, PREFETCH_MAX
 
 
 def one_queue(queue: Any, max_messages: Any) -> dict[str, int]:
@@ -28,6 +28,44 @@ def several_queues(queues: Any) -> dict[str, int]:
 def prefetch_count(prefetch: Any) -> int:
     """Return how many unsettled messages a subscription may hold."""
     return checks.whole_number("prefetch", prefetch, 1, PREFETCH_MAX)
+
+
+OUTSTANDING_MAX = 10_000_000
+LINGER_MS_MAX = 60_000
+PATIENCE_MS_MAX = 24 * 3600 * 1000
+
+
+def pipe_options(linger: Any, batch: Any, max_outstanding: Any) -> tuple[float, int, int]:
+    """Return how long a producer's messages may linger (seconds), how many travel together, and how many may be unconfirmed."""
+    checks.milliseconds("linger", linger, LINGER_MS_MAX)
+    return (
+        float(linger),
+        checks.whole_number("batch", batch, 1, FRAME_MESSAGES_MAX),
+        checks.whole_number("max_outstanding", max_outstanding, 1, OUTSTANDING_MAX),
+    )
+
+
+def queue_of(queue: Any, usual: str | None) -> str:
+    """Return the queue of a message: its own, or its producer's."""
+    if queue is not None:
+        return checks.queue_name(queue)
+    if usual is None:
+        raise InvalidArgumentError(
+            "queue=None: this producer has no queue, name one in send(…, queue=…) or in producer(queue)"
+        )
+    return usual
+
+
+def error_callback(on_error: Any) -> Callable[[FilaError], object] | None:
+    """Return what gets the errors that are not looked at."""
+    if on_error is not None and not callable(on_error):
+        raise InvalidArgumentError(f"on_error={on_error!r}: pass a function of one argument, the error")
+    return on_error  # type: ignore[no-any-return]
+
+
+def patience_s(timeout: Any) -> float | None:
+    """Return how long to wait, in seconds; None: for as long as it takes."""
+    return None if timeout is None else checks.milliseconds("timeout", timeout, PATIENCE_MS_MAX) / 1000
 
 
 def failure_of_one(settling: Settling) -> FilaError:

@@ -44,12 +44,11 @@ class HeartbeatThread:
         """Let the thread find out whether it is to end. Safe in a finalizer."""
         self._alarm.put(None)
 
-    def stop(self) -> None:
-        """End the thread of a closed pump, and wait until it has ended."""
+    def stop(self, wait_s: float = -1) -> None:
+        """End the thread of a closed pump, and wait until it has ended; -1: for as long as it takes."""
         self._alarm.put(None)
-        if self._ident != threading.get_ident():
-            with self._running:
-                pass
+        if self._ident != threading.get_ident() and self._running.acquire(timeout=wait_s):
+            self._running.release()
 
     def _run(self) -> None:
         if not self._running.acquire(blocking=False):

@@ -80,6 +80,12 @@ class Pump:
     note = ask
     """Have ``start(now)`` note something in the session that sends nothing by itself."""
 
+    def collect(self, put: Callable[..., T], *arguments: Any) -> T:
+        """Have ``put`` collect something in the session that is sent later."""
+        with self._lock:
+            self._check_open()
+            return put(*arguments)
+
     def complete(self, pending: Pending[Any]) -> None:
         """Send what the session has collected, ``pending`` among it, and wait for that."""
         self._check_open()

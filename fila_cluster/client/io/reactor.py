@@ -67,6 +67,13 @@ class Reactor:
         """Have ``start(now)`` note something in the session that sends nothing by itself."""
         return start(time.monotonic())
 
+    def collect(self, put: Callable[..., T], *arguments: Any) -> T:
+        """Have ``put`` collect something in the session that is sent later."""
+        self._check_open()
+        if asyncio.get_running_loop() is not self._loop:
+            self.prepare()
+        return put(*arguments)
+
     def complete(self, pending: Pending[Any]) -> "asyncio.Future[None]":
         """Return a future for ``pending``, which the session has collected after :meth:`prepare`."""
         self._check_open()

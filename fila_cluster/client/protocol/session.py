@@ -25,6 +25,7 @@ from fila_cluster.client.protocol.consuming import Consumption, Make
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.lease import Owner
 from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
+from fila_cluster.client.protocol.pipelining import Pipelines
 from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
@@ -99,6 +100,7 @@ class Session:
         self._singles = SingleEnqueues(self._start)
         self._timers = Timers()
         self._around = Surroundings(self._start, self._timers, random, timeout_s, lambda: self._now)
+        self.pipelines = Pipelines(self._around)
         self._settler = Settler(owner, self._start)
         self._consumption = Consumption(owner, make, self._start, timeout_s)
         self.outgoing: deque[list[bytes]] = self._connection.outgoing
@@ -259,6 +261,7 @@ class Session:
         self._singles.fail_all(error)
         self._settler.fail_all(error)
         self._connection.fail_all(error)
+        self.pipelines.fail_all(error)
         for line in list(self._around.lines):
             line.fail_all(error)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster import AsyncClient, AsyncConsumer, AsyncDelivery, Client, Consumer, Delivery
+from fila_cluster import AsyncClient, AsyncConsumer, AsyncDelivery, AsyncProducer, Client, Consumer, Delivery, Producer
 from fila_cluster.client.protocol import delivery
 
 ROOT = Path(__file__).parents[3]
@@ -29,12 +29,14 @@ def _methods(kind):
 
 def _signature(function):
     """As text, without what distinguishes the clients; not of the type variables, of which each module has its own."""
-    text = re.sub(r"[\w.]*\.(?:Async)?(Client|Consumer|Delivery)\b", r"\1", str(inspect.signature(function)))
+    text = re.sub(r"[\w.]*\.(?:Async)?(Client|Consumer|Delivery|Producer)\b", r"\1", str(inspect.signature(function)))
+    text = text.replace("asyncio.Future", "Future")
     return re.sub(r"collections.abc.Coroutine\[typing.Any, typing.Any, None\]", "None", text)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "asyncio"), [(Client, AsyncClient), (Consumer, AsyncConsumer), (Delivery, AsyncDelivery)]
+    ("blocking", "asyncio"),
+    [(Client, AsyncClient), (Consumer, AsyncConsumer), (Delivery, AsyncDelivery), (Producer, AsyncProducer)],
 )
 def test_both_have_the_same_methods_with_docstrings(blocking, asyncio):
     here, there = _methods(blocking), _methods(asyncio)

@@ -1,0 +1,141 @@
+# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/producer.py: edit that, then run `make blocking`.
+
+"""What ``producer()`` returns: sends messages without waiting for each."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from fila_cluster.client.calls import messages
+from fila_cluster.client.io.confirming import Unseen
+from fila_cluster.client.message import BytesLike
+from fila_cluster.client.protocol import tracer
+from fila_cluster.client.protocol.encoding import Row, seal_row
+from fila_cluster.client.protocol.pipelining import FULL, TO_TEND, Confirmed, Pipe
+from fila_proto_zmq.errors import FilaError
+
+if TYPE_CHECKING:
+    from fila_cluster.client.blocking.client import Client
+
+
+class Producer:
+    """Sends messages in batches, several of them under way, and confirms each message later.
+
+    The order of :meth:`send` is kept within each queue and fairness key. A future that fails and is not looked at goes to
+    ``on_error``, or else to the log. Use it as a context manager: leaving it waits until every message is confirmed or has
+    failed. It ends with its client: messages that are not confirmed by then fail. Several threads may share it.
+    """
+
+    def __init__(self, client: "Client", queue: str | None, pipe: Pipe, unseen: Unseen) -> None:
+        self._client = client
+        self._io = client._io
+        self._confirmer = client._confirmer
+        self._queue = queue
+        self._pipe = pipe
+        self._unseen = unseen
+        self._closed = False
+        self._batch_is_full = False
+
+    def send(
+        self,
+        payload: BytesLike,
+        headers: Mapping[str, str] | None = None,
+        *,
+        queue: str | None = None,
+        fairness_key: str | None = None,
+        weight: int | None = None,
+        throttle_keys: Iterable[str] | None = None,
+        priority: int = 0,
+        cost: float = 1,
+        delay: float = 0.0,
+        deliver_at: datetime | None = None,
+        ttl: float | None = None,
+        lease: float | None = None,
+        dedup_id: str | None = None,
+    ) -> "Future[str]":
+        """Take in a message, and return a future of its id. See :class:`Message` for the options.
+
+        Blocks while ``max_outstanding`` messages, or 64 MiB of messages of this client's producers, are unconfirmed. What it
+        raises is about arguments, or about a client that is closed: the message is not sent then. The future fails as
+        ``enqueue`` does, after the client has tried again while its timeout lasts.
+        """
+        if self._closed:
+            raise FilaError("this producer is closed: open another one")
+        name = messages.queue_of(queue, self._queue)
+        options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
+        trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
+        try:
+            row = seal_row(payload, headers if trace is None else trace.carried(headers), *options)
+            if self._batch_is_full:
+                self._batch_is_full = False
+                self._confirmer.breathe()
+            future = self._confirmer.future(self._unseen, None if trace is None else (trace, options))
+            if taken := self._io.collect(self._pipe.put, name, row, future):
+                self._go_on(taken, name, row, future)
+        except BaseException as error:
+            if trace is not None:
+                trace.failed(error)
+            raise
+        return future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is collected, and return when all messages so far are confirmed or have failed.
+
+        :class:`RequestTimeoutError` if that takes longer than ``timeout`` seconds. Errors of messages are in their futures.
+        """
+        seconds = messages.patience_s(timeout)
+        flush = self._io.ask(lambda now: self._pipe.flush(now, seconds))
+        self._confirmer.tend(self._pipe)
+        try:
+            self._io.wait(flush)
+        except BaseException:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.note(lambda _: self._pipe.unflush(flush))
+            raise
+        self._confirmer.resolve()
+        flush.outcome()
+
+    def close(self) -> None:
+        """Take in no more messages, and return when all are confirmed or have failed."""
+        self._closed = True
+        if not (self._pipe.idle or self._client.closed):
+            self.flush()
+        self._confirmer.resolve()
+        self._unseen.log()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed and self._pipe.outstanding and not self._client.closed:
+            text = f"{self!r} was not closed: its messages are sent, as long as its client is open"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        queue = "any queue" if self._queue is None else f"queue {self._queue!r}"
+        return f"<Producer of {queue}, {self._pipe.outstanding} messages unconfirmed{', closed' if self._closed else ''}>"
+
+    def _go_on(self, taken: int, name: str, row: Row, future: Confirmed) -> None:
+        """Do what a pipe asks for: wait until the message is in, and see to what is to be sent."""
+        while taken == FULL:
+            room = self._io.ask(self._pipe.want_room)
+            self._confirmer.tend(self._pipe)
+            try:
+                self._io.wait(room)
+            except BaseException:
+                with suppress(FilaError):  # closed meanwhile
+                    self._io.note(lambda _, room=room: self._client._session.pipelines.unwant(room))  # type: ignore[misc]
+                raise
+            taken = self._io.collect(self._pipe.put, name, row, future)
+        if taken == TO_TEND:
+            self._confirmer.tend(self._pipe)
+            self._batch_is_full = True

@@ -1,0 +1,357 @@
+"""The futures of producers: for asyncio, and for threads.
+
+A future that fails and that is not looked at must not be lost. That is known when it is garbage-collected, as with asyncio's own
+"exception was never retrieved". A dropped future ends as soon as its result is there, so ``on_error`` is called at once then.
+
+Futures are resolved outside of the client's lock: their callbacks, and ``on_error``, may use the client. In a blocking client
+that happens in the threads that use the producer, and in a thread of its own, which also waits for the broker's answers while
+no other thread does. A slow callback so holds up other callbacks, and no heartbeat.
+"""
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, ClassVar, TypeAlias
+
+from fila_cluster.client.io.heartbeat import HeartbeatThread
+from fila_cluster.client.io.link import leave_to_the_parent
+from fila_cluster.client.io.pump import Pump
+from fila_cluster.client.io.reactor import Reactor
+from fila_cluster.client.protocol.call import Pending
+from fila_cluster.client.protocol.pipelining import Pipe, Pipelines
+from fila_cluster.client.protocol.tracer import EnqueueTrace
+from fila_proto_zmq.errors import FilaError
+
+_log = logging.getLogger("fila_cluster.producer")
+
+LOG_S_MIN = 1.0
+"""How often errors that are not looked at are logged: an outage fails thousands of messages."""
+IDLE_S = 3600.0
+ENDING_S_MAX = 1.0
+"""How long closing waits for a thread that may be in a callback of the user."""
+
+
+class Unseen:
+    """The errors of one producer that are not looked at: they go to ``on_error``, or else to the log, a line a second."""
+
+    def __init__(self, on_error: Callable[[FilaError], object] | None) -> None:
+        self._on_error = on_error
+        self._logged_at = -LOG_S_MIN
+        self._more = 0
+        """The errors since the last line."""
+
+    def __call__(self, error: FilaError) -> None:
+        """Take in one error. Called at any time, in any thread, outside of the client's lock."""
+        if self._on_error is not None:
+            try:
+                self._on_error(error)
+            except Exception:
+                _log.exception("on_error of a producer raised an exception; the message's own error: %s", error)
+            return
+        self._more += 1
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_S_MIN:
+            self._logged_at = now
+            self.log(error)
+
+    def log(self, error: FilaError | None = None) -> None:
+        """Log what is not logged yet."""
+        count, self._more = self._more, 0
+        if count:
+            last = "" if error is None else f"; the last error: {error}"
+            _log.error(
+                "%d %s not enqueued, and no one looked at the result%s",
+                count,
+                "message was" if count == 1 else "messages were",
+                last,
+            )
+
+
+Trace: TypeAlias = tuple[EnqueueTrace, tuple[Any, ...]]
+"""A traced enqueue, and its options."""
+
+
+def _end_trace(trace: Trace, result: str | FilaError) -> None:
+    if isinstance(result, str):
+        trace[0].accepted(result, trace[1])
+    else:
+        trace[0].failed(result)
+
+
+class AsyncConfirmation(asyncio.Future[str]):
+    """The id of a message, once it is durable, or its error."""
+
+    def __init__(self, unseen: Unseen, loop: asyncio.AbstractEventLoop, trace: Trace | None) -> None:
+        super().__init__(loop=loop)
+        self._unseen = unseen
+        self._trace = trace
+
+    def conclude(self, result: str | FilaError) -> None:
+        """Take in the result."""
+        if self._trace is not None:
+            _end_trace(self._trace, result)
+        if isinstance(result, str):
+            if not self.done():
+                self.set_result(result)
+        elif self.done():  # a caller that was cancelled has cancelled it
+            self._unseen(result)
+        else:
+            self.set_exception(result)
+
+    def disown(self, error: FilaError) -> None:
+        """Fail, in the child of a fork: the message is the parent's."""
+        if not self.done():
+            self.set_exception(error)
+            self._log_traceback = False
+
+    def __del__(self) -> None:
+        if self._log_traceback:
+            self._log_traceback = False
+            error = self.exception()
+            if isinstance(error, FilaError):
+                self._unseen(error)
+
+
+_making = threading.Lock()
+"""Held while a future gets its condition, or is resolved without one."""
+_WITH_CONDITION = ("_condition", "_waiters", "_done_callbacks")
+
+
+class Confirmation(concurrent.futures.Future[str]):
+    """The id of a message, once it is durable, or its error. A message can't be called back: :meth:`cancel` has no effect.
+
+    Most futures are never waited for, or only when they are resolved. So the condition of the base class, which is two thirds of
+    a future's cost, is made when it is first needed (``__getattr__``).
+    """
+
+    _state = "PENDING"
+    _result: str | None = None
+    _exception: BaseException | None = None
+    _unseen_error: FilaError | None = None
+
+    def __init__(self, unseen: Unseen, trace: Trace | None) -> None:  # not of the base class: see above
+        self._unseen = unseen
+        self._trace = trace
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _WITH_CONDITION:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with _making:
+            self._add_condition()
+        return self.__dict__[name]
+
+    def conclude(self, result: str | FilaError) -> None:
+        """Take in the result."""
+        if self._trace is not None:
+            _end_trace(self._trace, result)
+        with _making:
+            alone = "_condition" not in self.__dict__
+            if not alone or not isinstance(result, str):
+                self._add_condition()
+            else:
+                self._result = result
+                self._state = "FINISHED"
+                return
+        if isinstance(result, str):
+            self.set_result(result)
+        else:
+            self._unseen_error = result
+            self.set_exception(result)
+
+    def cancel(self) -> bool:
+        """Return False: the message is on its way."""
+        return False
+
+    def result(self, timeout: float | None = None) -> str:
+        """Return the id, or raise the error; ``TimeoutError`` if there is none after ``timeout`` seconds."""
+        try:
+            return super().result(timeout)
+        finally:
+            if self.done():
+                self._unseen_error = None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error, None if there is an id; ``TimeoutError`` if there is neither after ``timeout`` seconds."""
+        try:
+            return super().exception(timeout)
+        finally:
+            if self.done():
+                self._unseen_error = None
+
+    def disown(self, error: FilaError) -> None:
+        """Fail, in the child of a fork: the message is the parent's. Another thread may have had the lock at the fork."""
+        self._add_condition()
+        self._condition = threading.Condition()
+        if not self.done():
+            self.set_exception(error)
+        self._unseen_error = None
+
+    def __del__(self) -> None:
+        error, self._unseen_error = self._unseen_error, None
+        if error is not None:
+            self._unseen(error)
+
+    def _add_condition(self) -> None:
+        if "_condition" not in self.__dict__:
+            self._waiters: list[Any] = []
+            self._done_callbacks: list[Any] = []
+            self._condition = threading.Condition()  # last: it says that the others are there
+
+
+def _unlock() -> None:
+    """Make another lock in the child of a fork: a thread of the parent may have held it."""
+    global _making  # noqa: PLW0603
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
+class LoopConfirmer:
+    """Makes the futures of an asyncio client, and resolves them in its event loop."""
+
+    def __init__(self, io: Reactor, pipelines: Pipelines) -> None:
+        self._io = io
+        self._pipelines = pipelines
+        self._watching = False
+        leave_to_the_parent(self)
+
+    def future(self, unseen: Unseen, trace: Trace | None) -> AsyncConfirmation:
+        """Return a future."""
+        return AsyncConfirmation(unseen, asyncio.get_running_loop(), trace)
+
+    def tend(self, pipe: Pipe) -> None:
+        """Send what is to be sent of a producer, and resolve the futures when there are answers."""
+        self._io.ask(pipe.tend)
+        self._watch()
+
+    async def breathe(self) -> None:
+        """Let the loop send a batch before the next one is made."""
+        await asyncio.sleep(0)
+
+    def resolve(self) -> None:
+        """Resolve the futures of all messages that are confirmed."""
+        while self._pipelines.completed:
+            self._pipelines.completed.popleft().resolve()
+
+    def close(self) -> None:
+        """Resolve what the closing of the client has ended."""
+        self.resolve()
+
+    def disown(self, error: FilaError) -> None:
+        """Fail the futures in the child of a fork."""
+        for future in self._pipelines.unresolved():
+            with suppress(RuntimeError):  # its loop is closed
+                future.disown(error)
+
+    def _watch(self) -> None:
+        if not self._watching:
+            news = self._pipelines.want_news()
+            if news is not None:
+                self._watching = True
+                news.wake = self._on_news
+                if news.done:
+                    self._on_news()
+
+    def _on_news(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            asyncio.get_running_loop().call_soon(self._resolve_news)
+
+    def _resolve_news(self) -> None:
+        self._watching = False
+        self.resolve()
+        self._watch()
+
+
+class ThreadConfirmer:
+    """Makes the futures of a blocking client, and resolves them in threads that use it, and in one of its own.
+
+    That thread lives while messages are unconfirmed, and then sleeps. ``_awake`` is changed with the pump's lock held; meanwhile
+    a client that the user has dropped is kept, because its futures may be waited for.
+    """
+
+    _all_awake: ClassVar["set[ThreadConfirmer]"] = set()
+
+    def __init__(self, io: Pump, pipelines: Pipelines) -> None:
+        self._io = io
+        self._pipelines = pipelines
+        self._resolving = threading.RLock()
+        """Held while futures are resolved, so that none is left when :meth:`resolve` returns."""
+        self._thread = HeartbeatThread(self)
+        self._awake = False
+        self._disowned = False
+        leave_to_the_parent(self)
+
+    def future(self, unseen: Unseen, trace: Trace | None) -> Confirmation:
+        """Return a future."""
+        return Confirmation(unseen, trace)
+
+    def tend(self, pipe: Pipe) -> None:
+        """Send what is to be sent of a producer, and resolve the futures that have an answer."""
+        self._io.ask(lambda now: self._tend(pipe, now))
+        if self._pipelines.completed and self._resolving.acquire(blocking=False):
+            try:
+                self.resolve()
+            finally:
+                self._resolving.release()
+
+    def breathe(self) -> None:
+        """Let others go on: threads need no help for that."""
+
+    def resolve(self) -> None:
+        """Resolve the futures of all messages that are confirmed."""
+        with self._resolving:
+            while self._pipelines.completed:
+                self._pipelines.completed.popleft().resolve()
+
+    def close(self) -> None:
+        """Resolve what the closing of the client has ended, and end the thread."""
+        if not self._disowned:
+            self.resolve()
+            self._thread.stop(ENDING_S_MAX)
+
+    def disown(self, error: FilaError) -> None:
+        """Fail the futures in the child of a fork, where the thread is not."""
+        self._disowned = True
+        self._all_awake.discard(self)
+        self._resolving = threading.RLock()
+        for future in self._pipelines.unresolved():
+            future.disown(error)
+
+    def keep(self) -> float | None:
+        """Wait for answers, and resolve futures, until there is nothing more to wait for: one round of the thread."""
+        try:
+            while True:
+                self.resolve()
+                news = self._io.ask(self._next_news)
+                if news is None:
+                    return IDLE_S
+                self._io.wait(news)
+        except FilaError:  # closed
+            self.resolve()
+            self._all_awake.discard(self)
+            return None
+
+    def __del__(self) -> None:
+        thread = getattr(self, "_thread", None)
+        if thread is not None:
+            thread.wake()
+
+    def _tend(self, pipe: Pipe, now: float) -> None:
+        pipe.tend(now)
+        if not self._awake:
+            self._awake = True
+            self._all_awake.add(self)
+            self._thread.wake_at(now)
+
+    def _next_news(self, now: float) -> Pending[None] | None:
+        news = self._pipelines.want_news()
+        if news is None:
+            self._awake = False
+            self._all_awake.discard(self)
+        return news

@@ -1,0 +1,309 @@
+"""Producers that do not wait for each message: collected per queue, sent in batches, confirmed later.
+
+A :class:`Pipe` is one producer. It collects messages into a batch for each queue. A batch is cut when it has enough messages or
+bytes, when its first message has lingered for long enough, or when a caller waits. A :class:`~ordering.Line` for each queue
+sends the cut batches, in order.
+
+Two bounds hold a producer back: its own number of unconfirmed messages, and the bytes of all unconfirmed messages of all
+producers of the client, which are a part of what the client may keep. So other calls find room.
+
+Confirmed batches go to :attr:`Pipelines.completed`. The shell resolves their futures outside of its lock, because that runs
+code of the user.
+"""
+
+from collections import deque
+from copy import copy
+from functools import partial
+from typing import Final, Protocol
+
+from fila_cluster.client.protocol.call import Pending
+from fila_cluster.client.protocol.encoding import Row, seal_rows
+from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
+from fila_cluster.client.protocol.producing import ids_of
+from fila_cluster.client.protocol.timers import Timer
+from fila_proto_zmq.commands import Enqueue
+from fila_proto_zmq.errors import FilaError, RequestTimeoutError
+from fila_proto_zmq.limits import FRAME_BYTES_MAX
+
+PIPELINED_BYTES_MAX = 64 * 1024 * 1024
+"""Unconfirmed messages of all producers of a client, and one message beyond: a quarter of what a client keeps, because a batch
+under way is there twice, as messages and as a frame."""
+MESSAGE_OVERHEAD_BYTES = 512
+"""The size of an unconfirmed message beside its envelope: its future, and its row."""
+
+
+COLLECTED: Final = 0
+"""What :meth:`Pipe.put` answers: the message is in, and there is nothing to do."""
+TO_TEND: Final = 1
+"""It is in, and :meth:`Pipe.tend` is to be called."""
+FULL: Final = 2
+"""It is not in: wait for room."""
+
+
+class Confirmed(Protocol):
+    """What a caller gets for a message."""
+
+    def conclude(self, result: str | FilaError) -> None:
+        """Take in the id or the error."""
+
+    def disown(self, error: FilaError) -> None:
+        """Fail, in the child of a fork: the message is the parent's."""
+
+
+class Batch(Chunk):
+    """Messages of one producer for one queue, in order. ``cut``: no more are added."""
+
+    __slots__ = ("cut", "entries", "pipe", "queue", "size_bytes", "timer")
+
+    def __init__(self, pipe: "Pipe", queue: str) -> None:
+        super().__init__(_NOTHING, pipe.confirmed)
+        self.pipe = pipe
+        self.queue = queue
+        self.entries: list[tuple[Row, Confirmed]] = []
+        self.size_bytes = 0
+        self.timer: Timer | None = None
+        self.cut = False
+
+    def resolve(self) -> None:
+        """Resolve each message's future. Runs code of the user."""
+        asked = len(self.entries)
+        results = ids_of(self.value, asked) if self.error is None else [self.error] * asked
+        entries, self.entries = self.entries, []
+        entries.reverse()
+        for result in results:  # one by one, so that a future that the user has dropped ends here
+            entries.pop()[1].conclude(result if isinstance(result, str) else copy(result))
+
+
+_NOTHING = Enqueue([])
+
+
+class Flush(Pending[None]):
+    """A caller that waits for the messages of a producer so far. ``timer`` ends it early."""
+
+    __slots__ = ("batches", "timer")
+
+    def __init__(self, batches: dict[Batch, None]) -> None:
+        super().__init__()
+        self.batches = batches
+        self.timer: Timer | None = None
+
+
+class Pipelines:
+    """All producers of a client. ``size_bytes`` is the size of their unconfirmed messages."""
+
+    def __init__(self, around: Surroundings, bytes_max: int = PIPELINED_BYTES_MAX) -> None:
+        self.around = around
+        self.bytes_max = bytes_max
+        self.size_bytes = 0
+        self.completed: deque[Batch] = deque()
+        """Batches whose futures are to be resolved."""
+        self._busy: dict[Pipe, None] = {}
+        self._waiting: dict[Pending[None], Pipe] = {}
+        """Callers that wait for room, and for the room of which producer."""
+        self._news: list[Pending[None]] = []
+
+    def want_news(self) -> Pending[None] | None:
+        """Return a pending that is done when a batch is completed; None if none will be."""
+        if not (self.completed or self._busy):
+            return None
+        pending: Pending[None] = Pending()
+        if self.completed:
+            pending.finish()
+        else:
+            self._news.append(pending)
+        return pending
+
+    def want_room(self, pipe: "Pipe") -> Pending[None]:
+        """Return a pending that is done when a message may be put into a pipe."""
+        pending: Pending[None] = Pending()
+        if pipe.has_room:
+            pending.finish()
+        else:
+            self._waiting[pending] = pipe
+        return pending
+
+    def unwant(self, pending: Pending[None]) -> None:
+        """Stop waiting for room."""
+        self._waiting.pop(pending, None)
+
+    def began(self, pipe: "Pipe") -> None:
+        """Note a producer with unconfirmed messages."""
+        self._busy[pipe] = None
+
+    def completes(self, batch: Batch) -> None:
+        """Take in a batch with its result."""
+        self.size_bytes -= batch.size_bytes
+        self.completed.append(batch)
+        if batch.pipe.idle:
+            self._busy.pop(batch.pipe, None)
+            if not self._busy:
+                self.size_bytes = 0  # an interrupt may have come between a message and its size
+        for pending, pipe in list(self._waiting.items()):
+            if pipe.has_room:
+                del self._waiting[pending]
+                pending.finish()
+        news, self._news = self._news, []
+        for pending in news:
+            pending.finish()
+
+    def fail_all(self, error: FilaError) -> None:
+        """End all messages that are not under way."""
+        for pipe in list(self._busy):
+            pipe.fail_all(error)
+        waiting, self._waiting = self._waiting, {}
+        for pending in waiting:
+            pending.finish()  # the next attempt raises the error
+
+    def unresolved(self) -> list[Confirmed]:
+        """Return the futures of all messages that are not resolved."""
+        batches = [batch for pipe in self._busy for batch in pipe.batches]
+        return [future for batch in (*self.completed, *batches) for _, future in batch.entries]
+
+
+class Pipe:
+    """The unconfirmed messages of one producer.
+
+    ``batches`` has all that are not confirmed, in the order of their first messages: those that are being collected, by queue,
+    those in ``_full``, which have enough messages, and those that a line has. ``outstanding`` is the number of their messages.
+    :meth:`put` is called most often, and counts; each batch counts again, so that an interrupt can't leave a wrong number.
+    """
+
+    def __init__(self, pipelines: Pipelines, linger_s: float, batch: int, max_outstanding: int) -> None:
+        self.batches: dict[Batch, None] = {}
+        self.outstanding = 0
+        self._pipelines = pipelines
+        self._linger_s = linger_s
+        self._batch = batch
+        self._max_outstanding = max_outstanding
+        self._collecting: dict[str, Batch] = {}
+        self._full: deque[Batch] = deque()
+        self._lines: dict[str, Line] = {}
+        self._flushes: dict[Flush, None] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message may be put into it."""
+        return self.outstanding < self._max_outstanding and self._pipelines.size_bytes < self._pipelines.bytes_max
+
+    @property
+    def idle(self) -> bool:
+        """Whether all of its messages are confirmed."""
+        return not self.batches
+
+    def put(self, queue: str, row: Row, future: Confirmed) -> int:
+        """Take in a message, if there is room: :data:`COLLECTED`, :data:`TO_TEND` or :data:`FULL`."""
+        pipelines = self._pipelines
+        if self.outstanding >= self._max_outstanding or pipelines.size_bytes >= pipelines.bytes_max:
+            return FULL
+        size_bytes = len(row[0]) + MESSAGE_OVERHEAD_BYTES
+        batch = self._collecting.get(queue)
+        if batch is None or batch.cut or batch.size_bytes + size_bytes > FRAME_BYTES_MAX:
+            batch = self._begin(queue, batch)
+        batch.entries.append((row, future))
+        batch.size_bytes += size_bytes
+        pipelines.size_bytes += size_bytes
+        self.outstanding += 1
+        if len(batch.entries) >= self._batch:
+            self._full.append(batch)
+            del self._collecting[queue]
+            return TO_TEND
+        return COLLECTED if batch.timer else TO_TEND
+
+    def tend(self, now: float) -> None:
+        """Send full batches, and see to it that the others do not linger for too long."""
+        while self._full:
+            self._cut(self._full[0])
+        for batch in list(self._collecting.values()):
+            if batch.cut:
+                self._cut(batch)
+            elif batch.timer is None:
+                batch.timer = self._pipelines.around.timers.at(now + self._linger_s, partial(self._cut, batch))
+
+    def want_room(self, now: float) -> Pending[None]:
+        """Send everything, and return a pending that is done when there is room."""
+        self._cut_all()
+        return self._pipelines.want_room(self)
+
+    def flush(self, now: float, timeout_s: float | None) -> Flush:
+        """Send everything, and return a pending that is done when all of it is confirmed, or failed."""
+        self._cut_all()
+        flush = Flush(dict(self.batches))
+        if not flush.batches:
+            flush.finish()
+            return flush
+        self._flushes[flush] = None
+        if timeout_s is not None:
+            flush.timer = self._pipelines.around.timers.at(now + timeout_s, lambda: self._too_late(flush, timeout_s))
+        return flush
+
+    def unflush(self, flush: Flush) -> None:
+        """Stop waiting."""
+        self._flushes.pop(flush, None)
+        if flush.timer is not None:
+            self._pipelines.around.timers.cancel(flush.timer)
+
+    def confirmed(self, batch: Batch) -> None:
+        """Take in a batch with its result."""
+        self.batches.pop(batch, None)
+        self.outstanding = sum(len(each.entries) for each in self.batches)
+        line = self._lines.get(batch.queue)
+        if line is not None and line.idle:  # a producer may name a million queues
+            del self._lines[batch.queue]
+        for flush in list(self._flushes):
+            flush.batches.pop(batch, None)
+            if not flush.batches:
+                self.unflush(flush)
+                flush.finish()
+        self._pipelines.completes(batch)
+
+    def fail_all(self, error: FilaError) -> None:
+        """End the messages that no line has."""
+        for batch in [each for each in self.batches if not each.cut]:
+            self._end(batch)
+            batch.finish(error=error)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, queue: str, full: Batch | None) -> Batch:
+        if full is not None:
+            self._full.append(full)
+        batch = Batch(self, queue)
+        self.batches[batch] = None
+        self._collecting[queue] = batch
+        self._pipelines.began(self)
+        return batch
+
+    def _cut_all(self) -> None:
+        while self._full:
+            self._cut(self._full[0])
+        for batch in list(self._collecting.values()):
+            self._cut(batch)
+
+    def _cut(self, batch: Batch) -> None:
+        """Send a batch. An interrupt may come in between: so it stays where it will be found until a line has it."""
+        batch.cut = True
+        if not batch.number:
+            batch.command = seal_rows([row for row, _ in batch.entries])
+            line = self._lines.get(batch.queue)
+            if line is None:
+                line = self._lines[batch.queue] = Line(batch.queue, self._pipelines.around)
+            line.send(batch)
+        self._end(batch)
+
+    def _end(self, batch: Batch) -> None:
+        """Collect no more messages in it."""
+        batch.cut = True
+        if batch.timer is not None:
+            self._pipelines.around.timers.cancel(batch.timer)
+        if self._full and self._full[0] is batch:
+            self._full.popleft()
+        elif batch in self._full:
+            self._full.remove(batch)
+        if self._collecting.get(batch.queue) is batch:
+            del self._collecting[batch.queue]
+
+    def _too_late(self, flush: Flush, timeout_s: float) -> None:
+        self._flushes.pop(flush, None)
+        left = sum(len(batch.entries) for batch in flush.batches)
+        text = f"{left} messages are not confirmed after {timeout_s:g} s: their futures say later what became of them"
+        flush.finish(error=RequestTimeoutError(text, details={"unconfirmed": left, "timeout": timeout_s}))
