@@ -1,0 +1,1 @@
+"""Benchmarks: one harness, one command for each: ``python -m benchmarks NAME``."""

@@ -1,0 +1,101 @@
+"""The command line: ``python -m benchmarks NAME --size tiny|small|full``, and ``page`` and ``show`` for results."""
+
+import dataclasses
+import shlex
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks.harness import page as pages
+from benchmarks.harness.plots import save
+from benchmarks.harness.results import FOLDER, SIZES, Result, newest, read, write
+from benchmarks.harness.tables import show as show_tables
+from benchmarks.harness.workload import Benchmark
+from benchmarks.names import MODULES
+
+WIDTH = 132
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+class Commands(click.Group):
+    """A command for each benchmark. A module is imported when its command is used, because some need Spark, or servers of others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [*MODULES, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command."""
+        return command(benchmark(cmd_name)) if cmd_name in MODULES else super().get_command(ctx, cmd_name)
+
+
+def benchmark(name: str) -> Benchmark[Any]:
+    """Import a benchmark."""
+    found: Benchmark[Any] = import_module(MODULES[name]).BENCHMARK
+    return found
+
+
+def command(chosen: Benchmark[Any]) -> click.Command:
+    """Make the command of a benchmark: an option for each number of its sizes."""
+    options: list[click.Parameter] = [
+        click.Option(["--size"], type=click.Choice(SIZES), default="small", show_default=True),
+        click.Option(["--results"], type=_FOLDER, default=FOLDER, help="Where to write the result and its plots."),
+    ]
+    options += [_option(each, chosen) for each in dataclasses.fields(chosen.tiny)]
+    summary, _, rest = chosen.documentation.partition("\n")
+    return click.Command(
+        chosen.name, params=options, callback=lambda **given: execute(chosen, **given), help=f"{summary}\n{rest}",
+        short_help=summary,
+    )  # fmt: skip
+
+
+def _option(each: "dataclasses.Field[Any]", chosen: Benchmark[Any]) -> click.Option:
+    values = [getattr(scale, each.name) for scale in (chosen.tiny, chosen.small, chosen.full)]
+    text = f"{each.metadata.get('help', '')} [{' · '.join(dict.fromkeys(map(str, values)))}]".strip()
+    kind = click.Choice(each.metadata["choices"]) if "choices" in each.metadata else type(values[0])
+    flag = f"--{each.name.replace('_', '-')}"
+    declared = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+    return click.Option([declared], type=kind, default=None, help=text)
+
+
+def execute(chosen: Benchmark[Any], size: str, results: Path, **numbers: Any) -> None:
+    """Run a benchmark, write its result, print it, and judge: the exit code is 1 if a promise was not kept. Tiny sizes are not judged."""
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    changes = {name: value for name, value in numbers.items() if value is not None}
+    typed = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
+    result = chosen.run(size, changes, typed, console)
+    path = write(result, results)
+    save(result, results, path.stem)
+    show_tables(console, result)
+    console.print(f"written to {path}")
+    raise SystemExit(1 if size != "tiny" and not all(promise.kept for promise in result.promises) else 0)
+
+
+@click.group(cls=Commands, help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Run a benchmark."""
+
+
+@main.command()
+@click.option("--results", type=_FOLDER, default=FOLDER)
+@click.option("--page", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=pages.PAGE)
+def page(results: Path, page: Path) -> None:
+    """Write tables and plots of the newest results into the documentation."""
+    found: dict[str, Result] = newest(results)
+    for name in pages.write_page(page, found):
+        click.echo(f"no result of {name}: its part stays as it is")
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def show(file: Path) -> None:
+    """Print the result in a file."""
+    show_tables(Console(), read(file))
+
+
+if __name__ == "__main__":
+    main()

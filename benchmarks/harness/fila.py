@@ -1,0 +1,137 @@
+"""The system under measurement: a cluster of this checkout, and its client library. Client options and bulk ways are made here only."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.cluster import OneCluster
+from benchmarks.harness.messages import Check, Load
+from benchmarks.harness.systems import Pushed
+from fila_cluster import AsyncClient, AsyncDelivery, Client, Message
+from fila_proto_zmq.version import VERSION
+
+TIMEOUT_S = 60.0
+ACK_BATCH = 500
+ACKS_IN_FLIGHT = 4
+PREFETCH = 4000
+WAYS = ("direct", "router")
+
+
+def client_options() -> dict[str, Any]:
+    """Return the options of each client. The way is in the environment (:meth:`Fila.environment`)."""
+    return {"timeout": TIMEOUT_S}
+
+
+def blocking_client(address: str) -> Client:
+    """Open a blocking client."""
+    return Client(address, **client_options())
+
+
+def asyncio_client(address: str) -> AsyncClient:
+    """Open an asyncio client."""
+    return AsyncClient(address, **client_options())
+
+
+def messages(load: Load) -> list[Message]:
+    """Return the messages of a load."""
+    pairs = zip(load.payloads(), load.key_names(), strict=True)
+    return [Message(payload, load.headers, fairness_key=key) for payload, key in pairs]
+
+
+async def send_all(client: AsyncClient, queue: str, sent: Sequence[Message]) -> list[str]:
+    """Enqueue messages in the fastest safe way. Return their ids."""
+    return await client.enqueue_many(queue, sent)
+
+
+async def drain(client: AsyncClient, queue: str, check: Check) -> None:
+    """Receive and ack messages in the fastest safe way, until the check has all of its load."""
+    acks: deque[asyncio.Task[None]] = deque()
+    held: list[AsyncDelivery] = []
+    async with client.consume(queue, prefetch=PREFETCH) as deliveries:
+        left = check.left
+        while left > 0:
+            held.append(await anext(deliveries))
+            left -= 1
+            if len(held) == ACK_BATCH or not left:
+                check.note([delivery.payload for delivery in held])
+                acks.append(asyncio.create_task(client.ack(held)))
+                held = []
+                if len(acks) == ACKS_IN_FLIGHT:
+                    await acks.popleft()
+        await asyncio.gather(*acks)
+
+
+class FilaConnection:
+    """An asyncio client as workloads see it."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+
+    async def create(self, queue: str) -> None:
+        """Make a queue."""
+        await self.client.create_queue(queue)
+
+    def prepare(self, load: Load) -> list[Message]:
+        """Return the messages of a load."""
+        return messages(load)
+
+    async def send_all(self, queue: str, prepared: list[Message]) -> Sequence[object]:
+        """Enqueue messages in bulk."""
+        return await send_all(self.client, queue, prepared)
+
+    async def send(self, queue: str, payload: bytes, headers: dict[str, str]) -> None:
+        """Enqueue one message."""
+        await self.client.enqueue(queue, payload, headers)
+
+    async def drain(self, queue: str, check: Check) -> None:
+        """Receive and ack in bulk."""
+        await drain(self.client, queue, check)
+
+    async def follow(self, queue: str, ahead: int) -> Pushed:
+        """Yield messages as they are pushed."""
+        async with self.client.consume(queue, prefetch=ahead) as deliveries:
+            async for delivery in deliveries:
+                yield delivery.payload, delivery.ack
+
+
+@dataclass(frozen=True)
+class Fila:
+    """A cluster of ``fila-cluster up``. ``options``: more flags of ``up``; ``label``: instead of the usual name."""
+
+    durability: str = "os"
+    workers: int = 1
+    way: str = "direct"
+    options: tuple[str, ...] = ()
+    label: str = "fila-cluster"
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return self.label
+
+    @contextmanager
+    def serve(self, directory: Path) -> Iterator[OneCluster]:
+        """Start a cluster."""
+        facts = {
+            "version": VERSION,
+            "durability": f'"{self.durability}"',
+            "client": f"fila_cluster {VERSION}, asyncio on uvloop, way {self.way}",
+        }
+        flags = ("--durability", self.durability, *self.options)
+        with OneCluster(directory, *flags, workers=self.workers, facts=facts) as cluster:
+            yield cluster
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what makes clients go through the router or straight to workers."""
+        return {"FILA_DIRECT": "1" if self.way == "direct" else "0"}
+
+    @asynccontextmanager
+    async def connect(self, address: str) -> AsyncIterator[FilaConnection]:
+        """Open a client."""
+        async with asyncio_client(address) as client:
+            await client.cluster_status()  # the connection stands before a clock starts
+            yield FilaConnection(client)

@@ -1,0 +1,1 @@
+"""The benchmarks of the broker, by what they measure."""
