@@ -4,4 +4,8 @@ from typing import Final
 
 MODULES: Final = {
     "throughput": "benchmarks.workloads.throughput",
+    "unary": "benchmarks.workloads.unary",
+    "latency": "benchmarks.workloads.latency",
+    "payloads": "benchmarks.workloads.payloads",
+    "fsync": "benchmarks.workloads.fsync",
 }

@@ -13,12 +13,13 @@ from typing import Any
 
 from benchmarks.harness.histogram import numbers
 from benchmarks.harness.messages import Check, Load, time_of
-from benchmarks.harness.processes import Gate, Spent, together
+from benchmarks.harness.processes import Gate, Spent
 from benchmarks.harness.results import Verified
-from benchmarks.harness.systems import Pushed, Server, System
+from benchmarks.harness.systems import Connection, Pushed, Server, System
 
 STALLED_S = 60.0
 """A consumer that gets nothing for so long fails, with the count of what it misses."""
+WARM_UP = 50
 UNSENT_MAX = 10_000
 """Messages that a paced producer has in flight at most. Their time counts from when they were to be sent."""
 
@@ -36,13 +37,12 @@ class Work:
 
 
 def create(system: System, server: Server, *queues: str) -> None:
-    """Make queues."""
-    together((_create, system, server.address, queues), env=system.environment())
+    """Make queues, from this process."""
+    asyncio.run(_create(system, server.address, queues))
 
 
-async def _create(gate: Gate, system: System, address: str, queues: tuple[str, ...]) -> None:
+async def _create(system: System, address: str, queues: tuple[str, ...]) -> None:
     async with system.connect(address) as connection:
-        gate.wait()
         for queue in queues:
             await connection.create(queue)
 
@@ -81,10 +81,18 @@ async def consume(gate: Gate, system: System, address: str, queue: str, load: Lo
     return Work(spent, check.verified())
 
 
+async def _warm_up(connection: Connection, queue: str, load: Load) -> None:
+    """Send some messages to a queue of their own, so that what a first call costs is not measured."""
+    await connection.create(f"{queue}-warm-up")
+    for number in range(WARM_UP):
+        await connection.send(f"{queue}-warm-up", load.payload(number), load.headers)
+
+
 async def send_one_by_one(gate: Gate, system: System, address: str, queue: str, load: Load, pause_s: float = 0.0) -> Work:
     """Send each message after the confirmation of the one before, and a pause. The latencies are those of the calls."""
     took = numbers()
     async with system.connect(address) as connection:
+        await _warm_up(connection, queue, load)
         gate.wait()
         for number in range(load.first, load.first + load.count):
             began = time.monotonic_ns()
@@ -113,6 +121,7 @@ async def send_at_rate(gate: Gate, system: System, address: str, queue: str, loa
             places.release()
 
     async with system.connect(address) as connection:
+        await _warm_up(connection, queue, load)
         gate.wait()
         first_ns = time.monotonic_ns() + 10_000_000
         for number in range(load.count):

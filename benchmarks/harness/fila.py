@@ -5,13 +5,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.messages import Check, Load
 from benchmarks.harness.systems import Pushed
-from fila_cluster import AsyncClient, AsyncDelivery, Client, Message
+from fila_cluster import AsyncClient, AsyncDelivery, Client, Delivery, Message
 from fila_proto_zmq.version import VERSION
 
 TIMEOUT_S = 60.0
@@ -19,6 +20,7 @@ ACK_BATCH = 500
 ACKS_IN_FLIGHT = 4
 PREFETCH = 4000
 WAYS = ("direct", "router")
+CLIENTS = {"Fila": "asyncio on uvloop", "FilaBlocking": "blocking"}
 
 
 def client_options() -> dict[str, Any]:
@@ -98,6 +100,48 @@ class FilaConnection:
                 yield delivery.payload, delivery.ack
 
 
+class BlockingConnection:
+    """A blocking client as workloads see it. It blocks its process, which has nothing else to do."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def create(self, queue: str) -> None:
+        """Make a queue."""
+        self.client.create_queue(queue)
+
+    def prepare(self, load: Load) -> list[Message]:
+        """Return the messages of a load."""
+        return messages(load)
+
+    async def send_all(self, queue: str, prepared: list[Message]) -> Sequence[object]:
+        """Enqueue messages in bulk."""
+        return self.client.enqueue_many(queue, prepared)
+
+    async def send(self, queue: str, payload: bytes, headers: dict[str, str]) -> None:
+        """Enqueue one message."""
+        self.client.enqueue(queue, payload, headers)
+
+    async def drain(self, queue: str, check: Check) -> None:
+        """Receive and ack in bulk."""
+        while check.left > 0:
+            deliveries = self.client.receive(queue, ACK_BATCH, wait=1.0)
+            check.note([delivery.payload for delivery in deliveries])
+            self.client.ack(deliveries)
+            await asyncio.sleep(0)
+
+    async def follow(self, queue: str, ahead: int) -> Pushed:
+        """Yield messages as they are pushed."""
+        with self.client.consume(queue, prefetch=ahead) as deliveries:
+            for delivery in deliveries:
+                yield delivery.payload, partial(_acked, delivery)
+                await asyncio.sleep(0)  # the ack has its turn before the next message blocks the loop
+
+
+async def _acked(delivery: Delivery) -> None:
+    delivery.ack()
+
+
 @dataclass(frozen=True)
 class Fila:
     """A cluster of ``fila-cluster up``. ``options``: more flags of ``up``; ``label``: instead of the usual name."""
@@ -119,7 +163,7 @@ class Fila:
         facts = {
             "version": VERSION,
             "durability": f'"{self.durability}"',
-            "client": f"fila_cluster {VERSION}, asyncio on uvloop, way {self.way}",
+            "client": f"{CLIENTS[type(self).__name__]}, way {self.way}",
         }
         flags = ("--durability", self.durability, *self.options)
         with OneCluster(directory, *flags, workers=self.workers, facts=facts) as cluster:
@@ -130,8 +174,22 @@ class Fila:
         return {"FILA_DIRECT": "1" if self.way == "direct" else "0"}
 
     @asynccontextmanager
-    async def connect(self, address: str) -> AsyncIterator[FilaConnection]:
+    async def connect(self, address: str) -> AsyncIterator[Any]:
         """Open a client."""
         async with asyncio_client(address) as client:
             await client.cluster_status()  # the connection stands before a clock starts
             yield FilaConnection(client)
+
+
+@dataclass(frozen=True)
+class FilaBlocking(Fila):
+    """The same cluster, with the blocking client."""
+
+    label: str = "fila-cluster, blocking client"
+
+    @asynccontextmanager
+    async def connect(self, address: str) -> AsyncIterator[Any]:
+        """Open a client."""
+        with blocking_client(address) as client:
+            client.cluster_status()
+            yield BlockingConnection(client)

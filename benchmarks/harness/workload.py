@@ -24,6 +24,7 @@ from benchmarks.harness.results import FORMAT, SIZES, Chart, Figure, Promise, Re
 from benchmarks.harness.systems import Server, System
 
 Scale = TypeVar("Scale")
+Scale_co = TypeVar("Scale_co", covariant=True)
 Item = TypeVar("Item")
 
 
@@ -68,10 +69,10 @@ class Benchmark(Generic[Scale]):
         return run.result(self.name, command)
 
 
-class Run(Generic[Scale]):
+class Run(Generic[Scale_co]):
     """One run of a benchmark: its numbers, and what it finds out."""
 
-    def __init__(self, scale: Scale, size: str, console: Console) -> None:
+    def __init__(self, scale: Scale_co, size: str, console: Console) -> None:
         self.scale = scale
         self.size = size
         self.console = console

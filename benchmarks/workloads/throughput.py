@@ -34,8 +34,8 @@ BARE = "A bare loop over RocksDB, messages a second"
 class Scale:
     """The numbers of this benchmark."""
 
-    messages: int = number("Messages of each load.")
-    rounds: int = number("Rounds.")
+    messages: int = number("Messages of each load.", 2_000)
+    rounds: int = number("Rounds.", 1)
     payload: int = number("Bytes of a payload.", 1024)
     keys: int = number("Fairness keys of the rows with many keys.", 100)
     way: str = choice("How clients reach the workers.", WAYS)
@@ -124,4 +124,4 @@ def measure(run: Run[Scale]) -> None:
     compare(run, [Fila(way=run.scale.way)], (1, run.scale.keys))
 
 
-BENCHMARK = Benchmark("throughput", measure, Scale(2_000, 1), Scale(50_000, 3), Scale(200_000, 5))
+BENCHMARK = Benchmark("throughput", measure, Scale(), Scale(50_000, 3), Scale(200_000, 5))
