@@ -8,4 +8,7 @@ MODULES: Final = {
     "latency": "benchmarks.workloads.latency",
     "payloads": "benchmarks.workloads.payloads",
     "fsync": "benchmarks.workloads.fsync",
+    "fairness": "benchmarks.workloads.fairness",
+    "scaling": "benchmarks.workloads.scaling",
+    "soak": "benchmarks.workloads.soak",
 }

@@ -67,6 +67,22 @@ async def drain(client: AsyncClient, queue: str, check: Check) -> None:
         await asyncio.gather(*acks)
 
 
+def one_queue_on_each(address: str, shards: int, prefix: str = "shard") -> list[str]:
+    """Make a queue on each shard, and return their names in the order of the shards."""
+    found: dict[int, str] = {}
+    with blocking_client(address) as client:
+        for number in range(64 * shards):
+            name = f"{prefix}-{number}"
+            client.create_queue(name)
+            shard = next(info.shard for info in client.list_queues(name) if info.name == name)
+            if shard in found:
+                client.delete_queue(name)
+            found.setdefault(shard, name)
+            if len(found) == shards:
+                return [found[shard] for shard in range(shards)]
+    raise SystemExit(f"no queue for each of {shards} shards")
+
+
 class FilaConnection:
     """An asyncio client as workloads see it."""
 

@@ -28,6 +28,14 @@ class Histogram:
         for value in values_ns:
             self._hdr.record_value(min(max(1, value), GREATEST_NS))
 
+    def record(self, value_ns: int, times: int) -> None:
+        """Record a latency that several messages share."""
+        self._hdr.record_value(min(max(1, value_ns), GREATEST_NS), times)
+
+    def merge(self, other: str) -> None:
+        """Add the latencies of a histogram that was encoded, in another process perhaps."""
+        self._hdr.add(HdrHistogram.decode(other))
+
     @property
     def count(self) -> int:
         """How many latencies it has."""
