@@ -11,4 +11,7 @@ MODULES: Final = {
     "fairness": "benchmarks.workloads.fairness",
     "scaling": "benchmarks.workloads.scaling",
     "soak": "benchmarks.workloads.soak",
+    "backlog": "benchmarks.workloads.backlog",
+    "keys": "benchmarks.workloads.keys",
+    "delays": "benchmarks.workloads.delays",
 }

@@ -76,7 +76,7 @@ async def consume(gate: Gate, system: System, address: str, queue: str, load: Lo
     check = Check(load)
     async with system.connect(address) as connection:
         gate.wait()
-        await _moving(connection.drain(queue, check), check)
+        await moving(connection.drain(queue, check), check)
         spent = gate.spent()
     return Work(spent, check.verified())
 
@@ -143,7 +143,7 @@ async def follow(gate: Gate, system: System, address: str, queue: str, load: Loa
     check, took = Check(load), numbers()
     async with system.connect(address) as connection:
         gate.wait()
-        await _moving(_follow(connection.follow(queue, ahead), check, took), check)
+        await moving(_follow(connection.follow(queue, ahead), check, took), check)
         spent = gate.spent()
     return Work(spent, check.verified(), latencies_ns=took)
 
@@ -162,7 +162,7 @@ async def _follow(pushed: Pushed, check: Check, took: "array[int]") -> None:
         await asyncio.gather(*acks)
 
 
-async def _moving(work: Coroutine[Any, Any, None], check: Check) -> None:
+async def moving(work: Coroutine[Any, Any, None], check: Check) -> None:
     """Await the work of a consumer, but fail if nothing comes for long."""
     task = asyncio.create_task(work)
     received = -1

@@ -83,6 +83,18 @@ def one_queue_on_each(address: str, shards: int, prefix: str = "shard") -> list[
     raise SystemExit(f"no queue for each of {shards} shards")
 
 
+async def receive_in_turn(client: AsyncClient, queue: str, check: Check) -> None:
+    """Receive and ack messages until the check has what it expects, and not one more: nothing is prefetched."""
+    acks: deque[asyncio.Task[None]] = deque()
+    while check.left > 0:
+        deliveries = await client.receive(queue, min(ACK_BATCH, check.left), wait=5)
+        check.note([delivery.payload for delivery in deliveries])
+        acks.append(asyncio.create_task(client.ack(deliveries)))
+        if len(acks) == ACKS_IN_FLIGHT:
+            await acks.popleft()
+    await asyncio.gather(*acks)
+
+
 class FilaConnection:
     """An asyncio client as workloads see it."""
 

@@ -42,8 +42,11 @@ class Load:
 
     def key_names(self) -> list[str]:
         """Return the fairness keys of all messages."""
+        numbers = range(self.first, self.first + self.count)
+        if self.keys >= self.count:
+            return [f"tenant-{number % self.keys}" for number in numbers]
         names = [f"tenant-{number}" for number in range(self.keys)]
-        return [names[number % self.keys] for number in range(self.first, self.first + self.count)]
+        return [names[number % self.keys] for number in numbers]
 
     def parts(self, size: int) -> "Iterator[Load]":
         """Yield the same messages in loads of at most so many, so that a large load needs not fit into memory."""
@@ -64,8 +67,9 @@ class Check:
     from time to time, so that a million messages take some 50 MB.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, most: int | None = None) -> None:
         self._load = load
+        self._most = load.count if most is None else most
         self._tail = load.tail
         self._heads: list[bytes] = []
         self._times = bytearray(load.count)
@@ -79,8 +83,12 @@ class Check:
 
     @property
     def left(self) -> int:
-        """How many have not come yet, if each comes once."""
-        return self._load.count - self.received
+        """How many of the ``most`` that are to come have not come yet, if each comes once."""
+        return self._most - self.received
+
+    def expect(self, count: int) -> None:
+        """Let so many more come."""
+        self._most = self.received + count
 
     def note(self, payloads: Sequence[bytes]) -> None:
         """Note messages that came."""
@@ -101,9 +109,22 @@ class Check:
         self._counted += len(self._heads)
         self._heads = []
 
+    def merge(self, other: "Check") -> None:
+        """Add what another consumer of the same load noted, in another process perhaps."""
+        for check in (self, other):
+            check._count()
+        self._times = bytearray(map(_sum, self._times, other._times))
+        self._counted += other._counted
+        self._damaged += other._damaged
+        self._strange += other._strange
+
     def verified(self) -> Verified:
         """Return what came of the load. A number that was not sent is a damaged message."""
         self._count()
         missing = self._times.count(0)
         repeated = sum(self._times) - (self._load.count - missing)
         return Verified(self._load.count, self._counted, missing, repeated, self._damaged + self._strange)
+
+
+def _sum(one: int, other: int) -> int:
+    return min(255, one + other)
