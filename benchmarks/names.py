@@ -14,4 +14,6 @@ MODULES: Final = {
     "backlog": "benchmarks.workloads.backlog",
     "keys": "benchmarks.workloads.keys",
     "delays": "benchmarks.workloads.delays",
+    "hooks": "benchmarks.workloads.hooks",
+    "throttles": "benchmarks.workloads.throttles",
 }

@@ -9,7 +9,7 @@ confirmed it, and as received when its ack was confirmed or, where a system has 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import psutil
 
@@ -63,15 +63,22 @@ Pushed: TypeAlias = AsyncGenerator[tuple[bytes, Callable[[], Awaitable[None]]], 
 """What :meth:`Connection.follow` yields."""
 
 
-class System(Protocol):
-    """A message system. Instances are small, picklable values."""
+ServerType_co = TypeVar("ServerType_co", bound=Server, covariant=True)
+
+
+class Serves(Protocol[ServerType_co]):
+    """The part of a system that starts its server."""
 
     @property
     def name(self) -> str:
         """As tables show it, with what distinguishes it from other systems of the run."""
 
-    def serve(self, directory: Path) -> AbstractContextManager[Server]:
+    def serve(self, directory: Path) -> AbstractContextManager[ServerType_co]:
         """Start a server on free ports, with its data in this empty directory."""
+
+
+class System(Serves[Server], Protocol):
+    """A message system. Instances are small, picklable values."""
 
     def environment(self) -> Mapping[str, str]:
         """Return what client processes have in their environment besides this process's."""

@@ -21,11 +21,12 @@ from rich.progress import track
 from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.machine import Machine, this_machine
 from benchmarks.harness.results import FORMAT, SIZES, Chart, Figure, Promise, Result, Verified
-from benchmarks.harness.systems import Server, System
+from benchmarks.harness.systems import Server, Serves
 
 Scale = TypeVar("Scale")
 Scale_co = TypeVar("Scale_co", covariant=True)
 Item = TypeVar("Item")
+ServerType = TypeVar("ServerType", bound=Server)
 
 
 def number(help_text: str, default: Any = dataclasses.MISSING) -> Any:
@@ -96,7 +97,7 @@ class Run(Generic[Scale_co]):
             yield Path(path)
 
     @contextmanager
-    def serving(self, system: System) -> Iterator[Server]:
+    def serving(self, system: "Serves[ServerType]") -> Iterator[ServerType]:
         """Start a system with an empty data directory: what one figure leaves for the disk must not count for another."""
         with self.directory() as path, system.serve(path / "data") as server:
             self._systems[system.name] = dict(server.facts)

@@ -1,23 +1,17 @@
-"""Measure what ``on_enqueue`` costs in the engine alone: µs a message in batches, µs a call for lone messages.
+"""What ``on_enqueue`` costs in the engine alone: µs a message in batches, µs a call for lone messages."""
 
-    python benchmarks/hooks.py [messages]
-
-The first row is the same loop without Lua: it reads the same headers from the same bytes and decides the same in Python.
-Every script runs for every message, except in the rows with *recalled*: there, earlier decisions of pure scripts for the same headers are
-recalled (``fila_worker/lua/recall.py``; 1,500 different headers). Scripts in rows with *watched* run under the count hook; the text of the
-others bounds what they do (``fila_worker/lua/straight.py``).
-"""
-
-import sys
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import median, quantiles
+from typing import Any
 
 import msgspec
 
+from benchmarks.harness.workload import Run
 from fila_worker.core.hooks import Breaker, EnqueueDecision, GuardedHooks, HookFailed
 from fila_worker.lua import compile_hooks
 
+TABLE = "The hook engine, microseconds a message"
 BATCH = 100
 PAYLOAD_BYTES = 1024
 
@@ -51,7 +45,8 @@ function on_enqueue(msg)
 end""",
 }
 
-PURE = ("two headers in, three fields out", "weight from the config, all six fields")
+USUAL = "two headers in, three fields out"
+PURE = (USUAL, "weight from the config, all six fields")
 
 OnEnqueue = Callable[[Sequence[bytes], Sequence[int]], Sequence[EnqueueDecision | HookFailed]]
 _decode = msgspec.msgpack.Decoder(dict[str, str]).decode
@@ -67,6 +62,7 @@ def without_lua(headers: Sequence[bytes], payload_sizes: Sequence[int]) -> list[
 
 
 def with_lua(script: str, *, recalls: bool = False) -> OnEnqueue:
+    """Return a function that runs a script, with the guard of a worker."""
     get_config = {"weight:mail": "3"}.get
     hooks = compile_hooks(
         "bench", script, None, timeout_ms=10, memory_limit_bytes=1 << 20, get_config=get_config, recalls=recalls
@@ -76,6 +72,7 @@ def with_lua(script: str, *, recalls: bool = False) -> OnEnqueue:
 
 
 def messages(count: int) -> list[bytes]:
+    """Return packed headers: 500 tenants, three providers."""
     providers = ("mail", "sms", "push")
     return [
         msgspec.msgpack.encode({"tenant": f"tenant-{n * 7919 % 500}", "provider": providers[n % 3]}) for n in range(count)
@@ -83,7 +80,8 @@ def messages(count: int) -> list[bytes]:
 
 
 def percentiles(spent_us: list[float]) -> tuple[float, float]:
-    return median(spent_us), sorted(spent_us)[int(len(spent_us) * 0.99)]
+    """Return p50 and p99."""
+    return median(spent_us), quantiles(spent_us, n=100, method="inclusive")[-1] if len(spent_us) > 1 else spent_us[0]
 
 
 def timed(on_enqueue: OnEnqueue, packed: list[bytes], batch: int) -> tuple[float, float]:
@@ -98,17 +96,17 @@ def timed(on_enqueue: OnEnqueue, packed: list[bytes], batch: int) -> tuple[float
     return percentiles(spent_us)
 
 
-def main() -> None:
-    packed = messages(max(BATCH, int(sys.argv[1]) if len(sys.argv) > 1 else 50_000))
+def measure_engine(run: Run[Any], count: int) -> float:
+    """Add the table of the engine to a run. Return p99 of lone runs of the usual script, in µs."""
+    packed, usual_us = messages(max(BATCH, count)), 0.0
     contestants: dict[str, OnEnqueue] = {"without Lua": without_lua}
     contestants |= {name: with_lua(script) for name, script in SCRIPTS.items()}
     contestants |= {f"recalled: {name}": with_lua(SCRIPTS[name], recalls=True) for name in PURE}
-    print(f"{'on_enqueue, µs':50}  batches of {BATCH}: p50    p99   lone calls: p50    p99")
     for name, on_enqueue in contestants.items():
         timed(on_enqueue, packed, BATCH)  # warm up: headers are seen for the first time
-        together, alone = timed(on_enqueue, packed, BATCH), timed(on_enqueue, packed[:20_000], 1)
-        print(f"{name:50}  {together[0]:20.2f} {together[1]:6.2f} {alone[0]:17.2f} {alone[1]:6.2f}")
-
-
-if __name__ == "__main__":
-    main()
+        for column, batch in ((f"batches of {BATCH}", BATCH), ("lone calls", 1)):
+            p50, p99 = timed(on_enqueue, packed, batch)
+            run.figure(TABLE, name, f"{column}, p50", "µs", p50)
+            run.figure(TABLE, name, f"{column}, p99", "µs", p99)
+        usual_us = p99 if name == USUAL else usual_us
+    return usual_us

@@ -1,0 +1,1 @@
+"""Benchmarks of parts: a worker's turn, the router's hop, the hook engine."""
