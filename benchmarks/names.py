@@ -16,4 +16,9 @@ MODULES: Final = {
     "delays": "benchmarks.workloads.delays",
     "hooks": "benchmarks.workloads.hooks",
     "throttles": "benchmarks.workloads.throttles",
+    "turns": "benchmarks.inside.turns",
+    "long_turns": "benchmarks.inside.long_turns",
+    "router_hop": "benchmarks.inside.router_hop",
+    "chaos": "benchmarks.faults.chaos",
+    "overload": "benchmarks.faults.overload",
 }

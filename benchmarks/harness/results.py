@@ -97,6 +97,11 @@ class Result(msgspec.Struct):
     histograms: dict[str, str]
     """Histograms of latencies in ns, as HdrHistogram writes them (``HdrHistogram.decode``)."""
 
+    @property
+    def kept(self) -> bool:
+        """Whether all promises were kept."""
+        return all(promise.kept for promise in self.promises)
+
     def tables(self) -> dict[str, list[Figure]]:
         """Return the figures by table, in the order in which they were added."""
         found: dict[str, list[Figure]] = {}

@@ -1,0 +1,1 @@
+"""Benchmarks of what is beside the broker: metrics, tracing, Spark."""

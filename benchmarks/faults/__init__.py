@@ -1,0 +1,1 @@
+"""Benchmarks of what goes wrong: kills, pauses, overload, clients that never read."""
