@@ -17,7 +17,7 @@ help:
 	@echo "make format    write the format that make check asks for"
 	@echo "make blocking  write the blocking client, which is made from the asyncio one"
 	@echo "make docs      write the tables of the docs, which are made from code"
-	@echo "make bench     run the benchmarks"
+	@echo "make bench     run all benchmarks, some of them for minutes (ARGS=\"--size tiny\" passes options on; ARGS=--help lists them)"
 
 up: .venv/.installed
 	@$(BIN)/fila-cluster up $(ARGS)
@@ -52,7 +52,7 @@ docs: .venv/.unit
 	$(BIN)/python .ci/make_docs.py
 
 bench: .venv/.tested
-	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit; done
+	$(BIN)/python -m benchmarks all $(ARGS)
 
 # A stamp is made again when it is older than its sources. The package is installed in place, so its modules are no sources of the stamp.
 .venv/bin/python:

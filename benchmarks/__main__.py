@@ -1,7 +1,9 @@
-"""The command line: ``python -m benchmarks NAME --size tiny|small|full``, and ``page`` and ``show`` for results."""
+"""The command line: ``python -m benchmarks NAME --size tiny|small|full``, and ``all`` for all of them, ``page`` and
+``show`` for results."""
 
 import dataclasses
 import shlex
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -10,14 +12,14 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks.harness import page as pages
-from benchmarks.harness.plots import save
+from benchmarks.harness.machine import ROOT
 from benchmarks.harness.results import FOLDER, SIZES, Result, newest, read, write
 from benchmarks.harness.tables import show as show_tables
 from benchmarks.harness.workload import Benchmark
 from benchmarks.names import MODULES
 
 WIDTH = 132
+PAGE = ROOT / "docs" / "benchmarks.md"
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -71,6 +73,8 @@ def execute(chosen: Benchmark[Any], size: str, results: Path, **numbers: Any) ->
     changes = {name: value for name, value in numbers.items() if value is not None}
     typed = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
     result = chosen.run(size, changes, typed, console)
+    from benchmarks.harness.plots import save  # noqa: PLC0415 # client processes import this module, too: they need no plots
+
     path = write(result, results)
     save(result, results, path.stem)
     show_tables(console, result)
@@ -86,12 +90,30 @@ def main() -> None:
 
 @main.command()
 @click.option("--results", type=_FOLDER, default=FOLDER)
-@click.option("--page", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=pages.PAGE)
+@click.option("--page", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=PAGE)
 def page(results: Path, page: Path) -> None:
     """Write tables and plots of the newest results into the documentation."""
+    from benchmarks.harness import page as pages  # noqa: PLC0415 # as above
+
     found: dict[str, Result] = newest(results)
     for name in pages.write_page(page, found):
         click.echo(f"no result of {name}: its part stays as it is")
+
+
+@main.command(name="all")
+@click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
+@click.option("--results", type=_FOLDER, default=FOLDER)
+@click.option("--only", default=",".join(MODULES), help="Names, divided by commas.")
+def run_all(size: str, results: Path, only: str) -> None:
+    """Run all benchmarks, each in a process of its own, and name those that failed."""
+    failed = []
+    for name in only.split(","):
+        click.echo(f"\n--- {name}")
+        command = [sys.executable, "-m", "benchmarks", name, "--size", size, "--results", str(results)]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            failed.append(name)
+    if failed:
+        raise click.ClickException(f"not kept or failed: {', '.join(failed)}")
 
 
 @main.command()

@@ -1,7 +1,5 @@
 """Measure how fast Spark fills and drains a queue, beside plain Python programs in as many processes.
 
-    python benchmarks/spark_rows.py [--rows 1000000] [--payload 1024] [--processes 2] [--rounds 3]
-
 All ways run in turn on one cluster with two workers, each with a queue of its own, so that other work on the machine affects all of them
 alike. A row is a payload, two headers and a fairness key, in an uncompressed Parquet file, one for each process. Spark reads the files and
 writes them with ``format("fila")``; the plain programs read them with pyarrow and pass ``Message``s to ``enqueue_many``, once as most
@@ -11,25 +9,23 @@ reads all pending messages, drops them, and acknowledges them; the plain clients
 least 70 % of the plain clients' rate, for the writer.
 """
 
-import argparse
 import os
-import statistics
-import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-import plain_side
 import pyarrow as pa
-import spark_side
-from cluster import OneCluster
-from plain_side import timed
 from pyarrow.parquet import ParquetWriter
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
+from benchmarks.costs import plain_side, spark_side
+from benchmarks.costs.plain_side import timed
+from benchmarks.harness.cluster import OneCluster
+from benchmarks.harness.fila import Fila, blocking_client
+from benchmarks.harness.spread import ratios, spread
+from benchmarks.harness.workload import Benchmark, Run, number
 from fila_cluster import Client
 
 TENANTS = 100
@@ -40,6 +36,16 @@ QUEUE = "measured"
 PLAIN, WITH_IDS = "plain clients", "plain clients, dedup ids"
 WRITER, SINK, NOWHERE = 'format("fila")', "enqueue_partition", "foreachPartition to nowhere"
 STREAM = "readStream"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The numbers of this benchmark."""
+
+    rows: int = number("Rows.")
+    rounds: int = number("Rounds.")
+    payload: int = number("Bytes of a payload.", 1024)
+    processes: int = number("Processes.", 2)
 
 
 class Taken(NamedTuple):
@@ -63,7 +69,6 @@ class Measured(NamedTuple):
     spark: SparkSession
     files: list[Path]
     rows: int
-    rounds: int
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -93,7 +98,7 @@ def _batch(numbers: range, noise: bytes) -> pa.RecordBatch:
 
 def ways_in(on: Measured) -> dict[str, Way]:
     """Return the ways to fill the queue."""
-    endpoint = on.cluster.endpoint
+    endpoint = on.cluster.address
     frame = on.spark.read.parquet(*map(str, on.files))
     return {
         PLAIN: lambda: timed(plain_side.load, endpoint, on.files, QUEUE, False),
@@ -106,58 +111,49 @@ def ways_in(on: Measured) -> dict[str, Way]:
 
 def ways_out(on: Measured) -> dict[str, Way]:
     """Return the ways to empty the queue."""
-    endpoint = on.cluster.endpoint
+    endpoint = on.cluster.address
     return {
         PLAIN: lambda: timed(plain_side.drain, endpoint, on.files, QUEUE),
         STREAM: lambda: (spark_side.drained_s(on.spark, endpoint, QUEUE, max(1000, on.rows // 10)), 0.0),
     }
 
 
-def measure_in(on: Measured, console: Console) -> dict[str, list[Taken]]:
+def measure_in(run: Run[Scale], on: Measured) -> dict[str, list[Taken]]:
     """Return what each way in took, by round."""
     results: dict[str, list[Taken]] = {}
-    for way, run in in_turns(ways_in(on), on.rounds, "in", console):
+    ways = ways_in(on)
+    for way in run.rounds(run.scale.rounds, ways, "in"):
         with a_queue(on.client):
-            results.setdefault(way, []).append(taken(on, run))
+            results.setdefault(way, []).append(taken(on, ways[way]))
             assert on.client.queue_stats(QUEUE).pending == (0 if way == NOWHERE else on.rows)
     return results
 
 
-def measure_out(on: Measured, console: Console) -> dict[str, list[Taken]]:
+def measure_out(run: Run[Scale], on: Measured) -> dict[str, list[Taken]]:
     """Return what each way out took, by round."""
     results: dict[str, list[Taken]] = {}
-    for way, run in in_turns(ways_out(on), on.rounds, "out", console):
+    ways = ways_out(on)
+    for way in run.rounds(run.scale.rounds, ways, "out"):
         with a_queue(on.client):
-            timed(plain_side.load, on.cluster.endpoint, on.files, QUEUE, False)
-            results.setdefault(way, []).append(taken(on, run))
+            timed(plain_side.load, on.cluster.address, on.files, QUEUE, False)
+            results.setdefault(way, []).append(taken(on, ways[way]))
             stats = on.client.queue_stats(QUEUE)
             assert (stats.pending, stats.in_flight) == (0, 0)
     return results
 
 
-def in_turns(ways: dict[str, Way], rounds: int, title: str, console: Console) -> Iterator[tuple[str, Way]]:
-    """Run all ways, so many times."""
-    for _ in track(range(rounds), title, console=console, transient=True):
-        yield from ways.items()
-
-
-class a_queue:  # noqa: N801 - it reads as words
+@contextmanager
+def a_queue(client: Client) -> Iterator[None]:
     """Make the queue that is measured, for the length of a ``with`` block."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def __enter__(self) -> None:
-        self._client.create_queue(QUEUE)
-
-    def __exit__(self, *error: object) -> None:
-        self._client.delete_queue(QUEUE, force=True)
+    client.create_queue(QUEUE)
+    yield
+    client.delete_queue(QUEUE, force=True)
 
 
-def taken(on: Measured, run: Way) -> Taken:
+def taken(on: Measured, way: Way) -> Taken:
     """Run a way once, and measure its cost."""
     broker_s, (jvm_s, workers_s) = sum(on.cluster.cpu_seconds().values()), spark_side.cpu_seconds()
-    elapsed_s, plain_cpu_s = run()
+    elapsed_s, plain_cpu_s = way()
     jvm_after_s, workers_after_s = spark_side.cpu_seconds()
     costs_s = (
         sum(on.cluster.cpu_seconds().values()) - broker_s,
@@ -171,65 +167,45 @@ def warm_up(on: Measured) -> None:
     """Let Spark start its workers and load what it needs."""
     few = on.spark.read.parquet(str(on.files[0])).limit(1000)
     with a_queue(on.client):
-        spark_side.written_s(few, on.cluster.endpoint, QUEUE)
-        spark_side.sunk_s(few, on.cluster.endpoint, QUEUE)
-        spark_side.drained_s(on.spark, on.cluster.endpoint, QUEUE, 1000)
+        spark_side.written_s(few, on.cluster.address, QUEUE)
+        spark_side.sunk_s(few, on.cluster.address, QUEUE)
+        spark_side.drained_s(on.spark, on.cluster.address, QUEUE, 1000)
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def shares(results: dict[str, list[Taken]], way: str) -> float:
-    """Return a way's median share of the plain clients' rate in the same round."""
-    return statistics.median(one.rate / plain.rate for one, plain in zip(results[way], results[PLAIN], strict=True))
-
-
-def table(title: str, results: dict[str, list[Taken]]) -> Table:
-    """Return medians over the rounds."""
-    shown = Table("", "rows a second", "min … max", "broker", "JVM", "Python", "of plain", title=title)
-    for way, rounds in results.items():
-        rate, *costs_us = (statistics.median(values) for values in zip(*rounds, strict=True))
-        span = f"{min(one.rate for one in rounds):,.0f} … {max(one.rate for one in rounds):,.0f}"
-        shown.add_row(way, f"{rate:,.0f}/s", span, *(f"{cost:.1f} µs" for cost in costs_us), f"{shares(results, way):.0%}")
-    return shown
-
-
-def main() -> None:
-    """Measure and judge."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--payload", type=int, default=1024, help="bytes")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("in", "out"))
-    arguments = parser.parse_args()
-    console = Console(width=max(120, Console().width))
-    with tempfile.TemporaryDirectory(prefix="fila-spark-") as directory:
-        filled, drained = measure(Path(directory), arguments, console)
-    title = f"{arguments.rows:,} rows of {arguments.payload} B, {arguments.processes} processes, {arguments.rounds} rounds"
-    if drained:
-        console.print(table(f"out: {title}; CPU a row", drained))
-        console.print(f"{STREAM} reaches {shares(drained, STREAM):.0%} of plain clients")
-    if filled:
-        console.print(table(f"in: {title}; CPU a row", filled))
-        reached = shares(filled, WRITER)
-        console.print(f"{WRITER} reaches {reached:.0%} of plain clients (at least {SHARE_MIN:.0%})")
-        raise SystemExit(0 if reached >= SHARE_MIN else 1)
-
-
-def measure(
-    directory: Path, arguments: argparse.Namespace, console: Console
-) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]]]:
-    """Measure the ways in and the ways out."""
-    rows = arguments.rows // arguments.processes * arguments.processes
-    files = write_files(directory, rows, arguments.payload, arguments.processes)
-    with OneCluster(directory / "data", workers=2) as cluster, spark_side.session(arguments.processes) as spark:
-        with Client(cluster.endpoint, timeout=60) as client:
-            on = Measured(cluster, client, spark, files, rows, arguments.rounds)
+def measure(run: Run[Scale]) -> None:
+    """Measure the ways in and the ways out, and judge."""
+    scale = run.scale
+    rows = scale.rows // scale.processes * scale.processes
+    with run.directory() as directory, spark_side.session(scale.processes) as spark:
+        files = write_files(directory, rows, scale.payload, scale.processes)
+        with run.serving(Fila(workers=2)) as cluster, blocking_client(cluster.address) as client:
+            on = Measured(cluster, client, spark, files, rows)
             warm_up(on)
-            filled = {} if arguments.only == "out" else measure_in(on, console)
-            return filled, {} if arguments.only == "in" else measure_out(on, console)
+            filled, drained = measure_in(run, on), measure_out(run, on)
+    report(run, "in", filled)
+    report(run, "out", drained)
+    run.note(f"After each way in the broker had {rows:,} messages, after each way out none.")
+    reached = spread(run.values("Share of the rate of plain clients", f"in: {WRITER}", "share")).median
+    run.promise(f"{WRITER} reaches {reached:.0%} of plain clients, at least {SHARE_MIN:.0%}", reached >= SHARE_MIN)
 
 
-if __name__ == "__main__":
-    main()
+def report(run: Run[Scale], direction: str, results: dict[str, list[Taken]]) -> None:
+    """Add the tables of one direction."""
+    plain = [each.rate for each in results[PLAIN]]
+    for way, taken_ in results.items():
+        row = f"{direction}: {way}"
+        run.figure("Rows a second", row, "rate", "/s", *(each.rate for each in taken_))
+        for column, values in (
+            ("broker", [each.broker_us for each in taken_]),
+            ("JVM", [each.jvm_us for each in taken_]),
+            ("Python", [each.python_us for each in taken_]),
+        ):
+            run.figure("CPU time for a row", row, column, "µs", *values)
+        shares = ratios([each.rate for each in taken_], plain)
+        run.figure("Share of the rate of plain clients", row, "share", "", *shares)
+
+
+BENCHMARK = Benchmark("spark", measure, Scale(2_000, 1), Scale(100_000, 3), Scale(1_000_000, 3))

@@ -1,31 +1,25 @@
 """Measure what tracing costs: throughput without instrumentation, with nothing sampled, and with 1 % sampled, in turns.
 
-    python benchmarks/tracing_cost.py [--messages 100000] [--rounds 5]
-
-One producer and one consumer work at once, in two ways: in batches (``enqueue_many`` of 100, ``receive``, ``ack`` of all), and one by one
+One process is producer and consumer at once, in two ways: in batches (``enqueue_many`` of 100, ``receive``, ``ack`` of all), and one by one
 (``enqueue``, ``consume``, ``delivery.ack()``, 64 under way), where each call may become a span. Sampled spans go through the SDK's batch
-processor to an exporter that drops them. Each round runs the three ways after each other; costs are medians of the rounds. The CPU time is
-that of this process, producer and consumer together: noise of the machine does not change it.
+processor to an exporter that drops them. The CPU time is that of this process: noise of the machine does not change it.
 """
 
-import argparse
 import asyncio
-import statistics
-import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from cluster import OneCluster
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
+from benchmarks.harness import clients
+from benchmarks.harness.fila import WAYS, Fila, blocking_client
+from benchmarks.harness.processes import Gate, Spent, together
+from benchmarks.harness.spread import ratios
+from benchmarks.harness.workload import Benchmark, Run, choice, number
 from fila_cluster import AsyncClient, Message
 from fila_cluster.tracing import instrument, uninstrument
 
@@ -34,8 +28,23 @@ IN_FLIGHT = 8
 ONE_BY_ONE = 64
 HEADERS = {"content-type": "application/json", "tenant": "acme"}
 PAYLOAD = b"x" * 1024
-WAYS = {"not instrumented": None, "0 % sampled": 0.0, "1 % sampled": 0.01}
-Run = Callable[[AsyncClient, AsyncClient, int], Awaitable[None]]
+KINDS = {"not instrumented": None, "0 % sampled": 0.0, "1 % sampled": 0.01}
+Work: TypeAlias = Callable[[AsyncClient, AsyncClient, int], Awaitable[None]]
+
+
+COLUMN = "fila-cluster"
+QUEUES = ("batches", "singles")
+RATES, COSTS = "Messages a second, with tracing", "CPU time of the clients for a message"
+LOST, MORE, SPANS = "Rate lost", "CPU time of the clients for a message, more", "Spans exported"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The numbers of this benchmark."""
+
+    messages: int = number("Messages in batches, each round; a fifth of it one by one.")
+    rounds: int = number("Rounds.")
+    way: str = choice("How clients reach the workers.", WAYS)
 
 
 class Thrown(SpanExporter):
@@ -97,64 +106,53 @@ async def one_by_one(producer: AsyncClient, consumer: AsyncClient, total: int) -
         await asyncio.gather(*(send() for _ in range(ONE_BY_ONE)), *(take() for _ in range(ONE_BY_ONE)))
 
 
-class Pace(NamedTuple):
-    """``rate``: messages a second, from the first enqueue to the last ack. ``cpu_us``: of this process, for each message."""
-
-    rate: float
-    cpu_us: float
+WORKS: dict[str, Work] = {"in batches": in_batches, "one by one": one_by_one}
+STEPS = {"in batches": BATCH, "one by one": ONE_BY_ONE}
 
 
-async def pace(endpoint: str, run: Run, total: int) -> Pace:
-    async with AsyncClient(endpoint, timeout=30) as producer, AsyncClient(endpoint, timeout=30) as consumer:
-        start, spent = time.perf_counter(), time.process_time()
-        await run(producer, consumer, total)
-        return Pace(total / (time.perf_counter() - start), (time.process_time() - spent) * 1e6 / total)
+async def pace(gate: Gate, system: Fila, address: str, name: str, ratio: float | None, total: int) -> tuple[Spent, int]:
+    """Send and receive so many messages. Return the time and this process's CPU time, and how many spans were exported."""
+    with traced(ratio) as thrown:
+        async with system.connect(address) as producer, system.connect(address) as consumer:
+            await WORKS[name](producer.client, consumer.client, 2 * STEPS[name])  # warm up
+            gate.wait()
+            await WORKS[name](producer.client, consumer.client, total)
+            spent = gate.spent()
+    return spent, thrown.count
 
 
-async def prepare(endpoint: str) -> None:
-    async with AsyncClient(endpoint) as client:
-        await client.create_queue("batches")
-        await client.create_queue("singles")
+def measure(run: Run[Scale]) -> None:
+    """Measure all kinds in turn."""
+    system = Fila(way=run.scale.way)
+    with run.serving(system) as cluster:
+        clients.create(system, cluster, *QUEUES)
+        for name in WORKS:
+            total = max(1, run.scale.messages // (5 if name == "one by one" else 1) // STEPS[name]) * STEPS[name]
+            for kind in run.rounds(run.scale.rounds, KINDS, name):
+                work = (pace, system, cluster.address, name, KINDS[kind], total)
+                ((spent, spans),) = together(work, env=system.environment())
+                _add(run, f"{name}, {kind}", total, spent, spans)
+            with blocking_client(cluster.address) as client:
+                left = [(info.name, info.depth) for info in client.list_queues() if info.depth]
+            assert not left, f"messages were left: {left}"
+            for kind in KINDS:
+                _compare(run, name, kind)
 
 
-def measure(endpoint: str, run: Run, total: int, rounds: int) -> tuple[dict[str, list[Pace]], dict[str, int]]:
-    """Return rates and exported spans by way. The first round is for warming up."""
-    paces: dict[str, list[Pace]] = {way: [] for way in WAYS}
-    spans = dict.fromkeys(WAYS, 0)
-    for _ in track(range(rounds + 1), description=run.__name__.replace("_", " ")):
-        for way, ratio in WAYS.items():
-            with traced(ratio) as thrown:
-                paces[way].append(asyncio.run(pace(endpoint, run, total)))
-            spans[way] += thrown.count
-    return {way: each[1:] for way, each in paces.items()}, spans
+def _add(run: Run[Scale], row: str, total: int, spent: Spent, spans: int) -> None:
+    run.figure(RATES, row, COLUMN, "/s", total / spent.seconds)
+    run.figure(COSTS, row, COLUMN, "µs", spent.cpu_s * 1e6 / total)
+    run.figure(SPANS, row, COLUMN, "", spans)
 
 
-def report(table: Table, name: str, paces: dict[str, list[Pace]], spans: dict[str, int]) -> None:
-    plain = paces["not instrumented"]
-    for way, each in paces.items():
-        rates = [one.rate for one in each]
-        shown = [f"{value:,.0f}" for value in (statistics.median(rates), min(rates), max(rates))]
-        cost = statistics.median(1 - one.rate / without.rate for one, without in zip(each, plain, strict=True))
-        more_us = statistics.median(one.cpu_us - without.cpu_us for one, without in zip(each, plain, strict=True))
-        spent = f"{statistics.median(one.cpu_us for one in each):.2f}"
-        table.add_row(name, way, *shown, f"{cost:.1%}", spent, f"{more_us:+.2f}", f"{spans[way]:,}")
+def _compare(run: Run[Scale], name: str, kind: str) -> None:
+    row, plain = f"{name}, {kind}", f"{name}, not instrumented"
+    if row == plain:
+        return
+    shares = ratios(run.values(RATES, row, COLUMN), run.values(RATES, plain, COLUMN))
+    run.figure(LOST, row, COLUMN, "%", *(100 * (1 - share) for share in shares))
+    pairs = zip(run.values(COSTS, row, COLUMN), run.values(COSTS, plain, COLUMN), strict=True)
+    run.figure(MORE, row, COLUMN, "µs", *(cost - other for cost, other in pairs))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--messages", type=int, default=100_000, help="in batches, each round; a fifth of it one by one")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    table = Table("", "", "messages/s, median", "least", "most", "cost", "CPU µs a message", "more", "spans")
-    with tempfile.TemporaryDirectory() as directory, OneCluster(Path(directory) / "data") as cluster:
-        asyncio.run(prepare(cluster.endpoint))
-        for run, total in ((in_batches, options.messages), (one_by_one, options.messages // 5)):
-            step = BATCH if run is in_batches else ONE_BY_ONE
-            report(
-                table, run.__name__.replace("_", " "), *measure(cluster.endpoint, run, total // step * step, options.rounds)
-            )
-    Console(width=120).print(table)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark("tracing", measure, Scale(1_000, 1), Scale(30_000, 3), Scale(100_000, 5))

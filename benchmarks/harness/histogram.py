@@ -52,7 +52,7 @@ class Histogram:
 
     def series(self, name: str) -> Series:
         """Return the line of a chart: latency by percentile, as far as there are enough values for it."""
-        shown = [percentile for percentile in CURVE if self.count * (100 - percentile) >= 100]
+        shown = [percentile for percentile in CURVE if round(self.count * (100 - percentile), 6) >= 100]
         return Series(name, list(shown), [self.ms(percentile) for percentile in shown])
 
     def encoded(self) -> str:

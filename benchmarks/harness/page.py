@@ -8,12 +8,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.harness.machine import ROOT, Machine
+from benchmarks.harness.machine import Machine
 from benchmarks.harness.plots import pictures
 from benchmarks.harness.results import Result
 from benchmarks.harness.tables import markdown
 
-PAGE = ROOT / "docs" / "benchmarks.md"
 MACHINE = "machine"
 START = re.compile(r"<!-- made by python -m benchmarks page: (.+) -->\n")
 

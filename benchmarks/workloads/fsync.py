@@ -33,7 +33,7 @@ def measure(run: Run[Scale]) -> None:
     os, fsync = (Fila(setting, way=run.scale.way, label=f'fila-cluster, "{setting}"') for setting in ("os", "fsync"))
     compare(run, [os, fsync])
     shares = {row: _shares(run, throughput.RATES, row, fsync, os) for row in BULK}
-    shares |= {f"sequential, {row}": _shares(run, unary.RATES, row, fsync, os) for row in unary.PLACEMENTS}
+    shares |= {f"sequential, {row}": _shares(run, unary.RATES, row, fsync, os) for row in run.scale.placements.split(",")}
     for row, values in shares.items():
         run.figure(SHARES, row, fsync.name, "", *values)
     for row in BULK:
@@ -48,7 +48,7 @@ def _shares(run: Run[Scale], table: str, row: str, one: System, other: System) -
 BENCHMARK = Benchmark(
     "fsync",
     measure,
-    tiny=Scale(messages=1_000, sequential=50, lone=20),
+    tiny=Scale(messages=1_000, sequential=50, lone=20, placements="free"),
     small=Scale(messages=50_000, rounds=3, sequential=1_000, lone=500),
     full=Scale(messages=200_000, rounds=5, sequential=5_000, lone=2_000),
 )

@@ -36,20 +36,22 @@ class Scale:
     sequential: int = number("Sequential enqueues.", 100)
     lone: int = number("Lone messages.", 50)
     rounds: int = number("Rounds.", 1)
+    placements: str = number("Where processes run, divided by commas.", "free,one core")
     payload: int = number("Bytes of a payload.", 1024)
     way: str = choice("How clients reach the workers.", WAYS)
 
 
 def compare(run: Run[Scale], systems: Sequence[System]) -> None:
     """Measure systems side by side, round by round, in both placements."""
-    variants = [(system, placement) for placement in PLACEMENTS for system in systems]
+    placements = run.scale.placements.split(",")
+    variants = [(system, placement) for placement in placements for system in systems]
     latencies = {variant: Histogram() for variant in variants}
     for system, placement in run.rounds(run.scale.rounds, variants, "unary"):
         with one_core(PLACEMENTS[placement]):
             with run.serving(system) as server:
                 sequential(run, system, server, placement)
                 latencies[system, placement].add(lone(run, system, server, placement))
-    for placement in PLACEMENTS:
+    for placement in placements:
         series = [latencies[system, placement].series(system.name) for system in systems]
         run.chart(Chart(f"{LONE}, {placement}", "percentile", "ms", series, y_log=True, x_percentiles=True))
     for (system, placement), histogram in latencies.items():

@@ -1,6 +1,6 @@
 """Moves frames between the two sockets as the core decides: one thread, one poll.
 
-The cost per forwarded frame decides here (benchmarks/router_hop.py): reading part by part, the small ones as bytes
+The cost per forwarded frame decides here (``python -m benchmarks router_hop``): reading part by part, the small ones as bytes
 and the body uncopied, costs half of ``recv_multipart``, and a ready socket is drained without a poll between
 frames. The core's own share is less than a microsecond of about 16.
 """

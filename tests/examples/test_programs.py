@@ -1,4 +1,4 @@
-"""Every example runs, and every benchmark still does, on a small scale."""
+"""Every example runs."""
 
 import os
 import subprocess
@@ -19,14 +19,14 @@ RUN_S_MAX = 300
 pytestmark = pytest.mark.timeout(RUN_S_MAX + 60)
 
 
-def output_of(*command: object, endpoint: str = "", judged: bool = True) -> str:
-    """What a program prints; it must end well. Unless ``judged``, it may find the machine too slow (exit code 1)."""
+def output_of(*command: object, endpoint: str = "") -> str:
+    """What a program prints; it must end well."""
     result = subprocess.run(
         [sys.executable, *map(str, command)],
         env=os.environ | ({"FILA_ENDPOINT": endpoint} if endpoint else {}),
         capture_output=True, text=True, timeout=RUN_S_MAX, check=False,
     )  # fmt: skip
-    assert result.returncode == 0 or (result.returncode == 1 and not judged), result.stdout + result.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     assert "Traceback" not in result.stderr, result.stderr
     return result.stdout
 
@@ -57,35 +57,3 @@ def test_one_trace_through_two_queues(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/tracing.py", endpoint=shared_cluster.endpoint)
     assert "13 spans, 1 trace" in output
     assert [line.split()[-1] for line in output.splitlines() if "deliver" in line] == ["ack", "nack", "ack"]
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "options", "measured"),
-    [
-        ("throttles.py", ["--seconds", 1], "worst window"),
-        ("due_times.py", ["--messages", 2000, "--crashes", 1], "2,000 came"),
-        ("chaos.py", ["--minutes", 0.05], "kills and pauses"),
-        ("overload.py", ["--seconds", 1, "--deaf", 5], "producers, then 10 times as many"),
-        ("hook_throughput.py", ["--messages", 2000, "--rounds", 1], "the hook leaves"),
-    ],
-    ids=lambda value: value if isinstance(value, str) and value.endswith(".py") else "",
-)
-def test_benchmarks_of_time_run(benchmark: str, options: list[object], measured: str) -> None:
-    assert measured in output_of(ROOT / "benchmarks" / benchmark, *options, judged=False)
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "options"),
-    [
-        ("throughput.py", ["--messages", 3000, "--rounds", 1, "--lone", 100]),
-        ("backlog.py", ["--messages", 50_000]),
-        ("keys.py", ["--keys", 3000]),
-        ("router_hop.py", [200]),
-        ("hooks.py", [500]),
-        ("turns.py", ["--keys", 400]),
-        ("tracing_cost.py", ["--messages", 1000, "--rounds", 1]),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_benchmarks_run(benchmark: str, options: list[object]) -> None:
-    assert output_of(ROOT / "benchmarks" / benchmark, *options, judged=False)

@@ -1,6 +1,6 @@
 """A limit shared by queues on two workers, over real processes: never exceeded, whichever process is killed.
 
-How much of it is used is measured in ``benchmarks/throttles.py``; here only what must hold on any machine.
+How much of it is used is measured in ``python -m benchmarks throttles``; here only what must hold on any machine.
 """
 
 import threading

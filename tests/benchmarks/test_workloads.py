@@ -1,0 +1,72 @@
+"""Every benchmark runs at its tiny size on real processes, keeps a result, and has checked its messages. Nothing here depends on time."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.results import Result, read
+from benchmarks.names import MODULES
+from tests.support.cluster import environment
+from tests.support.machine import JAVA, require
+
+ROOT = Path(__file__).parents[2]
+RUN_S_MAX = 600
+"""How long a benchmark may take on a busy machine; on an idle one it is some seconds."""
+COUNTED_ELSEWHERE = {"keys", "throttles", "turns", "long_turns", "router_hop", "overload", "metrics", "tracing", "spark"}
+"""Benchmarks whose messages have no numbers: they count them at the broker, or send none."""
+
+pytestmark = pytest.mark.timeout(RUN_S_MAX + 60)
+
+
+def result_of(name: str, folder: Path, *options: str) -> Result:
+    """What a benchmark finds out at its tiny size."""
+    command = [sys.executable, "-m", "benchmarks", name, "--size", "tiny", "--results", str(folder), *options]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=RUN_S_MAX, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    (path,) = folder.glob("*.json")
+    return read(path)
+
+
+def assert_sound(result: Result, name: str) -> None:
+    """A result has figures that are numbers, names what it measured, and its messages came once and undamaged."""
+    assert (result.name, result.size) == (name, "tiny")
+    assert result.figures
+    for figure in result.figures:
+        assert figure.values, figure
+        assert all(math.isfinite(value) for value in figure.values), figure
+    assert result.machine.cores
+    assert result.verified.sound
+    if name not in COUNTED_ELSEWHERE:
+        assert result.verified.received >= result.verified.sent > 0
+    for chart in result.charts:
+        assert all(series.x and len(series.x) == len(series.y) for series in chart.series), chart
+
+
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - {"spark"}))
+def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
+    assert_sound(result_of(name, tmp_path), name)
+
+
+def test_the_benchmark_of_spark_runs(tmp_path: Path) -> None:
+    require(JAVA)
+    assert_sound(result_of("spark", tmp_path), "spark")
+
+
+def test_numbers_of_a_size_are_options(tmp_path: Path) -> None:
+    result = result_of("turns", tmp_path, "--turns", "50", "--rounds", "3")
+    assert result.scale == {"turns": 50, "rounds": 3}
+    assert {len(figure.values) for figure in result.figures if figure.column == "median of the rounds"} == {3}
+    assert result.command.endswith("turns --size tiny --results " + str(tmp_path) + " --turns 50 --rounds 3")
+
+
+def test_rates_of_both_ways_through_the_broker_are_named(tmp_path: Path) -> None:
+    result = result_of("throughput", tmp_path, "--way", "router", "--messages", "500")
+    assert result.systems["fila-cluster"]["client"].endswith("way router")
+    assert {figure.row for figure in result.figures if figure.table == "Messages a second"} >= {"enqueue", "both at once"}
+    assert result.verified.sent == 4 * 500
