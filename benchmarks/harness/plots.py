@@ -4,18 +4,20 @@ import math
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.harness.results import Chart, Figure, Result
 from benchmarks.harness.spread import spread
 
 WIDTH_IN = 8.0
 ROW_IN = 0.24
+LOG_TIMES_MIN = 5
 BARS_MAX = 60
 """A table with more cells than this has no picture of bars."""
 STYLE: Any = {
@@ -83,19 +85,29 @@ def lines(chart: Chart) -> str:
         axes = _axes(3.6)
         for series in chart.series:
             axes.plot([place(x) for x in series.x], series.y, marker=".", label=series.name)
+        axes.xaxis.set_major_formatter(FuncFormatter(_short))
+        axes.yaxis.set_major_formatter(FuncFormatter(_short))
         if chart.x_log:
-            axes.set_xscale("log")
-        if chart.y_log:
-            axes.set_yscale("log")
+            _logarithmic(axes, "x", [x for series in chart.series for x in series.x])
+        if not (chart.y_log and _logarithmic(axes, "y", [y for series in chart.series for y in series.y])):
+            axes.set_ylim(bottom=0)
         if chart.x_percentiles:
             axes.set_xticks([place(x) for x in (0, 50, 90, 99, 99.9, 99.99)], ["0", "50", "90", "99", "99.9", "99.99"])
-            axes.xaxis.set_minor_locator(NullLocator())
-        else:
-            axes.xaxis.set_major_formatter(FuncFormatter(_short))
-        axes.yaxis.set_major_formatter(FuncFormatter(_short))
         axes.set_xlabel(chart.x_label)
         axes.set_ylabel(chart.y_label)
         return _svg(axes, chart.title, legend=len(chart.series) > 1)
+
+
+def _logarithmic(axes: Axes, which: Literal["x", "y"], values: list[float]) -> bool:
+    """Make an axis logarithmic, with labels at 1, 2 and 5 of each decade, if its values differ enough. Return whether it is."""
+    if min(values, default=0) <= 0 or max(values) < LOG_TIMES_MIN * min(values):
+        return False
+    axes.set_xscale("log") if which == "x" else axes.set_yscale("log")
+    axis: Axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(_short))
+    axis.set_minor_locator(NullLocator())
+    return True
 
 
 def _percentile_place(percentile: float) -> float:
@@ -116,9 +128,9 @@ def _axes(height_in: float) -> Axes:
 
 def _svg(axes: Axes, title: str, *, legend: bool) -> str:
     axes.set_title(title, loc="left")
-    if legend:
-        axes.legend(fontsize=8)
     picture, text = axes.get_figure(), StringIO()
     assert isinstance(picture, Picture)
+    if legend:
+        picture.legend(fontsize=8, loc="outside lower center", ncols=3)
     picture.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"

@@ -93,9 +93,14 @@ def lone(run: Run[Scale], system: System, server: Server, placement: str) -> Seq
 
 
 def _cost(run: Run[Scale], server: Server, before: dict[str, float], system: System, row: str, count: int) -> None:
+    """Add the CPU time of all processes of a server for a message, and of each kind if there are several."""
     time.sleep(0.1)
     after = server.cpu_seconds()
-    run.figure(COSTS, row, system.name, "ms", sum(after[kind] - before[kind] for kind in before) * 1000 / count)
+    spent = {kind: (after[kind] - before[kind]) * 1000 / count for kind in before}
+    run.figure(COSTS, row, system.name, "ms", sum(spent.values()))
+    if len(spent) > 1:
+        for kind, milliseconds in spent.items():
+            run.figure(COSTS, f"{row}: {kind}", system.name, "ms", milliseconds)
 
 
 def measure(run: Run[Scale]) -> None:
