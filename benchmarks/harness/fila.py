@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ ACK_BATCH = 500
 ACKS_IN_FLIGHT = 4
 PREFETCH = 4000
 WAYS = ("direct", "router")
+WAYS_OR_BOTH = (*WAYS, "both")
+"""For benchmarks that show both ways beside each other."""
 CLIENTS = {"Fila": "asyncio on uvloop", "FilaBlocking": "blocking"}
 
 
@@ -221,3 +223,10 @@ class FilaBlocking(Fila):
         with blocking_client(address) as client:
             client.cluster_status()
             yield BlockingConnection(client)
+
+
+def by_ways(way: str, *systems: Fila) -> list[Fila]:
+    """Return the systems with one way, or with both, where the names say the way."""
+    if way != "both":
+        return [replace(system, way=way) for system in systems]
+    return [replace(system, way=each, label=f"{system.label}, {each}") for system in systems for each in WAYS]

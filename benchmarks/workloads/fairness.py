@@ -7,12 +7,12 @@ one key the quiet tenants wait for the whole backlog. With a key for each tenant
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.harness.fila import Fila, blocking_client
+from benchmarks.harness.fila import WAYS, Fila, blocking_client
 from benchmarks.harness.messages import Load
 from benchmarks.harness.results import Chart, Series
 from benchmarks.harness.spread import ratios, spread
 from benchmarks.harness.systems import System
-from benchmarks.harness.workload import Benchmark, Run, number
+from benchmarks.harness.workload import Benchmark, Run, choice, number
 from benchmarks.workloads import throughput
 from fila_cluster import Message
 
@@ -30,6 +30,7 @@ class Scale(throughput.Scale):
 
     numbers: str = number("Numbers of fairness keys, divided by commas.", "1,10,100,1000,10000,100000")
     noisy: int = number("Messages of the noisy tenant.", 10_000)
+    way: str = choice("How clients reach the workers.", WAYS)
 
 
 def measure(run: Run[Scale]) -> None:

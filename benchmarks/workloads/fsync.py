@@ -6,10 +6,10 @@ In bulk, "fsync" must reach at least 0.6 of the rate of "os", because one sync s
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.harness.fila import Fila
+from benchmarks.harness.fila import WAYS, Fila
 from benchmarks.harness.spread import ratios, spread
 from benchmarks.harness.systems import System
-from benchmarks.harness.workload import Benchmark, Run
+from benchmarks.harness.workload import Benchmark, Run, choice
 from benchmarks.workloads import throughput, unary
 
 SHARE_MIN = 0.6
@@ -20,6 +20,8 @@ SHARES = 'Share of the rate of "os"'
 @dataclass(frozen=True)
 class Scale(throughput.Scale, unary.Scale):
     """The numbers of both benchmarks."""
+
+    way: str = choice("How clients reach the workers.", WAYS)
 
 
 def compare(run: Run[Scale], systems: Sequence[System]) -> None:

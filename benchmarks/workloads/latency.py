@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import clients
-from benchmarks.harness.fila import WAYS, Fila
+from benchmarks.harness.fila import WAYS_OR_BOTH, Fila, by_ways
 from benchmarks.harness.histogram import SHOWN, Histogram
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import together
@@ -31,7 +31,7 @@ class Scale:
     seconds: float = number("Seconds at each rate.", 1.0)
     rounds: int = number("Rounds.", 1)
     payload: int = number("Bytes of a payload.", 1024)
-    way: str = choice("How clients reach the workers.", WAYS)
+    way: str = choice("How clients reach the workers.", WAYS_OR_BOTH)
 
 
 def compare(run: Run[Scale], systems: Sequence[System]) -> None:
@@ -76,7 +76,7 @@ def at_rate(run: Run[Scale], system: System, rate: int) -> Sequence[int]:
 
 def measure(run: Run[Scale]) -> None:
     """Measure this broker."""
-    compare(run, [Fila(way=run.scale.way)])
+    compare(run, by_ways(run.scale.way, Fila()))
 
 
 BENCHMARK = Benchmark(

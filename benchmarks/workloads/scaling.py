@@ -81,4 +81,4 @@ def _saturation(run: Run[Scale], column: str, row: str) -> None:
         run.note(f"{row}, {column}: a router that is full serves {worker / router:.1f} workers that are full.")
 
 
-BENCHMARK = Benchmark("scaling", measure, Scale(2_000, 1, "1,2"), Scale(50_000, 3), Scale(400_000, 3))
+BENCHMARK = Benchmark("scaling", measure, Scale(2_000, 1, "2"), Scale(50_000, 3), Scale(400_000, 3))

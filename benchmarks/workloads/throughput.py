@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rocksdict import Options, Rdict, WriteBatch
 
 from benchmarks.harness import clients
-from benchmarks.harness.fila import WAYS, Fila
+from benchmarks.harness.fila import WAYS_OR_BOTH, Fila, by_ways
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import together
 from benchmarks.harness.systems import Server, System
@@ -38,7 +38,7 @@ class Scale:
     rounds: int = number("Rounds.", 1)
     payload: int = number("Bytes of a payload.", 1024)
     keys: int = number("Fairness keys of the rows with many keys.", 100)
-    way: str = choice("How clients reach the workers.", WAYS)
+    way: str = choice("How clients reach the workers.", WAYS_OR_BOTH)
 
 
 def compare(run: Run[Scale], systems: Sequence[System], keys: Sequence[int] = (1,)) -> None:
@@ -121,7 +121,7 @@ def measure(run: Run[Scale]) -> None:
     for _ in range(run.scale.rounds):
         run.figure(BARE, "put", "RocksDB", "/s", bare_loop(load, delete=False))
         run.figure(BARE, "put, delete", "RocksDB", "/s", bare_loop(load, delete=True))
-    compare(run, [Fila(way=run.scale.way)], (1, run.scale.keys))
+    compare(run, by_ways(run.scale.way, Fila()), (1, run.scale.keys))
 
 
 BENCHMARK = Benchmark("throughput", measure, Scale(), Scale(50_000, 3), Scale(200_000, 5))

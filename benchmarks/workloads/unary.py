@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import clients
-from benchmarks.harness.fila import WAYS, Fila, FilaBlocking
+from benchmarks.harness.fila import WAYS_OR_BOTH, Fila, FilaBlocking, by_ways
 from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import one_core, together
@@ -38,7 +38,7 @@ class Scale:
     rounds: int = number("Rounds.", 1)
     placements: str = number("Where processes run, divided by commas.", "free,one core")
     payload: int = number("Bytes of a payload.", 1024)
-    way: str = choice("How clients reach the workers.", WAYS)
+    way: str = choice("How clients reach the workers.", WAYS_OR_BOTH)
 
 
 def compare(run: Run[Scale], systems: Sequence[System]) -> None:
@@ -105,13 +105,13 @@ def _cost(run: Run[Scale], server: Server, before: dict[str, float], system: Sys
 
 def measure(run: Run[Scale]) -> None:
     """Measure this broker, with both clients."""
-    compare(run, [Fila(way=run.scale.way), FilaBlocking(way=run.scale.way)])
+    compare(run, by_ways(run.scale.way, Fila(), FilaBlocking()))
 
 
 BENCHMARK = Benchmark(
     "unary",
     measure,
-    tiny=Scale(),
+    tiny=Scale(placements="one core"),
     small=Scale(sequential=2_000, lone=1_000, rounds=3),
-    full=Scale(sequential=10_000, lone=5_000, rounds=5),
+    full=Scale(sequential=10_000, lone=5_000, rounds=5, way="both"),
 )

@@ -41,6 +41,8 @@ def assert_sound(result: Result, name: str) -> None:
         assert figure.values, figure
         assert all(math.isfinite(value) for value in figure.values), figure
     assert result.machine.cores
+    if "way" in result.scale:
+        assert all(facts["client"].endswith(f"way {result.scale['way']}") for facts in result.systems.values())
     assert result.verified.sound
     if name not in COUNTED_ELSEWHERE:
         assert result.verified.received >= result.verified.sent > 0
@@ -63,10 +65,3 @@ def test_numbers_of_a_size_are_options(tmp_path: Path) -> None:
     assert result.scale == {"turns": 50, "rounds": 3}
     assert {len(figure.values) for figure in result.figures if figure.column == "median of the rounds"} == {3}
     assert result.command.endswith("turns --size tiny --results " + str(tmp_path) + " --turns 50 --rounds 3")
-
-
-def test_rates_of_both_ways_through_the_broker_are_named(tmp_path: Path) -> None:
-    result = result_of("throughput", tmp_path, "--way", "router", "--messages", "500")
-    assert result.systems["fila-cluster"]["client"].endswith("way router")
-    assert {figure.row for figure in result.figures if figure.table == "Messages a second"} >= {"enqueue", "both at once"}
-    assert result.verified.sent == 4 * 500
