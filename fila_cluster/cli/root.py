@@ -21,6 +21,7 @@ SUMMARIES = {
     "redrive": "Send dead letters back to where they came from.",
     "why": "Say why a queue, a message or a fairness key waits.",
     "top": "Watch the cluster live: queues, keys, workers.",
+    "bench": "Measure the cluster: rates, latencies, a histogram.",
     "config": "Read and change the runtime config.",
     "hook": "Try out Lua hooks.",
     "spark": "Move data in and out in bulk, with Apache Spark.",
