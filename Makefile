@@ -69,7 +69,7 @@ bench: .venv/.tested
 	@touch $@
 
 .venv/.tested: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust]" --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers]" --group dev --group bench
 	@touch $@
 
 clean:

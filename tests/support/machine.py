@@ -1,4 +1,4 @@
-"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, a C compiler.
+"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, a C compiler, other brokers.
 
 Where something is missing, the tests that need it are skipped, with the reason; with ``FILA_REQUIRE_ALL=1`` in the environment they fail
 instead, so that a machine that is meant to run everything can't pass by skipping. ``python -m tests.support.machine`` says what is
@@ -14,6 +14,7 @@ from functools import cache
 
 import pytest
 
+from benchmarks.peers.programs import find
 from fila_cluster.cli.spark.requirements import what_java_lacks
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -35,7 +36,7 @@ def browser() -> str | None:
 
 def _programs(package: str, *names: str) -> Callable[[], str | None]:
     def lacks() -> str | None:
-        missing = [name for name in names if shutil.which(name) is None]
+        missing = [name for name in names if find(name) is None]
         return f"there is no {' and no '.join(missing)}: install it (Debian: apt-get install {package})" if missing else None
 
     return lacks
@@ -50,7 +51,16 @@ BROWSER = Need("the dashboard's tests", "chromium", _no_browser)
 TMUX = Need("the tests in a real terminal", "tmux", _programs("tmux", "tmux"))
 COMPILER = Need("the tests with faults of disk and clock", "gcc", _programs("gcc", "cc"))
 PROMETHEUS = Need("the tests with a Prometheus server", "prometheus", _programs("prometheus", "prometheus", "promtool"))
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, COMPILER)
+PEERS = {
+    name: Need(f"the tests of the benchmark beside {name}", package, _programs(package, program))
+    for name, package, program in (
+        ("Redis", "redis-server", "redis-server"),
+        ("NATS", "nats-server", "nats-server"),
+        ("RabbitMQ", "rabbitmq-server", "rabbitmq-server"),
+        ("beanstalkd", "beanstalkd", "beanstalkd"),
+    )
+}
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, COMPILER, *PEERS.values())
 
 
 def require(need: Need) -> None:
