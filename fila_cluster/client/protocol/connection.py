@@ -483,7 +483,7 @@ class Connection:
             call.go_back(now)
             self._dispatch(call)
             return
-        delay_s = self._backoff_s(call, error)
+        delay_s = backoff_s(error, call.attempts, self._random)
         # An attempt that the broker may have begun makes the call's outcome unknown, whatever later attempts get.
         call.doubtful |= error.retryable and error.details.get("refused") is not True
         if self._may_repeat(call, error) and now + delay_s < call.deadline:

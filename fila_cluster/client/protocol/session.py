@@ -30,6 +30,7 @@ from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
 from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.protocol.way import DirectWay, Way
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import (
@@ -105,7 +106,7 @@ class Session:
         self._consumption = Consumption(owner, make, self._start, timeout_s)
         self.outgoing: deque[list[bytes]] = self._connection.outgoing
         self.routes = self._connection.routes
-        self.enqueue: Callable[[str, Row], Pending[str]] = self._producer.enqueue
+        self.enqueue: Callable[[str, Row], Pending[str]] = self._singles.enqueue
         self.settle: Callable[[Sequence[Delivery], Settlement], Settling] = self._settler.settle
         self.forgotten = self._consumption.forgotten
         self.abandoned = self._consumption.abandoned
