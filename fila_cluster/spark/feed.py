@@ -9,8 +9,8 @@ from random import Random
 from typing import Final, Self
 
 from fila_cluster.client import Client, Request
-from fila_cluster.client.protocol.call import Call
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
+from fila_cluster.client.requests.call import Call
 from fila_cluster.spark import options as reading
 from fila_cluster.spark.columns import NAMEABLE
 from fila_cluster.spark.frames import Frame, Framing, Values, in_row

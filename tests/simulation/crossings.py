@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fila_admission.in_flight import _ROOM_OF, InFlight
-from fila_cluster.client.protocol.connection import Connection
+from fila_cluster.client.requests.connection import Connection
 from fila_router.core.unread import Unread
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.requests.call import Call
 from fila_proto_zmq.record import pack_record, unpack_record
 from fila_router.core.bucket import Bucket
 from fila_worker.core.deliver import subscriptions

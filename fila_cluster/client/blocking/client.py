@@ -23,7 +23,6 @@ from fila_cluster.client.io.confirming import ThreadConfirmer, Unseen
 from fila_cluster.client.io.pump import Pump
 from fila_cluster.client.message import BytesLike, Message
 from fila_cluster.client.protocol import tracer
-from fila_cluster.client.protocol.call import Call
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.encoding import seal_row
 from fila_cluster.client.protocol.lease import Lease
@@ -33,6 +32,7 @@ from fila_cluster.client.protocol.producing import Bulk
 from fila_cluster.client.protocol.session import CLIENT_VERSION, Session
 from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.requests.call import Call
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 

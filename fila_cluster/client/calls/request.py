@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fila_cluster.client import checks
-from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.requests.call import Call
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fila_cluster.client.calls.request import AsksAhead, Request
-from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.requests.call import Call
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import QueueNotFoundError

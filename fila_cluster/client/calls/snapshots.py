@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fila_cluster.client.calls.request import AsksAhead, Request
-from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.requests.call import Call
 from fila_proto_zmq.commands import BrowseView, MessageView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
 

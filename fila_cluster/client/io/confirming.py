@@ -22,9 +22,9 @@ from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.pump import Pump
 from fila_cluster.client.io.reactor import Reactor
-from fila_cluster.client.protocol.call import Pending
 from fila_cluster.client.protocol.pipelining import Pipe, Pipelines
 from fila_cluster.client.protocol.tracer import EnqueueTrace
+from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.errors import FilaError
 
 _log = logging.getLogger("fila_cluster.producer")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, Link
 from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.protocol.session import Session
-from fila_cluster.client.protocol.way import DirectWay
+from fila_cluster.client.requests.way import DirectWay
 
 CHECKED_S = 0.05
 """A wire that was read so long ago is read before something is sent: the worker may have closed it meanwhile."""

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 from fila_cluster.client.io.link import check_endpoint, leave_to_the_parent
 from fila_cluster.client.io.links import Links
-from fila_cluster.client.protocol.call import Pending
 from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")

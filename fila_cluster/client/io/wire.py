@@ -9,7 +9,7 @@ import socket
 from collections import deque
 
 from fila_cluster.client.protocol.session import Session
-from fila_cluster.client.protocol.way import DirectWay
+from fila_cluster.client.requests.way import DirectWay
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.stream import FrameReader, FrameWriter
 

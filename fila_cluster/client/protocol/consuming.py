@@ -18,11 +18,11 @@ from functools import partial
 from itertools import repeat
 from typing import Protocol, TypeAlias
 
-from fila_cluster.client.protocol.call import Call
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.lease import NO_LEASE, Lease, Owner, lease_duration_s
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.requests.call import Call
 from fila_proto_zmq.commands import (
     CancelReceive,
     Command,

@@ -18,9 +18,9 @@ from copy import copy
 from random import Random
 from typing import Any, Protocol
 
-from fila_cluster.client.protocol.call import Call, Pending
-from fila_cluster.client.protocol.connection import backoff_s
 from fila_cluster.client.protocol.timers import Timer, Timers
+from fila_cluster.client.requests.call import Call, Pending
+from fila_cluster.client.requests.connection import backoff_s
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import FilaError, OverloadedError, RequestTimeoutError, ShardUnavailableError
 

@@ -16,11 +16,11 @@ from copy import copy
 from functools import partial
 from typing import Final, Protocol
 
-from fila_cluster.client.protocol.call import Pending
 from fila_cluster.client.protocol.encoding import Row, seal_rows
 from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
 from fila_cluster.client.protocol.producing import ids_of
 from fila_cluster.client.protocol.timers import Timer
+from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
 from fila_proto_zmq.limits import FRAME_BYTES_MAX

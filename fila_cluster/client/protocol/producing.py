@@ -13,9 +13,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, cast
 
-from fila_cluster.client.protocol.call import Call, Pending
 from fila_cluster.client.protocol.encoding import Row, seal_batch, seal_rows
 from fila_cluster.client.protocol.ordering import Chunk
+from fila_cluster.client.requests.call import Call, Pending
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidFrameError, PayloadTooLargeError

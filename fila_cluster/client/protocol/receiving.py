@@ -15,8 +15,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from fila_cluster.client.protocol.call import Call, Pending
 from fila_cluster.client.protocol.lease import NO_LEASE
+from fila_cluster.client.requests.call import Call, Pending
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 

@@ -19,8 +19,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from fila_cluster.client.protocol.call import Call, Pending
-from fila_cluster.client.protocol.connection import KEPT_BYTES_MAX, PIPE_BYTES_MAX, Connection
 from fila_cluster.client.protocol.consuming import Consumption, Make
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.lease import Owner
@@ -31,7 +29,9 @@ from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_cluster.client.protocol.timers import Timers
-from fila_cluster.client.protocol.way import DirectWay, Way
+from fila_cluster.client.requests.call import Call, Pending
+from fila_cluster.client.requests.connection import KEPT_BYTES_MAX, PIPE_BYTES_MAX, Connection
+from fila_cluster.client.requests.way import DirectWay, Way
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import (
     DELIVERY,

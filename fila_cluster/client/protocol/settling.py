@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fila_cluster.client import checks
-from fila_cluster.client.protocol.call import Call, Pending
 from fila_cluster.client.protocol.lease import Lease, Owner
+from fila_cluster.client.requests.call import Call, Pending
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Fault, Fences, Settle, Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, InvalidArgumentError

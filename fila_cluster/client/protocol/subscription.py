@@ -6,9 +6,9 @@ from collections.abc import Collection
 from copy import copy
 from typing import Any
 
-from fila_cluster.client.protocol.call import Pending
 from fila_cluster.client.protocol.lease import Lease
 from fila_cluster.client.protocol.settling import Indexes
+from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.errors import FilaError
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from fila_cluster.client.protocol.call import Call
+from fila_cluster.client.requests.call import Call
 from fila_cluster.errors import (
     InvalidArgumentError,
     OverloadedError,

@@ -26,8 +26,8 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError
 
 if TYPE_CHECKING:
-    from fila_cluster.client.protocol.routes import Shard
-    from fila_cluster.client.protocol.way import Way
+    from fila_cluster.client.requests.routes import Shard
+    from fila_cluster.client.requests.way import Way
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from fila_cluster.client.protocol.call import Call
-from fila_cluster.client.protocol.way import DirectWay, State, Way
+from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.way import DirectWay, State, Way
 from fila_proto_zmq.commands import DoorView, Receive, Reserve
 from fila_proto_zmq.frames import epoch_tag
 from fila_proto_zmq.names import shard_of

@@ -28,9 +28,9 @@ from copy import copy
 from functools import partial
 from random import Random
 
-from fila_cluster.client.protocol.call import Call
-from fila_cluster.client.protocol.routes import Routes, Shard
-from fila_cluster.client.protocol.way import DirectWay, State, Way
+from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.routes import Routes, Shard
+from fila_cluster.client.requests.way import DirectWay, State, Way
 from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import (

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fila_cluster.client.protocol.call import Call
+    from fila_cluster.client.requests.call import Call
     from fila_proto_zmq.commands import DoorView
 
 
