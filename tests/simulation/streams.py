@@ -178,9 +178,10 @@ class StreamSocket:
 
     def recv(self, size: int) -> bytes:
         if self._data:
-            data = self._data.popleft()
+            data = b"".join(self._data)
+            self._data.clear()
             if len(data) > size:
-                self._data.appendleft(data[size:])
+                self._data.append(data[size:])
                 data = data[:size]
             if self.stream is not None:
                 self.stream.waiting[self.side] -= len(data)
