@@ -15,6 +15,7 @@ All integers are big-endian and unsigned.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -29,10 +30,12 @@ _LENGTH_BYTES: Final = 4
 PREFIX_BYTES: Final = _LENGTHS.size
 _HEAD_BYTES: Final = PREFIX_BYTES + HEADER_BYTES
 
-JOINED_BYTES_MAX: Final = 128 * 1024
-"""Frames of less are sent as one piece: a copy costs less than a list of pieces."""
+BLOCK_BYTES: Final = 128 * 1024
+"""Smaller parts are joined to blocks of about this size: a copy costs less than a list of pieces, in time and in memory."""
 PIECES_MAX: Final = 256
 """Pieces in one system call; systems take 1,024."""
+CHUNK_BYTES_MIN: Final = 4096
+"""Smaller parts of an unfinished frame are copied together: an object for each byte would take forty times its size."""
 
 
 def pack_lengths(key: bytes, body: bytes) -> bytes:
@@ -43,7 +46,7 @@ def pack_lengths(key: bytes, body: bytes) -> bytes:
 class Sends(Protocol):
     """A stream socket that does not block."""
 
-    def send(self, data: memoryview, /) -> int:
+    def send(self, data: bytes | bytearray, /) -> int:
         """Return how many bytes it took."""
 
     def sendmsg(self, buffers: Iterable[Any], /) -> int:
@@ -53,39 +56,67 @@ class Sends(Protocol):
 class FrameWriter:
     """Frames in, bytes out. ``size_bytes``: what the socket has not taken."""
 
-    __slots__ = ("_unsent", "size_bytes")
+    __slots__ = ("_offset", "_unsent", "size_bytes")
 
     def __init__(self) -> None:
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[bytes | bytearray] = deque()
+        self._offset = 0
+        """How much of the first was sent."""
         self.size_bytes = 0
 
     def send(self, socket: Sends, frames: Iterable[Sequence[bytes]]) -> None:
         """Send what is left of earlier frames, then these, as far as ``socket`` takes it. Raises the socket's errors."""
-        pieces: list[bytes] = []
-        size = 0
-        for header, key, body in frames:
-            pieces += (pack_lengths(key, body), header, key, body)
-            size += _HEAD_BYTES + len(key) + len(body)
-        if size < JOINED_BYTES_MAX:
-            pieces = [b"".join(pieces)] if pieces else []
+        self._add(frames)
         unsent = self._unsent
-        unsent.extend(memoryview(piece) for piece in pieces if piece)
-        self.size_bytes += size
         try:
             while unsent:
-                self._took(socket.send(unsent[0]) if len(unsent) == 1 else socket.sendmsg(list(unsent)[:PIECES_MAX]))
+                if len(unsent) == 1 and not self._offset:
+                    self._took(socket.send(unsent[0]))
+                else:
+                    pieces: list[bytes | bytearray | memoryview] = list(islice(unsent, PIECES_MAX))
+                    pieces[0] = memoryview(unsent[0])[self._offset :]
+                    self._took(socket.sendmsg(pieces))
         except BlockingIOError:
             return
+
+    def _add(self, frames: Iterable[Sequence[bytes]]) -> None:
+        parts: list[bytes] = []
+        size = 0
+        for header, key, body in frames:
+            if size + len(body) >= BLOCK_BYTES:
+                parts += (pack_lengths(key, body), header, key)
+                self._append(b"".join(parts))
+                self._append(body)
+                parts, size = [], 0
+            else:
+                parts += (pack_lengths(key, body), header, key, body)
+                size += _HEAD_BYTES + len(key) + len(body)
+        if parts:
+            self._append(b"".join(parts))
+
+    def _append(self, piece: bytes) -> None:
+        """Add to what is unsent. A slow reader's many small pieces become a few blocks."""
+        self.size_bytes += len(piece)
+        unsent = self._unsent
+        if len(unsent) < 2 or len(piece) >= BLOCK_BYTES:  # the first one is being sent
+            if piece:
+                unsent.append(piece)
+            return
+        last = unsent[-1]
+        if len(last) + len(piece) > BLOCK_BYTES:
+            unsent.append(piece)
+        elif isinstance(last, bytearray):
+            last += piece
+        else:
+            unsent[-1] = bytearray(last + piece)
 
     def _took(self, count: int) -> None:
         self.size_bytes -= count
         unsent = self._unsent
-        while count:
-            first = unsent.popleft()
-            if count < len(first):
-                unsent.appendleft(first[count:])
-                return
-            count -= len(first)
+        count += self._offset
+        while unsent and count >= len(unsent[0]):
+            count -= len(unsent.popleft())
+        self._offset = count
 
 
 class FrameReader:
@@ -97,7 +128,7 @@ class FrameReader:
         self.frame_bytes_max = frame_bytes_max
         self._data = b""
         self._at = 0
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
         """The beginning of an unfinished frame of ``_need`` bytes, of which ``_have`` are here."""
         self._have = 0
         self._need = 0
@@ -110,7 +141,7 @@ class FrameReader:
     def feed(self, data: bytes) -> None:
         """Add what a socket gave. Call it only when :meth:`take` has returned None."""
         if self._chunks:
-            self._chunks.append(data)
+            self._chunk(data)
             self._have += len(data)
             if self._have < self._need:
                 return
@@ -126,6 +157,8 @@ class FrameReader:
         if left < PREFIX_BYTES:
             if left:
                 self._keep(left, PREFIX_BYTES)
+            else:
+                self._data, self._at = b"", 0
             return None
         length, key_bytes = _LENGTHS.unpack_from(data, at)
         if length > self.frame_bytes_max or _HEAD_BYTES - _LENGTH_BYTES + key_bytes > length:
@@ -143,6 +176,16 @@ class FrameReader:
 
     def _keep(self, left: int, need: int) -> None:
         """Put an unfinished frame aside until the rest of its ``need`` bytes is here."""
-        self._chunks.append(self._data[len(self._data) - left :])
+        self._chunks.append(self._data[len(self._data) - left :] if self._at else self._data)
         self._have, self._need = left, need
         self._data, self._at = b"", 0
+
+    def _chunk(self, data: bytes) -> None:
+        """Add to an unfinished frame."""
+        last = self._chunks[-1]
+        if len(data) >= CHUNK_BYTES_MIN:
+            self._chunks.append(data)
+        elif isinstance(last, bytearray) and len(last) < BLOCK_BYTES:
+            last += data
+        else:
+            self._chunks.append(bytearray(data))
