@@ -217,6 +217,11 @@ class InFlight:
         return sum(room.size_bytes for room in self.rooms)
 
     @property
+    def at_work(self) -> bool:
+        """Whether a request is open that does not wait by design."""
+        return any(room.calls for room in self.rooms if room is not self.rooms[_WAITING])
+
+    @property
     def pages(self) -> int:
         """How many pages are open."""
         return len(self.rooms[_PAGING].calls)
@@ -275,6 +280,18 @@ class InFlight:
             return RETRY_MS_MAX if room is self.rooms[_WAITING] else 4 * RETRY_MS_MIN
         in_front = len(room.calls) / 2
         return round(min(max(in_front * 1000 / room.answers_per_s, RETRY_MS_MIN), RETRY_MS_MAX))
+
+    def check(self) -> None:
+        """Check the invariants, for tests."""
+        for room in self.rooms:
+            held: dict[bytes, list[int]] = {}
+            for client, *_, size_bytes, _, _, _ in room.calls.values():
+                own = held.setdefault(client, [0, 0])
+                own[0] += 1
+                own[1] += size_bytes
+            assert room.held == held
+            assert room.size_bytes == sum(own[1] for own in held.values())
+            assert len(room.calls) <= room.calls_max
 
     def _remove(self, condition: Callable[[Call], bool]) -> list[Call]:
         removed: list[Call] = []

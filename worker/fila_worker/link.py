@@ -20,7 +20,7 @@ from fila_proto_zmq.codec import decode_body, encode_command, from_fault
 from fila_proto_zmq.commands import Command, Fault, Leave, Park, Pulse, Register, Registered
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import WorkerAdmitted
-from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
+from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, Header, unpack_header
 from fila_proto_zmq.version import VERSION
 from fila_worker.core.effects import Effect
 from fila_worker.direct.clients import DirectClients
@@ -46,6 +46,8 @@ COPY_BYTES_MAX: Final = 16 * 1024
 """Larger bodies are decoded from ZeroMQ's own memory: their messages are copied once, not twice."""
 
 
+FRAME_PARTS: Final = 4
+"""Client, header, routing key, body."""
 PULSES_MAX: Final = 16
 """Unanswered pulses that are remembered: a later answer says more than an earlier one."""
 _POLLIN: Final = int(zmq.POLLIN)
@@ -158,8 +160,8 @@ class Link:
             if self._admitted if frame[0] else not self._is_for_us(frame, now_ms):
                 frames += 1
                 bytes_read += len(frame[-1])
-                if self._clients.busy:
-                    self._clients.came_by_router(frame[0], frame[1])
+                if self._clients.busy and len(frame) == FRAME_PARTS and len(frame[1]) == HEADER_BYTES:
+                    self._clients.came_by_router(frame)
                 yield frame
 
     @property

@@ -44,7 +44,9 @@ DESCRIPTORS_RESERVED: Final = 512
 NEVER: Final = 1_000_000_000
 
 LEAVE_MS: Final = 1000
-"""How long a stopping worker waits for the router's confirmation; the router may be gone itself."""
+"""How long a stopping worker waits for the router's confirmation, and for its clients; the router may be gone itself."""
+LEAVE_LOOK_MS: Final = 50
+"""The longest sleep meanwhile."""
 
 
 def open_host(settings: WorkerSettings, now_ms: int) -> Host:
@@ -132,6 +134,8 @@ class Loop:
         for descriptor in stop.fds:
             self._poller.register(descriptor, zmq.POLLIN)
         self._door_polled = False
+        self._door_first = False
+        """Which of both is read first, in turn: either of them may fill a turn."""
 
     def run(self) -> None:
         """Serve until asked to stop, then take leave and close everything."""
@@ -186,16 +190,22 @@ class Loop:
         host, link, door = self._host, self._link, self._door
         was_opening = host.opening
         host.begin_turn(now_ms)
+        self._door_first = not self._door_first
+        trusted = self._clients.trusted(now_ms)
+        if trusted and self._door_first:
+            door.receive(now_ms)
         for frame in link.receive(now_ms):
             host.accept(frame, now_ms)
-        if self._clients.trusted(now_ms):
+        trusted = self._clients.trusted(now_ms)
+        if trusted and not self._door_first:
             door.receive(now_ms)
-        effects = host.turn(now_ms, drained=link.drained)
-        if host.failed:
-            failed, host.failed = host.failed, []
-            door.interrupt(frozenset(failed))
+        drained = link.drained and (door.empty or (trusted and not door.has_more))
+        effects = host.turn(now_ms, drained=drained)
         effects = self._after_parking(effects, now_ms)
         link.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects)
+        if host.failed:  # after the answers of what was committed before the failure
+            failed, host.failed = host.failed, []
+            door.interrupt(frozenset(failed))
         door.flush()
         link.register_changes(now_ms)
         link.pulse(now_ms)
@@ -220,11 +230,11 @@ class Loop:
     def _leave(self) -> None:
         """Answer all requests that were sent here before the router and the clients knew that this worker leaves."""
         self._link.leave()
-        self._door.retire()
         now_ms = self._clock.now_ms()
+        self._door.retire(now_ms)
         give_up_ms = now_ms + LEAVE_MS
-        while now_ms < give_up_ms and not (self._link.left and self._door.empty):
-            self._poller.poll(min(self._sleep_ms(now_ms), give_up_ms - now_ms))
+        while now_ms < give_up_ms and not (self._link.left and (self._door.empty or self._clients.quiet(now_ms))):
+            self._poller.poll(min(self._sleep_ms(now_ms), LEAVE_LOOK_MS))
             self._link.ready = True
             now_ms = self._clock.now_ms()
             self._turn(now_ms)

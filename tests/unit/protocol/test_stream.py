@@ -44,11 +44,11 @@ class Socket:
     def _take(self, pieces: Sequence[Any]) -> int:
         self.calls += 1
         self.pieces_max = max(self.pieces_max, len(pieces))
+        if self.room == len(self.taken):
+            raise BlockingIOError
         whole = b"".join(pieces)
         assert whole, "an empty call would look like progress"
         count = min(len(whole), self.at_a_time, self.room - len(self.taken))
-        if not count:
-            raise BlockingIOError
         self.taken += whole[:count]
         return count
 

@@ -25,7 +25,7 @@ from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Post
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
-from fila_worker.direct.clients import DirectClients
+from fila_worker.direct.clients import TRUST_MS, DirectClients
 from fila_worker.host import Host
 from fila_worker.link import DRAIN_FRAMES_MAX, PULSE_MS, Link
 from fila_worker.lua import compile_hooks
@@ -38,13 +38,14 @@ _addresses = itertools.count()
 class RouterSide:
     """What a router sees of a worker, and how it answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, doors: list[str] | None = None) -> None:
         endpoint = f"inproc://router-{next(_addresses)}"
         self.socket = zmq.Context.instance().socket(zmq.ROUTER)
         self.socket.bind(endpoint)
         settings = WorkerSettings(name="worker-7", router=endpoint, data_dir="unused", shards=[2], shards_total=4)
         host = Host([recover(MemoryStore(), ShardSettings(), compile_hooks, index=2, shards=4, now_ms=0)], 4)
-        self.link = Link(settings, host, DirectClients(host, b"door", 15_000, 1 << 20, 4), [])
+        self.clients = DirectClients(host, bytes(16), 15_000, 1 << 24, 4)
+        self.link = Link(settings, host, self.clients, doors or [])
 
     def said(self) -> list[Command]:
         """The commands that have come from the worker itself."""
@@ -292,3 +293,47 @@ def test_frames_for_an_earlier_life_of_a_shard_are_dropped_until_the_router_know
     router.send(b"", *encode_reply(Register.opcode, 2, Registered()))
     router.send(b"\x01client", pack_header(12, 9), name, b"\x90")
     assert answers() == 1
+
+
+def test_a_worker_with_a_door_names_it() -> None:
+    for doors in ([], ["ipc:///here", "tcp://*:1234"]):
+        side = RouterSide(doors)
+        side.link.register(0)
+        (offer,) = side.said()
+        assert isinstance(offer, Register)
+        assert (offer.door, offer.endpoints) == ((bytes(16), doors) if doors else (b"", []))
+        side.close()
+
+
+def test_a_worker_trusts_its_router_from_the_sending_of_a_pulse_that_was_answered(router: RouterSide) -> None:
+    router.link.pulse(10_000)
+    assert not router.clients.trusted(10_000)
+    router.send(b"", *encode_reply(Pulse.opcode, router.link._requests, Done()))
+    assert list(router.link.receive(11_900)) == []
+    assert router.clients.trusted(10_000 + TRUST_MS - 1)
+    assert not router.clients.trusted(10_000 + TRUST_MS)
+
+
+def test_neither_a_knock_nor_a_refusal_nor_an_answer_to_an_earlier_pulse_extends_the_trust(router: RouterSide) -> None:
+    router.link.pulse(10_000)
+    first = router.link._requests
+    router.link.pulse(11_000)
+    for answer in (
+        encode_reply(Pulse.opcode, 0, Done()),
+        encode_error(Pulse.opcode, 0, ShardUnavailableError("register first")),
+        encode_error(Pulse.opcode, first, ShardUnavailableError("register first")),
+        encode_reply(Pulse.opcode, first, Done()),  # it is forgotten with its refusal
+    ):
+        router.send(b"", *answer)
+        assert list(router.link.receive(11_000)) == []
+        assert not router.clients.trusted(11_000)
+
+
+def test_a_worker_that_was_not_admitted_trusts_nothing() -> None:
+    side = RouterSide(["ipc:///here"])
+    side.link.register(0)
+    side.link.pulse(0)
+    side.send(b"", *encode_reply(Pulse.opcode, side.link._requests, Done()))
+    assert list(side.link.receive(1)) == []
+    assert not side.clients.trusted(1)
+    side.close()

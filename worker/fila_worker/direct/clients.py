@@ -1,13 +1,15 @@
 """The clients at a worker's own door: which client is on which connection, what is taken in, and the way of each answer.
 
 A client is the session that the router gave it, and proves it with the session's secret, as it does to a router. It may use both
-ways, one after the other: an answer goes the way on which its request came last, and pushes go the way of the last Subscribe.
+ways, one after the other: an answer goes the way on which its request came last, and the pushes of a shard go the way of the
+client's last Subscribe there.
 
 A worker serves its door only while it knows that its router counts it among the living (:meth:`DirectClients.trusted`). The router
 may take a silent worker for lost and go on without it, for example change the runtime config; such a worker must hear of that before
 it takes in anything from its door.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,18 +33,26 @@ from fila_proto_zmq.commands import (
     Welcome,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnsupportedVersionError
-from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, pack_header, unpack_header
+from fila_proto_zmq.frames import HEADER_BYTES, VERSIONS, pack_header, unpack_header
 from fila_proto_zmq.version import VERSION
+from fila_worker.core.effects import Answer, Push
 from fila_worker.direct.limits import DEFAULTS, DoorLimits
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Effect
     from fila_worker.host import Host
-    from fila_worker.slots import Slot
+    from fila_worker.slots import Frame, Slot
 
 TRUST_MS: Final = 2000
 """How long a worker may believe that its router counts it among the living: less than the router's patience with silence, which runs
 from the same pulse or a later one."""
+
+SWEEP_MS: Final = 10_000
+"""How often to search for overdue requests."""
+
+QUIET_MS: Final = 250
+"""How long a retired door must be silent before it may be closed: a client that has not read for 50 ms reads before it sends, and the
+rest is for the network."""
 
 DOOR_BYTES: Final = 16
 """The length of a door's name."""
@@ -63,13 +73,13 @@ _HELLO: Final = pack_header(Hello.opcode)[:6]
 class Connection:
     """A connection of a client. ``client``: its identity once it has greeted.
 
-    ``outgoing``: frames that the door has yet to send. ``takes_pushes``: the client's last Subscribe came here.
+    ``outgoing``: frames that the door has yet to send. ``pushing``: the shards whose last Subscribe of this client came here.
     """
 
     name: bytes
     heard_ms: int
     client: bytes = b""
-    takes_pushes: bool = False
+    pushing: set[int] = field(default_factory=set)
     outgoing: list[list[bytes]] = field(default_factory=list)
     unread: int = 0
     """Bytes that the socket has not taken; the door keeps it up to date."""
@@ -100,6 +110,8 @@ class DirectClients:
         self._in_flight = InFlight(limits)
         self._made = 0
         self._trusted_until_ms = 0
+        self._retired_ms: int | None = None
+        self._swept_ms = 0
         self._to_close: list[Connection] = []
 
     # --- trust --------------------------------------------------------------------------------------------------------
@@ -125,8 +137,8 @@ class DirectClients:
         return connection
 
     def _make_room(self, now_ms: int) -> bool:
-        idlest = next(iter(self.connections.values()))
-        if now_ms - idlest.heard_ms < self.limits.spared_ms:
+        idlest = next(iter(self.connections.values()), None)
+        if idlest is None or now_ms - idlest.heard_ms < self.limits.spared_ms:
             return False
         self.close(idlest)
         return True
@@ -138,15 +150,43 @@ class DirectClients:
 
     def closed(self, connection: Connection) -> None:
         """Note that a connection is gone. Its open requests are answered into the void; its client asks again."""
-        connection.open = False
+        self._end(connection)
         connection.outgoing.clear()
+
+    def _end(self, connection: Connection) -> None:
+        """Take nothing more in from a connection, and send nothing more there than what is in its ``outgoing``."""
+        connection.open = False
         self.connections.pop(connection.name, None)
+        self._disown(connection)
+
+    def _disown(self, connection: Connection) -> None:
+        """Separate a connection from its client, if it has one."""
         if self._by_client.get(connection.client) is connection:
             del self._by_client[connection.client]
+        connection.pushing.clear()
 
-    def retire(self, connection: Connection) -> None:
-        """Ask a client to send nothing more on its connection, and to close it once it has its answers."""
-        connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(b""))])
+    def retire(self, now_ms: int) -> None:
+        """Ask all clients to send nothing more on their connections, and to close them once they have their answers."""
+        self._retired_ms = now_ms
+        for connection in self.connections.values():
+            connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(b""))])
+
+    def quiet(self, now_ms: int) -> bool:
+        """Return whether no client uses a door that was retired: all answers are sent, and nothing has come for a while.
+
+        A client whose program does something else does not read that the door is retired; it reads before it sends again. Receives
+        that wait are asked again on another way.
+        """
+        retired_ms = self._retired_ms
+        return (
+            retired_ms is not None
+            and self.trusted(now_ms)
+            and not self._in_flight.at_work
+            and all(
+                now_ms - max(each.heard_ms, retired_ms) >= QUIET_MS and not each.unread and not each.outgoing
+                for each in self.connections.values()
+            )
+        )
 
     def take_to_close(self) -> list[Connection]:
         """Return the connections to close, once."""
@@ -180,7 +220,7 @@ class DirectClients:
             self._refuse(connection, header, key, refusal)
             return
         if header[3] == Subscribe.opcode:
-            connection.takes_pushes = True
+            connection.pushing.add(slot.index)
         self._host.accept_direct([client, header, key, body], slot, now_ms)
 
     def _admit(self, connection: Connection, slot: "Slot", header: bytes, key: bytes, size_bytes: int, now_ms: int) -> bool:
@@ -209,15 +249,17 @@ class DirectClients:
             return
         client = client_of(hello.session)
         earlier = self._by_client.get(client)
-        if earlier is not None and earlier is not connection:
-            self.close(earlier)
+        if earlier is not connection:
+            self._disown(connection)  # it has greeted for another session before
+            if earlier is not None:
+                self.close(earlier)
         connection.client = client
         self._by_client[client] = connection
         connection.outgoing.append(encode_reply(Hello.opcode, int.from_bytes(header[10:], "big"), self._welcome))
 
     def _close_after_answer(self, connection: Connection) -> None:
         """Have the door close a connection once it has tried to send the last answer."""
-        self.connections.pop(connection.name, None)
+        self._end(connection)
         self._to_close.append(connection)
 
     def _refuse(self, connection: Connection, header: bytes, key: bytes, error: FilaError) -> None:
@@ -227,13 +269,15 @@ class DirectClients:
 
     # --- frames out ---------------------------------------------------------------------------------------------------
 
-    def came_by_router(self, client: bytes, header: bytes) -> None:
+    def came_by_router(self, frame: "Frame") -> None:
         """Note a request of a client that came through the router: its answer, and pushes after a Subscribe, go back there."""
-        connection = self._by_client.get(client)
-        if connection is not None:
-            self._in_flight.drop(client, header)
-            if header[3] == Subscribe.opcode:
-                connection.takes_pushes = False
+        client, header, key, _ = frame
+        self._in_flight.drop(client, header)
+        if header[3] == Subscribe.opcode:
+            connection = self._by_client.get(client)
+            if connection is not None:
+                with suppress(FilaError, UnicodeDecodeError):  # the host refuses such a name
+                    connection.pushing.discard(self._host.slot_of(str(key, "utf-8")).index)
 
     @property
     def busy(self) -> bool:
@@ -247,16 +291,15 @@ class DirectClients:
         """
         client = effect.client
         connection = self._by_client.get(client)
-        frames = effect.frames()
-        if frames[0][5] & REPLY:
-            if not self._in_flight.close(client, frames[0]):
+        if isinstance(effect, Answer):
+            if not self._in_flight.close(client, pack_header(effect.opcode, effect.call.request)):
                 return None
-        elif connection is None or not connection.takes_pushes:
+        elif not isinstance(effect, Push) or connection is None or not self._pushes(connection, effect.queue):
             return None
         if connection is None:
             return _NOWHERE
         self.frames += 1
-        connection.outgoing.append(frames)
+        connection.outgoing.append(effect.frames())
         return connection
 
     def interrupt(self, shards: "frozenset[int]") -> list[Connection]:
@@ -269,11 +312,27 @@ class DirectClients:
                 changed.append(connection)
         return changed
 
+    def _pushes(self, connection: Connection, queue: str) -> bool:
+        return bool(connection.pushing) and self._host.slot_of(queue).index in connection.pushing
+
+    def check(self) -> None:
+        """Check the invariants, for tests."""
+        for client, connection in self._by_client.items():
+            assert connection.client == client
+            assert self.connections.get(connection.name) is connection
+        assert all(each.open and (not each.pushing or each.client) for each in self.connections.values())
+        assert all(not each.client or self._by_client[each.client] is each for each in self.connections.values())
+        assert len(self.connections) <= self.limits.connections_max
+        self._in_flight.check()
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Close what is idle for too long, and measure. Call it a few times a second."""
+        """Close what is idle for too long, forget what no client waits for, and measure. Call it a few times a second."""
         self._in_flight.measure(now_ms)
+        if now_ms - self._swept_ms >= SWEEP_MS:
+            self._swept_ms = now_ms
+            self._in_flight.forget_overdue(now_ms)
         for connection in list(self.connections.values()):
             silent_ms = now_ms - connection.heard_ms
             if silent_ms < self.limits.greeting_ms:

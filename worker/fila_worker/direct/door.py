@@ -15,7 +15,9 @@ from typing import Final
 
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import DoorNotOpened
-from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
+from fila_proto_zmq.frames import HEADER_BYTES
+from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX, QUEUE_NAME_BYTES_MAX
+from fila_proto_zmq.names import DEAD_LETTER_SUFFIX
 from fila_proto_zmq.stream import FrameReader, FrameWriter
 from fila_worker.core.effects import Effect
 from fila_worker.direct.clients import Connection, DirectClients
@@ -28,6 +30,8 @@ SLICE_FRAMES: Final = 32
 """Frames taken from one connection before the next one has its turn."""
 ACCEPTED_MAX: Final = 64
 """New connections taken in one turn."""
+NOT_BODY_BYTES_MAX: Final = HEADER_BYTES + 2 + QUEUE_NAME_BYTES_MAX + len(DEAD_LETTER_SUFFIX)
+"""What a frame's length counts beside its body. A larger body is cut off at the router, too."""
 PATH_BYTES_MAX: Final = 107
 """The longest path in a socket's address."""
 
@@ -54,15 +58,11 @@ class _Wire:
 class Door:
     """The listening sockets of a worker, and the connections of its clients."""
 
-    def __init__(self, endpoints: list[str], clients: DirectClients, host: Host, max_payload_bytes: int) -> None:
-        """Listen at ``endpoints``: ``ipc://PATH``, relative to the working directory, or ``tcp://HOST:PORT``; port 0 is a free one.
-
-        Raise OSError if that can't be done.
-        """
+    def __init__(self, clients: DirectClients, host: Host, max_payload_bytes: int) -> None:
         self._clients = clients
         self._host = host
         self._limits = clients.limits
-        self._frame_bytes_max = max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
+        self._frame_bytes_max = max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES + NOT_BODY_BYTES_MAX
         self._selector = selectors.DefaultSelector()
         self._wires: dict[bytes, _Wire] = {}
         self._ready: deque[_Wire] = deque()
@@ -73,8 +73,6 @@ class Door:
         self._listening: list[socket.socket] = []
         self.endpoints: list[str] = []
         """Where clients find it."""
-        for endpoint in endpoints:
-            self._listen(endpoint)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there is something to do."""
@@ -87,7 +85,11 @@ class Door:
 
     # --- listening ----------------------------------------------------------------------------------------------------
 
-    def _listen(self, endpoint: str) -> None:
+    def listen(self, endpoint: str) -> None:
+        """Listen at ``ipc://PATH``, relative to the working directory, or ``tcp://HOST:PORT``; port 0 is a free one.
+
+        Raise OSError if that can't be done.
+        """
         listening, shown = _listen_ipc(endpoint) if endpoint.startswith(_IPC) else _listen_tcp(endpoint)
         self._listening.append(listening)
         listening.listen(256)
@@ -100,9 +102,7 @@ class Door:
         for _ in range(ACCEPTED_MAX):
             try:
                 sock, _address = listening.accept()
-            except (
-                OSError
-            ):  # none waits, or it has gone already, or there are no descriptors left: the client goes another way
+            except OSError:  # none waits, or it has gone already, or no descriptor is left: the client goes another way
                 return
             self._take_in(sock, now_ms)
 
@@ -249,15 +249,11 @@ class Door:
         """Whether no client is connected."""
         return not self._wires
 
-    def retire(self) -> None:
+    def retire(self, now_ms: int) -> None:
         """Take no new connections, and ask all clients to go."""
-        for listening in self._listening:
-            self._selector.unregister(listening)
-            listening.close()
-        self._listening.clear()
-        for wire in self._wires.values():
-            self._clients.retire(wire.connection)
-            self._dirty[wire] = None
+        self._stop_listening()
+        self._clients.retire(now_ms)
+        self._dirty.update(dict.fromkeys(self._wires.values()))
 
     def _lose(self, wire: _Wire) -> None:
         if wire.connection.open:
@@ -289,10 +285,25 @@ class Door:
         self.flush()
         for wire in list(self._wires.values()):
             self._lose(wire)
+        self._stop_listening()
+        self._selector.close()
+
+    def _stop_listening(self) -> None:
         for listening in self._listening:
             self._selector.unregister(listening)
             listening.close()
-        self._selector.close()
+        self._listening.clear()
+
+    def check(self) -> None:
+        """Check the invariants, for tests."""
+        wires = self._wires.values()
+        assert set(self._wires) == set(self._clients.connections)
+        assert self._unsent_bytes == sum(wire.connection.unread for wire in wires)
+        assert self._kept_bytes == sum(wire.kept_bytes for wire in wires)
+        assert all(wire.connection.unread == wire.writer.size_bytes for wire in wires)
+        assert all(wire.queued and wire.connection.open for wire in self._ready)
+        assert all(self._selector.get_key(wire.socket).events == wire.events for wire in wires)
+        self._clients.check()
 
 
 def prepare(sock: socket.socket) -> None:
@@ -336,8 +347,10 @@ def _listen_tcp(endpoint: str) -> tuple[socket.socket, str]:
 def open_door(endpoints: list[str], clients: DirectClients, host: Host, max_payload_bytes: int) -> Door:
     """Return a door that listens at ``endpoints``. Without one clients go through the router, so a door that can't be opened is
     no reason not to serve: it is noted in the log."""
-    try:
-        return Door(endpoints, clients, host, max_payload_bytes)
-    except OSError as error:
-        host.notes.append(DoorNotOpened(endpoints, error.strerror or str(error)))
-        return Door([], clients, host, max_payload_bytes)
+    door = Door(clients, host, max_payload_bytes)
+    for endpoint in endpoints:
+        try:
+            door.listen(endpoint)
+        except OSError as error:
+            host.notes.append(DoorNotOpened([endpoint], error.strerror or str(error)))
+    return door
