@@ -5,10 +5,14 @@
 
 from fila_cluster import errors
 from fila_cluster.client import (
+    AsyncBatch,
+    AsyncBatchConsumer,
     AsyncClient,
     AsyncConsumer,
     AsyncDelivery,
     AsyncProducer,
+    Batch,
+    BatchConsumer,
     Client,
     ClusterStatus,
     Consumer,
@@ -28,10 +32,14 @@ from fila_cluster.client import (
 )
 
 __all__ = [
+    "AsyncBatch",
+    "AsyncBatchConsumer",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncProducer",
+    "Batch",
+    "BatchConsumer",
     "Client",
     "ClusterStatus",
     "Consumer",

@@ -6,8 +6,8 @@ socket, threads, the event loop) · :mod:`asynchronous` (the API; :mod:`blocking
 (where tracing hooks in).
 """
 
-from fila_cluster.client.asynchronous import AsyncClient, AsyncConsumer, AsyncProducer
-from fila_cluster.client.blocking import Client, Consumer, Producer
+from fila_cluster.client.asynchronous import AsyncBatch, AsyncBatchConsumer, AsyncClient, AsyncConsumer, AsyncProducer
+from fila_cluster.client.blocking import Batch, BatchConsumer, Client, Consumer, Producer
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason
 from fila_cluster.client.message import Message, MessageView
@@ -15,10 +15,14 @@ from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.views import ClusterStatus, KeyStats, QueueInfo, QueueStats, ShardOutage, ThrottleStats, WorkerStatus
 
 __all__ = [
+    "AsyncBatch",
+    "AsyncBatchConsumer",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncProducer",
+    "Batch",
+    "BatchConsumer",
     "Client",
     "ClusterStatus",
     "Consumer",

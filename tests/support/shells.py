@@ -13,7 +13,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Self
 
-from fila_cluster import AsyncClient, AsyncConsumer, AsyncDelivery, AsyncProducer, Client
+from fila_cluster import AsyncBatch, AsyncBatchConsumer, AsyncClient, AsyncConsumer, AsyncDelivery, AsyncProducer, Client
 
 SHELLS = ("blocking", "asyncio")
 
@@ -65,12 +65,31 @@ class Awaited:
     def _dressed(self, result: Any) -> Any:
         if isinstance(result, list):
             return [self._dressed(each) for each in result]
+        if isinstance(result, AsyncBatch):
+            return AwaitedBatch(self._loop, result)
         if isinstance(result, asyncio.Future):
             return AwaitedFuture(self._loop, result)
         return Awaited(self._loop, result) if isinstance(result, DRESSED) else result
 
 
-DRESSED = AsyncConsumer, AsyncDelivery, AsyncProducer
+DRESSED = AsyncBatchConsumer, AsyncConsumer, AsyncDelivery, AsyncProducer
+
+
+class AwaitedBatch(Awaited):
+    """A batch, whose deliveries are dressed, too."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, batch: AsyncBatch) -> None:
+        super().__init__(loop, batch)
+        self._deliveries = [Awaited(loop, each) for each in batch]
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._deliveries[index]
+
+    def __iter__(self) -> Any:
+        return iter(self._deliveries)
 
 
 class AwaitedFuture:
@@ -100,6 +119,8 @@ class AwaitedFuture:
 def _bare(argument: Any) -> Any:
     if type(argument) is list:
         return [_bare(each) for each in argument]
+    if type(argument) is dict:
+        return {_bare(key): value for key, value in argument.items()}
     return argument._thing if isinstance(argument, Awaited) else argument
 
 

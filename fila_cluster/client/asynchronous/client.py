@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from fila_cluster.client import checks
 from fila_cluster.client.asynchronous.administration import AsyncAdministration
+from fila_cluster.client.asynchronous.batches import AsyncBatchConsumer
 from fila_cluster.client.asynchronous.consumer import AsyncConsumer
 from fila_cluster.client.asynchronous.producer import AsyncProducer
 from fila_cluster.client.calls import messages
@@ -178,6 +179,21 @@ class AsyncClient(AsyncAdministration):
         name, count = checks.queue_name(queue), messages.prefetch_count(prefetch)
         subscribe = self._session.subscribe
         return AsyncConsumer(self, self._io.ask(lambda now: subscribe(name, count, now, auto_extend=bool(auto_extend))))
+
+    def consume_batches(
+        self, queue: str, *, max_messages: int = 500, max_wait: float = 0.05, prefetch: int | None = None
+    ) -> AsyncBatchConsumer:
+        """Return an async iterator of batches of deliveries. Use it in an ``async with``, or close it.
+
+        A batch has up to ``max_messages``; it is handed over ``max_wait`` seconds after there is a message, if there are not
+        more. A settlement of a batch is sent at once, and confirmed while the next batches are taken. At most ``prefetch``
+        messages (by default four batches) are leased and unsettled at a time; their leases are renewed.
+        """
+        name = checks.queue_name(queue)
+        count, max_wait_s, unsettled = messages.batch_options(max_messages, max_wait, prefetch)
+        subscribe = self._session.subscribe
+        subscription = self._io.ask(lambda now: subscribe(name, unsettled, now, auto_extend=True))
+        return AsyncBatchConsumer(self, subscription, count, max_wait_s)
 
     async def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledge many at once. :class:`BatchError` if some failed; the others are acknowledged."""

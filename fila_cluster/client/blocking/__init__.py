@@ -2,8 +2,9 @@
 
 """The blocking client, made from the asyncio one."""
 
+from fila_cluster.client.blocking.batches import Batch, BatchConsumer
 from fila_cluster.client.blocking.client import Client
 from fila_cluster.client.blocking.consumer import Consumer
 from fila_cluster.client.blocking.producer import Producer
 
-__all__ = ["Client", "Consumer", "Producer"]
+__all__ = ["Batch", "BatchConsumer", "Client", "Consumer", "Producer"]

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from fila_cluster.client import checks
 from fila_cluster.client.blocking.administration import Administration
+from fila_cluster.client.blocking.batches import BatchConsumer
 from fila_cluster.client.blocking.consumer import Consumer
 from fila_cluster.client.blocking.producer import Producer
 from fila_cluster.client.calls import messages
@@ -177,6 +178,21 @@ class Client(Administration):
         name, count = checks.queue_name(queue), messages.prefetch_count(prefetch)
         subscribe = self._session.subscribe
         return Consumer(self, self._io.ask(lambda now: subscribe(name, count, now, auto_extend=bool(auto_extend))))
+
+    def consume_batches(
+        self, queue: str, *, max_messages: int = 500, max_wait: float = 0.05, prefetch: int | None = None
+    ) -> BatchConsumer:
+        """Return an iterator of batches of deliveries. Use it in a ``with``, or close it.
+
+        A batch has up to ``max_messages``; it is handed over ``max_wait`` seconds after there is a message, if there are not
+        more. A settlement of a batch is sent at once, and confirmed while the next batches are taken. At most ``prefetch``
+        messages (by default four batches) are leased and unsettled at a time; their leases are renewed.
+        """
+        name = checks.queue_name(queue)
+        count, max_wait_s, unsettled = messages.batch_options(max_messages, max_wait, prefetch)
+        subscribe = self._session.subscribe
+        subscription = self._io.ask(lambda now: subscribe(name, unsettled, now, auto_extend=True))
+        return BatchConsumer(self, subscription, count, max_wait_s)
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledge many at once. :class:`BatchError` if some failed; the others are acknowledged."""

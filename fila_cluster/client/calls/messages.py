@@ -1,13 +1,15 @@
 """Calls that receive and settle messages: their arguments, checked, and the error of a batch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fila_cluster.client import checks
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.settling import Settling
+from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
+from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidArgumentError
-from fila_proto_zmq.limits import FRAME_MESSAGES_MAX, PREFETCH_MAX
+from fila_proto_zmq.limits import DELAY_MS_MAX, FRAME_MESSAGES_MAX, PREFETCH_MAX, WAIT_MS_MAX
 
 
 def one_queue(queue: Any, max_messages: Any) -> dict[str, int]:
@@ -68,6 +70,63 @@ def patience_s(timeout: Any) -> float | None:
     return None if timeout is None else checks.milliseconds("timeout", timeout, PATIENCE_MS_MAX) / 1000
 
 
+PREFETCHED_BATCHES = 4
+"""One that the caller has, one whose settlement is under way, one that is ready, and one on its way."""
+
+
+def batch_options(max_messages: Any, max_wait: Any, prefetch: Any) -> tuple[int, float, int]:
+    """Return how many messages a batch has, how long it may take to fill (seconds), and how many may be unsettled."""
+    count = checks.whole_number("max_messages", max_messages, 1, PREFETCH_MAX)
+    checks.milliseconds("max_wait", max_wait, WAIT_MS_MAX)
+    unsettled = min(PREFETCHED_BATCHES * count, PREFETCH_MAX) if prefetch is None else prefetch_count(prefetch)
+    return min(count, unsettled), float(max_wait), unsettled
+
+
+def outcomes_of(outcomes: Any) -> Iterable[tuple[Any, Any]]:
+    """Return deliveries with how each ends, checked."""
+    if not isinstance(outcomes, Mapping):
+        raise InvalidArgumentError(f"outcomes={outcomes!r}: pass a dict of deliveries, for example {{delivery: 'ack'}}")
+    as_deliveries(list(outcomes))
+    return outcomes.items()
+
+
+def settlement_of(how: Any) -> Settlement:
+    """Return the settlement that a caller names: a verb, or a pair of a verb and its argument."""
+    verb, argument = how if isinstance(how, tuple) and len(how) == 2 else (how, None)
+    if not isinstance(verb, str):
+        pass
+    elif argument is None and verb in _PLAIN:
+        return _PLAIN[verb]
+    elif argument is not None and verb in _WITH_ARGUMENT:
+        return _WITH_ARGUMENT[verb](argument)
+    raise InvalidArgumentError(
+        f"{how!r} is no settlement: use 'ack', 'nack', 'retry' or 'fail', or a pair: ('nack', error), ('fail', error), "
+        "('retry', after), ('defer', retry_after)"
+    )
+
+
+def _retry(after: Any) -> Settlement:
+    return settlement(Verb.RETRY, after_ms=checks.milliseconds("after", after, DELAY_MS_MAX))
+
+
+def _defer(retry_after: Any) -> Settlement:
+    return settlement(Verb.DEFER, after_ms=checks.positive_milliseconds("retry_after", retry_after, DELAY_MS_MAX))
+
+
+_PLAIN = {
+    "ack": ACK,
+    "nack": settlement(Verb.NACK),
+    "retry": settlement(Verb.RETRY),
+    "fail": settlement(Verb.FAIL),
+}
+_WITH_ARGUMENT: dict[str, Callable[[Any], Settlement]] = {
+    "nack": partial(settlement, Verb.NACK),
+    "fail": partial(settlement, Verb.FAIL),
+    "retry": _retry,
+    "defer": _defer,
+}
+
+
 def failure_of_one(settling: Settling) -> FilaError:
     """Return the error of a settlement of one delivery, which failed."""
     return settling.errors.pop(0)  # an error's traceback holds the settling: no cycle through it
@@ -75,12 +134,16 @@ def failure_of_one(settling: Settling) -> FilaError:
 
 def failure_of(settling: Settling) -> FilaError:
     """Return the error of a batch of settlements, of which some failed."""
-    total = len(settling.deliveries)
-    first = min(settling.errors)
+    return failure_among([settling.errors.get(position) for position in range(len(settling.deliveries))])
+
+
+def failure_among(results: Sequence[FilaError | None], message_ids: Sequence[str] = ()) -> BatchError:
+    """Return the error of settlements with these results, some of which failed; ``message_ids`` name those that did."""
+    failed = [(position, error) for position, error in enumerate(results) if error is not None]
     return BatchError(
-        f"{len(settling.errors)} of {total} deliveries were not settled; the first is number {first}: "
-        f"{settling.errors[first]}",
-        [settling.errors.get(position) for position in range(total)],
+        f"{len(failed)} of {len(results)} deliveries were not settled; the first is number {failed[0][0]}: {failed[0][1]}",
+        results,
+        details={"message_ids": list(message_ids)} if message_ids else None,
     )
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from fila_cluster.client.protocol.consuming import Consumption, Make
 from fila_cluster.client.protocol.encoding import Row
+from fila_cluster.client.protocol.gathering import Gathering
 from fila_cluster.client.protocol.lease import Owner
 from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
 from fila_cluster.client.protocol.pipelining import Pipelines
@@ -217,6 +218,13 @@ class Session:
         """Open a subscription."""
         self._at(now)
         return self._consumption.subscribe(queue, prefetch, auto_extend=auto_extend)
+
+    def gather(self, subscription: Subscription, count: int, max_wait_s: float, now: float) -> Gathering:
+        """Wait for a batch of deliveries."""
+        self._at(now)
+        gathering = Gathering(subscription, count, max_wait_s, self._timers, self._around.now)
+        gathering.look()
+        return gathering
 
     def unsubscribe(self, subscription: Subscription, now: float) -> Call | None:
         """End a subscription; the call that confirms it, None if it had ended before."""

@@ -46,7 +46,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.ids import high_half, low_half
 from tests.support.cluster import PATIENCE_S, eventually
-from tests.unit.client.peer import BORN_MS, answering, batch, broker, free_port
+from tests.unit.client.peer import BORN_MS, answering, batch, broker, free_port, usual_answer
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 
@@ -151,6 +151,32 @@ def test_enqueue_many_keeps_several_frames_in_flight(connect):
         eventually(lambda: len(peer.seen_of(Enqueue)) >= CHUNKS_UNDER_WAY, "all that may be in flight has arrived")
         client.list_queues()  # comes after whatever else was sent
         assert len(peer.seen_of(Enqueue)) == CHUNKS_UNDER_WAY
+
+
+def test_enqueue_many_reads_a_generator_no_further_than_it_may_send(connect):
+    read, unanswered = 0, []
+
+    def messages():
+        nonlocal read
+        for _ in range(20_000):
+            read += 1
+            yield Message(b"x")
+
+    def answer(sent):
+        return usual_answer(sent) if read < 5000 else unanswered.append(sent)
+
+    def enqueue(client):
+        with pytest.raises(BatchError):
+            client.enqueue_many("q", messages())
+
+    with broker(answering(Enqueue=answer)) as peer:
+        client = connect(peer.endpoint, timeout=60)
+        thread = threading.Thread(target=enqueue, args=(client,))
+        thread.start()
+        eventually(lambda: len(unanswered) == CHUNKS_UNDER_WAY, "as much as may be under way")
+        assert read <= sum(len(each.command.envelopes) for each in peer.seen_of(Enqueue)) + 500
+        client.close()
+        thread.join(PATIENCE_S)
 
 
 def test_arguments_are_checked_before_anybody_is_asked(connect):

@@ -29,7 +29,11 @@ def _methods(kind):
 
 def _signature(function):
     """As text, without what distinguishes the clients; not of the type variables, of which each module has its own."""
-    text = re.sub(r"[\w.]*\.(?:Async)?(Client|Consumer|Delivery|Producer)\b", r"\1", str(inspect.signature(function)))
+    text = re.sub(
+        r"[\w.]*\.(?:Async)?(BatchConsumer|Batch|Client|Consumer|Delivery|Producer)\b",
+        r"\1",
+        str(inspect.signature(function)),
+    )
     text = text.replace("asyncio.Future", "Future")
     return re.sub(r"collections.abc.Coroutine\[typing.Any, typing.Any, None\]", "None", text)
 

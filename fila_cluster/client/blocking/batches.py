@@ -1,0 +1,271 @@
+# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/batches.py: edit that, then run `make blocking`.
+
+"""What ``consume_batches()`` returns, and the batches that it gives.
+
+A settlement is sent at once. It is confirmed when the next batch is taken; while settlements succeed and full batches are ready,
+one step later, so that the broker settles one batch while the caller works on the next. Without that, one of the two would
+always wait for the other.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
+
+from fila_cluster.client.calls import messages
+from fila_cluster.client.protocol import tracer
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
+from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.protocol.tracer import SettleTrace
+from fila_proto_zmq.commands import Verb
+from fila_proto_zmq.errors import BatchError, FilaError
+
+if TYPE_CHECKING:
+    from fila_cluster.client.blocking.client import Client
+
+_log = logging.getLogger("fila_cluster.batches")
+
+SETTLED_AHEAD = 1
+"""Settlements that may be under way while a full batch is handed over."""
+
+Outcome: TypeAlias = str | tuple[str, str | float]
+"""How a delivery ends: ``"ack"``, ``"nack"``, ``"retry"``, ``"fail"``, or a pair with the verb's argument."""
+
+
+class Batch(Sequence[Delivery]):
+    """Deliveries that are settled together, or one by one.
+
+    Each method sends at once and does not wait: a failure is raised by the step to a later batch, or on leaving the iterator. An
+    error that is known at once, as for a delivery that is settled already, is raised at once; the others are sent.
+    """
+
+    def __init__(self, consumer: "BatchConsumer", deliveries: list[Delivery]) -> None:
+        self._consumer = consumer
+        self._deliveries = deliveries
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Delivery]: ...
+
+    def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
+        return self._deliveries[index]
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self._deliveries)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} deliveries>"
+
+    def ack(self) -> None:
+        """Acknowledge the deliveries that are not settled yet."""
+        self._consumer._settle([(ACK, self._unsettled())])
+
+    def nack(self, error: str = "") -> None:
+        """Fail the deliveries that are not settled yet: count an attempt and let the queue decide what is next."""
+        self._consumer._settle([(settlement(Verb.NACK, error), self._unsettled())])
+
+    def settle(self, outcomes: "Mapping[Delivery, Outcome]") -> None:
+        """Settle each delivery in its own way: ``"ack"``, ``"nack"``, ``"retry"``, ``"fail"``, or a pair of a verb and its
+        argument: ``("nack", error)``, ``("fail", error)``, ``("retry", after)``, ``("defer", retry_after)``.
+
+        Deliveries that are not named stay leased.
+        """
+        by_manner: dict[Settlement, list[Delivery]] = {}
+        for delivery, outcome in messages.outcomes_of(outcomes):
+            by_manner.setdefault(messages.settlement_of(outcome), []).append(delivery)
+        self._consumer._settle(by_manner.items())
+
+    def _unsettled(self) -> list[Delivery]:
+        """Return the deliveries that may be settled; of a queue that delivers at most once, all: it says what is wrong."""
+        return [each for each in self._deliveries if not each._settled or each._lease.at_most_once]
+
+
+class _Sent:
+    """One settlement, made before it is sent: ``_known`` are the errors for which the broker need not be asked."""
+
+    __slots__ = ("_known", "settling", "trace")
+
+    def __init__(self, settling: Settling, trace: SettleTrace | None) -> None:
+        self.settling = settling
+        self.trace = trace
+        self._known = dict(settling.errors)
+
+    def known_results(self) -> list[FilaError | None]:
+        """Return the known error of each delivery."""
+        return [self._known.get(position) for position in range(len(self.settling.deliveries))]
+
+    def failure(self) -> BatchError | None:
+        """Return the error of a settlement that is confirmed; None if nothing new has failed."""
+        errors = {position: error for position, error in self.settling.errors.items() if position not in self._known}
+        if not errors:
+            return None
+        deliveries = self.settling.deliveries
+        results = [errors.get(position) for position in range(len(deliveries))]
+        return messages.failure_among(results, [deliveries[position].id for position in sorted(errors)])
+
+
+class BatchConsumer:
+    """Batches of deliveries of one queue as they come, until it is closed. Several threads may take from the same one.
+
+    Leaving it, for any reason, gives back the deliveries that were not handed over, and confirms what was settled.
+    """
+
+    def __init__(self, client: "Client", subscription: Subscription, max_messages: int, max_wait_s: float) -> None:
+        self._client = client
+        self._io = client._io
+        self._subscription = subscription
+        self._max_messages = max_messages
+        self._max_wait_s = max_wait_s
+        self._unconfirmed: deque[list[_Sent]] = deque()
+        """The settlements under way, one for each call."""
+        self._failed: list[BatchError] = []
+        """What has failed and is still to be raised."""
+        self._ahead = 0
+        """How many settlements may be under way while a full batch is handed over. The first one is waited for."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        ready, subscription = self._subscription.ready, self._subscription
+        while True:
+            full = len(ready) >= self._max_messages
+            self._confirm(self._ahead if full else 0)
+            if not full:
+                self._gather()
+            deliveries = self._take()
+            if deliveries:
+                return Batch(self, deliveries)
+            if subscription.ended:
+                if subscription.error is not None:
+                    raise subscription.failure()
+                raise StopIteration
+
+    def close(self) -> None:
+        """Give back at once the deliveries that were not handed over, and confirm what was settled.
+
+        Raises the errors of settlements that were not raised yet.
+        """
+        try:
+            self._client._unsubscribe(self._subscription)
+        finally:
+            self._confirm(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except FilaError as failure:
+            if error is None:
+                raise
+            error.add_note(f"besides, on leaving consume_batches: {failure}")
+
+    def __del__(self) -> None:
+        if not self._subscription.ended:
+            self._client._abandon(self._subscription)
+        for group in self._unconfirmed:
+            self._note(group)
+        if self._failed:
+            _log.error("consume_batches was dropped before it could raise this: %s", self._failure())
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _settle(self, manners: "Iterable[tuple[Settlement, list[Delivery]]]") -> None:
+        """Send settlements of one batch."""
+        sent = [self._send(how, deliveries) for how, deliveries in manners if deliveries]
+        if sent:
+            self._unconfirmed.append(sent)
+        results = [result for each in sent for result in each.known_results()]
+        if any(results):
+            raise messages.failure_among(results)
+
+    def _send(self, how: Settlement, deliveries: list[Delivery]) -> _Sent:
+        trace = None if (installed := tracer.installed) is None else installed.settling(deliveries, how)
+        settle = self._client._session.settle
+        return self._io.ask(lambda _: _Sent(settle(deliveries, how), trace))
+
+    def _confirm(self, under_way: int) -> None:
+        """Wait until so few settlements are under way. Raise what has failed, also of those that need not be waited for."""
+        while len(self._unconfirmed) > under_way or (self._unconfirmed and self._is_answered(self._unconfirmed[0])):
+            try:
+                group = self._unconfirmed.popleft()  # before the waiting: no other task may wait for it, too
+            except IndexError:
+                break
+            try:
+                for sent in group:
+                    self._io.wait(sent.settling)
+            except BaseException:
+                self._unconfirmed.appendleft(group)
+                raise
+            self._ahead = SETTLED_AHEAD
+            self._note(group)
+        if self._failed:
+            self._ahead = 0
+            raise self._failure()
+
+    def _is_answered(self, group: list[_Sent]) -> bool:
+        return all(sent.settling.done for sent in group)
+
+    def _note(self, group: list[_Sent]) -> None:
+        """Take in the answers to a settlement."""
+        for sent in group:
+            if sent.trace is not None:
+                sent.trace.ended(sent.settling)
+            failure = sent.failure()
+            if failure is not None:
+                self._failed.append(failure)
+
+    def _failure(self) -> BatchError:
+        """Return one error for all that has failed and was not raised."""
+        failed, self._failed = self._failed, []
+        if len(failed) == 1:
+            return failed[0]
+        results = [result for each in failed for result in each.results]
+        return messages.failure_among(results, [message_id for each in failed for message_id in each.details["message_ids"]])
+
+    def _gather(self) -> None:
+        """Wait for a batch."""
+        gather = self._client._session.gather
+        try:
+            gathering = self._io.ask(partial(gather, self._subscription, self._max_messages, self._max_wait_s))
+        except FilaError:
+            if self._subscription.ended:  # closed meanwhile: its end, and no failure
+                return
+            raise
+        try:
+            self._io.wait(gathering)
+        except BaseException:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.note(lambda _: gathering.end())
+            raise
+
+    def _hand_over(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            if delivery._lease.at_most_once:
+                self._client._session.hand_over(delivery)
+
+    def _take(self) -> list[Delivery]:
+        """Hand over what is ready."""
+        ready = self._subscription.ready
+        deliveries: list[Any] = []  # of the class that the session makes
+        with suppress(IndexError):  # another task takes, too
+            while len(deliveries) < self._max_messages:
+                deliveries.append(ready.popleft())
+        if deliveries and any(each._lease.at_most_once for each in deliveries):
+            self._io.ask(lambda _: self._hand_over(deliveries))
+        if (installed := tracer.installed) is not None:
+            installed.handed_over(deliveries)
+        return deliveries

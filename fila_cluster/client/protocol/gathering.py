@@ -1,0 +1,45 @@
+"""Waits for a batch of deliveries: until there are enough, or the first ones have waited for long enough."""
+
+from collections.abc import Callable
+
+from fila_cluster.client.protocol.call import Pending
+from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.protocol.timers import Timer, Timers
+
+
+class Gathering(Pending[None]):
+    """Done when ``count`` deliveries are ready, ``max_wait_s`` after there is one, or at the end of the subscription."""
+
+    __slots__ = ("_count", "_max_wait_s", "_now", "_subscription", "_timer", "_timers", "_waiter")
+
+    def __init__(
+        self, subscription: Subscription, count: int, max_wait_s: float, timers: Timers, now: Callable[[], float]
+    ) -> None:
+        super().__init__()
+        self._subscription = subscription
+        self._count = count
+        self._max_wait_s = max_wait_s
+        self._timers = timers
+        self._now = now
+        self._timer: Timer | None = None
+        self._waiter: Pending[None] | None = None
+
+    def look(self) -> None:
+        """End it, or wait for the next deliveries."""
+        ready = len(self._subscription.ready)
+        if ready >= self._count or self._subscription.ended:
+            self.end()
+            return
+        if ready and self._timer is None:
+            self._timer = self._timers.at(self._now() + self._max_wait_s, self.end)
+        self._waiter = Pending()
+        self._waiter.wake = self.look
+        self._subscription.waiting.append(self._waiter)
+
+    def end(self) -> None:
+        """Wait no longer."""
+        if self._timer is not None:
+            self._timers.cancel(self._timer)
+        if self._waiter is not None:
+            self._subscription.unwant(self._waiter)
+        self.finish()
