@@ -48,6 +48,12 @@ def test_the_asynchronous_worker(shared_cluster: Cluster) -> None:
     assert "200 jobs done, 0 left" in output_of(ROOT / "examples/async_worker.py", endpoint=shared_cluster.endpoint)
 
 
+def test_a_queue_is_copied_with_pipelines(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/pipelines.py", endpoint=shared_cluster.endpoint)
+    assert "20,000 copied" in output
+    assert "0 left, 20,000 in the copy" in output
+
+
 def test_rate_limits_of_a_provider(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/rate_limits.py", endpoint=shared_cluster.endpoint)
     assert "132 calls, 50 a second and 10 at once; 1 was refused" in output
