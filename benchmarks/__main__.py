@@ -5,6 +5,7 @@ import dataclasses
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,7 @@ def execute(chosen: Benchmark[Any], size: str, results: Path, **numbers: Any) ->
     """
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     changes = {name: value for name, value in numbers.items() if value is not None}
-    typed = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
-    result = chosen.run(size, changes, typed, console)
+    result = chosen.run(size, changes, typed(chosen.name, size, changes), console)
     from benchmarks.harness.plots import save  # noqa: PLC0415 # client processes import this module, too: they need no plots
 
     path = write(result, results)
@@ -81,6 +81,15 @@ def execute(chosen: Benchmark[Any], size: str, results: Path, **numbers: Any) ->
     console.print(f"written to {path}")
     judged = size != "tiny"
     raise SystemExit(0 if result.verified.sound and (result.kept or not judged) else 1)
+
+
+def typed(name: str, size: str, changes: Mapping[str, Any]) -> str:
+    """Return the command that measures the same again, without the folder of the results."""
+    words = ["python", "-m", "benchmarks", name, "--size", size]
+    for option, value in changes.items():
+        flag = option.replace("_", "-")
+        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return shlex.join(words)
 
 
 @click.group(cls=Commands, help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})

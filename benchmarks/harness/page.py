@@ -47,7 +47,8 @@ def part(result: Result, images: Path, link: str) -> str:
     for chart in result.charts:
         blocks += _picture(result, chart.title, drawn, images, link)
     blocks += result.notes
-    blocks += [f"- {'Kept' if each.kept else '**Not kept**'}: {each.text}" for each in result.promises]
+    if result.promises:
+        blocks.append("\n".join(f"- {'Kept' if each.kept else '**Not kept**'}: {each.text}" for each in result.promises))
     blocks += [_checked(result)]
     return "\n\n".join(blocks)
 

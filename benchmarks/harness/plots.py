@@ -18,8 +18,8 @@ from benchmarks.harness.spread import spread
 WIDTH_IN = 8.0
 ROW_IN = 0.24
 LOG_TIMES_MIN = 5
-BARS_MAX = 60
-"""A table with more cells than this has no picture of bars."""
+BARS_MIN, BARS_MAX = 4, 60
+"""A table with fewer or more cells has no picture of bars."""
 STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "fila", "font.family": "sans-serif", "font.size": 9, "axes.spines.top": False,
     "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": "#dddddd", "legend.frameon": False,
@@ -45,7 +45,7 @@ def save(result: Result, folder: Path, stem: str) -> list[Path]:
 
 def _comparable(figures: list[Figure]) -> bool:
     """Tell whether bars say something: all cells have one unit, and there are several, but not too many."""
-    return len({figure.unit for figure in figures}) == 1 and 1 < len(figures) <= BARS_MAX
+    return len({figure.unit for figure in figures}) == 1 and BARS_MIN <= len(figures) <= BARS_MAX
 
 
 def bars(title: str, figures: list[Figure]) -> str:

@@ -13,6 +13,7 @@ def text_of(value: float) -> str:
     """Return a number with about three digits."""
     if not math.isfinite(value):
         return str(value)
+    value = float(f"{value:.3g}") if abs(value) < 100 else value
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     digits = 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3

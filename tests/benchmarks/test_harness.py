@@ -123,6 +123,7 @@ def test_the_largest_and_then_the_newest_result_is_shown(tmp_path: Path) -> None
 def test_cells_have_three_digits_and_the_ends() -> None:
     assert cell(Figure("t", "r", "c", "/s", [12345.6])) == "12,346/s"
     assert cell(Figure("t", "r", "c", "ms", [1.234, 1.2, 2.0])) == "1.23 ms (1.20 … 2)"
+    assert cell(Figure("t", "r", "c", "s", [0.99999])) == "1 s"
     assert cell(None) == "–"
     assert markdown([Figure("t", "a | b", "c", "", [1.0])]) == "| | c |\n| --- | ---: |\n| a \\| b | 1 |"
 

@@ -64,4 +64,4 @@ def test_numbers_of_a_size_are_options(tmp_path: Path) -> None:
     result = result_of("turns", tmp_path, "--turns", "50", "--rounds", "3")
     assert result.scale == {"turns": 50, "rounds": 3}
     assert {len(figure.values) for figure in result.figures if figure.column == "median of the rounds"} == {3}
-    assert result.command.endswith("turns --size tiny --results " + str(tmp_path) + " --turns 50 --rounds 3")
+    assert result.command == "python -m benchmarks turns --size tiny --turns 50 --rounds 3"
