@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from secrets import randbits
@@ -21,6 +21,8 @@ IDLE_EXPIRY_S: Final = 600.0
 """If everything here is killed before the first message, the broker itself removes the queue after so long."""
 STILL_S_MAX: Final = 45.0
 """What is missing when nothing came for so long is lost. The lease of a consumer that is gone ends before."""
+_QUIET_S: Final = 1.0
+"""After so long without a message the broker is asked whether there are more."""
 _LOOK_S: Final = 0.05
 _LEAD_NS: Final = 50_000_000
 """Producers begin so long after the order, so that all of them begin together."""
@@ -73,24 +75,28 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run(endpoint: str, queue: str, workload: Workload, watch: Watch) -> Outcome:
-    """Run a workload through a queue that is empty, and judge it.
+def run(client: Client, queue: str, workload: Workload, watch: Watch) -> Outcome:
+    """Run a workload through a queue that is empty, and judge it. The children have clients of their own.
 
     :class:`BenchError` if it could not be run to its end. KeyboardInterrupt leaves no child behind.
     """
     try:
-        return asyncio.run(_run(endpoint, queue, workload, watch))
+        return asyncio.run(_run(client, queue, workload, watch))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 
 
-async def _run(endpoint: str, queue: str, workload: Workload, watch: Watch) -> Outcome:
+async def _run(client: Client, queue: str, workload: Workload, watch: Watch) -> Outcome:
     if (this := asyncio.current_task()) is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     seed = randbits(128)
 
     def task(number: int) -> Task:
-        return Task(endpoint=endpoint, queue=queue, seed=seed, number=number, workload=workload)
+        return Task(endpoint=client.endpoint, queue=queue, seed=seed, number=number, workload=workload)
+
+    async def depth() -> int:
+        stats = await asyncio.to_thread(client.queue_stats, queue)
+        return stats.depth
 
     async with (
         children(Consumed, workload.consumers, task) as consumers,
@@ -109,7 +115,7 @@ async def _run(endpoint: str, queue: str, workload: Workload, watch: Watch) -> O
             produced = await producing
             if workload.backlog:
                 _write(begin, consumers)
-            await _all_received(consumers, sum(each.sent for each in produced), consuming)
+            await all_received(consumers, sum(each.sent for each in produced), consuming, depth)
             _write(b"stop", producers, consumers)
             outcome = outcome_of(workload, produced, await consuming)
             for child in chain[Child[Any]](producers, consumers):
@@ -126,13 +132,25 @@ def _write(line: bytes, *groups: Iterable[Child[Any]]) -> None:
         child.write(line)
 
 
-async def _all_received(consumers: list[Child[Consumed]], sent: int, consuming: "asyncio.Future[list[Consumed]]") -> None:
-    """Wait until so many messages came, or nothing came for a long time, or a consumer failed."""
+async def all_received(
+    consumers: Iterable[Child[Consumed]],
+    sent: int,
+    consuming: "asyncio.Future[list[Consumed]]",
+    depth: Callable[[], Awaitable[int]],
+) -> None:
+    """Wait until the queue is empty, or nothing came for a long time, or a consumer failed.
+
+    The number of deliveries does not show that everything came: some may have come twice.
+    """
     last, since = -1, time.monotonic()
-    while (count := sum(child.count for child in consumers)) < sent and not consuming.done():
+    while not consuming.done():
+        count, now = sum(child.count for child in consumers), time.monotonic()
         if count != last:
-            last, since = count, time.monotonic()
-        elif time.monotonic() > since + STILL_S_MAX:
+            last, since = count, now
+        is_quiet = now > since + _QUIET_S
+        if (count >= sent or is_quiet) and await depth() == 0:
+            return
+        if now > since + STILL_S_MAX:
             return
         await asyncio.sleep(_LOOK_S)
 

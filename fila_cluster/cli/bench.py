@@ -95,7 +95,7 @@ def command(
     )
     try:
         with interruptible(), invocation.connect() as client, queue_of_its_own(client) as queue, _progress(workload) as watch:
-            outcome = run(client.endpoint, queue, workload, watch)
+            outcome = run(client, queue, workload, watch)
     except BenchError as error:
         raise click.ClickException(" ".join(str(error).split("\n"))) from error
     invocation.show(outcome.as_json(), *report(outcome))
