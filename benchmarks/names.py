@@ -8,6 +8,7 @@ MODULES: Final = {
     "latency": "benchmarks.workloads.latency",
     "payloads": "benchmarks.workloads.payloads",
     "fsync": "benchmarks.workloads.fsync",
+    "peers": "benchmarks.peers.comparison",
     "fairness": "benchmarks.workloads.fairness",
     "hooks": "benchmarks.workloads.hooks",
     "throttles": "benchmarks.workloads.throttles",

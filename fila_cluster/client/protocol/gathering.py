@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from fila_cluster.client.protocol.call import Pending
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_cluster.client.protocol.timers import Timer, Timers
+from fila_cluster.client.requests.call import Pending
 
 
 class Gathering(Pending[None]):
