@@ -81,10 +81,9 @@ class Pump:
     """Have ``start(now)`` note something in the session that sends nothing by itself."""
 
     def collect(self, put: Callable[..., T], *arguments: Any) -> T:
-        """Have ``put`` collect something in the session that is sent later."""
-        with self._lock:
-            self._check_open()
-            return put(*arguments)
+        """Have ``put``, which is safe in any thread, collect something in the session that is sent later."""
+        self._check_open()
+        return put(*arguments)
 
     def complete(self, pending: Pending[Any]) -> None:
         """Send what the session has collected, ``pending`` among it, and wait for that."""

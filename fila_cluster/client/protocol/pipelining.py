@@ -7,10 +7,14 @@ sends the cut batches, in order.
 Two bounds hold a producer back: its own number of unconfirmed messages, and the bytes of all unconfirmed messages of all
 producers of the client, which are a part of what the client may keep. So other calls find room.
 
+:meth:`Pipe.put` may be called in any thread, and is called most often. It shares a lock of its own with the rest of this module, which
+belongs to the session: with the session's lock it would wait for the socket.
+
 Confirmed batches go to :attr:`Pipelines.completed`. The shell resolves their futures outside of its lock, because that runs
 code of the user.
 """
 
+import threading
 from collections import deque
 from copy import copy
 from functools import partial
@@ -97,6 +101,9 @@ class Pipelines:
         self.size_bytes = 0
         self.completed: deque[Batch] = deque()
         """Batches whose futures are to be resolved."""
+        self.lock = threading.Lock()
+        """Held for moments, by :meth:`Pipe.put` and what changes the same. Taken after the session's lock, never before."""
+        self.closed = False
         self._busy: dict[Pipe, None] = {}
         self._waiting: dict[Pending[None], Pipe] = {}
         """Callers that wait for room, and for the room of which producer."""
@@ -132,12 +139,13 @@ class Pipelines:
 
     def completes(self, batch: Batch) -> None:
         """Take in a batch with its result."""
-        self.size_bytes -= batch.size_bytes
-        self.completed.append(batch)
-        if batch.pipe.idle:
-            self._busy.pop(batch.pipe, None)
-            if not self._busy:
-                self.size_bytes = 0  # an interrupt may have come between a message and its size
+        with self.lock:
+            self.size_bytes -= batch.size_bytes
+            self.completed.append(batch)
+            if batch.pipe.idle:
+                self._busy.pop(batch.pipe, None)
+                if not self._busy:
+                    self.size_bytes = 0  # an interrupt may have come between a message and its size
         for pending, pipe in list(self._waiting.items()):
             if pipe.has_room:
                 del self._waiting[pending]
@@ -147,7 +155,9 @@ class Pipelines:
             pending.finish()
 
     def fail_all(self, error: FilaError) -> None:
-        """End all messages that are not under way."""
+        """End all messages that are not under way, and take in no more."""
+        with self.lock:
+            self.closed = True
         for pipe in list(self._busy):
             pipe.fail_all(error)
         waiting, self._waiting = self._waiting, {}
@@ -165,7 +175,7 @@ class Pipe:
 
     ``batches`` has all that are not confirmed, in the order of their first messages: those that are being collected, by queue,
     those in ``_full``, which have enough messages, and those that a line has. ``outstanding`` is the number of their messages.
-    :meth:`put` is called most often, and counts; each batch counts again, so that an interrupt can't leave a wrong number.
+    :meth:`put` counts, and each confirmed batch counts again, so that an interrupt can't leave a wrong number.
     """
 
     def __init__(self, pipelines: Pipelines, linger_s: float, batch: int, max_outstanding: int) -> None:
@@ -193,21 +203,22 @@ class Pipe:
     def put(self, queue: str, row: Row, future: Confirmed) -> int:
         """Take in a message, if there is room: :data:`COLLECTED`, :data:`TO_TEND` or :data:`FULL`."""
         pipelines = self._pipelines
-        if self.outstanding >= self._max_outstanding or pipelines.size_bytes >= pipelines.bytes_max:
-            return FULL
         size_bytes = len(row[0]) + MESSAGE_OVERHEAD_BYTES
-        batch = self._collecting.get(queue)
-        if batch is None or batch.cut or batch.size_bytes + size_bytes > FRAME_BYTES_MAX:
-            batch = self._begin(queue, batch)
-        batch.entries.append((row, future))
-        batch.size_bytes += size_bytes
-        pipelines.size_bytes += size_bytes
-        self.outstanding += 1
-        if len(batch.entries) >= self._batch:
+        with pipelines.lock:
+            if self.outstanding >= self._max_outstanding or pipelines.size_bytes >= pipelines.bytes_max or pipelines.closed:
+                return FULL
+            batch = self._collecting.get(queue)
+            if batch is None or batch.cut or batch.size_bytes + size_bytes > FRAME_BYTES_MAX:
+                batch = self._begin(queue, batch)
+            batch.entries.append((row, future))
+            batch.size_bytes += size_bytes
+            pipelines.size_bytes += size_bytes
+            self.outstanding += 1
+            if len(batch.entries) < self._batch:
+                return COLLECTED if batch.timer else TO_TEND
             self._full.append(batch)
             del self._collecting[queue]
             return TO_TEND
-        return COLLECTED if batch.timer else TO_TEND
 
     def tend(self, now: float) -> None:
         """Send full batches, and see to it that the others do not linger for too long."""
@@ -244,8 +255,9 @@ class Pipe:
 
     def confirmed(self, batch: Batch) -> None:
         """Take in a batch with its result."""
-        self.batches.pop(batch, None)
-        self.outstanding = sum(len(each.entries) for each in self.batches)
+        with self._pipelines.lock:
+            self.batches.pop(batch, None)
+            self.outstanding = sum(len(each.entries) for each in self.batches)
         line = self._lines.get(batch.queue)
         if line is not None and line.idle:  # a producer may name a million queues
             del self._lines[batch.queue]
@@ -258,7 +270,7 @@ class Pipe:
 
     def fail_all(self, error: FilaError) -> None:
         """End the messages that no line has."""
-        for batch in [each for each in self.batches if not each.cut]:
+        for batch in [each for each in list(self.batches) if not each.cut]:
             self._end(batch)
             batch.finish(error=error)
 
@@ -281,7 +293,8 @@ class Pipe:
 
     def _cut(self, batch: Batch) -> None:
         """Send a batch. An interrupt may come in between: so it stays where it will be found until a line has it."""
-        batch.cut = True
+        with self._pipelines.lock:
+            batch.cut = True
         if not batch.number:
             batch.command = seal_rows([row for row, _ in batch.entries])
             line = self._lines.get(batch.queue)
@@ -292,15 +305,14 @@ class Pipe:
 
     def _end(self, batch: Batch) -> None:
         """Collect no more messages in it."""
-        batch.cut = True
         if batch.timer is not None:
             self._pipelines.around.timers.cancel(batch.timer)
-        if self._full and self._full[0] is batch:
-            self._full.popleft()
-        elif batch in self._full:
-            self._full.remove(batch)
-        if self._collecting.get(batch.queue) is batch:
-            del self._collecting[batch.queue]
+        with self._pipelines.lock:
+            batch.cut = True
+            if batch in self._full:
+                self._full.remove(batch)
+            if self._collecting.get(batch.queue) is batch:
+                del self._collecting[batch.queue]
 
     def _too_late(self, flush: Flush, timeout_s: float) -> None:
         self._flushes.pop(flush, None)
