@@ -117,6 +117,21 @@ class AsyncConfirmation(asyncio.Future[str]):
                 self._unseen(error)
 
 
+class _Witness:
+    """Reports the error of a future that ends without having been looked at. Only failed futures have one, and pay for it."""
+
+    __slots__ = ("_error", "_unseen", "seen")
+
+    def __init__(self, error: FilaError, unseen: Unseen) -> None:
+        self._error = error
+        self._unseen = unseen
+        self.seen = False
+
+    def __del__(self) -> None:
+        if not self.seen:
+            self._unseen(self._error)
+
+
 _making = threading.Lock()
 """Held while a future gets its condition, or is resolved without one."""
 _WITH_CONDITION = ("_condition", "_waiters", "_done_callbacks")
@@ -132,7 +147,7 @@ class Confirmation(concurrent.futures.Future[str]):
     _state = "PENDING"
     _result: str | None = None
     _exception: BaseException | None = None
-    _unseen_error: FilaError | None = None
+    _witness: "_Witness | None" = None
 
     def __init__(self, unseen: Unseen, trace: Trace | None) -> None:  # not of the base class: see above
         self._unseen = unseen
@@ -149,18 +164,15 @@ class Confirmation(concurrent.futures.Future[str]):
         """Take in the result."""
         if self._trace is not None:
             _end_trace(self._trace, result)
-        with _making:
-            alone = "_condition" not in self.__dict__
-            if not alone or not isinstance(result, str):
-                self._add_condition()
-            else:
-                self._result = result
-                self._state = "FINISHED"
-                return
         if isinstance(result, str):
+            with _making:
+                if "_condition" not in self.__dict__:  # no thread has asked for it yet
+                    self._result = result
+                    self._state = "FINISHED"
+                    return
             self.set_result(result)
         else:
-            self._unseen_error = result
+            self._witness = _Witness(result, self._unseen)
             self.set_exception(result)
 
     def cancel(self) -> bool:
@@ -172,16 +184,14 @@ class Confirmation(concurrent.futures.Future[str]):
         try:
             return super().result(timeout)
         finally:
-            if self.done():
-                self._unseen_error = None
+            self._note_look()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error, None if there is an id; ``TimeoutError`` if there is neither after ``timeout`` seconds."""
         try:
             return super().exception(timeout)
         finally:
-            if self.done():
-                self._unseen_error = None
+            self._note_look()
 
     def disown(self, error: FilaError) -> None:
         """Fail, in the child of a fork: the message is the parent's. Another thread may have had the lock at the fork."""
@@ -189,12 +199,11 @@ class Confirmation(concurrent.futures.Future[str]):
         self._condition = threading.Condition()
         if not self.done():
             self.set_exception(error)
-        self._unseen_error = None
+        self._note_look()
 
-    def __del__(self) -> None:
-        error, self._unseen_error = self._unseen_error, None
-        if error is not None:
-            self._unseen(error)
+    def _note_look(self) -> None:
+        if self._witness is not None and self.done():
+            self._witness.seen = True
 
     def _add_condition(self) -> None:
         if "_condition" not in self.__dict__:
