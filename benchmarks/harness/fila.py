@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.messages import Check, Load
 from benchmarks.harness.systems import Pushed
-from fila_cluster import AsyncClient, AsyncDelivery, Client, Delivery, Message
+from fila_cluster import AsyncClient, Client, Delivery, Message
 from fila_proto_zmq.version import VERSION
 
 TIMEOUT_S = 60.0
@@ -22,7 +22,7 @@ PREFETCH = 4000
 WAYS = ("direct", "router")
 WAYS_OR_BOTH = (*WAYS, "both")
 """For benchmarks that show both ways beside each other."""
-CLIENTS = {"Fila": "asyncio on uvloop", "FilaBlocking": "blocking"}
+CLIENTS = {"Fila": "asyncio on uvloop", "FilaProducer": "asyncio on uvloop, producer()", "FilaBlocking": "blocking"}
 
 
 def client_options() -> dict[str, Any]:
@@ -51,22 +51,22 @@ async def send_all(client: AsyncClient, queue: str, sent: Sequence[Message]) -> 
     return await client.enqueue_many(queue, sent)
 
 
+async def produce_all(client: AsyncClient, queue: str, sent: Sequence[Message]) -> list[str]:
+    """Enqueue messages one after the other through a producer, which puts them into batches. Return their ids."""
+    async with client.producer(queue) as producer:
+        futures = [
+            await producer.send(message.payload, message.headers, fairness_key=message.fairness_key) for message in sent
+        ]
+    return [future.result() for future in futures]
+
+
 async def drain(client: AsyncClient, queue: str, check: Check) -> None:
     """Receive and ack messages in the fastest safe way, until the check has all of its load."""
-    acks: deque[asyncio.Task[None]] = deque()
-    held: list[AsyncDelivery] = []
-    async with client.consume(queue, prefetch=PREFETCH) as deliveries:
-        left = check.left
-        while left > 0:
-            held.append(await anext(deliveries))
-            left -= 1
-            if len(held) == ACK_BATCH or not left:
-                check.note([delivery.payload for delivery in held])
-                acks.append(asyncio.create_task(client.ack(held)))
-                held = []
-                if len(acks) == ACKS_IN_FLIGHT:
-                    await acks.popleft()
-        await asyncio.gather(*acks)
+    async with client.consume_batches(queue) as batches:
+        while check.left > 0:
+            batch = await anext(batches)
+            check.note([delivery.payload for delivery in batch])
+            await batch.ack()
 
 
 def one_queue_on_each(address: str, shards: int, prefix: str = "shard") -> list[str]:
@@ -154,11 +154,11 @@ class BlockingConnection:
 
     async def drain(self, queue: str, check: Check) -> None:
         """Receive and ack in bulk."""
-        while check.left > 0:
-            deliveries = self.client.receive(queue, ACK_BATCH, wait=1.0)
-            check.note([delivery.payload for delivery in deliveries])
-            self.client.ack(deliveries)
-            await asyncio.sleep(0)
+        with self.client.consume_batches(queue) as batches:
+            while check.left > 0:
+                batch = next(batches)
+                check.note([delivery.payload for delivery in batch])
+                batch.ack()
 
     async def follow(self, queue: str, ahead: int) -> Pushed:
         """Yield messages as they are pushed."""
@@ -209,6 +209,28 @@ class Fila:
         async with asyncio_client(address) as client:
             await client.cluster_status()  # the connection stands before a clock starts
             yield FilaConnection(client)
+
+
+class ProducerConnection(FilaConnection):
+    """An asyncio client that enqueues in bulk through a producer."""
+
+    async def send_all(self, queue: str, prepared: list[Message]) -> Sequence[object]:
+        """Enqueue messages one after the other."""
+        return await produce_all(self.client, queue, prepared)
+
+
+@dataclass(frozen=True)
+class FilaProducer(Fila):
+    """The same cluster, with an application that has one message at a time and sends it through ``producer()``."""
+
+    label: str = "fila-cluster, producer()"
+
+    @asynccontextmanager
+    async def connect(self, address: str) -> AsyncIterator[Any]:
+        """Open a client."""
+        async with asyncio_client(address) as client:
+            await client.cluster_status()
+            yield ProducerConnection(client)
 
 
 @dataclass(frozen=True)

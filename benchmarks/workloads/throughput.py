@@ -1,7 +1,7 @@
 """Measure how many messages a second go in, come out, and do both at once, and the CPU time that they cost.
 
-One producer and one consumer, each in a process of its own, 1 KB payloads with two headers, one worker. A load is enqueued in bulk, then
-received and acked in bulk; then another load is received while it is enqueued, from the first enqueue to the last ack. Each figure has a
+One producer and one consumer, each in a process of its own, 1 KB payloads with two headers, one worker. A load is enqueued in bulk, once
+with ``enqueue_many`` and once message by message through ``producer()``, then received and acked with ``consume_batches``; then another load is received while it is enqueued, from the first enqueue to the last ack. Each figure has a
 server of its own. Beside it stands a bare loop that puts the same messages into RocksDB in batches of 100, and one that deletes them again,
 as a broker has to: no network, no scheduling, no leases.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rocksdict import Options, Rdict, WriteBatch
 
 from benchmarks.harness import clients
-from benchmarks.harness.fila import WAYS_OR_BOTH, Fila, by_ways
+from benchmarks.harness.fila import WAYS_OR_BOTH, Fila, FilaProducer, by_ways
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import together
 from benchmarks.harness.systems import Server, System
@@ -121,7 +121,7 @@ def measure(run: Run[Scale]) -> None:
     for _ in range(run.scale.rounds):
         run.figure(BARE, "put", "RocksDB", "/s", bare_loop(load, delete=False))
         run.figure(BARE, "put, delete", "RocksDB", "/s", bare_loop(load, delete=True))
-    compare(run, by_ways(run.scale.way, Fila()), (1, run.scale.keys))
+    compare(run, by_ways(run.scale.way, Fila(), FilaProducer()), (1, run.scale.keys))
 
 
 BENCHMARK = Benchmark("throughput", measure, Scale(), Scale(50_000, 3), Scale(200_000, 5))

@@ -84,7 +84,7 @@ def test_what_was_acknowledged_does_not_come_again(peer: Peer, monkeypatch: pyte
     async def work(connection: Connection, queue: str) -> None:
         await connection.send_all(queue, connection.prepare(Load(7)))
         await connection.drain(queue, Check(Load(7)))
-        await clients._moving(connection.drain(queue, check), check)
+        await clients.moving(connection.drain(queue, check), check)
 
     check = Check(Load(1))
     with pytest.raises(TimeoutError):
@@ -134,7 +134,7 @@ def test_a_lost_message_ends_the_wait_for_it(peer: Peer, monkeypatch: pytest.Mon
 
     async def work(connection: Connection, queue: str) -> None:
         await connection.send_all(queue, connection.prepare(Load(9)))
-        await clients._moving(connection.drain(queue, Check(Load(10))), Check(Load(10)))
+        await clients.moving(connection.drain(queue, Check(Load(10))), Check(Load(10)))
 
     with pytest.raises(TimeoutError):
         peer.use(work)
