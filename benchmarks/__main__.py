@@ -3,6 +3,7 @@
 
 import dataclasses
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -72,6 +73,7 @@ def execute(chosen: Benchmark[Any], size: str, results: Path, **numbers: Any) ->
     """
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     changes = {name: value for name, value in numbers.items() if value is not None}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are stopped, and directories removed
     result = chosen.run(size, changes, typed(chosen.name, size, changes), console)
     from benchmarks.harness.plots import save  # noqa: PLC0415 # client processes import this module, too: they need no plots
 

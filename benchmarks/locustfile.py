@@ -24,6 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from locust import User, constant, constant_throughput, events, task
 from locust.argument_parser import LocustArgumentParser
@@ -65,6 +66,9 @@ class Load:
         return 0 <= number < len(self.lines) and delivery.payload == self.lines[number]
 
 
+LOADS: "WeakKeyDictionary[Environment, Load]" = WeakKeyDictionary()
+
+
 def lines_of(path: Path) -> list[bytes]:
     """Return the lines of a log; without a file, lines made up of 200 tenants of which each sends half as often as the one before."""
     if path.is_file():
@@ -83,14 +87,12 @@ def tenant_of(line: bytes) -> str:
     return line.partition(b" ")[0][:100].decode(errors="replace") or "nobody"
 
 
-@events.init_command_line_parser.add_listener
 def add_options(parser: LocustArgumentParser) -> None:
     """Add this load's own options to Locust's."""
     parser.add_argument("--queue", default="", help="a queue that exists; default: one of its own")
     parser.add_argument("--payloads", default=str(LOG), help="a file whose lines are the payloads")
 
 
-@events.test_start.add_listener
 def make_queue(environment: Environment, **_: Any) -> None:
     """Make the queue, and read the payloads."""
     if isinstance(environment.runner, MasterRunner):
@@ -101,17 +103,21 @@ def make_queue(environment: Environment, **_: Any) -> None:
     if load.is_own:
         with connect(environment.host) as client:
             client.create_queue(load.queue, idle_expiry=IDLE_EXPIRY_S)
-    environment.fila_load = load
+    LOADS[environment] = load
 
 
-@events.test_stop.add_listener
 def remove_queue(environment: Environment, **_: Any) -> None:
     """Remove the queue, if it was made here."""
-    load: Load | None = getattr(environment, "fila_load", None)
+    load = LOADS.pop(environment, None)
     if load is not None and load.is_own:
         with connect(environment.host) as client:
             with suppress(QueueNotFoundError):
                 client.delete_queue(load.queue, force=True)
+
+
+events.init_command_line_parser.add_listener(add_options)  # type: ignore[no-untyped-call]
+events.test_start.add_listener(make_queue)  # type: ignore[no-untyped-call]
+events.test_stop.add_listener(remove_queue)  # type: ignore[no-untyped-call]
 
 
 def connect(host: str | None) -> Client:
@@ -126,7 +132,7 @@ class FilaUser(User):
 
     def on_start(self) -> None:
         """Connect."""
-        self.load: Load = self.environment.fila_load
+        self.load = LOADS[self.environment]
         self.client = connect(self.host)
 
     def on_stop(self) -> None:

@@ -43,12 +43,12 @@ PROGRAMS = {"Redis": "redis-server", "NATS": "nats-server", "RabbitMQ": "rabbitm
 class Scale(throughput.Scale, unary.Scale):
     """The numbers of both workloads, and which systems to measure."""
 
-    systems: str = number("Only systems whose names begin so, divided by commas.", "")
+    systems: str = number("Only systems whose names begin so, divided by semicolons.", "")
 
 
 def chosen(run: Run[Scale], systems: Sequence[System]) -> list[System]:
     """Return the systems to measure. Those whose server is not installed are named below the tables."""
-    wanted = tuple(run.scale.systems.split(","))
+    wanted = tuple(run.scale.systems.split(";"))
     return [each for each in systems if each.name.startswith(wanted) and each.name.split()[0].strip(",") not in missing()]
 
 
@@ -73,7 +73,7 @@ def measure(run: Run[Scale]) -> None:
 BENCHMARK = Benchmark(
     "peers",
     measure,
-    tiny=Scale(messages=1_000, sequential=100, lone=50, rounds=1, systems="fila-cluster,Redis,NATS,beanstalkd"),
+    tiny=Scale(messages=1_000, sequential=100, lone=50, rounds=1, systems="fila-cluster, fsync;Redis Streams, AOF always"),
     small=Scale(messages=50_000, sequential=2_000, lone=1_000, rounds=3),
     full=Scale(messages=200_000, sequential=10_000, lone=5_000, rounds=5),
 )

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -196,7 +197,7 @@ class RabbitConnection:
         if isinstance(method, Basic.Nack):
             raise SystemExit("RabbitMQ did not store a message")
         tag, unconfirmed = method.delivery_tag, self._unconfirmed
-        for each in [number for number in unconfirmed if number <= tag] if method.multiple else [tag]:
+        for each in list(takewhile(lambda number: number <= tag, unconfirmed)) if method.multiple else [tag]:
             awaited = unconfirmed.pop(each)
             if awaited is not None:
                 awaited.set_result(None)

@@ -153,8 +153,8 @@ def test_a_server_has_costs_and_facts(peer: Peer):
 # --- the comparison ---------------------------------------------------------------------------------------------------
 
 
-def empty_run() -> Run[comparison.Scale]:
-    return Run(comparison.BENCHMARK.tiny, "tiny", Console(file=io.StringIO()))
+def empty_run(**changes: Any) -> Run[comparison.Scale]:
+    return Run(comparison.BENCHMARK.scale("tiny", changes), "tiny", Console(file=io.StringIO()))
 
 
 def test_a_run_beside_a_peer_has_all_its_figures():
@@ -171,9 +171,15 @@ def test_a_run_beside_a_peer_has_all_its_figures():
         assert (unary.COSTS, f"lone lifecycle, {placement}") in rows
 
 
+def test_only_the_systems_that_are_asked_for_are_measured():
+    run = empty_run(systems="fila-cluster, fsync;fila-cluster, os, t")
+    assert comparison.chosen(run, comparison.IN_BATCHES) == [comparison.FSYNC]
+    assert comparison.chosen(run, comparison.ONE_BY_ONE) == [comparison.ALONE_TCP, comparison.ALONE_FSYNC]
+
+
 def test_systems_without_a_server_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(comparison, "find", lambda name: None)
-    run = empty_run()
+    run = empty_run(systems="")
     assert comparison.missing() == list(comparison.PROGRAMS)
     assert comparison.chosen(run, comparison.IN_BATCHES) == [comparison.OS, comparison.FSYNC]
     monkeypatch.setattr(comparison, "IN_BATCHES", ())
