@@ -2,9 +2,12 @@
 
 import asyncio
 import io
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
 from itertools import count
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +26,10 @@ from benchmarks.peers.nats_jetstream import Nats
 from benchmarks.peers.rabbitmq import RabbitMQ
 from benchmarks.peers.redis_streams import Redis
 from benchmarks.workloads import throughput, unary
+from tests.support.cluster import PATIENCE_S, eventually
 from tests.support.machine import PEERS, require
+
+ROOT = Path(__file__).parents[2]
 
 SYSTEMS = {
     "Redis": Redis(),
@@ -169,6 +175,25 @@ def test_a_run_beside_a_peer_has_all_its_figures():
     for placement in ("free", "one core"):
         assert {(unary.RATES, placement), (unary.LONE, f"p50, {placement}"), (unary.LONE, f"p99, {placement}")} <= rows
         assert (unary.COSTS, f"lone lifecycle, {placement}") in rows
+
+
+def test_a_benchmark_that_is_ended_leaves_no_server_behind(tmp_path: Path):
+    require(PEERS["beanstalkd"])
+    command = [sys.executable, "-m", "benchmarks", "peers", "--systems", "beanstalkd", "--results", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        servers: list[psutil.Process] = []
+
+        def serves() -> bool:
+            servers[:] = [each for each in psutil.Process(run.pid).children() if each.name() == "beanstalkd"]
+            return bool(servers)
+
+        eventually(serves, "a server")
+        directory = Path(servers[0].cwd())
+        run.terminate()
+        run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 143
+    assert not servers[0].is_running()
+    assert not directory.exists()
 
 
 def test_only_the_systems_that_are_asked_for_are_measured():
