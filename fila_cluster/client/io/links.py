@@ -34,6 +34,8 @@ class Links:
         self._by_descriptor: dict[int, Wire] = {}
         self._watched: dict[int, bool] = {}
         self._read_at: dict[Wire, float] = {}
+        self._interrupted: list[Wire] = []
+        """Wires on which an interrupt came between a system call and its effect: their streams can't be trusted any more."""
 
     @property
     def descriptors(self) -> list[tuple[int, bool]]:
@@ -50,6 +52,8 @@ class Links:
 
         ``ready``: the descriptors that are ready; None: any may be.
         """
+        while self._interrupted:
+            self._lose(self._interrupted.pop(), session, now)
         more = arrived = False
         for descriptor in self._all() if ready is None else ready:
             wire = self._by_descriptor.get(descriptor)
@@ -90,7 +94,11 @@ class Links:
 
     def _read(self, wire: Wire, session: Session, now: float) -> bool:
         self._read_at[wire] = now
-        more = wire.read(session, now, FRAMES_PER_EXCHANGE)
+        try:
+            more = wire.read(session, now, FRAMES_PER_EXCHANGE)
+        except BaseException:
+            self._interrupted.append(wire)
+            raise
         if more is None:
             self._lose(wire, session, now)
             return False
@@ -115,14 +123,20 @@ class Links:
         return True
 
     def _send(self, wire: Wire, session: Session, now: float) -> None:
-        if wire.write():
+        try:
+            connected = wire.write()
+        except BaseException:
+            self._interrupted.append(wire)
+            raise
+        if connected:
             self._watch(wire)
         else:
             self._lose(wire, session, now)
 
     def _lose(self, wire: Wire, session: Session, now: float) -> None:
-        self._close(wire.way)
-        session.lost(wire.way, now)
+        if self._wires.get(wire.way) is wire:
+            self._close(wire.way)
+            session.lost(wire.way, now)
 
     def _watch(self, wire: Wire) -> None:
         descriptor, writable = wire.descriptor, wire.wants_to_write
