@@ -95,12 +95,15 @@ class Programs:
             pairs = [(Message(message.payload, message.headers, **options), options) for message, options in pairs]
         await self._enqueue_pairs(queue, pairs)
 
-    async def _enqueue_pairs(self, queue: str, pairs: list[tuple[Message, dict[str, Any]]]) -> None:
+    async def _enqueue_pairs(
+        self, queue: str, pairs: list[tuple[Message, dict[str, Any]]], piped: Callable[[], Awaitable[Any]] | None = None
+    ) -> None:
+        """``piped``: what enqueues them, if it is not ``enqueue_many``."""
         messages = [message for message, _ in pairs]
         sent = self._sending(queue, messages, [options for _, options in pairs])
-        frames = 3
+        frames = 3 if piped is None else 1 + len(pairs)  # a producer may have room for one message at a time
         record = await self.call(
-            "enqueue_many", queue, lambda: self.client.enqueue_many(queue, messages), asks=frames,
+            "enqueue_many", queue, piped or (lambda: self.client.enqueue_many(queue, messages)), asks=frames,
             tokens=f"{sent[0].token}..{sent[-1].token}", first=pairs[0][1],
         )  # fmt: skip
         results: list[Any] = []
@@ -306,6 +309,62 @@ class Programs:
                 return
             self._hand_over(record.value)
             await self.ack_together(record.value)
+
+    async def piped(self, random: Random, queue: str) -> None:
+        """Send messages without waiting for each, then take batches and ack them without waiting."""
+        pairs = [self._message(random) for _ in range(random.choice([2, 6, 20]))]
+        batch, most = random.choice([1, 2, 5, 100]), random.choice([1, 4, 100])
+
+        async def produce() -> list[str]:
+            producer = self.client.producer(queue, batch=batch, max_outstanding=most)
+            futures = [await producer.send(message.payload, message.headers, **options) for message, options in pairs]
+            await producer.close()
+            results = [future.exception() or future.result() for future in futures]
+            if not all(isinstance(result, str) for result in results):
+                raise BatchError("some were not accepted", results)
+            return [future.result() for future in futures]
+
+        await self._enqueue_pairs(queue, pairs, produce)
+        try:
+            consumer = self.client.consume_batches(queue, max_messages=random.choice([1, 3, 10]), max_wait=0.05)
+        except FilaError:  # closed
+            return
+        await self._take_batches(random, queue, consumer)
+
+    async def _take_batches(self, random: Random, queue: str, consumer: Any) -> None:
+        acks: dict[str, Any] = {}
+        failed: dict[str, FilaError] = {}
+
+        def note(error: Exception) -> None:
+            if isinstance(error, BatchError):
+                failed.update(zip(error.details["message_ids"], filter(None, error.results), strict=True))
+
+        try:
+            for _ in range(random.choice([1, 2, 4])):
+                deliveries = await asyncio.wait_for(anext(consumer), 1.5)
+                self._hand_over(list(deliveries))
+                await asyncio.sleep(random.choice(WORK_S[:4]))
+                for delivery in deliveries:
+                    if delivery.id in acks:
+                        await self.settle(delivery, "ack")  # redelivered: told apart from the first time
+                    elif not delivery._lease.at_most_once:
+                        acks[delivery.id] = self._began_ack(delivery, steps=6)
+                await deliveries.ack()
+        except (FilaError, TimeoutError, StopAsyncIteration) as error:
+            note(error)
+        try:
+            await consumer.close()
+        except FilaError as error:
+            note(error)
+        for message_id, record in acks.items():
+            self.history.ended(record, error=failed.get(message_id))
+
+    def _began_ack(self, delivery: Any, steps: int) -> Any:
+        limit_us = round((self.options.timeout_s + 2.0) * steps * 1e6)
+        return self.history.began(
+            self.process.name, "ack", delivery.queue, limit_us, token=bytes(delivery.payload).decode(),
+            lease=delivery._lease.id, index=delivery._index, together=2,
+        )  # fmt: skip
 
     async def cancelled(self, random: Random, queue: str) -> None:
         """Make a call and cancel it after a while, perhaps when it is done already."""
