@@ -37,7 +37,7 @@ def check_line(history: History) -> None:
         for index, later in enumerate(firsts):
             for earlier in firsts[:index]:
                 overtaken = later.priority <= earlier.priority and _number(later) < _number(earlier)
-                if not overtaken or later.throttle_keys != earlier.throttle_keys:
+                if not overtaken or later.throttle_keys != earlier.throttle_keys or _at_once(earlier, later):
                     continue
                 # unless it may have gone before, and never left the process
                 if not history.had_a_death(history.sent[later.token].call.started_us, later.at_us):
@@ -46,6 +46,11 @@ def check_line(history: History) -> None:
                         f"{earlier.token} went before {later.token} of {queue}/{key}, which is older and not less urgent",
                     )
                     return
+
+
+def _at_once(one: Grant, other: Grant) -> bool:
+    """Whether two messages without leases went in one turn to different clients: these frames have no order."""
+    return one.at_most_once and other.at_most_once and one.at_us == other.at_us and one.client != other.client
 
 
 def _plain(history: History, grant: Grant) -> bool:
