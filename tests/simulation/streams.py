@@ -156,6 +156,10 @@ class StreamSocket:
     def getsockopt(self, level: int, option: int) -> int:
         return self._error
 
+    def getpeername(self) -> None:
+        if self.stream is None:
+            raise OSError(errno.ENOTCONN, "not connected")
+
     def bind(self, address: tuple[str, int]) -> None:
         self.address = address[0], self.network.new_number()
 

@@ -1,5 +1,6 @@
 """All connections of a client: the link to the router, and a wire to each worker that it talks to directly."""
 
+import math
 from collections.abc import Collection
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -7,6 +8,7 @@ from urllib.parse import urlsplit
 from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, Link
 from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.requests.routes import Routes
 from fila_cluster.client.requests.way import DirectWay
 
 CHECKED_S = 0.05
@@ -62,10 +64,19 @@ class Links:
             elif descriptor in self.router.descriptors:
                 arrived = True
         more |= self.router.exchange(session, now, arrived=arrived)
-        while self._write(session, now):
+        while self._has_work(session.routes):
+            more |= self._write(session, now)
             if session.outgoing:
                 more |= self.router.exchange(session, now, arrived=False)
         return more
+
+    def _has_work(self, routes: Routes) -> bool:
+        if routes.wanted or routes.unwanted:
+            return True
+        for way in self._wires:  # noqa: SIM110  # asked with each call, and any() would make a generator
+            if way.outgoing:
+                return True
+        return False
 
     def _all(self) -> list[int]:
         return [*self._by_descriptor, *self.router.descriptors]
@@ -105,22 +116,20 @@ class Links:
         return more
 
     def _write(self, session: Session, now: float) -> bool:
-        """Send what is outgoing, and open and close what the session wants; False if there was nothing to do."""
-        full = [way for way in self._wires if way.outgoing]
-        for way in full:
+        """Send what is outgoing, and open and close what the session wants; return whether there is more to read than was read."""
+        more = False
+        for way in [way for way in self._wires if way.outgoing]:
             wire = self._wires.get(way)
-            if wire is not None and now - self._read_at.get(wire, 0.0) > CHECKED_S:
-                self._read(wire, session, now)
+            if wire is not None and now - self._read_at.get(wire, -math.inf) > CHECKED_S:
+                more |= self._read(wire, session, now)
             if wire is not None and self._wires.get(way) is wire and way.outgoing:
                 self._send(wire, session, now)
         routes = session.routes
-        if not (full or routes.wanted or routes.unwanted):
-            return False
         while routes.wanted:
             self._connect(routes.wanted.popleft(), session, now)
         while routes.unwanted:
             self._close(routes.unwanted.popleft())
-        return True
+        return more
 
     def _send(self, wire: Wire, session: Session, now: float) -> None:
         try:

@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 from collections import deque
+from contextlib import suppress
 
 from fila_cluster.client.protocol.session import Session
 from fila_cluster.client.requests.way import DirectWay
@@ -31,6 +32,7 @@ class Wire:
         self._endpoints = deque(
             each for each in way.endpoints if not each.startswith(_IPC) or os.path.exists(each[len(_IPC) :])
         )
+        self._endpoints.rotate(-way.failures)  # one that does not answer takes all the time of an attempt
         self._router_host = router_host
         self._reader = FrameReader(FRAME_BYTES_MAX)
         self._writer = FrameWriter()
@@ -74,10 +76,12 @@ class Wire:
         return self.socket.connect_ex(address)
 
     def connected(self) -> bool:
-        """Return whether the connection that was begun is there, or the next endpoint is tried; False: there is no other."""
+        """Note whether the connection that was begun is there. If it failed try the next endpoint; return False if there is none."""
         assert self.socket is not None
         if self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-            self.connecting = False
+            with suppress(OSError):  # not yet: the descriptor was not ready
+                self.socket.getpeername()
+                self.connecting = False
             return True
         self.close()
         return self.connect()

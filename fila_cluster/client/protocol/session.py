@@ -175,10 +175,11 @@ class Session:
     def heartbeat_at(self) -> float:
         """When the next heartbeat is due, also if no caller waits.
 
-        While greeting it is when to look for the broker's answer, if there is something to keep alive.
+        While greeting it is when to look for the answer, if there is something to keep alive.
         """
         if self._connection.reachable:
-            return self._consumption.due_at
+            due_at = self._consumption.due_at
+            return min(due_at, self._now + GREETING_LOOK_S) if self.routes.opening else due_at
         return self._now + GREETING_LOOK_S if self._consumption.holds_anything else math.inf
 
     # --- what callers ask ---------------------------------------------------------------------------------------------
@@ -328,7 +329,7 @@ class Session:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _at(self, now: float) -> None:
-        self._now = self._consumption.now = now
+        self._now = self._consumption.now = self._connection.now = now
 
     def _start(
         self,

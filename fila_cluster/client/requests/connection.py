@@ -112,7 +112,7 @@ class Connection:
         self.welcome: Welcome | None = None
         self.farewell: FilaError | None = None
         self.due_at = math.inf
-        self._now = 0.0
+        self.now = 0.0
         self._direct = direct
         self._client_version = client_version
         self._on_open = on_open
@@ -134,7 +134,7 @@ class Connection:
 
     def greet(self, now: float) -> None:
         """Send Hello to the router: first of all, and again on every new link."""
-        self._now = now
+        self.now = now
         self.welcome = None
         self.router.open = False
         self._greet(self.router, Hello(list(VERSIONS), self._client_version, self._session, self._direct), self._greeted)
@@ -142,7 +142,7 @@ class Connection:
     def _greet(self, way: Way, hello: Hello, then: Callable[[Call], None]) -> None:
         if way.greeting is not None:
             self._remove(way.greeting)
-        call = way.greeting = Call("", hello, self._now, math.inf, then=then)
+        call = way.greeting = Call("", hello, self.now, math.inf, then=then)
         call.way = way
         self._send(self._register(call), way)
 
@@ -184,7 +184,7 @@ class Connection:
 
     def answer(self, header: Header, body: bytes, now: float, way: Way) -> bool:
         """Take in a reply that came on ``way``; False if no call waits for it (any more)."""
-        self._now = now
+        self.now = now
         call = self._calls.get(header.request)
         if call is None:
             return False
@@ -214,7 +214,7 @@ class Connection:
 
     def lost(self, way: DirectWay, now: float) -> None:
         """Note the loss of a direct connection, or that none could be made. What was not sent goes another way."""
-        self._now = now
+        self.now = now
         unsent = way.take_unsent()
         way.take_pipe()
         self._recount()
@@ -253,7 +253,7 @@ class Connection:
 
     def at_door(self, way: DirectWay, door: bytes, now: float) -> None:
         """Note what the plate of a direct connection says."""
-        self._now = now
+        self.now = now
         if not door:
             self._retire(way)
         elif door == way.door and way.state == State.OPENING:
@@ -267,7 +267,9 @@ class Connection:
             return
         way.greeting = None
         if greeting.error is not None:
-            self.lost(way, self._now)
+            self.lost(way, self.now)
+            return
+        if way.state != State.OPENING:  # it was retired in between
             return
         self.routes.opened(way)
         self._send_held(way)
@@ -275,9 +277,14 @@ class Connection:
     def _place(self, doors: list[DoorView], shards: int) -> None:
         for way in self.routes.placed(doors, shards):
             self._retire(way)
+        self._recount()  # also of the ways that were gone while others were retired
 
     def _retire(self, way: DirectWay) -> None:
-        self.routes.retire(way, self._now)
+        self.routes.retire(way, self.now)
+        if not way.calls:  # nothing of it will be answered: its calls were given up
+            way.take_unsent()
+            way.take_pipe()
+            self._recount()
         self._note(self.routes.due_at)
         self._redirect(way)
 
@@ -285,12 +292,13 @@ class Connection:
         """Find other ways for the calls that were not sent yet."""
         held, way.held = list(way.held.values()), {}
         for call in held:
-            self._dispatch(call)
+            if not call.done:  # another call's end may have ended it
+                self._dispatch(call)
 
     def _ask_placement(self) -> None:
         if not self._asks_placement and self.welcome is not None:
             self._asks_placement = True
-            self.start(Call("", GetPlacement(), self._now, PLACEMENT_S, then=self._heard_placement, persistent=False))
+            self.start(Call("", GetPlacement(), self.now, PLACEMENT_S, then=self._heard_placement, persistent=False))
 
     def _heard_placement(self, call: Call) -> None:
         self._asks_placement = False
@@ -301,7 +309,7 @@ class Connection:
 
     def tick(self, now: float) -> None:
         """Expire and retry calls that are due, and open ways that take too long."""
-        self._now = now
+        self.now = now
         if now < self.due_at:
             return
         self.due_at = math.inf
@@ -326,12 +334,29 @@ class Connection:
 
     def fail_all(self, error: FilaError) -> None:
         """End every call."""
-        calls, self._calls = self._calls, {}
         for way in self.routes.ways:
             way.held.clear()
+        calls, self._calls = self._calls, {}
         self._kept_bytes = 0
         for call in calls.values():
+            if call.under_way:
+                self.routes.over(call)
             call.finish(error=copy(error))  # each one is raised in another place
+
+    def check(self) -> None:
+        """Check the invariants, for tests."""
+        calls, ways = self._calls.values(), list(self.routes.ways)
+        assert self._kept_bytes == sum(call.size_bytes for call in calls)
+        assert self._pipe_bytes == sum(way.pipe_bytes for way in ways)
+        assert not any(call.done for call in calls)
+        for way in ways:
+            assert all(call.way is way and not call.under_way for call in way.held.values())
+            assert all(self._calls.get(request) is call for request, call in way.held.items())
+            assert way.greeting is None or self._calls.get(way.greeting.request) is way.greeting
+        for call in calls:
+            held = call.way is not None and call.request in call.way.held
+            assert held + call.under_way + (call.retry_at is not None) == 1, (str(call), held, call.under_way, call.retry_at)
+        self.routes.check([call for call in calls if call.under_way])
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -365,7 +390,7 @@ class Connection:
         """Send a call on its shard's way, or hold it back there."""
         greets = call.way is not None and call is call.way.greeting
         way = call.way = call.way if greets and call.way is not None else self._way_of(call)
-        if greets or (way.open and not way.held and self._fits(call, way) and self.routes.may_send(call, way, self._now)):
+        if greets or (way.open and not way.held and self._fits(call, way) and self.routes.may_send(call, way, self.now)):
             self._send(call, way)
         else:
             way.held[call.request] = call
@@ -380,7 +405,7 @@ class Connection:
             receive = self._calls.get(call.command.request)
             if receive is not None and receive.under_way and receive.way is not None:
                 return receive.way
-        return self.routes.way_of(shard, self._now)
+        return self.routes.way_of(shard, self.now)
 
     def _fits(self, call: Call, way: Way) -> bool:
         return not way.pipe_bytes or way.pipe_bytes + call.size_bytes <= self._pipe_bytes_max
@@ -417,8 +442,8 @@ class Connection:
             if not self._fits(call, way):
                 self._ask_for_room(way)
                 return
-            if not self.routes.may_send(call, way, self._now):
-                if self.routes.gives_up_turning(call, self._now):
+            if not self.routes.may_send(call, way, self.now):
+                if self.routes.gives_up_turning(call, self.now):
                     self._redirect(way)
                 return
             del way.held[call.request]
@@ -468,6 +493,8 @@ class Connection:
         """Find the ways of the calls that waited for the placement."""
         held, self.router.held = list(self.router.held.values()), {}
         for call in held:
+            if call.done:
+                continue
             if call.key:
                 call.shard = self.routes.shard(call.key)
             self._dispatch(call)
@@ -478,7 +505,7 @@ class Connection:
         if call.under_way:
             self._settle(call)
         if error.details.get("moved") is True and call.shard is not None and not call.done:
-            self.routes.unplace(call.shard.number)
+            self.routes.unplace(call.shard)
             self._ask_placement()
             call.go_back(now)
             self._dispatch(call)

@@ -9,7 +9,7 @@ its calls wait, for ``TURNING_S`` at most; if that is not enough, they stay on t
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from fila_cluster.client.requests.call import Call
@@ -85,19 +85,23 @@ class Routes:
         ways = {view.door: self.doors.get(view.door) or DirectWay(view) for view in views}
         gone = [way for door, way in self.doors.items() if door not in ways]
         self.doors = ways
-        for shard in self._shards:
-            shard.direct = None
+        directs: dict[int, DirectWay] = {}
         for view in views:
             way = ways[view.door]
             way.tags = {number: epoch_tag(epoch) for number, epoch in view.shards}
-            for number in way.tags:
-                if number < shards:
-                    self._shards[number].direct = way
+            directs.update(dict.fromkeys(way.tags, way))
+        for shard in self._shards:
+            self._place(shard, directs.get(shard.number))
         return gone
 
-    def unplace(self, number: int) -> None:
+    def unplace(self, shard: Shard) -> None:
         """Note that a shard is not where the placement says."""
-        self._shards[number].direct = None
+        self._place(shard, None)
+
+    def _place(self, shard: Shard, way: DirectWay | None) -> None:
+        if shard.direct is not way:
+            shard.direct = way
+            shard.turn_by = math.inf
 
     def shard(self, queue: str) -> Shard | None:
         """Return the shard of a queue; None if there is no placement."""
@@ -179,6 +183,11 @@ class Routes:
 
     # --- doors --------------------------------------------------------------------------------------------------------
 
+    @property
+    def opening(self) -> bool:
+        """Whether some way is being opened."""
+        return any(way.state == State.OPENING for way in self.doors.values())
+
     def opened(self, way: DirectWay) -> None:
         """Note that a worker has welcomed this client."""
         way.open, way.state, way.failures, way.give_up_at = True, State.OPEN, 0, math.inf
@@ -198,7 +207,7 @@ class Routes:
         """All ways."""
         yield self.router
         yield from self.doors.values()
-        yield from (way for way in self.leaving if way.door not in self.doors)
+        yield from (way for way in self.leaving if self.doors.get(way.door) is not way)
 
     def left(self, way: Way) -> None:
         """Note that pushes may have been lost on ``way``."""
@@ -220,6 +229,21 @@ class Routes:
         if way in self.leaving:
             self.leaving.remove(way)
 
+    def check(self, under_way: "Collection[Call]") -> None:
+        """Check the invariants, for tests. ``under_way``: the calls that were sent and are not answered."""
+        for way in self.ways:
+            way.check()
+            assert way.calls == sum(call.way is way for call in under_way), (way.calls, len(under_way))
+            if isinstance(way, DirectWay):
+                assert way.open is (way.state == State.OPEN)
+                assert way.state in _TAKES or not way.held
+                assert way.state not in {State.CLOSED} or not (way.calls or way.pipe_bytes)
+        assert all(way.state == State.RETIRED for way in self.leaving)
+        for shard in self._shards:
+            assert shard.routed == sum(call.shard is shard and call.routed for call in under_way)
+            assert shard.direct is None or self.doors.get(shard.direct.door) is shard.direct
+        assert len(self._names) <= NAMES_MAX
+
     def overdue(self, now: float) -> tuple[list[DirectWay], list[DirectWay]]:
         """Return the ways that take too long to open or to leave, and those whose held calls may have waited long enough."""
         self.due_at = math.inf
@@ -231,8 +255,10 @@ class Routes:
             else:
                 self.due_at = min(self.due_at, way.give_up_at)
         for shard in self._shards:
-            if shard.turn_by <= now and shard.direct is not None:
+            if shard.turn_by > now:
+                self.due_at = min(self.due_at, shard.turn_by)
+            elif shard.direct is not None and shard.direct.held:
                 turning.append(shard.direct)
             else:
-                self.due_at = min(self.due_at, shard.turn_by)
+                shard.turn_by = math.inf  # its calls have ended while they waited
         return late, turning

@@ -67,6 +67,13 @@ class Way:
         self._pipe.clear()
         return lost
 
+    def check(self) -> None:
+        """Check the invariants, for tests."""
+        assert self.pipe_bytes == sum(self._pipe)
+        assert len(self.outgoing) <= len(self._pipe)
+        assert self.greeting is None or self.greeting.way is self
+        assert self.probe is None or self.probe.way is self
+
 
 class State(IntEnum):
     """Where a direct way is in its life."""
