@@ -89,11 +89,13 @@ def _ended_all(call: Done) -> bool:
 
 
 def _is_later(history: History, call: Done, grant: Grant) -> bool:
+    """Return whether a message was given out after a call. By lease where there is one: a push through a router that is away may
+    leave the worker long after it was made."""
     assert call.ended_us is not None
-    if grant.at_us > call.ended_us:
-        return True
     lease = call.said.get("lease")
-    return bool(lease) and grant.shard == history.shard_of(call.queue) and bool(grant.lease > lease)
+    if lease and grant.lease and grant.shard == history.shard_of(call.queue):
+        return bool(grant.lease > lease)
+    return grant.at_us > call.ended_us
 
 
 def _shown(grant: Grant) -> str:
