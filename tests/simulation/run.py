@@ -4,7 +4,7 @@ import gc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
@@ -296,7 +296,8 @@ def _run(options: Options, steps: list[Step], *, count: bool) -> Result:
             for process in history.clients:
                 process.die()
                 for task in process.tasks:
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    with suppress(RuntimeError):  # a finally clause may wait for something, and there is no loop any more
+                        task.get_coro().close()  # type: ignore[union-attr]
     for process in history.clients:
         for error in process.loop.errors:
             history.fail("client", f"{process.name}: {error}")
