@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help up unit check test lint format blocking docs bench clean
+.PHONY: help up unit check test routed lint format blocking docs bench clean
 
 help:
 	@test -d .venv || echo "Nothing is installed here yet: make unit installs what it needs into .venv, and runs the quick tests."
@@ -15,6 +15,7 @@ help:
 	@echo "make unit      test the core, the router, the protocol and the client: no extras, about a minute"
 	@echo "make check     check format, lint, types and docs, and run make unit: before each commit"
 	@echo "make test      test everything (ARGS=\"-k fairness\" passes options on)"
+	@echo "make routed    test once more what clients see, with all of it through the router"
 	@echo "make format    write the format that make check asks for"
 	@echo "make blocking  write the blocking client, which is made from the asyncio one"
 	@echo "make docs      write the tables of the docs, which are made from code"
@@ -32,6 +33,14 @@ check: lint unit
 test: .venv/.tested
 	@$(BIN)/python -m tests.support.machine
 	$(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# make test has clients reach workers directly. Left out: what reaches both ways by itself, and what depends on neither.
+routed: .venv/.tested
+	FILA_DIRECT=0 $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder \
+		tests/integration/client tests/integration/policy tests/faults \
+		--ignore tests/faults/test_direct_ways.py --ignore tests/faults/test_damage.py --ignore tests/faults/test_disk.py \
+		--ignore tests/faults/test_hung_processes.py --ignore tests/integration/client/test_bad_input.py \
+		--ignore tests/integration/policy/test_hostile_scripts.py $(ARGS)
 
 lint: .venv/.tested
 	$(BIN)/ruff check

@@ -29,8 +29,11 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's environment without what would configure a cluster, with ``changes``."""
-    return {name: value for name, value in os.environ.items() if not name.upper().startswith("FILA_")} | changes
+    """This process's environment without what would configure a cluster, with ``changes``. The way of its clients stays."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.upper().startswith("FILA_") or name == "FILA_DIRECT"
+    }
+    return kept | changes
 
 
 def eventually(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:

@@ -379,7 +379,19 @@ def test_router_and_workers_alone_make_a_cluster(tmp_path: Path):
         for arguments in (
             ("router", "--listen", listen, "--worker-listen", join, "--shards", 3),
             ("worker", "--join", join, "--shard", 0, "--shard", 2, "--shards", 3, "--data-dir", tmp_path / "a"),
-            ("worker", "--join", join, "--shard", 1, "--shards", 3, "--data-dir", tmp_path / "b"),
+            (
+                "worker",
+                "--join",
+                join,
+                "--shard",
+                1,
+                "--shards",
+                3,
+                "--data-dir",
+                tmp_path / "b",
+                "--direct-listen",
+                "127.0.0.1:0",
+            ),
         )
     ]
     try:
@@ -396,6 +408,10 @@ def test_router_and_workers_alone_make_a_cluster(tmp_path: Path):
             for shard in range(3):
                 client.create_queue(name_on(shard, 3))
             assert len(client.list_queues()) == 6
+            doors = {way.worker: way.endpoints for way in client._session.routes.doors.values()}
+            assert doors["worker-0"] == [f"ipc://{tmp_path}/a/door-0000.ipc"]
+            assert doors["worker-1"][0] == f"ipc://{tmp_path}/b/door-0001.ipc"
+            assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", doors["worker-1"][1])
     finally:
         for part in reversed(parts):
             part.terminate()
@@ -406,6 +422,9 @@ def test_parts_that_cannot_work_are_refused(data_dir: Path):
     assert "add --shards" in refused("router", "--worker-listen", "ipc://x")
     assert "--insecure" in refused("router", "--worker-listen", "tcp://0.0.0.0:5556", "--shards", 1)
     assert "tcp://HOST:PORT" in refused("router", "--worker-listen", "nonsense", "--shards", 1)
+    worker = ("worker", "--join", "ipc://x", "--shard", 0, "--shards", 1, "--data-dir", data_dir)
+    assert "--insecure" in refused(*worker, "--direct-listen", "tcp://0.0.0.0:5557")
+    assert "--direct-listen" in refused(*worker, "--direct-listen", "nonsense")
     assert "tcp://HOST:PORT" in refused("worker", "--join", "nonsense", "--shard", 0, "--shards", 1, "--data-dir", data_dir)
     assert "add --shards" in refused("worker", "--join", "ipc://x", "--shard", 0, "--data-dir", data_dir)
     assert "there is no shard 3" in refused(

@@ -210,3 +210,21 @@ def test_bad_throttle_keys(keys):
 def test_a_lone_throttle_key_is_refused_with_a_list_as_the_remedy():
     with pytest.raises(InvalidArgumentError, match=r"throttle_keys='provider': pass a list of str"):
         checks.throttle_keys("provider")
+
+
+@pytest.mark.parametrize(
+    ("variable", "argument", "direct"),
+    [(None, None, True), ("", None, True), ("1", None, True), ("0", None, False), ("0", True, True), ("1", False, False)],
+)
+def test_the_argument_counts_then_the_variable_then_the_direct_way(monkeypatch, variable, argument, direct):
+    monkeypatch.delenv("FILA_DIRECT", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("FILA_DIRECT", variable)
+    assert checks.direct_or_default(argument) is direct
+
+
+@pytest.mark.parametrize(("variable", "argument"), [("true", None), ("2", None), (" 1", None), ("1", 1), ("1", "0")])
+def test_what_is_no_choice_of_a_way_is_refused(monkeypatch, variable, argument):
+    monkeypatch.setenv("FILA_DIRECT", variable)
+    with pytest.raises(InvalidArgumentError, match="FILA_DIRECT" if argument is None else "direct="):
+        checks.direct_or_default(argument)
