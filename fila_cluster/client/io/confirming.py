@@ -170,10 +170,12 @@ class Confirmation(concurrent.futures.Future[str]):
                     self._result = result
                     self._state = "FINISHED"
                     return
-            self.set_result(result)
+            with suppress(concurrent.futures.InvalidStateError):  # again, after an interrupt
+                self.set_result(result)
         else:
             self._witness = _Witness(result, self._unseen)
-            self.set_exception(result)
+            with suppress(concurrent.futures.InvalidStateError):
+                self.set_exception(result)
 
     def cancel(self) -> bool:
         """Return False: the message is on its way."""
@@ -245,8 +247,7 @@ class LoopConfirmer:
 
     def resolve(self) -> None:
         """Resolve the futures of all messages that are confirmed."""
-        while self._pipelines.completed:
-            self._pipelines.completed.popleft().resolve()
+        self._pipelines.resolve()
 
     def close(self) -> None:
         """Resolve what the closing of the client has ended."""
@@ -315,8 +316,7 @@ class ThreadConfirmer:
     def resolve(self) -> None:
         """Resolve the futures of all messages that are confirmed."""
         with self._resolving:
-            while self._pipelines.completed:
-                self._pipelines.completed.popleft().resolve()
+            self._pipelines.resolve()
 
     def close(self) -> None:
         """Resolve what the closing of the client has ended, and end the thread."""

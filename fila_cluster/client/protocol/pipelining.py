@@ -57,7 +57,7 @@ class Confirmed(Protocol):
 class Batch(Chunk):
     """Messages of one producer for one queue, in order. ``cut``: no more are added."""
 
-    __slots__ = ("cut", "entries", "pipe", "queue", "size_bytes", "timer")
+    __slots__ = ("cut", "entries", "pipe", "queue", "resolved", "size_bytes", "timer")
 
     def __init__(self, pipe: "Pipe", queue: str) -> None:
         super().__init__(_NOTHING, pipe.confirmed)
@@ -67,15 +67,19 @@ class Batch(Chunk):
         self.size_bytes = 0
         self.timer: Timer | None = None
         self.cut = False
+        self.resolved = 0
+        """The number of futures that have their result."""
 
     def resolve(self) -> None:
-        """Resolve each message's future. Runs code of the user."""
+        """Resolve each message's future. Runs code of the user, which may ask for the same, and may be interrupted."""
         asked = len(self.entries)
         results = ids_of(self.value, asked) if self.error is None else [self.error] * asked
-        entries, self.entries = self.entries, []
-        entries.reverse()
-        for result in results:  # one by one, so that a future that the user has dropped ends here
-            entries.pop()[1].conclude(result if isinstance(result, str) else copy(result))
+        while self.resolved < len(self.entries):
+            place = self.resolved
+            result = results[place]
+            self.entries[place][1].conclude(result if isinstance(result, str) else copy(result))
+            self.resolved = max(self.resolved, place + 1)
+        self.entries.clear()  # here the futures end that the user has dropped
 
 
 _NOTHING = Enqueue([])
@@ -153,6 +157,14 @@ class Pipelines:
         news, self._news = self._news, []
         for pending in news:
             pending.finish()
+
+    def resolve(self) -> None:
+        """Resolve the futures of all completed batches, outside of the session's lock."""
+        while self.completed:
+            batch = self.completed[0]
+            batch.resolve()
+            if self.completed and self.completed[0] is batch:  # else a callback has resolved it
+                self.completed.popleft()
 
     def fail_all(self, error: FilaError) -> None:
         """End all messages that are not under way, and take in no more."""

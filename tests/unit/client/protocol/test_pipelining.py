@@ -56,8 +56,7 @@ class Piped:
             self.sequence += count
 
     def resolve(self):
-        while self.pipelines.completed:
-            self.pipelines.completed.popleft().resolve()
+        self.pipelines.resolve()
 
     def linger(self):
         self.peer.advance(0.0051)
@@ -321,6 +320,41 @@ def test_all_that_is_not_resolved_is_known():
     piped.accept(*piped.sent())
     assert set(map(id, piped.pipelines.unresolved())) == set(map(id, futures))
     assert isinstance(piped.pipelines, Pipelines)
+
+
+def test_resolving_that_is_interrupted_goes_on():
+    class Callback(Future):
+        def conclude(self, result):
+            super().conclude(result)
+            raise Interrupt
+
+    piped = Piped(batch=3)
+    (first,) = piped.put(b"1")
+    piped.pipe.put("q", row(b"2"), interrupting := Callback())
+    (last,) = piped.put(b"3")
+    piped.accept(*piped.sent())
+    with pytest.raises(Interrupt):
+        piped.resolve()
+    interrupting.result, interrupting.conclude = None, lambda result: None
+    piped.resolve()
+    assert (first.result, last.result) == (id_of(0), id_of(2))
+    assert not piped.pipelines.completed
+
+
+def test_a_callback_may_resolve_what_is_being_resolved():
+    class Callback(Future):
+        def conclude(self, result):
+            if self.result is None:
+                super().conclude(result)
+                piped.resolve()
+
+    piped = Piped(batch=2)
+    piped.pipe.put("q", row(b"1"), Callback())
+    futures = piped.put(b"2")
+    futures += piped.put(b"3", b"4")
+    piped.accept(*piped.sent())
+    piped.resolve()
+    assert [future.result for future in futures] == [id_of(1), id_of(2), id_of(3)]
 
 
 # --- interrupts -------------------------------------------------------------------------------------------------------
