@@ -90,22 +90,22 @@ class Batch(Sequence[Delivery]):
 
 
 class _Sent:
-    """One settlement, made before it is sent: ``_known`` are the errors for which the broker need not be asked."""
+    """One settlement, made before it is sent: ``known`` are the errors for which the broker need not be asked."""
 
-    __slots__ = ("_known", "settling", "trace")
+    __slots__ = ("known", "settling", "trace")
 
     def __init__(self, settling: Settling, trace: SettleTrace | None) -> None:
         self.settling = settling
         self.trace = trace
-        self._known = dict(settling.errors)
+        self.known = dict(settling.errors)
 
     def known_results(self) -> list[FilaError | None]:
         """Return the known error of each delivery."""
-        return [self._known.get(position) for position in range(len(self.settling.deliveries))]
+        return [self.known.get(position) for position in range(len(self.settling.deliveries))]
 
     def failure(self) -> BatchError | None:
         """Return the error of a settlement that is confirmed; None if nothing new has failed."""
-        errors = {position: error for position, error in self.settling.errors.items() if position not in self._known}
+        errors = {position: error for position, error in self.settling.errors.items() if position not in self.known}
         if not errors:
             return None
         deliveries = self.settling.deliveries
@@ -188,9 +188,8 @@ class BatchConsumer:
         sent = [self._send(how, deliveries) for how, deliveries in manners if deliveries]
         if sent:
             self._unconfirmed.append(sent)
-        results = [result for each in sent for result in each.known_results()]
-        if any(results):
-            raise messages.failure_among(results)
+        if any(each.known for each in sent):
+            raise messages.failure_among([result for each in sent for result in each.known_results()])
 
     def _send(self, how: Settlement, deliveries: list[Delivery]) -> _Sent:
         trace = None if (installed := tracer.installed) is None else installed.settling(deliveries, how)
@@ -254,18 +253,17 @@ class BatchConsumer:
 
     def _hand_over(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if delivery._lease.at_most_once:
-                self._client._session.hand_over(delivery)
+            self._client._session.hand_over(delivery)
 
     def _take(self) -> list[Delivery]:
         """Hand over what is ready."""
         ready = self._subscription.ready
         deliveries: list[Any] = []  # of the class that the session makes
         with suppress(IndexError):  # another task takes, too
-            while len(deliveries) < self._max_messages:
-                deliveries.append(ready.popleft())
-        if deliveries and any(each._lease.at_most_once for each in deliveries):
-            self._io.ask(lambda _: self._hand_over(deliveries))
+            deliveries.extend(ready.popleft() for _ in range(min(len(ready), self._max_messages)))
+        once = [each for each in deliveries if each._lease.at_most_once]
+        if once:
+            self._io.ask(lambda _: self._hand_over(once))
         if (installed := tracer.installed) is not None:
             installed.handed_over(deliveries)
         return deliveries
