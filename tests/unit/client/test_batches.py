@@ -267,8 +267,8 @@ def test_while_settlements_succeed_one_may_be_under_way(connect):
     """So the broker settles one batch while the caller works on the next. More than one is waited for."""
     settling = Settling()
     with broker(answering(Settle=settling)) as peer, connect(peer.endpoint, timeout=60) as client:
-        with opened(peer, client) as batches:
-            peer.push("q", 1, *(batch(lease, 2) for lease in range(1, 6)))
+        with opened(peer, client, max_messages=100) as batches:
+            peer.push("q", 1, *(batch(lease, 100) for lease in range(1, 6)))
             next(batches).ack()
             second = next(batches)
             settling.holding = True
@@ -292,11 +292,21 @@ def test_while_settlements_succeed_one_may_be_under_way(connect):
             fourth[0].ack()
 
 
+def test_a_small_batch_is_confirmed_before_the_next_one(connect):
+    settling = Settling(2)
+    with broker(answering(Settle=settling)) as peer, connect(peer.endpoint) as client, opened(peer, client) as batches:
+        peer.push("q", 1, *(batch(lease, 2) for lease in range(1, 5)))
+        next(batches).ack()
+        next(batches).ack()
+        with pytest.raises(BatchError):
+            next(batches)
+
+
 def test_a_later_failure_is_not_lost(connect):
     settling = Settling(2)
     with broker(answering(Settle=settling)) as peer, connect(peer.endpoint, timeout=60) as client:
-        batches = opened(peer, client)
-        peer.push("q", 1, *(batch(lease, 2) for lease in range(1, 5)))
+        batches = opened(peer, client, max_messages=100)
+        peer.push("q", 1, *(batch(lease, 100) for lease in range(1, 5)))
         next(batches).ack()
         second = next(batches)
         settling.holding = True
