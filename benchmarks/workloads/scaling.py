@@ -3,7 +3,8 @@
 Each worker has a queue with a producer and a consumer of its own, which work at once. Where a machine has fewer cores than processes, rates
 do not grow; the CPU time says what would happen with enough cores. A router is one thread, so 1 / (its CPU seconds a message) is the rate at
 which one router is full, and a worker's CPU time says how many workers that are. Clients that go straight to the workers do not need the
-router; both ways are measured.
+router; both ways are measured. What a router spends on connections and by the second, whatever comes, is in its CPU time, too: a larger load
+makes its share smaller.
 """
 
 import time

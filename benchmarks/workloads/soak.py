@@ -1,8 +1,8 @@
 """Measure minutes at a share of the greatest rate: the longest turn of the worker, latencies over time, and memory.
 
 First the greatest rate is measured: messages that are received while they are enqueued. Then batches of 100 are enqueued at fixed times, at
-a share of that rate, and received. A message's time counts from the moment when it was to be sent to its arrival. No turn of the worker may
-take longer than 100 ms.
+a share of that rate, and received. A message's time counts from the moment when it was to be sent to its arrival. Messages are made while
+the clock runs, so the machine has more to do than that share. No turn of the worker may take longer than 100 ms.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """The harness itself: statistics, checked messages, results, tables, and the page."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -8,14 +9,15 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.harness.histogram import Histogram
-from benchmarks.harness.machine import Machine
+from benchmarks.harness.machine import ROOT, Machine
 from benchmarks.harness.messages import Check, Load, time_of
-from benchmarks.harness.page import write_page
+from benchmarks.harness.page import START, write_page
 from benchmarks.harness.plots import pictures
 from benchmarks.harness.processes import Gate, together
 from benchmarks.harness.results import Chart, Figure, Promise, Result, Series, Verified, newest, read, write
 from benchmarks.harness.spread import interval, ratios, spread
 from benchmarks.harness.tables import cell, markdown
+from benchmarks.names import MODULES
 
 MACHINE = Machine("a processor", 2, 4.0, "Linux 6", "CPython 3.11", {"pyzmq": "26"}, "abc", 0.5)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -151,6 +153,14 @@ def test_the_page_is_made_between_its_markers(tmp_path: Path) -> None:
     assert all(f"(images/benchmarks/{name})" in written for name in images)
     write_page(page, {"rates": result()})
     assert page.read_text() == written, "the page is reproducible"
+
+
+def test_every_benchmark_is_listed_and_every_part_of_the_page_is_one() -> None:
+    listed = set(
+        re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", (ROOT / "benchmarks/README.md").read_text(), re.M)))
+    )
+    assert set(MODULES) <= listed
+    assert set(START.findall((ROOT / "docs/benchmarks.md").read_text())) - {"machine"} <= set(MODULES)
 
 
 def test_a_page_with_a_marker_that_has_no_end_is_refused(tmp_path: Path) -> None:
