@@ -37,7 +37,7 @@ def measure(run: Run[Scale]) -> None:
     """Measure all numbers of keys, and the order of a noisy and nine quiet tenants."""
     system, numbers = Fila(way=run.scale.way), [int(each) for each in run.scale.numbers.split(",")]
     for keys in run.rounds(run.scale.rounds, numbers, "fairness"):
-        load = Load(run.scale.messages, run.scale.payload, keys)
+        load = Load(max(run.scale.messages, keys), run.scale.payload, keys)  # each key has a message
         throughput.backlog(run, system, load)
         throughput.both_at_once(run, system, load)
     series = [_line(run, system, row, numbers) for row in ROWS]
