@@ -8,7 +8,6 @@ PACKAGES = {
     "fila_admission": ROOT / "proto_zmq/fila_admission",
     "fila_process": ROOT / "proto_zmq/fila_process",
     "fila_proto_zmq": ROOT / "proto_zmq/fila_proto_zmq",
-    "fila_admission": ROOT / "proto_zmq/fila_admission",
     "fila_router": ROOT / "router/fila_router",
     "fila_worker": ROOT / "worker/fila_worker",
     "fila_cluster": ROOT / "fila_cluster",

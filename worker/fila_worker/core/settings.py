@@ -42,6 +42,8 @@ class Limits:
     """Clients of full queues whose date to come again is remembered, some 200 bytes each."""
     sequences_max: int = 10_000
     """Sequences of enqueues that are remembered, some 300 bytes each."""
+    waste_bytes_min: int = 32 * 1024 * 1024
+    """Disk space of removed messages that is not worth a rewriting of files."""
     lane_disorder_messages_max: int = 4096
     """Messages out of order that a lane may have in memory. With more, only the first half of them stays there."""
     refill_messages_max: int = 512

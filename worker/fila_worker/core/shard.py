@@ -37,6 +37,7 @@ from fila_worker.core.deliver.delivery import Deliveries
 from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives
 from fila_worker.core.deliver.tokens import BankRequests, IdleTokens
+from fila_worker.core.disk_space import DiskSpace
 from fila_worker.core.effects import Call, Effect, answer
 from fila_worker.core.enqueue.enqueue import Enqueues
 from fila_worker.core.explain.explain import Explanations
@@ -116,6 +117,7 @@ class Shard(State):
         timed = [each for each in self.components if type(each).tick is not Component.tick]
         self._timed = [(each.timer, each.tick, each.patient) for each in timed]
         self._turn_ms = 0
+        self._disk_space = DiskSpace(settings.limits.waste_bytes_min)
         self._stalled = False
         """Whether the storage was slow at the last check."""
         self._awaited = [each.timer for each in timed if not each.in_passing]
@@ -207,11 +209,17 @@ class Shard(State):
         return dict(self.token_client.parks)
 
     def look_at_storage(self) -> None:
-        """Note when the storage begins or ceases to be slow. Call it from time to time."""
-        stalled = self.store.metrics().stalled
+        """Note when the storage begins or ceases to be slow, and have it give back disk space. Call it once a second."""
+        metrics = self.store.metrics()
+        stalled = metrics.stalled
         if stalled != self._stalled:
             self._stalled = stalled
             self.notes.append((StorageStalled if stalled else StorageRecovered)(self.index))
+        if self._disk_space.look(metrics.disk_bytes, self._held_bytes, sum(metrics.commit_ns.counts)):
+            self.store.tidy()
+
+    def _held_bytes(self) -> int:
+        return sum(queue.size_bytes for queue in self.queues.values())
 
     # --- a turn -------------------------------------------------------------------------------------------------------
 

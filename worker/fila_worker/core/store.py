@@ -117,6 +117,9 @@ class Store(Protocol):
     def pin(self, families: Sequence[Family]) -> Pin:
         """Return a pin of some families, for reads that take many turns."""
 
+    def tidy(self) -> None:
+        """Begin to give back the disk space of what was removed, in the background. No effect while that is under way."""
+
     def metrics(self) -> StoreMetrics:
         """Return its counters."""
 

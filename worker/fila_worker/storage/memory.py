@@ -94,6 +94,9 @@ class MemoryStore:
         """Return some families as of this moment."""
         return MemoryPin(families)
 
+    def tidy(self) -> None:
+        """Do nothing: what was removed is gone."""
+
     def metrics(self) -> StoreMetrics:
         """Return the sizes of the batches; nothing here takes time or needs room on disk."""
         return StoreMetrics(Histogram(SPAN_NS).wire(), self._changes.wire(), 0, 0, 0, stalled=False)

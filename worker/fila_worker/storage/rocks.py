@@ -19,8 +19,9 @@ shard's directory and the file. It separates damage, which does not go away, fro
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import Thread
 from time import perf_counter_ns
 from typing import cast
 from weakref import WeakSet
@@ -118,6 +119,7 @@ class RocksStore:
         self.families = Families(*(self._db.get_column_family_handle(name) for name in Families._fields))
         self._reader_of = dict(zip(map(id, self.families), self._readers.values(), strict=True))
         self._pins: WeakSet[RocksPin] = WeakSet()
+        self._tidying: Thread | None = None
         self._write_options = WriteOptions()
         self._write_options.sync = fsync
         self._synced = WriteOptions()
@@ -197,6 +199,15 @@ class RocksStore:
         self._pins.add(pin)
         return pin
 
+    def tidy(self) -> None:
+        """Begin to rewrite the files without what was removed, in a thread: RocksDB needs no lock of Python's for it.
+
+        A gigabyte of removed messages takes some seconds; commits and reads go on meanwhile.
+        """
+        if self._tidying is None or not self._tidying.is_alive():
+            self._tidying = Thread(target=_rewrite, args=(list(self._readers.values()),), name="tidy", daemon=True)
+            self._tidying.start()
+
     def metrics(self) -> StoreMetrics:
         """Return the times and sizes of commits, and RocksDB's own figures: 60 µs."""
         return StoreMetrics(
@@ -218,12 +229,28 @@ class RocksStore:
             pin.close()  # an iterator holds the lock, too
         with suppress(Exception):  # a disk that failed before: data that could not be flushed was not confirmed
             self._db.flush_wal(sync=True)
+        cancelled = self._tidying is not None and self._tidying.is_alive()
+        if self._tidying is not None and cancelled:
+            self._db.cancel_all_background(True)
+            self._tidying.join()
         self._reader_of.clear()
-        for reader in self._readers.values():
-            reader.close()
+        # After the cancellation RocksDB refuses to flush memtables; the log has what is in them.
+        with suppress(Exception) if cancelled else nullcontext():
+            for reader in self._readers.values():
+                reader.close()
         self._readers.clear()
         del self.families  # the lock is held as long as a handle lives
-        self._db.close()
+        with suppress(Exception) if cancelled else nullcontext():
+            self._db.close()
+
+
+def _rewrite(readers: list[Rdict]) -> None:
+    """Write all memtables to files, so that no log is needed for them, and merge the files of each family."""
+    with suppress(Exception):  # a disk that refuses, which the next commit will report, or the end of the process
+        for reader in readers:
+            reader.flush(True)
+        for reader in readers:
+            reader.compact_range(None, None)
 
 
 def _buffered(reader: Rdict) -> int:

@@ -275,3 +275,50 @@ def test_a_store_can_be_closed_and_opened_again_in_one_process(tmp_path: Path) -
     again = RocksStore(tmp_path)
     assert again.get(b"1", again.families.messages) == b""
     again.close()
+
+
+# --- disk space -------------------------------------------------------------------------------------------------------
+
+
+def fill(store: RocksStore, megabytes: int) -> None:
+    for number in range(megabytes):
+        batch = store.new_batch()
+        for index in range(100):
+            batch.put(b"%06d-%03d" % (number, index), os.urandom(10_000), store.families.messages)
+            batch.put(b"%06d-%03d-large" % (number, index), os.urandom(20_000), store.families.messages)
+        store.commit(batch)
+
+
+def empty(store: RocksStore) -> None:
+    batch = store.new_batch()
+    batch.delete_range(b"0", b"9", store.families.messages)
+    batch.put(b"kept", b"1", store.families.messages)
+    store.commit(batch)
+
+
+def on_disk(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.iterdir())
+
+
+def test_the_space_of_what_was_removed_is_given_back(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    fill(store, 20)
+    empty(store)
+    before = on_disk(tmp_path)
+    store.tidy()
+    store.tidy()  # while it is under way: no effect
+    write(store, b"meanwhile", b"2")
+    eventually(lambda: on_disk(tmp_path) < before // 20, "the space is given back")
+    assert dict(store.scan(*ALL, store.families.messages)) == {b"kept": b"1", b"meanwhile": b"2"}
+    store.close()
+
+
+def test_a_store_closes_while_it_gives_space_back(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    fill(store, 20)
+    empty(store)
+    store.tidy()
+    store.close()
+    again = RocksStore(tmp_path)
+    assert list(again.scan(*ALL, again.families.messages)) == [(b"kept", b"1")]
+    again.close()
