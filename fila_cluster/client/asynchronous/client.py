@@ -150,7 +150,7 @@ class AsyncClient(AsyncAdministration):
         """
         name = None if queue is None else checks.queue_name(queue)
         pipe = Pipe(self._session.pipelines, *messages.pipe_options(linger, batch, max_outstanding))
-        return AsyncProducer(self, name, pipe, Unseen(messages.error_callback(on_error)))
+        return AsyncProducer(self, name, pipe, Unseen(messages.error_callback(on_error), self._confirmer))
 
     # --- consuming ----------------------------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ class Client(Administration):
         """
         name = None if queue is None else checks.queue_name(queue)
         pipe = Pipe(self._session.pipelines, *messages.pipe_options(linger, batch, max_outstanding))
-        return Producer(self, name, pipe, Unseen(messages.error_callback(on_error)))
+        return Producer(self, name, pipe, Unseen(messages.error_callback(on_error), self._confirmer))
 
     # --- consuming ----------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,12 @@ no other thread does. A slow callback so holds up other callbacks, and no heartb
 import asyncio
 import concurrent.futures
 import logging
+import math
 import os
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
@@ -39,14 +42,23 @@ ENDING_S_MAX = 1.0
 class Unseen:
     """The errors of one producer that are not looked at: they go to ``on_error``, or else to the log, a line a second."""
 
-    def __init__(self, on_error: Callable[[FilaError], object] | None) -> None:
+    def __init__(self, on_error: Callable[[FilaError], object] | None, confirmer: "LoopConfirmer | ThreadConfirmer") -> None:
         self._on_error = on_error
+        self._post = weakref.WeakMethod(confirmer.post)
         self._logged_at = -LOG_S_MIN
         self._more = 0
         """The errors since the last line."""
 
-    def __call__(self, error: FilaError) -> None:
-        """Take in one error. Called at any time, in any thread, outside of the client's lock."""
+    def post(self, error: FilaError) -> None:
+        """Have one error reported. Called at any time: a garbage collection may come while the client's lock is held."""
+        post = self._post()
+        if post is None:  # the client is gone
+            self.report(error)
+        else:
+            post(self, error)
+
+    def report(self, error: FilaError) -> None:
+        """Report one error, outside of the client's lock."""
         if self._on_error is not None:
             try:
                 self._on_error(error)
@@ -99,7 +111,7 @@ class AsyncConfirmation(asyncio.Future[str]):
             if not self.done():
                 self.set_result(result)
         elif self.done():  # a caller that was cancelled has cancelled it
-            self._unseen(result)
+            self._unseen.post(result)
         else:
             self.set_exception(result)
 
@@ -114,7 +126,7 @@ class AsyncConfirmation(asyncio.Future[str]):
             self._log_traceback = False
             error = self.exception()
             if isinstance(error, FilaError):
-                self._unseen(error)
+                self._unseen.post(error)
 
 
 class _Witness:
@@ -129,7 +141,7 @@ class _Witness:
 
     def __del__(self) -> None:
         if not self.seen:
-            self._unseen(self._error)
+            self._unseen.post(self._error)
 
 
 _making = threading.Lock()
@@ -223,6 +235,12 @@ def _unlock() -> None:
 os.register_at_fork(after_in_child=_unlock)
 
 
+def _report_all(reports: "deque[tuple[Unseen, FilaError]]") -> None:
+    while reports:
+        unseen, error = reports.popleft()
+        unseen.report(error)
+
+
 class LoopConfirmer:
     """Makes the futures of an asyncio client, and resolves them in its event loop."""
 
@@ -230,11 +248,25 @@ class LoopConfirmer:
         self._io = io
         self._pipelines = pipelines
         self._watching = False
+        self._resolving = False
+        self._reports: deque[tuple[Unseen, FilaError]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
         leave_to_the_parent(self)
 
     def future(self, unseen: Unseen, trace: Trace | None) -> AsyncConfirmation:
         """Return a future."""
-        return AsyncConfirmation(unseen, asyncio.get_running_loop(), trace)
+        self._loop = asyncio.get_running_loop()
+        return AsyncConfirmation(unseen, self._loop, trace)
+
+    def post(self, unseen: Unseen, error: FilaError) -> None:
+        """Report an error that is not looked at: soon, or with the others that are resolved now."""
+        self._reports.append((unseen, error))
+        if not self._resolving:
+            try:
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self.resolve)
+            except RuntimeError:  # it is closed
+                self.resolve()
 
     def tend(self, pipe: Pipe) -> None:
         """Send what is to be sent of a producer, and resolve the futures when there are answers."""
@@ -246,8 +278,13 @@ class LoopConfirmer:
         await asyncio.sleep(0)
 
     def resolve(self) -> None:
-        """Resolve the futures of all messages that are confirmed."""
-        self._pipelines.resolve()
+        """Resolve the futures of all messages that are confirmed, and report the errors that are not looked at."""
+        self._resolving = True
+        try:
+            self._pipelines.resolve()
+            _report_all(self._reports)
+        finally:
+            self._resolving = False
 
     def close(self) -> None:
         """Resolve what the closing of the client has ended."""
@@ -292,6 +329,9 @@ class ThreadConfirmer:
         self._pipelines = pipelines
         self._resolving = threading.RLock()
         """Held while futures are resolved, so that none is left when :meth:`resolve` returns."""
+        self._resolver: int | None = None
+        """The thread that resolves futures, and reports errors when it is done."""
+        self._reports: deque[tuple[Unseen, FilaError]] = deque()
         self._thread = HeartbeatThread(self)
         self._awake = False
         self._disowned = False
@@ -314,9 +354,25 @@ class ThreadConfirmer:
         """Let others go on: threads need no help for that."""
 
     def resolve(self) -> None:
-        """Resolve the futures of all messages that are confirmed."""
+        """Resolve the futures of all messages that are confirmed, and report the errors that are not looked at."""
         with self._resolving:
-            self._pipelines.resolve()
+            outer, self._resolver = self._resolver, threading.get_ident()
+            try:
+                self._pipelines.resolve()
+                _report_all(self._reports)
+            finally:
+                self._resolver = outer
+
+    def post(self, unseen: Unseen, error: FilaError) -> None:
+        """Report an error that is not looked at: soon, or with the others that this thread resolves now."""
+        self._reports.append((unseen, error))
+        if self._resolver == threading.get_ident():
+            return
+        if not self._io.closed:
+            with suppress(RuntimeError):  # the interpreter ends, and begins no thread
+                self._thread.wake_at(-math.inf)
+                return
+        _report_all(self._reports)
 
     def close(self) -> None:
         """Resolve what the closing of the client has ended, and end the thread."""

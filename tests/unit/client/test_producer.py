@@ -317,7 +317,26 @@ def test_an_error_that_is_not_looked_at_reaches_on_error(connect):
         assert kept.done()
         del kept
         gc.collect()
-        assert len(seen) == 2
+        eventually(lambda: len(seen) == 2, "the error of the future that was kept")
+
+
+def test_on_error_may_use_the_client_whenever_a_future_is_collected():
+    """A garbage collection may come while the client's lock is held."""
+    answers = answering(Enqueue=refusing, ListQueues=QueueList([]))
+    with broker(answers) as peer, Client(peer.endpoint) as client:
+        seen: list = []
+        with client.producer("q", on_error=lambda error: seen.append(client.list_queues())) as producer:
+            kept = [producer.send(b"bad")]
+        with client._io._lock:
+            kept.clear()
+            gc.collect()
+            assert seen == []
+        eventually(lambda: seen == [[]], "the report, once the lock is free")
+        with client.producer("q", on_error=seen.append) as producer:
+            kept = [producer.send(b"bad")]
+    kept.clear()
+    gc.collect()
+    assert isinstance(seen[-1], OverloadedError)
 
 
 def test_without_on_error_there_is_a_log_line(connect, caplog):
