@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,8 @@ from fila_proto_zmq.events import Event
 from fila_router.core.limits import RouterLimits
 from fila_router.core.router import Router
 from fila_router.settings import RouterSettings
+from fila_worker.core.effects import Effect
+from fila_worker.direct.clients import Connection, DirectClients
 from fila_worker.host import Host
 from fila_worker.settings import WorkerSettings
 from tests.simulation.disk import Disk
@@ -222,6 +225,21 @@ def _observed(world: World, make: Callable[..., Any], attribute: str) -> Callabl
     return made
 
 
+class _WatchedClients(DirectClients):
+    """Shows those who watch the wire also what a worker gives to a client whose connection is gone: at most once, it counts as given."""
+
+    def __init__(self, network: Network, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._network = network
+
+    def send(self, effect: Effect) -> Connection | None:
+        connection = super().send(effect)
+        if connection is not None and not connection.open:
+            for tap in self._network.direct_taps:
+                tap(effect.client, effect.frames())
+        return connection
+
+
 @contextmanager
 def in_place_of_the_kernel(
     world: World, network: Network, wall_us: Callable[[Any], int], limits: RouterLimits, *, clocks_are_set: bool
@@ -253,6 +271,7 @@ def in_place_of_the_kernel(
             "refuse_missing": lambda path: None, "mark_made": lambda path: None,
             "Host": _observed(world, Host, "host"), "allow_many_connections": lambda: None, "connections_allowed": lambda reserved: 10_000,
             "secrets": SimpleNamespace(token_bytes=world.random("doors").randbytes),
+            "DirectClients": partial(_WatchedClients, network),
         },
         fila_worker.link: {"zmq": zmq, "psutil": _Psutil, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},
         fila_worker.direct.door: {"socket": sockets, "selectors": sockets},

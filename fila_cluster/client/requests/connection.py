@@ -248,7 +248,7 @@ class Connection:
 
     def placed(self, placement: Placement) -> None:
         """Follow the router's placement of the shards."""
-        if self.welcome is not None and self._direct:
+        if self.welcome is not None and self._direct and placement.doors is not None:
             self._place(placement.doors, self.welcome.shards)
 
     def at_door(self, way: DirectWay, door: bytes, now: float) -> None:
@@ -483,7 +483,7 @@ class Connection:
         if welcome.max_payload_bytes:
             self._frame_bytes_max = welcome.max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES
         self.router.open = True
-        if self._direct and welcome.session:
+        if self._direct and welcome.session and welcome.doors is not None:
             self._place(welcome.doors, welcome.shards)
             self._place_held()
         self._send_held(self.router)

@@ -42,8 +42,8 @@ class Welcome(Reply):
 
     Its first 4 bytes are the epoch of requests.
     """
-    doors: list[DoorView] = []
-    """The placement of the shards, if the greeting asked for it."""
+    doors: list[DoorView] | None = None
+    """The placement of the shards, if the greeting asked for it; None: not known yet, an earlier one holds."""
 
 
 class Hello(Command):
@@ -69,7 +69,8 @@ class Plate(Struct):
 class Placement(Reply):
     """The doors of the workers. A shard that no door serves is reached through the router."""
 
-    doors: list[DoorView]
+    doors: list[DoorView] | None
+    """None: a router that was just started does not know them yet, an earlier placement holds."""
 
 
 class GetPlacement(Command):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fila_admission.in_flight import has_share
+from fila_admission.limits import TRUST_MS
 from fila_admission.refusals import interrupted, too_busy
 from fila_proto_zmq.codec import decode_body, encode_error
 from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig, put_whole
@@ -59,6 +60,8 @@ class ConfigReplication:
         self._outgoing = outgoing
         self._open: dict[int, Change] = {}
         self._asked = 0
+        self._began_ms: int | None = None
+        self._now_ms = 0
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -68,6 +71,7 @@ class ConfigReplication:
         if not has_share(client, self._open.values(), self._changes_max):
             raise too_busy(f"{len(self._open)} changes of the runtime config are under way")
         self._asked += 1
+        self._now_ms = now_ms
         self._open[self._asked] = Change(client, header, key, now_ms + CHANGE_MS_MAX)
         self._outgoing.tell([owner.identity], command, self._asked)
 
@@ -108,13 +112,23 @@ class ConfigReplication:
 
     def settle(self) -> None:
         """Answer the clients whose version every live worker has. Call also when a worker was lost."""
-        if not self._open:
+        if not self._open or self._now_ms < self._alone_from_ms():
             return
         everywhere = min((worker.config_has for worker in self._live()), default=0)
         for number, change in list(self._open.items()):
             if change.made is not None and change.made.version <= min(everywhere, self.version):
                 del self._open[number]
                 self._outgoing.answer(change.client, change.header, change.key, change.made)
+
+    def _alone_from_ms(self) -> int:
+        """Return from when on no worker that this router goes on without takes in clients' frames at its own door.
+
+        Such a worker may live and believe that it is counted, and would use the config as it was.
+        """
+        began_ms = self._now_ms if self._began_ms is None else self._began_ms
+        unknown = [began_ms] if None in self._table.owners else []
+        away = [worker.seen_ms for worker in self._table.workers.values() if worker.door and not worker.routable]
+        return max([*unknown, *away], default=-TRUST_MS) + TRUST_MS
 
     # --- workers that come --------------------------------------------------------------------------------------------
 
@@ -152,7 +166,11 @@ class ConfigReplication:
         self._refuse([number for number, change in self._open.items() if change.made is None], interrupted(OWNER))
 
     def give_up(self, now_ms: int) -> None:
-        """Fail changes that wait for too long."""
+        """Answer changes that have waited long enough, and fail those that wait for too long. Call it a few times a second."""
+        self._now_ms = now_ms
+        if self._began_ms is None:
+            self._began_ms = now_ms
+        self.settle()
         overdue = [number for number, change in self._open.items() if change.deadline_ms <= now_ms]
         if overdue:
             behind = [worker.name for worker in self._live() if worker.config_has < self.version] or ["the owner of shard 0"]

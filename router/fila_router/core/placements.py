@@ -17,6 +17,9 @@ from fila_router.core.sessions import Sessions
 PUSHES_MAX: Final = 1000
 """Clients that hear of a change in one step: a router with many clients goes on between the steps."""
 
+UNKNOWN_MS_MAX: Final = 3000
+"""How long a new router waits for all workers. Those that live register again within a fraction of that."""
+
 _HEADER: Final = pack_header(PLACEMENT)
 
 
@@ -26,11 +29,19 @@ class Placements:
     def __init__(self, table: RoutingTable, sessions: Sessions) -> None:
         self._table = table
         self._sessions = sessions
+        self._known = False
+        self._began_ms: int | None = None
         self._body = encode_body(self.current())
         self._to_hear: list[bytes] = []
 
     def current(self) -> Placement:
-        """Return the doors of the workers that serve, with their shards."""
+        """Return the doors of the workers that serve, with their shards.
+
+        A new router knows them when each shard has a worker, or after a while. Until then clients keep what they know, because
+        their direct connections outlive a router.
+        """
+        if not self._known:
+            return Placement(None)
         table = self._table
         return Placement(
             [
@@ -40,8 +51,11 @@ class Placements:
             ]
         )
 
-    def tick(self) -> Iterator[Frame]:
+    def tick(self, now_ms: int) -> Iterator[Frame]:
         """Yield the pushes of a change, a step of them. Call it a few times a second."""
+        if self._began_ms is None:
+            self._began_ms = now_ms
+        self._known = self._known or None not in self._table.owners or now_ms - self._began_ms >= UNKNOWN_MS_MAX
         body = encode_body(self.current())
         if body != self._body:
             self._body = body

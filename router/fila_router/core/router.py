@@ -219,7 +219,7 @@ class Router:
         session = self._sessions.resume(connection, secret, now_ms)
         session.direct, client = hello.direct, session.client
         shards = len(self._table.owners)
-        doors = self._placements.current().doors if hello.direct else []
+        doors = self._placements.current().doors if hello.direct else None
         welcome = Welcome(common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes, secret, doors)
         self.outgoing.answer(client, header, key, welcome)
         self.outgoing.notes.append(ClientConnected(client_name(client)))
@@ -419,7 +419,7 @@ class Router:
         self._members.tick(now_ms)
         self.unread.look_at_debtors(now_ms)
         self.outgoing.to_clients += self._fan_ins.give_up(now_ms)
-        self.outgoing.to_clients += self._placements.tick()
+        self.outgoing.to_clients += self._placements.tick(now_ms)
         self.outgoing.notes += self._refusals.to_log(now_ms)
         for worker in self._table.workers.values():
             worker.in_flight.measure(now_ms)

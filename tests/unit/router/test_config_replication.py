@@ -2,6 +2,7 @@
 
 import pytest
 
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
@@ -12,6 +13,7 @@ from fila_proto_zmq.commands import (
     ListConfig,
     Pulse,
     PutConfig,
+    Register,
     Registered,
     SetConfig,
     Tokens,
@@ -436,3 +438,48 @@ def test_of_two_configs_with_one_version_that_of_shard_0_holds(desk: Desk):
     assert desk.told() == []
     assert desk.register("worker-0", shards=(0,), epoch=2, config_version=1, config={"a": "3"}) == Registered(1, None)
     assert desk.told() == [(worker, PutConfig(1, {"a": "3"}, whole=True)) for worker in ("worker-1", "worker-2")]
+
+
+# --- workers with doors of their own, which the router goes on without --------------------------------------------------
+
+
+def with_doors() -> Desk:
+    desk = Desk(shards=2)
+    for number in range(2):
+        worker = f"worker-{number}"
+        desk.say(worker, Register(worker, 1, "9.9", [(number, 1)], door=bytes(16), endpoints=["tcp://*:1"]))
+    return desk
+
+
+def test_a_change_waits_until_a_lost_worker_serves_no_client_at_its_own_door() -> None:
+    desk = with_doors()
+    desk.unreachable("worker-1")  # its connection is gone, and it may live
+    change(desk, 1, color="blue")
+    confirm(desk, 1, "worker-0")
+    assert desk.answers() == []
+    desk.pass_ms(TRUST_MS - 500, "worker-0")
+    assert desk.answers() == []
+    desk.pass_ms(1000, "worker-0")
+    (answer,) = desk.answers()
+    assert isinstance(answer.content, ConfigChange)
+
+
+def test_a_change_does_not_wait_for_a_worker_without_a_door() -> None:
+    desk = Desk(shards=2)
+    desk.register("worker-0", shards=(0,))
+    desk.register("worker-1", shards=(1,))
+    desk.unreachable("worker-1")
+    change(desk, 1, color="blue")
+    confirm(desk, 1, "worker-0")
+    assert len(desk.answers()) == 1
+
+
+def test_a_new_router_waits_for_workers_that_it_does_not_know() -> None:
+    desk = Desk(shards=2, started=False)
+    desk.router.tick(desk.now_ms)
+    desk.say("worker-0", Register("worker-0", 1, "9.9", [(0, 1)], door=bytes(16), endpoints=["tcp://*:1"]))
+    change(desk, 1, color="blue")
+    confirm(desk, 1, "worker-0")
+    assert desk.answers() == []
+    desk.pass_ms(TRUST_MS + 250, "worker-0")
+    assert len(desk.answers()) == 1

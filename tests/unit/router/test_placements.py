@@ -62,7 +62,7 @@ def test_a_client_that_did_not_ask_for_it_hears_nothing() -> None:
     greet(desk, OTHER)
     register(desk)
     assert [client for client, _ in pushed(desk)] == [desk.client_on(OTHER)]
-    assert greet(desk, direct=False).doors == []
+    assert greet(desk, direct=False).doors is None
 
 
 def test_a_client_may_ask() -> None:
@@ -163,3 +163,23 @@ def test_what_passes_the_doors_is_reported() -> None:
     desk.say("worker-0", Pulse(1, 2, 3, 4))
     worker = desk.router._table.workers[b"worker-0"]
     assert (worker.direct_clients, worker.direct_frames) == (3, 4)
+
+
+def test_a_new_router_says_nothing_until_it_knows_all_workers() -> None:
+    desk = Desk(2, started=False)
+    assert greet(desk).doors is None
+    register(desk)
+    assert pushed(desk) == []
+    assert greet(desk).doors is None, "the client keeps what it knows of the other worker"
+    register(desk, "worker-1", (1,), door=b"\1" * 16)
+    assert [len(placement.doors or []) for _, placement in pushed(desk)] == [2]
+
+
+def test_a_new_router_does_not_wait_for_a_worker_that_stays_away() -> None:
+    desk = Desk(2, started=False)
+    greet(desk)
+    register(desk)
+    assert pushed(desk) == []
+    desk.now_ms += placements.UNKNOWN_MS_MAX
+    desk.pulse()
+    assert [placement.doors for _, placement in pushed(desk)] == [[view()]]

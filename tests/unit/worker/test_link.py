@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
 from fila_proto_zmq.commands import (
     Command,
@@ -25,7 +26,7 @@ from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Post
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
-from fila_worker.direct.clients import TRUST_MS, DirectClients
+from fila_worker.direct.clients import DirectClients
 from fila_worker.host import Host
 from fila_worker.link import DRAIN_FRAMES_MAX, PULSE_MS, Link
 from fila_worker.lua import compile_hooks

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fila_admission.in_flight import InFlight, asks_page
+from fila_admission.limits import TRUST_MS
 from fila_admission.refusals import interrupted, overloaded, too_busy
 from fila_proto_zmq.clients import SESSION_BYTES, client_of
 from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
     from fila_worker.core.effects import Effect
     from fila_worker.host import Host
     from fila_worker.slots import Frame, Slot
-
-TRUST_MS: Final = 2000
-"""How long a worker may believe that its router counts it among the living: less than the router's patience with silence, which runs
-from the same pulse or a later one."""
 
 SWEEP_MS: Final = 10_000
 """How often to search for overdue requests."""

@@ -3,6 +3,7 @@
 import pytest
 
 from fila_admission.in_flight import CALL_MS_MAX
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.clients import client_of
 from fila_proto_zmq.commands import (
     DELIVERY,
@@ -42,7 +43,7 @@ from fila_proto_zmq.errors import (
     UnsupportedVersionError,
 )
 from fila_proto_zmq.frames import REPLY, epoch_tag, pack_header
-from fila_worker.direct.clients import QUIET_MS, SWEEP_MS, TRUST_MS, Connection
+from fila_worker.direct.clients import QUIET_MS, SWEEP_MS, Connection
 from fila_worker.direct.limits import DoorLimits, limits_here
 from tests.support.host import NAMES
 from tests.unit.worker.direct.porch import DOOR, OTHER, QUEUE, SECRET, Got, Porch, enqueue
@@ -80,7 +81,7 @@ def test_a_connection_begins_with_the_plate_and_a_greeting(porch: Porch) -> None
         15_000,
         1 << 24,
     )
-    assert (welcome.session, welcome.doors) == (b"", [])
+    assert (welcome.session, welcome.doors) == (b"", None)
     assert porch.clients.clients == 1
 
 
