@@ -125,7 +125,7 @@ class Loop:
             settings.shards_total,
             limits_here(connections_allowed(DESCRIPTORS_RESERVED)),
         )
-        self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes)
+        self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms)
         self._link = Link(settings, host, self._clients, self._door.endpoints)
         self._deferrals = Deferrals()
         self._look_again_ms = 0

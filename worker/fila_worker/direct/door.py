@@ -9,6 +9,7 @@ import os
 import selectors
 import socket
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -58,8 +59,10 @@ class _Wire:
 class Door:
     """The listening sockets of a worker, and the connections of its clients."""
 
-    def __init__(self, clients: DirectClients, host: Host, max_payload_bytes: int) -> None:
+    def __init__(self, clients: DirectClients, host: Host, max_payload_bytes: int, clock: Callable[[], int]) -> None:
+        """``clock``: the worker's time, ms."""
         self._clients = clients
+        self._clock = clock
         self._host = host
         self._limits = clients.limits
         self._frame_bytes_max = max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES + NOT_BODY_BYTES_MAX
@@ -67,6 +70,8 @@ class Door:
         self._wires: dict[bytes, _Wire] = {}
         self._ready: deque[_Wire] = deque()
         """Wires that may have more to read than was read."""
+        self._paused = False
+        """Whether the trust in the router ended while frames were read."""
         self._dirty: dict[_Wire, None] = {}
         self._unsent_bytes = 0
         self._kept_bytes = 0
@@ -133,7 +138,8 @@ class Door:
                 wire.queued = True
                 self._ready.append(wire)
         frames = bytes_read = 0
-        while self._ready and frames < FRAMES_MAX and bytes_read < BYTES_MAX and not self._host.full:
+        self._paused = False
+        while self._ready and not self._paused and frames < FRAMES_MAX and bytes_read < BYTES_MAX and not self._host.full:
             wire = self._ready.popleft()
             taken, size, more = self._read(wire, now_ms)
             frames += taken
@@ -161,6 +167,9 @@ class Door:
                         return frames, size, False
                     drained = len(data) < self._limits.read_bytes
                     reader.feed(data)
+                    if not self._clients.trusted(self._clock()):  # the process was paused just before it read
+                        self._paused = True
+                        return frames, size, True
                     continue
                 frames += 1
                 size += len(parts[2])
@@ -344,10 +353,12 @@ def _listen_tcp(endpoint: str) -> tuple[socket.socket, str]:
     return listening, f"tcp://{shown}:{listening.getsockname()[1]}"
 
 
-def open_door(endpoints: list[str], clients: DirectClients, host: Host, max_payload_bytes: int) -> Door:
+def open_door(
+    endpoints: list[str], clients: DirectClients, host: Host, max_payload_bytes: int, clock: Callable[[], int]
+) -> Door:
     """Return a door that listens at ``endpoints``. Without one clients go through the router, so a door that can't be opened is
     no reason not to serve: it is noted in the log."""
-    door = Door(clients, host, max_payload_bytes)
+    door = Door(clients, host, max_payload_bytes, clock)
     for endpoint in endpoints:
         try:
             door.listen(endpoint)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.commands import (
     PLATE,
     Command,
@@ -102,9 +103,16 @@ class Building:
     def __init__(self, kind: str, directory: Path, limits: DoorLimits | None = None) -> None:
         self.porch = Porch(limits)
         self.porch.create()
-        self.door = Door(self.porch.clients, self.porch.host, PAYLOAD_BYTES_MAX)
+        self.away_ms = 0
+        self.door = Door(self.porch.clients, self.porch.host, PAYLOAD_BYTES_MAX, self.clock)
         self.door.listen(f"ipc://{directory}/door.ipc" if kind == "ipc" else "tcp://127.0.0.1:0")
         self.sockets: list[socket.socket] = []
+
+    def clock(self) -> int:
+        """The worker's clock, which goes on by ``away_ms`` when it is next read."""
+        self.porch.now_ms += self.away_ms
+        self.away_ms = 0
+        return self.porch.now_ms
 
     def connect(self) -> socket.socket:
         (endpoint,) = self.door.endpoints
@@ -366,7 +374,7 @@ def test_a_door_that_closes_sends_what_waits(build: Build) -> None:
 
 def opened(*endpoints: str) -> tuple[Door, list[DoorNotOpened]]:
     porch = Porch()
-    door = open_door(list(endpoints), porch.clients, porch.host, PAYLOAD_BYTES_MAX)
+    door = open_door(list(endpoints), porch.clients, porch.host, PAYLOAD_BYTES_MAX, lambda: porch.now_ms)
     door.close()
     return door, [note for note in porch.host.notes if isinstance(note, DoorNotOpened)]
 
@@ -428,3 +436,15 @@ def test_deliveries_come_whole_to_a_slow_reader(build: Build) -> None:
     while building.door._unsent_bytes:
         seen += sum(isinstance(got.content, Delivered) for got in slow.hear(1))
     assert seen > 0
+
+
+def test_what_was_read_before_a_pause_waits_until_the_router_is_heard_of(build: Build) -> None:
+    building = build()
+    visitor = Visitor(building)
+    visitor.write(packed(building.porch.frame(enqueue(), QUEUE)))
+    building.away_ms = TRUST_MS
+    building.turn()
+    assert visitor.hear(0) == []
+    assert building.door.has_more
+    building.porch.clients.trust(building.porch.now_ms)
+    assert [type(got.content) for got in visitor.hear(1)] == [Enqueued]
