@@ -40,9 +40,10 @@ class Placements:
         A new router knows them when each shard has a worker, or after a while. Until then clients keep what they know, because
         their direct connections outlive a router.
         """
+        table = self._table
+        self._known = self._known or None not in table.owners
         if not self._known:
             return Placement(None)
-        table = self._table
         return Placement(
             [
                 DoorView(worker.name, worker.door, worker.endpoints, [(s, table.epochs[s]) for s in table.shards_of(worker)])
@@ -55,7 +56,7 @@ class Placements:
         """Yield the pushes of a change, a step of them. Call it a few times a second."""
         if self._began_ms is None:
             self._began_ms = now_ms
-        self._known = self._known or None not in self._table.owners or now_ms - self._began_ms >= UNKNOWN_MS_MAX
+        self._known = self._known or now_ms - self._began_ms >= UNKNOWN_MS_MAX
         body = encode_body(self.current())
         if body != self._body:
             self._body = body
