@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -39,7 +39,9 @@ def cpu_seconds() -> tuple[float, float]:
         times = java.cpu_times()
         jvm += times.user + times.system
         python += times.children_user + times.children_system
-        python += sum(sum(child.cpu_times()[:4]) for child in java.children(recursive=True))
+        for child in java.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # it has just ended, and the JVM counts it from now on
+                python += sum(child.cpu_times()[:4])
     return jvm, python
 
 

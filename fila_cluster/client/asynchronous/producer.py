@@ -100,7 +100,7 @@ class AsyncProducer:
     async def close(self) -> None:
         """Take in no more messages, and return when all are confirmed or have failed."""
         self._closed = True
-        if not (self._pipe.idle or self._client.closed):
+        if not (self._pipe.idle or self._io.closed):  # a client that takes leave ends at once what is collected
             await self.flush()
         self._confirmer.resolve()
         self._unseen.log()

@@ -108,7 +108,7 @@ def test_an_answer_that_is_lost_with_the_router_comes_again(cluster: Cluster) ->
 
 
 def test_what_a_receive_that_timed_out_was_granted_goes_back(cluster: Cluster) -> None:
-    with cluster.client() as producer, cluster.client(timeout=1.0) as client:
+    with cluster.client() as producer, Client(cluster.endpoint, timeout=1.0, direct=False) as client:
         producer.create_queue("q", visibility_timeout=LONG_S, max_attempts=1)
         producer.enqueue("q", b"x", delay=1)
         router = cluster.router_pid()
