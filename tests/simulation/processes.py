@@ -226,7 +226,8 @@ def _observed(world: World, make: Callable[..., Any], attribute: str) -> Callabl
 
 
 class _WatchedClients(DirectClients):
-    """Shows those who watch the wire also what a worker gives to a client whose connection is gone: at most once, it counts as given."""
+    """Shows what a worker gives to a client to those who watch the wire. The connection may end before it is on the wire, and at most
+    once, it counts as given all the same."""
 
     def __init__(self, network: Network, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -234,7 +235,7 @@ class _WatchedClients(DirectClients):
 
     def send(self, effect: Effect) -> Connection | None:
         connection = super().send(effect)
-        if connection is not None and not connection.open:
+        if connection is not None:
             for tap in self._network.direct_taps:
                 tap(effect.client, effect.frames())
         return connection

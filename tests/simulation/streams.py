@@ -12,10 +12,6 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from fila_proto_zmq.clients import client_of
-from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import Hello
-from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.stream import FrameReader
 from tests.simulation.sockets import Network
 
@@ -46,14 +42,11 @@ class Stream:
         self.network = network
         self.ends = (client, worker)
         self.alive = True
-        self.identity = b""
-        """The client's, once it has greeted."""
         self.flights: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
         """Bytes under way to each end."""
         self.waiting = [0, 0]
         """Bytes that were sent to each end and not read there."""
-        self._sent = (Tap(), Tap())
-        self._arrived = (Tap(), Tap())
+        self._arrived = Tap()
         self._last_us = [0, 0]
         self.number = network.new_number()
         network.streams[self.number] = self
@@ -63,8 +56,6 @@ class Stream:
 
     def send(self, data: bytes, to: int) -> None:
         """Put bytes on their way to an end. If the connection is broken, and the sender does not know, they are lost."""
-        for frame in self._sent[to].frames(data):
-            self._saw(frame, to)
         if not self.alive:
             return
         self.waiting[to] += len(data)
@@ -74,23 +65,13 @@ class Stream:
         self.flights[to].append(data)
         network.world.at(when_us, self._arrive, data, to)
 
-    def _saw(self, frame: list[bytes], to: int) -> None:
-        if to == 1 and frame[0][3] == Hello.opcode:
-            try:
-                self.identity = client_of(decode_body(Hello, frame[2]).session)
-            except FilaError:
-                return
-        if to == 0:
-            for tap in self.network.direct_taps:
-                tap(self.identity, frame)
-
     def _arrive(self, data: bytes, to: int) -> None:
         flight = self.flights[to]
         if not flight or flight[0] is not data:
             return  # lost
         flight.popleft()
         if to == 0 and not self.ends[0].closed:
-            for frame in self._arrived[0].frames(data):
+            for frame in self._arrived.frames(data):
                 for seen in self.network.direct_arrivals:
                     seen(frame)
         self.ends[to].take_in(data)
