@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 3000
+SEEDS = 2_000
 """Seeds of the normal test run, in two files, so that two cores share them."""
 PIECES = 20
 """Pieces of all seeds: each is a test."""
