@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from fila_admission.requests import OF_WORKERS
 from fila_proto_zmq.codec import decode_command, encode_command
 from fila_proto_zmq.commands import BY_OPCODE, Command, CreateQueue, Enqueue, QueueOptions, Receive, Reserve, Subscribe
 from fila_proto_zmq.errors import FilaError
@@ -17,7 +18,6 @@ from fila_proto_zmq.frames import pack_header, unpack_header
 from tests.fuzz.broker import FuzzedBroker
 from tests.fuzz.values import Values
 
-OF_WORKERS = 80
 BY_CLIENTS = sorted(opcode for opcode in BY_OPCODE if opcode < OF_WORKERS)
 BY_BROKERS = sorted(opcode for opcode in BY_OPCODE if opcode >= OF_WORKERS)
 OFTEN = [

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from fila_admission.refusals import moved
+from fila_admission.requests import OF_WORKERS
 from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.codec import decode_command
 from fila_proto_zmq.commands import (
@@ -69,9 +70,6 @@ from fila_worker.pauses import GAP_MS, Pauses
 from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
 _Result = TypeVar("_Result")
-
-OF_WORKERS: Final = 80
-"""Opcodes from here on pass between the router and its workers, and between workers."""
 
 CONFIG_OWNER: Final = 0
 """The shard that checks and numbers changes of the runtime config."""

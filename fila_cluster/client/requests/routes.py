@@ -114,13 +114,13 @@ class Routes:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def way_of(self, shard: Shard | None, now: float) -> Way:
+    def way_of(self, shard: Shard, now: float) -> Way:
         """Return the way of a shard's next call. Its calls are held there while it opens, or while the shard changes ways."""
-        way = None if shard is None else shard.direct
+        way = shard.direct
         if way is None:
             return self.router
         if way.state in _TAKES:
-            return way if shard is None or now >= shard.stay_until else self.router
+            return way if now >= shard.stay_until else self.router
         if way.state == State.CLOSED and now >= way.retry_at:
             way.state = State.OPENING
             way.give_up_at = now + OPENING_S

@@ -90,11 +90,10 @@ class State(IntEnum):
 class DirectWay(Way):
     """The way to a worker's own door. ``tags``: the epochs of its shards, as headers name them."""
 
-    __slots__ = ("door", "endpoints", "failures", "give_up_at", "retry_at", "state", "tags", "worker")
+    __slots__ = ("door", "endpoints", "failures", "give_up_at", "retry_at", "state", "tags")
 
     def __init__(self, view: "DoorView") -> None:
         super().__init__()
-        self.worker = view.worker
         self.door = view.door
         self.endpoints = list(view.endpoints)
         self.tags: dict[int, int] = {}

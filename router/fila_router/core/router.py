@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from fila_admission.in_flight import asks_page, relieves
 from fila_admission.refusals import RETRY_S, overloaded, too_busy, unavailable
+from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_proto_zmq.clients import SESSION_BYTES, client_name
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
 from fila_proto_zmq.commands import (
@@ -20,7 +21,6 @@ from fila_proto_zmq.commands import (
     ClusterStatus,
     Command,
     Done,
-    GetClusterStatus,
     GetConfig,
     GetMetrics,
     GetPlacement,
@@ -65,15 +65,6 @@ Body: TypeAlias = Any
 SWEEP_MS: Final = 10_000
 """How often to search for overdue requests and idle sessions."""
 
-OF_WORKERS: Final = 80
-"""Opcodes from here on pass between the router and its workers, and between those."""
-
-_OWN: Final = frozenset(
-    command.opcode
-    for command in (Hello, GetPlacement, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
-)
-_FORWARDED: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _OWN)
-"""First six bytes (magic, version, opcode, flags) of all headers that are forwarded: one look-up checks them all."""
 _ONE_WAY: Final = RELAYED | {Tokens.opcode, Park.opcode}
 _PREFIX: Final = pack_header(0)[:3]
 _SILENCE_TIMEOUTS: Final = 10
@@ -120,7 +111,7 @@ class Router:
         session = self._sessions.on(connection, now_ms)
         client = session.client
         try:
-            if header[:6] in _FORWARDED and len(header) == HEADER_BYTES:
+            if header[:6] in OF_A_QUEUE and len(header) == HEADER_BYTES:
                 if header[6:10] not in session.tags:
                     raise not_greeted()
                 if session.connection.in_debt:

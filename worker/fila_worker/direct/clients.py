@@ -16,20 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from fila_admission.in_flight import InFlight, asks_page
 from fila_admission.limits import TRUST_MS
 from fila_admission.refusals import interrupted, overloaded, too_busy
+from fila_admission.requests import OF_A_QUEUE
 from fila_proto_zmq.clients import SESSION_BYTES, client_of
 from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
 from fila_proto_zmq.commands import (
-    BY_OPCODE,
     PLATE,
-    GetClusterStatus,
-    GetConfig,
-    GetMetrics,
-    GetPlacement,
     Hello,
-    ListConfig,
-    ListQueues,
     Plate,
-    SetConfig,
     Subscribe,
     Welcome,
 )
@@ -53,15 +46,6 @@ rest is for the network."""
 
 DOOR_BYTES: Final = 16
 """The length of a door's name."""
-
-OF_WORKERS: Final = 80
-
-_NOT_HERE: Final = frozenset(
-    command.opcode
-    for command in (Hello, GetPlacement, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
-)
-_TAKEN: Final = frozenset(pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _NOT_HERE)
-"""First six bytes (magic, version, opcode, flags) of the requests that are taken in here."""
 
 _HELLO: Final = pack_header(Hello.opcode)[:6]
 
@@ -207,7 +191,7 @@ class DirectClients:
             self._greet(connection, header, body)
             return
         try:
-            if header[:6] not in _TAKEN:
+            if header[:6] not in OF_A_QUEUE:
                 raise InvalidFrameError(f"{header[:6].hex()} is no beginning of a request that a worker takes directly")
             slot = self._host.slot_of(str(key, "utf-8"))
             if not self._admit(connection, slot, header, key, len(body), now_ms):

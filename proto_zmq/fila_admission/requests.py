@@ -1,0 +1,28 @@
+"""Which requests are carried out by the worker of a queue, and which by the router or by all workers."""
+
+from typing import Final
+
+from fila_proto_zmq.commands import (
+    BY_OPCODE,
+    GetClusterStatus,
+    GetConfig,
+    GetMetrics,
+    GetPlacement,
+    Hello,
+    ListConfig,
+    ListQueues,
+    SetConfig,
+)
+from fila_proto_zmq.frames import pack_header
+
+OF_WORKERS: Final = 80
+"""Opcodes from here on pass between the router and its workers, and between those."""
+
+_OF_THE_ROUTER: Final = frozenset(
+    command.opcode
+    for command in (Hello, GetPlacement, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
+)
+OF_A_QUEUE: Final = frozenset(
+    pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _OF_THE_ROUTER
+)
+"""First six bytes (magic, version, opcode, flags) of the requests for the worker of a queue: one look-up checks them all."""
