@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -26,21 +25,9 @@ from fila_cluster.errors import (
     QueueNotFoundError,
 )
 from fila_proto_zmq.commands import DescribeQueue, GetClusterStatus
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster import PATIENCE_S, eventually
 
 Connect = Callable[..., Any]
-
-
-@pytest.fixture
-def connect(open_client: Connect, shared_cluster: Cluster) -> Connect:
-    """Open a client of the shared cluster."""
-    return partial(open_client, shared_cluster.endpoint, timeout=PATIENCE_S)
-
-
-@pytest.fixture
-def client(connect: Connect) -> Iterator[Client]:
-    with connect() as client:
-        yield client
 
 
 @pytest.fixture

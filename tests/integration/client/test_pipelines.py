@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,18 +12,6 @@ from fila_cluster.errors import BatchError, FilaError, OverloadedError, PayloadT
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 
 Connect = Callable[..., Any]
-
-
-@pytest.fixture
-def connect(open_client: Connect, shared_cluster: Cluster) -> Connect:
-    """Open a client of the shared cluster."""
-    return partial(open_client, shared_cluster.endpoint, timeout=PATIENCE_S)
-
-
-@pytest.fixture
-def client(connect: Connect) -> Iterator[Client]:
-    with connect() as client:
-        yield client
 
 
 def drained(client: Client, queue: str, count: int, **options: Any) -> list[Any]:
