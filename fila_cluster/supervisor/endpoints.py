@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from fila_cluster.config.address import Address
 from fila_cluster.supervisor import CannotStartError
+from fila_process.connections import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.errors import InvalidConfigError
 
 _KEEPS: Final = sys.platform == "linux"
@@ -57,15 +58,12 @@ def _bound(family: socket.AddressFamily, target: tuple[object, ...]) -> socket.s
     return bound
 
 
-PATH_BYTES_MAX = 107
-"""The longest path in a socket's address."""
-
 _CONNECT_S_MAX = 1.0
 
 
 def is_too_long(path: Path) -> bool:
     """Return whether a path is too long for a socket."""
-    return len(os.fsencode(path)) > PATH_BYTES_MAX
+    return len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX
 
 
 def check_socket_path(path: Path, flag: str, data_dir: Path | None = None) -> None:

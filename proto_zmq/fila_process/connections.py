@@ -1,6 +1,10 @@
 """How many connections a process may have."""
 
 import resource
+from typing import Final
+
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""The longest path in a Unix socket's address."""
 
 
 def allow_many_connections() -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from fila_process.connections import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import DoorNotOpened
 from fila_proto_zmq.frames import HEADER_BYTES
@@ -33,8 +34,6 @@ ACCEPTED_MAX: Final = 64
 """New connections taken in one turn."""
 NOT_BODY_BYTES_MAX: Final = HEADER_BYTES + 2 + QUEUE_NAME_BYTES_MAX + len(DEAD_LETTER_SUFFIX)
 """What a frame's length counts beside its body. A larger body is cut off at the router, too."""
-PATH_BYTES_MAX: Final = 107
-"""The longest path in a socket's address."""
 
 _IPC: Final = "ipc://"
 _ANY: Final = frozenset({"0.0.0.0", "::"})
@@ -333,7 +332,7 @@ def _listen_ipc(endpoint: str) -> tuple[socket.socket, str]:
         listening.close()
         raise
     shown = str(path.absolute())
-    return listening, f"{_IPC}{shown}" if len(os.fsencode(shown)) <= PATH_BYTES_MAX else ""
+    return listening, f"{_IPC}{shown}" if len(os.fsencode(shown)) <= SOCKET_PATH_BYTES_MAX else ""
 
 
 def _listen_tcp(endpoint: str) -> tuple[socket.socket, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fila_admission.limits import TRUST_MS
+from fila_process.connections import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.commands import (
     PLATE,
     Command,
@@ -27,7 +28,7 @@ from fila_proto_zmq.events import DoorNotOpened
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
 from fila_proto_zmq.stream import FrameReader, pack_lengths
-from fila_worker.direct.door import FRAMES_MAX, PATH_BYTES_MAX, SLICE_FRAMES, Door, open_door
+from fila_worker.direct.door import FRAMES_MAX, SLICE_FRAMES, Door, open_door
 from fila_worker.direct.limits import DoorLimits
 from tests.support.cluster import eventually
 from tests.unit.worker.direct.porch import DOOR, QUEUE, Got, Porch, enqueue, read
@@ -391,7 +392,7 @@ def test_a_path_is_named_absolutely(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_path_that_no_client_could_name_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = tmp_path / ("d" * PATH_BYTES_MAX)
+    deep = tmp_path / ("d" * SOCKET_PATH_BYTES_MAX)
     deep.mkdir()
     monkeypatch.chdir(deep)
     door, notes = opened("ipc://door.ipc")
