@@ -60,7 +60,6 @@ class ConfigReplication:
         self._outgoing = outgoing
         self._open: dict[int, Change] = {}
         self._asked = 0
-        self._began_ms: int | None = None
         self._now_ms = 0
 
     # --- changes ------------------------------------------------------------------------------------------------------
@@ -125,8 +124,8 @@ class ConfigReplication:
 
         Such a worker may live and believe that it is counted, and would use the config as it was.
         """
-        began_ms = self._now_ms if self._began_ms is None else self._began_ms
-        unknown = [began_ms] if None in self._table.owners else []
+        began_ms = self._table.began_ms
+        unknown = [self._now_ms if began_ms is None else began_ms] if None in self._table.owners else []
         away = [worker.seen_ms for worker in self._table.workers.values() if worker.door and not worker.routable]
         return max([*unknown, *away], default=-TRUST_MS) + TRUST_MS
 
@@ -168,8 +167,6 @@ class ConfigReplication:
     def give_up(self, now_ms: int) -> None:
         """Answer changes that have waited long enough, and fail those that wait for too long. Call it a few times a second."""
         self._now_ms = now_ms
-        if self._began_ms is None:
-            self._began_ms = now_ms
         self.settle()
         overdue = [number for number, change in self._open.items() if change.deadline_ms <= now_ms]
         if overdue:

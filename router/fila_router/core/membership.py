@@ -47,7 +47,6 @@ class Membership:
         self._parkings = Confirmations()
         self.wall_ahead_ms = 0
         """How far the workers' time, by which parks end, is ahead of the router's."""
-        self._first_tick_ms: int | None = None
         self._ticked_ms = 0
 
     # --- coming -------------------------------------------------------------------------------------------------------
@@ -153,12 +152,12 @@ class Membership:
 
     def tick(self, now_ms: int) -> None:
         """Find silent workers and check the connections of the others."""
-        if self._first_tick_ms is None:
-            self._first_tick_ms = self._ticked_ms = now_ms
+        if self._table.began_ms is None:
+            self._table.began_ms = self._ticked_ms = now_ms
         if now_ms - self._ticked_ms > TICK_GAP_MS_MAX:
             self._table.forgive_silence(now_ms)
         self._ticked_ms = now_ms
-        self.started |= now_ms - self._first_tick_ms >= START_MS_MAX
+        self.started |= now_ms - self._table.began_ms >= START_MS_MAX
         for worker in self._table.workers.values():
             if worker.routable or worker.in_flight:
                 self._look_after(worker, now_ms)

@@ -30,7 +30,6 @@ class Placements:
         self._table = table
         self._sessions = sessions
         self._known = False
-        self._began_ms: int | None = None
         self._body = encode_body(self.current())
         self._to_hear: list[bytes] = []
 
@@ -54,9 +53,8 @@ class Placements:
 
     def tick(self, now_ms: int) -> Iterator[Frame]:
         """Yield the pushes of a change, a step of them. Call it a few times a second."""
-        if self._began_ms is None:
-            self._began_ms = now_ms
-        self._known = self._known or now_ms - self._began_ms >= UNKNOWN_MS_MAX
+        began_ms = self._table.began_ms
+        self._known = self._known or (began_ms is not None and now_ms - began_ms >= UNKNOWN_MS_MAX)
         body = encode_body(self.current())
         if body != self._body:
             self._body = body

@@ -54,6 +54,8 @@ class RoutingTable:
         self.owners: list[Worker | None] = [None] * shards_total
         self.epochs: list[int] = [0] * shards_total
         self.workers: dict[bytes, Worker] = {}
+        self.began_ms: int | None = None
+        """When the router first looked at its workers; None: not yet."""
         self._shards: dict[bytes, int] = {}
 
     def shard_of(self, key: bytes) -> int:
