@@ -146,11 +146,11 @@ class Host:
             if client or header.request:  # else it is one of the commands without an answer
                 self._effects.append(Answer(call, header.opcode, error))
 
-    def accept_direct(self, frame: Frame, slot: Slot, now_ms: int) -> None:
+    def accept_direct(self, frame: Frame, queue: str, slot: Slot, now_ms: int) -> None:
         """Carry out one frame of a client that came without the router: it names the epoch of the shard that it is for."""
-        client, raw_header, key, body = frame
+        client, raw_header, _, body = frame
         header = unpack_header(raw_header)
-        call = Call(client, header.request, key.decode(), now_ms)
+        call = Call(client, header.request, queue, now_ms)
         try:
             if slot.outage is not None:
                 raise outages.unavailable(slot.outage)

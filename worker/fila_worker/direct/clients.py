@@ -193,7 +193,8 @@ class DirectClients:
         try:
             if header[:6] not in OF_A_QUEUE:
                 raise InvalidFrameError(f"{header[:6].hex()} is no beginning of a request that a worker takes directly")
-            slot = self._host.slot_of(str(key, "utf-8"))
+            queue = str(key, "utf-8")
+            slot = self._host.slot_of(queue)
             if not self._admit(connection, slot, header, key, len(body), now_ms):
                 return
         except (FilaError, UnicodeDecodeError) as error:
@@ -202,7 +203,7 @@ class DirectClients:
             return
         if header[3] == Subscribe.opcode:
             connection.pushing.add(slot.index)
-        self._host.accept_direct([client, header, key, body], slot, now_ms)
+        self._host.accept_direct([client, header, key, body], queue, slot, now_ms)
 
     def _admit(self, connection: Connection, slot: "Slot", header: bytes, key: bytes, size_bytes: int, now_ms: int) -> bool:
         """Note a request that is about to be carried out; False: it is open on this connection already."""
