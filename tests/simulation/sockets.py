@@ -459,12 +459,21 @@ class Poller:
         self._network = network
         self._world = network.world
         self._sources: list[Any] = []
+        self._descriptors: dict[Any, int] = {}
+        """As zmq's poller does, names what is not a ZeroMQ socket by its descriptor."""
 
     def register(self, source: Any, flags: int = 0) -> None:
-        self._sources.append(source if hasattr(source, "inbox") else self._network.selectors[source.fileno()])
+        self._sources.append(self._source_of(source))
 
     def unregister(self, source: Any) -> None:
-        self._sources.remove(source if hasattr(source, "inbox") else self._network.selectors[source.fileno()])
+        self._sources.remove(self._source_of(source))
+
+    def _source_of(self, registered: Any) -> Any:
+        if hasattr(registered, "inbox"):
+            return registered
+        selector = self._network.selectors[registered.fileno()]
+        self._descriptors[selector] = registered.fileno()
+        return selector
 
     def has(self, source: Any) -> bool:
         return source in self._sources
@@ -473,7 +482,7 @@ class Poller:
         found = []
         for source in self._sources:
             if source.inbox:
-                found.append((source, POLLIN))  # noqa: PERF401  # a comprehension is a call
+                found.append((self._descriptors.get(source, source), POLLIN))  # noqa: PERF401  # a comprehension is a call
         if process.stop_wanted:
             found += [(source, POLLIN) for source in self._sources if isinstance(source, StopDescriptor)]
         return found

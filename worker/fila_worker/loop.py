@@ -134,6 +134,8 @@ class Loop:
         for descriptor in stop.fds:
             self._poller.register(descriptor, zmq.POLLIN)
         self._door_polled = False
+        self._door_ready = True
+        """Whether something may have come at the door; the poll says so, and asking the door costs a system call."""
         self._door_first = False
         """Which of both is read first, in turn: either of them may fill a turn."""
 
@@ -159,6 +161,7 @@ class Loop:
                 self._look(now_ms)
             ready = dict(self._poller.poll(self._sleep_ms(now_ms)))
             self._link.ready = self._link.socket in ready or not self._link.drained
+            self._door_ready = self._door.fileno() in ready or self._door.has_more
             now_ms, before_ms = self._clock.now_ms(), turned_ms
             turned_ms = now_ms
             if now_ms - before_ms > PAUSE_MS:
@@ -191,15 +194,13 @@ class Loop:
         was_opening = host.opening
         host.begin_turn(now_ms)
         self._door_first = not self._door_first
-        trusted = self._clients.trusted(now_ms)
-        if trusted and self._door_first:
-            door.receive(now_ms)
+        if self._door_first:
+            self._read_door(now_ms)
         for frame in link.receive(now_ms):
             host.accept(frame, now_ms)
-        trusted = self._clients.trusted(now_ms)
-        if trusted and not self._door_first:
-            door.receive(now_ms)
-        drained = link.drained and (door.empty or (trusted and not door.has_more))
+        if not self._door_first:
+            self._read_door(now_ms)
+        drained = link.drained and (door.empty or (self._clients.trusted(now_ms) and not door.has_more))
         effects = host.turn(now_ms, drained=drained)
         effects = self._after_parking(effects, now_ms)
         link.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects)
@@ -219,6 +220,10 @@ class Loop:
             self._journal.tell(notes)
         host.turn_ns.observe(time.perf_counter_ns() - started_ns)
 
+    def _read_door(self, now_ms: int) -> None:
+        if self._door_ready and self._clients.trusted(now_ms):
+            self._door.receive(now_ms)
+
     def _after_parking(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         """Return what may be sent now: the answers to deferrals wait until all workers have parked their throttle keys."""
         released = self._deferrals.release(self._link.take_confirmed(), now_ms)
@@ -235,7 +240,7 @@ class Loop:
         give_up_ms = now_ms + LEAVE_MS
         while now_ms < give_up_ms and not (self._link.left and (self._door.empty or self._clients.quiet(now_ms))):
             self._poller.poll(min(self._sleep_ms(now_ms), LEAVE_LOOK_MS))
-            self._link.ready = True
+            self._link.ready = self._door_ready = True
             now_ms = self._clock.now_ms()
             self._turn(now_ms)
 

@@ -11,20 +11,28 @@ from fila_proto_zmq.record import payload_of
 from tests.support.cluster import Cluster
 
 
-def payloads(client: Client, view: str, *stretches: Stretch) -> list[bytes]:
+@pytest.fixture
+def view(queue: str) -> str:
+    """Return the name of a view that no other test opens."""
+    return f"view-of-{queue}"
+
+
+def payloads(client: Client, name: str, *stretches: Stretch) -> list[bytes]:
     views = ShardViews(client)
     return [
         payload_of(message.record)
         for stretch in stretches
-        for page in views.pages(view, stretch)
+        for page in views.pages(name, stretch)
         for message in page
     ]  # fmt: skip
 
 
-def test_others_read_what_one_opened_however_the_queue_goes_on(shared_cluster: Cluster, client: Client, queue: str) -> None:
+def test_others_read_what_one_opened_however_the_queue_goes_on(
+    shared_cluster: Cluster, client: Client, queue: str, view: str
+) -> None:
     expected = [b"%04d" % number for number in range(5000)]
     client.enqueue_many(queue, [Message(payload, fairness_key=f"k{payload[-1]}") for payload in expected])
-    (opened,) = ShardViews(client).open("over-the-wire", [queue, "nowhere"], 1000, 60.0)
+    (opened,) = ShardViews(client).open(view, [queue, "nowhere"], 1000, 60.0)
     assert (opened.name, opened.messages, len(opened.bounds)) == (queue, 5000, 4)
     client.ack(client.receive(queue, 700))
     client.purge_queue(queue)
@@ -34,25 +42,25 @@ def test_others_read_what_one_opened_however_the_queue_goes_on(shared_cluster: C
         Stretch(queue, first, end) for first, end in zip(["", *opened.bounds], [*opened.bounds, None], strict=True)
     ]  # fmt: skip
     with shared_cluster.client() as another, ThreadPoolExecutor(5) as readers:
-        found = list(readers.map(lambda stretch: payloads(another, "over-the-wire", stretch), stretches))
+        found = list(readers.map(lambda stretch: payloads(another, view, stretch), stretches))
     assert [len(part) for part in found] == [1000] * 5
     assert sorted(payload for part in found for payload in part) == expected
 
 
-def test_filters_are_the_brokers_work(client: Client, queue: str) -> None:
+def test_filters_are_the_brokers_work(client: Client, queue: str, view: str) -> None:
     client.enqueue_many(queue, [Message(b"%d" % number, fairness_key=f"k{number % 3}") for number in range(30)])
     held = client.receive(queue, 5)
-    ShardViews(client).open("filtered", [queue], 1000, 60.0)
-    pages = list(ShardViews(client).pages("filtered", Stretch(queue), fairness_keys=["k1"], states=["leased"]))
+    ShardViews(client).open(view, [queue], 1000, 60.0)
+    pages = list(ShardViews(client).pages(view, Stretch(queue), fairness_keys=["k1"], states=["leased"]))
     assert {payload_of(message.record) for page in pages for message in page} == {
         delivery.payload for delivery in held if delivery.fairness_key == "k1"
     }
     client.ack(held)
 
 
-def test_what_is_not_there_is_a_typed_error(client: Client, queue: str) -> None:
+def test_what_is_not_there_is_a_typed_error(client: Client, queue: str, view: str) -> None:
     with pytest.raises(InvalidArgumentError, match="no view 'never-opened' is open"):
         payloads(client, "never-opened", Stretch(queue))
-    ShardViews(client).open("of-one", [queue], 1000, 60.0)
-    with pytest.raises(QueueNotFoundError, match="is not in view 'of-one'"):
-        payloads(client, "of-one", Stretch(f"{queue}.dlq"))
+    ShardViews(client).open(view, [queue], 1000, 60.0)
+    with pytest.raises(QueueNotFoundError, match=f"is not in view '{view}'"):
+        payloads(client, view, Stretch(f"{queue}.dlq"))
