@@ -43,11 +43,13 @@ class Timekeeper:
     def read(self, wall_ns: int, steady_ns: int) -> int:
         """Return the time at these readings; never less than before."""
         passed_ns, self._read_ns = steady_ns - self._read_ns, steady_ns
-        lost_ns = min(self._ahead_ns, passed_ns // SLOWER)
-        self._ahead_ns -= lost_ns
-        self._lead_ns -= lost_ns
+        if self._ahead_ns:
+            lost_ns = min(self._ahead_ns, passed_ns // SLOWER)
+            self._ahead_ns -= lost_ns
+            self._lead_ns -= lost_ns
         lead_ns = wall_ns - steady_ns
-        self._truest_ns = max(self._truest_ns, lead_ns)
+        if lead_ns > self._truest_ns:  # noqa: PLR1730  # it is read several times a turn, and a call is half of the cost
+            self._truest_ns = lead_ns
         if lead_ns > self._lead_ns:
             self._lead_ns, self._ahead_ns = lead_ns, 0
         if steady_ns >= self._period_ends_ns:

@@ -266,7 +266,7 @@ def in_place_of_the_kernel(
         fila_router.sockets: {"zmq": zmq, "_seed": lambda: None, "DEFAULTS": limits},
         fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},
         fila_worker.loop: {
-            "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,
+            "selectors": sockets, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,
             "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "Heartbeat": Heartbeat, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
             "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].store,
             "refuse_missing": lambda path: None, "mark_made": lambda path: None,

@@ -75,7 +75,8 @@ class Network:
         """Direct connections of clients to workers that carry bytes."""
         self.doors: dict[tuple[str, int], Any] = {}
         """The listening sockets of workers, by address."""
-        self.selectors: dict[int, Any] = {}
+        self.dealers: dict[int, DealerSocket] = {}
+        """Those that are watched by their descriptor."""
         self.direct_taps: list[Any] = []
         """Who sees what a worker sends to a client: ``tap(identity, parts)``."""
         self.direct_arrivals: list[Any] = []
@@ -229,6 +230,8 @@ class DealerSocket(Socket):
         self.losses = 0
         self._unsent: list[bytes] = []
         self._reading: list[bytes] = []
+        self.signalled = False
+        """Whether its descriptor is readable: something has come since the socket was last used."""
 
     # --- the API ------------------------------------------------------------------------------------------------------
 
@@ -245,10 +248,12 @@ class DealerSocket(Socket):
 
     def get(self, option: int) -> Any:
         if option == FD:
+            self.network.dealers[self.fd] = self
             return self.fd
         if option == RCVMORE:
             return bool(self._reading)
         if option == EVENTS:
+            self.signalled = False
             return POLLIN if self.inbox else 0
         return self.options[int(option)]
 
@@ -262,6 +267,7 @@ class DealerSocket(Socket):
 
     def send_multipart(self, parts: Sequence[Any], flags: int = 0, copy: bool = True) -> None:
         self.owner.touch("a frame is sent")
+        self.signalled = False
         plain = [part if type(part) is bytes else bytes(part) for part in parts]
         if self.connection is None:
             self.outbox.append(plain)
@@ -325,6 +331,7 @@ class DealerSocket(Socket):
     def take_in(self, parts: list[bytes]) -> None:
         if not self.closed:
             self.inbox.append(parts)
+            self.signalled = True
             self._notify()
 
 
@@ -459,21 +466,9 @@ class Poller:
         self._network = network
         self._world = network.world
         self._sources: list[Any] = []
-        self._descriptors: dict[Any, int] = {}
-        """As zmq's poller does, names what is not a ZeroMQ socket by its descriptor."""
 
     def register(self, source: Any, flags: int = 0) -> None:
-        self._sources.append(self._source_of(source))
-
-    def unregister(self, source: Any) -> None:
-        self._sources.remove(self._source_of(source))
-
-    def _source_of(self, registered: Any) -> Any:
-        if hasattr(registered, "inbox"):
-            return registered
-        selector = self._network.selectors[registered.fileno()]
-        self._descriptors[selector] = registered.fileno()
-        return selector
+        self._sources.append(source)
 
     def has(self, source: Any) -> bool:
         return source in self._sources
@@ -482,7 +477,7 @@ class Poller:
         found = []
         for source in self._sources:
             if source.inbox:
-                found.append((self._descriptors.get(source, source), POLLIN))  # noqa: PERF401  # a comprehension is a call
+                found.append((source, POLLIN))  # noqa: PERF401  # a comprehension is a call
         if process.stop_wanted:
             found += [(source, POLLIN) for source in self._sources if isinstance(source, StopDescriptor)]
         return found

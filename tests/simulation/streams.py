@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fila_proto_zmq.stream import FrameReader
-from tests.simulation.sockets import Network
+from tests.simulation.sockets import Network, StopDescriptor
 
 CAPACITY_BYTES = 3000
 """What a connection takes in one direction before it is read: little, so that writers have to wait."""
@@ -254,40 +254,62 @@ class StreamSocket:
 
 
 class Selector:
-    """The selector of one process."""
+    """The selector of one process: its streams, and what else it watches."""
 
     def __init__(self, network: Network, owner: Any) -> None:
         self._owner = owner
         self._network = network
-        self._keys: dict[StreamSocket, SimpleNamespace] = {}
-        self.fd = network.new_number()
-        network.selectors[self.fd] = self
+        self._streams: dict[StreamSocket, SimpleNamespace] = {}
+        self._others: dict[Any, SimpleNamespace] = {}
+        """ZeroMQ sockets, which it knows by their descriptors, and requests to stop."""
 
-    def fileno(self) -> int:
-        return self.fd
+    # --- the API ------------------------------------------------------------------------------------------------------
 
-    def register(self, socket: StreamSocket, events: int, data: Any = None) -> None:
-        self._keys[socket] = SimpleNamespace(fileobj=socket, events=events, data=data)
-        socket.selector = self
+    def register(self, source: Any, events: int, data: Any = None) -> None:
+        if isinstance(source, StreamSocket):
+            self._streams[source] = SimpleNamespace(fileobj=source, fd=source.fd, events=events, data=data)
+            source.selector = self
+        else:
+            watched = self._network.dealers.get(source, source)
+            self._others[watched] = SimpleNamespace(fileobj=source, fd=source, events=events, data=data)
 
     def modify(self, socket: StreamSocket, events: int, data: Any = None) -> None:
         self.register(socket, events, data)
         self._owner.notice(self)
 
     def unregister(self, socket: StreamSocket) -> None:
-        del self._keys[socket]
+        del self._streams[socket]
         socket.selector = None
 
     def select(self, timeout: float) -> list[tuple[SimpleNamespace, int]]:
-        return self.inbox
-
-    @property
-    def inbox(self) -> list[tuple[SimpleNamespace, int]]:
-        """The sockets that are ready."""
-        return [(key, key.fileobj.events & key.events) for key in self._keys.values() if key.fileobj.events & key.events]
+        self._owner.touch("it waits")
+        return self._owner.wait(self, timeout * 1000)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        self._network.selectors.pop(self.fd, None)
+        """Nothing to free."""
+
+    # --- what its process waits for -----------------------------------------------------------------------------------
+
+    def has(self, source: Any) -> bool:
+        """Return whether what has happened at ``source`` may wake the process."""
+        return source is self or source in self._others
+
+    def ready(self, process: Any) -> list[tuple[SimpleNamespace, int]]:
+        """Return what can be read or written."""
+        streams = [
+            (key, each.events & key.events) for each, key in self._streams.items() if each.events & key.events
+        ]  # fmt: skip
+        return streams + [(key, READ) for each, key in self._others.items() if _is_readable(each, process)]
+
+    def any_ready(self, process: Any) -> bool:
+        """Return whether :meth:`ready` finds something."""
+        return any(_is_readable(each, process) for each in self._others) or any(
+            each.events & key.events for each, key in self._streams.items()
+        )
+
+
+def _is_readable(source: Any, process: Any) -> bool:
+    return bool(process.stop_wanted if isinstance(source, StopDescriptor) else source.signalled)
 
 
 class FakeSockets:

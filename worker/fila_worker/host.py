@@ -107,6 +107,10 @@ class Host:
         """Shards whose memory was dropped: the owner answers the requests that came directly, and takes them out."""
         self.dropped = False
         """Set when a shard's memory was dropped; the owner frees the memory and resets this."""
+        self.recovered = False
+        """Set when a shard was opened; the owner has the collector spare its objects, and resets this."""
+        self._lacks_something = False
+        """Whether a shard has to be registered again."""
         self._shards_total = shards_total
         self._patience = patience or Patience()
         self._suspects = suspects or Suspects()
@@ -329,6 +333,7 @@ class Host:
             return
         if shard is not None:
             slot.enter(shard)
+            self.recovered = True
             self.shards[slot.index] = shard
             self.offers += 1
             self.notes.append(_opened(shard, now_ms - slot.since_ms))
@@ -518,15 +523,10 @@ class Host:
                 self._turn_of(slot, now_ms, effects)
             elif slot.opening:
                 self._step(slot, now_ms)
-        if any(shard.to_be_registered for shard in self.shards.values()):
-            self._offer_again()
+        if self._lacks_something:  # the router sees it when all shards are registered again
+            self._lacks_something = False
+            self.offers += 1
         return effects
-
-    def _offer_again(self) -> None:
-        """Have all shards registered again: then the router sees what they lack."""
-        for shard in self.shards.values():
-            shard.to_be_registered = False
-        self.offers += 1
 
     def _turn_of(self, slot: Slot, now_ms: int, effects: list[Effect]) -> None:
         """End a shard's turn after its commands are carried out; add what may be sent to ``effects``."""
@@ -541,15 +541,18 @@ class Host:
         slot.frames.clear()
         if self._on_trial:
             self._acquit()
-        effects.extend(effect for effect in committed if not self._stays(effect))
+        for effect in committed:
+            if type(effect) is not Post or not self._stays(effect):
+                effects.append(effect)  # noqa: PERF401  # a comprehension is a call
+        if shard.to_be_registered:
+            shard.to_be_registered = False
+            self._lacks_something = True
         if shard.notes:
             self.notes += shard.notes
             shard.notes.clear()
 
-    def _stays(self, effect: Effect) -> bool:
-        """Return whether an effect is for a shard of this host; then it does not leave the process."""
-        if not isinstance(effect, Post):
-            return False
+    def _stays(self, effect: Post) -> bool:
+        """Return whether a command is for a shard of this host; then it does not leave the process."""
         command = effect.command
         if isinstance(command, Park):
             self._between.append(command)  # for the other shards here, and for all other workers
@@ -572,9 +575,15 @@ class Host:
         """Return the milliseconds until a turn has something to do without a frame; None: never."""
         if self._between or self._pages:
             return 0
-        due = [due for shard in self.shards.values() if (due := shard.next_due(now_ms)) is not None]
-        due += [max(0, slot.retry_at_ms - now_ms) for slot in self.slots.values() if slot.shard is None and slot.opening]
-        return min(due, default=None)
+        soonest: int | None = None
+        for slot in self.slots.values():
+            if slot.shard is not None:
+                due = slot.shard.next_due(now_ms)
+            else:
+                due = max(0, slot.retry_at_ms - now_ms) if slot.opening else None
+            if due is not None and (soonest is None or due < soonest):
+                soonest = due
+        return soonest
 
     @property
     def is_alone(self) -> bool:

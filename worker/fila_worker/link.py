@@ -75,9 +75,11 @@ class Link:
         self._admitted = False
         """Whether the router has answered a registration of this process."""
         self.ready = True
-        """Whether a frame may wait; the owner knows it from its poll, which is cheaper than asking the socket."""
-        self.drained = True
+        """Whether a frame may wait; the owner knows it from its wait, which is cheaper than asking the socket."""
+        self.drained = False
         """Whether no more frames waited when frames were last received."""
+        self._used = False
+        """Whether something was sent since the socket was last asked for frames."""
         self.left = False
         """Whether the router has confirmed that it sends nothing more here."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -95,6 +97,19 @@ class Link:
         ):
             self.socket.setsockopt(option, value)
         self.socket.connect(settings.router)
+        self.descriptor = int(self.socket.getsockopt(zmq.FD))
+        """Readable when something has happened at the socket. It shows each arrival once: see :attr:`has_more`."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether frames may wait that the descriptor does not show: ask it before each wait.
+
+        ZeroMQ also takes note of arrivals when something is sent, and the descriptor is silent about them from then on.
+        """
+        if self._used:
+            self._used = False
+            self.drained = self.drained and not self._readable
+        return not self.drained
 
     def register(self, now_ms: int) -> None:
         """Offer this worker's shards to the router, with the cluster's config as the worker knows it."""
@@ -139,10 +154,11 @@ class Link:
 
     def _say(self, command: Command) -> None:
         self._requests += 1
+        self._used = True
         self.socket.send_multipart([b"", *encode_command(command, self._requests)])
 
     def receive(self, now_ms: int) -> Iterator[Frame]:
-        """Yield the clients' frames that wait, up to a turn's worth; the caller carries out each at once.
+        """Yield the clients' frames that wait, up to a turn's worth; the caller carries out each at once. Call it if ``ready``.
 
         Answers to the worker itself are handled here.
 
@@ -150,8 +166,8 @@ class Link:
         which had state that this one does not have. They are dropped: the router has answered for them.
         """
         frames = bytes_read = 0
-        self.drained = not self.ready
-        while self.ready and frames < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX and not self._host.full:
+        self.drained = False
+        while frames < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX and not self._host.full:
             if not self._readable:
                 self.drained = True
                 break
@@ -217,6 +233,7 @@ class Link:
     def send(self, effects: list[Effect]) -> None:
         """Send a committed turn's effects."""
         for effect in effects:
+            self._used = True
             self.socket.send_multipart([effect.client, *effect.frames()])
 
     def close(self) -> None:

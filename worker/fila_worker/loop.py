@@ -2,12 +2,11 @@
 
 import gc
 import secrets
+import selectors
 import shutil
 import time
 from pathlib import Path
 from typing import Final
-
-import zmq
 
 from fila_process.clock import Clock
 from fila_process.connections import allow_many_connections, connections_allowed
@@ -24,6 +23,7 @@ from fila_worker.direct.limits import limits_here
 from fila_worker.host import Host
 from fila_worker.link import PULSE_MS, Link
 from fila_worker.lua import compile_hooks
+from fila_worker.pauses import GAP_MS
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Opener, Slot
 from fila_worker.storage.made import mark_made, refuse_missing
@@ -129,13 +129,11 @@ class Loop:
         self._link = Link(settings, host, self._clients, self._door.endpoints)
         self._deferrals = Deferrals()
         self._look_again_ms = 0
-        self._poller = zmq.Poller()
-        self._poller.register(self._link.socket, zmq.POLLIN)
-        for descriptor in stop.fds:
-            self._poller.register(descriptor, zmq.POLLIN)
-        self._door_polled = False
-        self._door_ready = True
-        """Whether something may have come at the door; the poll says so, and asking the door costs a system call."""
+        self._apart = selectors.DefaultSelector()
+        """What is watched while the door may not be served."""
+        for descriptor in (self._link.descriptor, *stop.fds):
+            self._apart.register(descriptor, selectors.EVENT_READ)
+            self._door.watch(descriptor)
         self._door_first = False
         """Which of both is read first, in turn: either of them may fill a turn."""
 
@@ -145,6 +143,7 @@ class Loop:
         self._serve()
         self._journal.tell([ProcessStopping()])
         self._leave()
+        self._apart.close()
         self._door.close()
         self._link.close()
         self._host.close()
@@ -159,15 +158,15 @@ class Loop:
                 self._heartbeat.beat()
             if now_ms >= self._look_again_ms:
                 self._look(now_ms)
-            ready = dict(self._poller.poll(self._sleep_ms(now_ms)))
-            self._link.ready = self._link.socket in ready or not self._link.drained
-            self._door_ready = self._door.fileno() in ready or self._door.has_more
+            readable = self._wait(now_ms, self._sleep_ms(now_ms))
             now_ms, before_ms = self._clock.now_ms(), turned_ms
             turned_ms = now_ms
+            if now_ms - before_ms > GAP_MS:
+                readable = self._wait(now_ms, 0)  # what came during the pause
             if now_ms - before_ms > PAUSE_MS:
                 self._host.paused(now_ms - before_ms)
             self._turn(now_ms)
-            stopping = self._stop.requested(ready)
+            stopping = self._stop.requested(readable)
 
     def _look(self, now_ms: int) -> None:
         self._look_again_ms = now_ms + LOOK_MS
@@ -175,35 +174,39 @@ class Loop:
         self._door.tick(now_ms)
 
     def _sleep_ms(self, now_ms: int) -> int:
-        """Return how long to sleep, and have the door looked at exactly while it may be served."""
-        trusted = self._clients.trusted(now_ms)
-        if trusted is not self._door_polled:
-            self._door_polled = trusted
-            if trusted:
-                self._poller.register(self._door, zmq.POLLIN)
-            else:
-                self._poller.unregister(self._door)
-        if trusted and self._door.has_more:
+        """Return how long the worker may sleep."""
+        if self._link.has_more or (self._door.has_more and self._clients.trusted(now_ms)):
             return 0
         due = self._host.next_due(now_ms)
         return IDLE_MS if due is None else min(due, IDLE_MS)
 
+    def _wait(self, now_ms: int, timeout_ms: int) -> list[int]:
+        """Sleep until something comes: at the door, too, while it may be served. Return the readable descriptors of all others."""
+        if self._clients.trusted(now_ms):
+            readable = self._door.wait(timeout_ms)
+        else:
+            readable = [key.fd for key, _ in self._apart.select(timeout_ms / 1000)]
+        self._link.ready = self._link.descriptor in readable or not self._link.drained
+        return readable
+
     def _turn(self, now_ms: int) -> None:
         started_ns = time.perf_counter_ns()
         host, link, door = self._host, self._link, self._door
-        was_opening = host.opening
         host.begin_turn(now_ms)
         self._door_first = not self._door_first
-        if self._door_first:
-            self._read_door(now_ms)
-        for frame in link.receive(now_ms):
-            host.accept(frame, now_ms)
-        if not self._door_first:
-            self._read_door(now_ms)
-        drained = link.drained and (door.empty or (self._clients.trusted(now_ms) and not door.has_more))
+        if self._door_first and self._clients.trusted(now_ms):
+            door.receive(now_ms)
+        if link.ready:
+            for frame in link.receive(now_ms):
+                host.accept(frame, now_ms)
+        trusted = self._clients.trusted(now_ms)
+        if trusted and not self._door_first:
+            door.receive(now_ms)
+        drained = link.drained and (door.empty or (trusted and not door.has_more))
         effects = host.turn(now_ms, drained=drained)
         effects = self._after_parking(effects, now_ms)
-        link.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects)
+        if effects:
+            link.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects)
         if host.failed:  # after the answers of what was committed before the failure
             failed, host.failed = host.failed, []
             door.interrupt(frozenset(failed))
@@ -213,16 +216,13 @@ class Loop:
         if host.dropped:
             host.dropped = False
             _spare_the_collector()
-        elif was_opening and not host.opening:
+        elif host.recovered and not host.opening:
+            host.recovered = False
             gc.freeze()  # the recovered objects stay
         if host.notes:
             notes, host.notes = host.notes, []
             self._journal.tell(notes)
         host.turn_ns.observe(time.perf_counter_ns() - started_ns)
-
-    def _read_door(self, now_ms: int) -> None:
-        if self._door_ready and self._clients.trusted(now_ms):
-            self._door.receive(now_ms)
 
     def _after_parking(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         """Return what may be sent now: the answers to deferrals wait until all workers have parked their throttle keys."""
@@ -239,8 +239,8 @@ class Loop:
         self._door.retire(now_ms)
         give_up_ms = now_ms + LEAVE_MS
         while now_ms < give_up_ms and not (self._link.left and (self._door.empty or self._clients.quiet(now_ms))):
-            self._poller.poll(min(self._sleep_ms(now_ms), LEAVE_LOOK_MS))
-            self._link.ready = self._door_ready = True
+            self._wait(now_ms, min(self._sleep_ms(now_ms), LEAVE_LOOK_MS))
+            self._link.ready = True
             now_ms = self._clock.now_ms()
             self._turn(now_ms)
 

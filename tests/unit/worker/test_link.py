@@ -1,6 +1,7 @@
 """The worker's side of the wire to its router, over a real socket inside this process."""
 
 import itertools
+import select
 from collections.abc import Iterator
 
 import pytest
@@ -338,3 +339,14 @@ def test_a_worker_that_was_not_admitted_trusts_nothing() -> None:
     assert list(side.link.receive(1)) == []
     assert not side.clients.trusted(1)
     side.close()
+
+
+def test_a_frame_that_came_before_the_worker_sent_something_is_found(router: RouterSide) -> None:
+    """The descriptor shows an arrival only until the socket is used."""
+    assert not router.link.has_more
+    router.send(b"\x01client", pack_header(12, 8), b"q", b"\x90")
+    assert not select.select([router.link.descriptor], [], [], 0)[0]
+    router.link.pulse(0)
+    assert router.link.has_more
+    assert [frame[0] for frame in router.link.receive(0)] == [b"\x01client"]
+    assert not router.link.has_more

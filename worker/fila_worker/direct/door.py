@@ -38,6 +38,8 @@ NOT_BODY_BYTES_MAX: Final = HEADER_BYTES + 2 + QUEUE_NAME_BYTES_MAX + len(DEAD_L
 _IPC: Final = "ipc://"
 _ANY: Final = frozenset({"0.0.0.0", "::"})
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_ELSEWHERE: Final = object()
+"""What the selector knows of descriptors that are not the door's own."""
 
 
 class _Wire:
@@ -67,6 +69,8 @@ class Door:
         self._frame_bytes_max = max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES + NOT_BODY_BYTES_MAX
         self._selector = selectors.DefaultSelector()
         self._wires: dict[bytes, _Wire] = {}
+        self._callers: set[socket.socket] = set()
+        """Listening sockets at which a client has called."""
         self._ready: deque[_Wire] = deque()
         """Wires that may have more to read than was read."""
         self._paused = False
@@ -78,14 +82,33 @@ class Door:
         self.endpoints: list[str] = []
         """Where clients find it."""
 
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when there is something to do."""
-        return self._selector.fileno()
-
     @property
     def has_more(self) -> bool:
         """Whether frames wait that a turn had no room for."""
         return bool(self._ready)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def watch(self, descriptor: int) -> None:
+        """Let something else wake the worker while it waits here: one system call looks at all there is."""
+        self._selector.register(descriptor, _READ, _ELSEWHERE)
+
+    def wait(self, timeout_ms: int) -> list[int]:
+        """Sleep until something comes. Return which of the watched descriptors are readable; :meth:`receive` takes in the rest."""
+        elsewhere = []
+        for key, events in self._selector.select(timeout_ms / 1000):
+            wire = key.data
+            if wire is _ELSEWHERE:
+                elsewhere.append(key.fd)
+            elif wire is None:
+                self._callers.add(key.fileobj)  # type: ignore[arg-type]  # a socket was registered
+            else:
+                if events & _WRITE:
+                    self._dirty[wire] = None
+                if events & _READ and not wire.queued:
+                    wire.queued = True
+                    self._ready.append(wire)
+        return elsewhere
 
     # --- listening ----------------------------------------------------------------------------------------------------
 
@@ -125,17 +148,9 @@ class Door:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def receive(self, now_ms: int) -> None:
-        """Take in clients' frames, up to a turn's worth, a slice of each connection at a time."""
-        for key, events in self._selector.select(0):
-            if key.data is None:
-                self._accept(key.fileobj, now_ms)  # type: ignore[arg-type]  # a socket was registered
-                continue
-            wire: _Wire = key.data
-            if events & _WRITE:
-                self._dirty[wire] = None
-            if events & _READ and not wire.queued:
-                wire.queued = True
-                self._ready.append(wire)
+        """Take in what :meth:`wait` has seen: clients' frames, up to a turn's worth, a slice of each connection at a time."""
+        while self._callers:
+            self._accept(self._callers.pop(), now_ms)
         frames = bytes_read = 0
         self._paused = False
         while self._ready and not self._paused and frames < FRAMES_MAX and bytes_read < BYTES_MAX and not self._host.full:
@@ -153,36 +168,34 @@ class Door:
     def _read(self, wire: _Wire, now_ms: int) -> tuple[int, int, bool]:
         """Take a slice of a connection's frames. Return how many, their bytes, and whether there may be more."""
         reader, connection, host = wire.reader, wire.connection, self._host
-        arrived, frames, size, drained = self._clients.arrived, 0, 0, False
+        arrived, frames, size, drained, more = self._clients.arrived, 0, 0, False, False
         try:
-            while connection.open and frames < SLICE_FRAMES and size < BYTES_MAX and not host.full:
+            while connection.open and not more:
                 parts = reader.take()
-                if parts is None:
-                    if drained or connection.unread > self._limits.unread_paused:
-                        return frames, size, False
-                    data = wire.socket.recv(self._limits.read_bytes)
-                    if not data:
-                        self._lose(wire)
-                        return frames, size, False
-                    drained = len(data) < self._limits.read_bytes
-                    reader.feed(data)
-                    if not self._clients.trusted(self._clock()):  # the process was paused just before it read
-                        self._paused = True
-                        return frames, size, True
+                if parts is not None:
+                    frames += 1
+                    size += len(parts[2])
+                    arrived(connection, *parts, now_ms)
+                    if connection.client:
+                        reader.frame_bytes_max = self._frame_bytes_max
+                    more = frames >= SLICE_FRAMES or size >= BYTES_MAX or host.full
                     continue
-                frames += 1
-                size += len(parts[2])
-                arrived(connection, *parts, now_ms)
-                if connection.client:
-                    reader.frame_bytes_max = self._frame_bytes_max
+                if drained or connection.unread > self._limits.unread_paused:
+                    break
+                data = wire.socket.recv(self._limits.read_bytes)
+                if not data:
+                    self._lose(wire)
+                    break
+                drained = len(data) < self._limits.read_bytes
+                reader.feed(data)
+                if not self._clients.trusted(self._clock()):  # the process was paused just before it read
+                    self._paused = more = True
         except BlockingIOError:
-            return frames, size, False
+            pass
         except (OSError, InvalidFrameError):
             self._lose(wire)
-            return frames, size, False
-        finally:
-            self._note_kept(wire)
-        return frames, size, True
+        self._note_kept(wire)
+        return frames, size, more
 
     def _note_kept(self, wire: _Wire) -> None:
         kept = wire.reader.kept_bytes if wire.connection.open else 0

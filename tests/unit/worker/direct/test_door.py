@@ -128,6 +128,7 @@ class Building:
         return sock
 
     def turn(self) -> None:
+        self.door.wait(0)
         self.door.receive(self.porch.now_ms)
         self.door.check()
         for effect in self.porch.host.turn(self.porch.now_ms):
@@ -320,6 +321,7 @@ def test_connections_take_turns_within_a_turn(build: Build) -> None:
     modest.say(Heartbeat(), QUEUE)
     before = building.porch.clients.frames
     eventually(lambda: len(building.door._selector.select(0)) == 2, "both have something")
+    building.door.wait(0)
     building.door.receive(building.porch.now_ms)
     assert building.porch.clients.frames - before <= FRAMES_MAX + SLICE_FRAMES
     assert building.door.has_more

@@ -260,13 +260,13 @@ def _accept(
             ledger.changed.append(lane)
         lane.stored += 1
         size_bytes += size
-        line = lane.line
-        if lane.tail is None and buffered < room and message_key > (line[-1][0] if line else lane.floor):
+        line, tail = lane.line, lane.tail
+        if tail is None and buffered < room and message_key > (line[-1][0] if line else lane.floor):
             line.append((message_key, record))
             buffered += size + RECORD_BYTES
             if not lane.active:
                 state.rouse(lane, message_key)
-        else:
+        elif tail is None or message_key < tail or not lane.active:  # else it is read from disk when its turn comes
             buffers.used_bytes += buffered
             state.line_up(lane, message_key, record)
             buffered, room = 0, buffers.room_bytes
