@@ -313,7 +313,7 @@ class Lane:
     def refill(self, items: list[Entry], *, exhausted: bool) -> None:
         """Take in the result of a scan from ``tail``. ``exhausted``: the scan came to the lane's end."""
         claimed = self.claimed
-        self.line.extend(entry for entry in items if entry[0] not in claimed)
+        self.line.extend([entry for entry in items if entry[0] not in claimed] if claimed else items)
         self.tail = None if exhausted else after(items[-1][0])
 
     def spill(self, keep: int) -> list[Entry]:
@@ -399,15 +399,19 @@ def refill(state: "State", lane: "Lane") -> None:
     claimed = lane.claimed
     while lane.tail is not None and not lane.line:
         items: list[Entry] = []
-        bytes_read = 0
+        bytes_read, held, room = 0, 0, buffers.room_bytes
         for key, record in islice(state.store.scan(lane.tail, lane.end, families.messages), messages_max):
-            keep = len(record) + ENTRY_BYTES <= buffers.room_bytes
-            items.append((key, record if keep else None))
-            if keep and key not in claimed:
-                buffers.hold(record)
-            bytes_read += len(record)
+            size = len(record)
+            if held + size + ENTRY_BYTES > room:
+                items.append((key, None))
+            else:
+                items.append((key, record))
+                if key not in claimed:
+                    held += size + ENTRY_BYTES
+            bytes_read += size
             if bytes_read >= bytes_max:
                 break
+        buffers.used_bytes += held
         lane.refill(items, exhausted=len(items) < messages_max and bytes_read < bytes_max)
 
 
