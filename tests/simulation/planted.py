@@ -4,15 +4,17 @@ They patch names inside the product; one that is gone makes the test of the plan
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
 from fila_cluster.client.requests.call import Call
+from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.record import pack_record, unpack_record
 from fila_router.core.bucket import Bucket
 from fila_worker.core.deliver import subscriptions
 from fila_worker.core.enqueue.dedup import Dedup
+from fila_worker.core.enqueue.sequences import Sequences
 from fila_worker.core.model.drr import Ring
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.leases import LeaseBook, Reservation
@@ -213,11 +215,25 @@ def late_timeout(stack: ExitStack) -> None:
     _replace(stack, Call, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
 
 
+def broken_sequence(stack: ExitStack) -> None:
+    """A chunk of a producer's messages is stored also if the chunk before it is not."""
+
+    def make(real: Any) -> Any:
+        def go_on(sequences: Any, call: Any, after: int) -> None:
+            with suppress(ShardUnavailableError):
+                real(sequences, call, after)
+
+        return go_on
+
+    _replace(stack, Sequences, "go_on", make)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral,
+        broken_sequence,
     )
 }  # fmt: skip
 

@@ -37,6 +37,7 @@ BUGS = {
     "lost_letter": Caught("dead letters", 100, "verbs,consume"),
     "late_timeout": Caught("in time", 100, "away"),
     "counted_deferral": Caught("lives", 60),
+    "broken_sequence": Caught("sent order", 60, "piped"),
 }
 
 

@@ -48,6 +48,7 @@ def audited(run: "Run") -> None:
     fate.check_settlements(history)
     lives.check(history)
     order.check_line(history)
+    order.check_sent(history)
     order.check_strict(history)
     order.check_caps(history)
     dead_letters.check(history)

@@ -1,10 +1,11 @@
 """Order within a fairness key, and how many of its messages are under way at a time."""
 
 from collections import defaultdict
+from itertools import pairwise
 
 from fila_proto_zmq.ids import parse_id, sequence
 from tests.simulation.checkers.fate import calls_by_token
-from tests.simulation.history import Grant, History
+from tests.simulation.history import Grant, History, Sent
 
 
 def _by_key(history: History) -> dict[tuple[str, str], list[Grant]]:
@@ -20,6 +21,23 @@ def _by_key(history: History) -> dict[tuple[str, str], list[Grant]]:
 
 def _number(grant: Grant) -> int:
     return sequence(parse_id(grant.id)[1])
+
+
+def check_sent(history: History) -> None:
+    """The messages of one producer, or of one iterable, are stored in the order in which they were sent, key by key."""
+    lines: dict[tuple[int, str], list[Sent]] = defaultdict(list)
+    for sent in history.sent.values():
+        if sent.call.kind == "enqueue_many" and sent.id is not None and not sent.options.get("dedup_id"):
+            lines[id(sent.call), sent.options["fairness_key"]].append(sent)
+    for (_, key), line in lines.items():
+        for earlier, later in pairwise(line):
+            if _place(later) < _place(earlier) and not history.power_cuts:
+                history.fail("sent order", f"{later.token} of {later.queue} {key} was stored before {earlier.token}")
+
+
+def _place(sent: Sent) -> tuple[int, int]:
+    assert sent.id is not None
+    return parse_id(sent.id)
 
 
 def check_line(history: History) -> None:
