@@ -15,10 +15,12 @@ An id is handled as its two 64-bit halves, ``(high, low)``, until a person looks
 """
 
 import re
+from struct import Struct
 
 from fila_proto_zmq.errors import InvalidArgumentError
 
 _TEXT = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HALVES = Struct(">QQ")
 _VERSION = 7 << 12
 VARIANT = 0b10 << 62
 _SEQUENCE_MASK = (1 << 62) - 1
@@ -39,7 +41,7 @@ def low_half(sequence: int) -> int:
 
 def format_id(high: int, low: int) -> str:
     """Return the canonical text of an id, 36 characters."""
-    digits = f"{high:016x}{low:016x}"
+    digits = _HALVES.pack(high, low).hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
