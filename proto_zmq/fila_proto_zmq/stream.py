@@ -71,7 +71,12 @@ class FrameWriter:
         try:
             while unsent:
                 if len(unsent) == 1 and not self._offset:
-                    self._took(socket.send(unsent[0]))
+                    count = socket.send(unsent[0])
+                    if count == self.size_bytes:  # as a rule
+                        unsent.clear()
+                        self.size_bytes = 0
+                    else:
+                        self._took(count)
                 else:
                     pieces: list[bytes | bytearray | memoryview] = list(islice(unsent, PIECES_MAX))
                     pieces[0] = memoryview(unsent[0])[self._offset :]
@@ -120,14 +125,18 @@ class FrameWriter:
 
 
 class FrameReader:
-    """Bytes in, frames out. It keeps at most one unfinished frame of ``frame_bytes_max`` and what was fed last."""
+    """Bytes in, frames out. It keeps at most one unfinished frame of ``frame_bytes_max`` and what was fed last.
 
-    __slots__ = ("_at", "_chunks", "_data", "_have", "_need", "frame_bytes_max")
+    ``left``: how many bytes of what was fed last are still to be taken. With 0 there is no whole frame.
+    """
+
+    __slots__ = ("_at", "_chunks", "_data", "_have", "_need", "frame_bytes_max", "left")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._data = b""
         self._at = 0
+        self.left = 0
         self._chunks: list[bytes | bytearray] = []
         """The beginning of an unfinished frame of ``_need`` bytes, of which ``_have`` are here."""
         self._have = 0
@@ -136,7 +145,7 @@ class FrameReader:
     @property
     def kept_bytes(self) -> int:
         """The bytes that are kept for frames that were not taken."""
-        return self._have + len(self._data) - self._at
+        return self._have + self.left
 
     def feed(self, data: bytes) -> None:
         """Add what a socket gave. Call it only when :meth:`take` has returned None."""
@@ -148,37 +157,38 @@ class FrameReader:
             data = b"".join(self._chunks)
             self._chunks.clear()
             self._have = 0
-        self._data, self._at = data, 0
+        self._data, self._at, self.left = data, 0, len(data)
 
     def take(self) -> Parts | None:
         """Return the next whole frame, or None. Raise :class:`InvalidFrameError` for lengths that no frame has."""
-        data, at = self._data, self._at
-        left = len(data) - at
+        left = self.left
         if left < PREFIX_BYTES:
             if left:
-                self._keep(left, PREFIX_BYTES)
-            else:
-                self._data, self._at = b"", 0
+                self._keep(PREFIX_BYTES)
             return None
+        data, at = self._data, self._at
         length, key_bytes = _LENGTHS.unpack_from(data, at)
         if length > self.frame_bytes_max or _HEAD_BYTES - _LENGTH_BYTES + key_bytes > length:
             raise InvalidFrameError(
                 f"a frame of {length} bytes with a routing key of {key_bytes}: at most {self.frame_bytes_max} are read here"
             )
-        end = at + _LENGTH_BYTES + length
-        if end > len(data):
-            self._keep(left, _LENGTH_BYTES + length)
+        length += _LENGTH_BYTES
+        if length > left:
+            self._keep(length)
             return None
-        self._at = end
+        self._at = end = at + length
+        self.left = left - length
+        if not self.left:
+            self._data = b""
         key_at = at + _HEAD_BYTES
         body_at = key_at + key_bytes
         return data[at + PREFIX_BYTES : key_at], data[key_at:body_at], data[body_at:end]
 
-    def _keep(self, left: int, need: int) -> None:
+    def _keep(self, need: int) -> None:
         """Put an unfinished frame aside until the rest of its ``need`` bytes is here."""
-        self._chunks.append(self._data[len(self._data) - left :] if self._at else self._data)
-        self._have, self._need = left, need
-        self._data, self._at = b"", 0
+        self._chunks.append(self._data[self._at :] if self._at else self._data)
+        self._have, self._need = self.left, need
+        self._data, self._at, self.left = b"", 0, 0
 
     def _chunk(self, data: bytes) -> None:
         """Add to an unfinished frame."""

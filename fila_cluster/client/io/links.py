@@ -1,6 +1,5 @@
 """All connections of a client: the link to the router, and a wire to each worker that it talks to directly."""
 
-import math
 from collections.abc import Collection
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -8,7 +7,6 @@ from urllib.parse import urlsplit
 from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, Link
 from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.protocol.session import Session
-from fila_cluster.client.requests.routes import Routes
 from fila_cluster.client.requests.way import DirectWay
 
 CHECKED_S = 0.05
@@ -35,7 +33,8 @@ class Links:
         self._wires: dict[DirectWay, Wire] = {}
         self._by_descriptor: dict[int, Wire] = {}
         self._watched: dict[int, bool] = {}
-        self._read_at: dict[Wire, float] = {}
+        self._direct_frames = 0
+        """The frames of direct ways, by the count of the routes, that were given to their wires."""
         self._interrupted: list[Wire] = []
         """Wires on which an interrupt came between a system call and its effect: their streams can't be trusted any more."""
 
@@ -64,19 +63,12 @@ class Links:
             elif descriptor in self.router.descriptors:
                 arrived = True
         more |= self.router.exchange(session, now, arrived=arrived)
-        while self._has_work(session.routes):
+        routes = session.routes
+        while routes.direct_frames != self._direct_frames or routes.wanted or routes.unwanted:
             more |= self._write(session, now)
             if session.outgoing:
                 more |= self.router.exchange(session, now, arrived=False)
         return more
-
-    def _has_work(self, routes: Routes) -> bool:
-        if routes.wanted or routes.unwanted:
-            return True
-        for way in self._wires:  # noqa: SIM110  # asked with each call, and any() would make a generator
-            if way.outgoing:
-                return True
-        return False
 
     def _all(self) -> list[int]:
         return [*self._by_descriptor, *self.router.descriptors]
@@ -104,7 +96,7 @@ class Links:
         return more
 
     def _read(self, wire: Wire, session: Session, now: float) -> bool:
-        self._read_at[wire] = now
+        wire.read_at = now
         try:
             more = wire.read(session, now, FRAMES_PER_EXCHANGE)
         except BaseException:
@@ -118,13 +110,14 @@ class Links:
     def _write(self, session: Session, now: float) -> bool:
         """Send what is outgoing, and open and close what the session wants; return whether there is more to read than was read."""
         more = False
-        for way in [way for way in self._wires if way.outgoing]:
-            wire = self._wires.get(way)
-            if wire is not None and now - self._read_at.get(wire, -math.inf) > CHECKED_S:
-                more |= self._read(wire, session, now)
-            if wire is not None and self._wires.get(way) is wire and way.outgoing:
-                self._send(wire, session, now)
         routes = session.routes
+        direct_frames = routes.direct_frames
+        for wire in [wire for way, wire in self._wires.items() if way.outgoing]:
+            if now - wire.read_at > CHECKED_S and wire.socket is not None:
+                more |= self._read(wire, session, now)
+            if wire.way.outgoing and wire.socket is not None:
+                self._send(wire, session, now)
+        self._direct_frames = direct_frames  # not before: an interrupt may have left some to be sent
         while routes.wanted:
             self._connect(routes.wanted.popleft(), session, now)
         while routes.unwanted:
@@ -137,10 +130,10 @@ class Links:
         except BaseException:
             self._interrupted.append(wire)
             raise
-        if connected:
-            self._watch(wire)
-        else:
+        if not connected:
             self._lose(wire, session, now)
+        elif self._watched.get(wire.descriptor) is not wire.wants_to_write:
+            self._watch(wire)
 
     def _lose(self, wire: Wire, session: Session, now: float) -> None:
         if self._wires.get(wire.way) is wire:
@@ -163,7 +156,6 @@ class Links:
     def _close(self, way: DirectWay) -> None:
         wire = self._wires.pop(way, None)
         if wire is not None:
-            self._read_at.pop(wire, None)
             self._unwatch(wire)
             wire.close()
 

@@ -49,6 +49,7 @@ class Pump:
         self._lead_depth = 0
         """How many calls of the leader's thread are waiting: more than one if a signal handler closes the client."""
         self._leader_wakes_at = -math.inf
+        """When a leader that sleeps wakes up by itself; -inf if none sleeps."""
         self._followers: dict[_Follower, None] = {}
         self._no_leader = threading.Event()
         self._refusal: FilaError | None = None
@@ -87,7 +88,6 @@ class Pump:
 
     def complete(self, pending: Pending[Any]) -> None:
         """Send what the session has collected, ``pending`` among it, and wait for that."""
-        self._check_open()
         with self._lock:
             self._check_open()
             now = time.monotonic()
@@ -195,7 +195,7 @@ class Pump:
     def _exchange(self, now: float, ready: Collection[int] | None = ()) -> None:
         while self._links.exchange(self._session, now, ready):
             now, ready = time.monotonic(), None
-        if self._leader is not None and self._session.next_deadline() < self._leader_wakes_at:
+        if self._leader_wakes_at > -math.inf and self._session.next_deadline() < self._leader_wakes_at:
             self._bell.ring()
         if self._session.heartbeat_at < self._heartbeat.wakes_at:
             self._heartbeat.wake_at(self._session.heartbeat_at)

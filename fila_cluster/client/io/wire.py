@@ -4,6 +4,7 @@ A worker may have several endpoints. A socket on its own host comes first; the n
 """
 
 import errno
+import math
 import os
 import socket
 from collections import deque
@@ -23,12 +24,17 @@ _UNDER_WAY = frozenset({0, errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
 
 
 class Wire:
-    """The connection of one direct way. ``router_host``: what ``*`` in an endpoint stands for."""
+    """The connection of one direct way. ``router_host``: what ``*`` in an endpoint stands for.
+
+    ``descriptor`` is the socket's, -1 if there is no socket. ``read_at`` is when it was read last.
+    """
 
     def __init__(self, way: DirectWay, router_host: str) -> None:
         self.way = way
         self.connecting = False
         self.socket: socket.socket | None = None
+        self.descriptor = -1
+        self.read_at = -math.inf
         self._endpoints = deque(
             each for each in way.endpoints if not each.startswith(_IPC) or os.path.exists(each[len(_IPC) :])
         )
@@ -36,11 +42,6 @@ class Wire:
         self._router_host = router_host
         self._reader = FrameReader(FRAME_BYTES_MAX)
         self._writer = FrameWriter()
-
-    @property
-    def descriptor(self) -> int:
-        """The socket's descriptor; -1 if there is no socket."""
-        return -1 if self.socket is None else self.socket.fileno()
 
     @property
     def wants_to_write(self) -> bool:
@@ -63,17 +64,20 @@ class Wire:
 
     def _begin(self, endpoint: str) -> int:
         if endpoint.startswith(_IPC):
-            self.socket = socket.socket(socket.AF_UNIX)
-            self.socket.setblocking(False)
-            return self.socket.connect_ex(endpoint[len(_IPC) :])
+            return self._open(socket.AF_UNIX).connect_ex(endpoint[len(_IPC) :])
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
         host = self._router_host if host == "*" else host.strip("[]")
         family, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-        self.socket = socket.socket(family, socket.SOCK_STREAM)
-        self.socket.setblocking(False)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return self.socket.connect_ex(address)
+        opened = self._open(family)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return opened.connect_ex(address)
+
+    def _open(self, family: int) -> socket.socket:
+        opened = self.socket = socket.socket(family, socket.SOCK_STREAM)
+        opened.setblocking(False)
+        self.descriptor = opened.fileno()
+        return opened
 
     def connected(self) -> bool:
         """Note whether the connection that was begun is there. If it failed try the next endpoint; return False if there is none."""
@@ -92,7 +96,7 @@ class Wire:
         reader, way, drained = self._reader, self.way, False
         try:
             for _ in range(frames_max):
-                parts = reader.take()
+                parts = reader.take() if reader.left else None
                 while parts is None:
                     if drained:  # the socket gave less than it was asked for: it has no more, and asking costs an exception
                         return False
@@ -126,6 +130,7 @@ class Wire:
         if self.socket is not None:
             self.socket.close()
             self.socket = None
+            self.descriptor = -1
         self.connecting = False
 
     def disown(self) -> None:

@@ -52,26 +52,26 @@ class SingleEnqueues:
 
     def __init__(self, send: Callable[[str, Enqueue, "Callable[[Call], None]"], object]) -> None:
         self._send = send
-        self._new: deque[tuple[str, Row, Pending[str]]] = deque()
+        self.collected: deque[tuple[str, Row, Pending[str]]] = deque()
 
     def enqueue(self, queue: str, row: Row) -> Pending[str]:
         """Enqueue a message with the next flush; the result is its id."""
         pending: Pending[str] = Pending()
-        self._new.append((queue, row, pending))
+        self.collected.append((queue, row, pending))
         return pending
 
     def flush(self) -> None:
         """Send the messages that were enqueued since the last flush."""
-        if len(self._new) == 1:  # nothing to coalesce: half the work for single enqueues
-            queue, row, pending = self._new.popleft()
-            self._send(queue, Enqueue([row[0]], *row[1:]), partial(_alone_answered, pending))
-        elif self._new:
+        if len(self.collected) > 1:
             self._flush_together()
+        elif self.collected:  # nothing to coalesce: half the work for single enqueues
+            queue, row, pending = self.collected.popleft()
+            self._send(queue, Enqueue([row[0]], *row[1:]), partial(_alone_answered, pending))
 
     def _flush_together(self) -> None:
         queues: defaultdict[str, tuple[list[Row], list[Pending[str]]]] = defaultdict(lambda: ([], []))
-        while self._new:
-            queue, row, pending = self._new.popleft()
+        while self.collected:
+            queue, row, pending = self.collected.popleft()
             rows, waiting = queues[queue]
             rows.append(row)
             waiting.append(pending)
@@ -81,8 +81,8 @@ class SingleEnqueues:
 
     def fail_all(self, error: FilaError) -> None:
         """Fail the enqueues that were not sent yet."""
-        while self._new:
-            self._new.popleft()[2].finish(error=copy(error))
+        while self.collected:
+            self.collected.popleft()[2].finish(error=copy(error))
 
 
 def _alone_answered(pending: Pending[str], call: Call) -> None:

@@ -161,9 +161,12 @@ class Session:
         """Send collected requests, and do what is due."""
         self._at(now)
         self._timers.tick(now)
-        self._singles.flush()
-        self._settler.flush()
-        self._connection.tick(now)
+        if self._singles.collected:
+            self._singles.flush()
+        if self._settler.collected:
+            self._settler.flush()
+        if self._connection.due_at <= now:
+            self._connection.tick()
         if self._connection.reachable:
             self._consumption.tick()
 

@@ -148,7 +148,7 @@ class Settler:
     def __init__(self, owner: Owner, send: Callable[[str, Settle, "Callable[[Call], None]"], object]) -> None:
         self._owner = owner
         self._send = send
-        self._new: deque[tuple[Settling, Settlement, Indexes]] = deque()
+        self.collected: deque[tuple[Settling, Settlement, Indexes]] = deque()
         self._handing: dict[_Handing, None] = {}
 
     def settle(self, deliveries: "Sequence[Delivery]", how: Settlement) -> Settling:
@@ -166,7 +166,7 @@ class Settler:
                 indexes = leases.setdefault(lease, [])
             indexes.append(delivery._index)
         if leases:
-            self._new.append((settling, how, leases))
+            self.collected.append((settling, how, leases))
         else:
             settling.finish()
         return settling
@@ -175,10 +175,10 @@ class Settler:
         """Let the caller of :meth:`settle` wait no longer. Settlements that were not sent yet are dropped."""
         if not settling.done:
             settling.abandon()
-            for _ in range(len(self._new)):  # in place: others may append meanwhile
-                entry = self._new.popleft()
+            for _ in range(len(self.collected)):  # in place: others may append meanwhile
+                entry = self.collected.popleft()
                 if entry[0] is not settling:
-                    self._new.append(entry)
+                    self.collected.append(entry)
 
     def hand_over(self, delivery: "Delivery") -> None:
         """Ack an at-most-once delivery with the next flush, and again until the broker has confirmed it."""
@@ -196,7 +196,7 @@ class Settler:
     def _insist(self, leases: Indexes) -> None:
         handing = _Handing(leases, self._handed)
         self._handing[handing] = None
-        self._new.append(
+        self.collected.append(
             (handing, ACK, {lease: [*indexes] for lease, indexes in leases.items()})
         )  # copies: frames add to them
 
@@ -207,11 +207,9 @@ class Settler:
 
     def flush(self) -> None:
         """Send the settlements since the last flush."""
-        if not self._new:
-            return
         frames: defaultdict[tuple[str, Settlement], list[_Frame]] = defaultdict(list)
-        while self._new:
-            settling, how, leases = self._new.popleft()
+        while self.collected:
+            settling, how, leases = self.collected.popleft()
             for lease, indexes in leases.items():
                 open_to = frames[lease.queue, how]
                 if not open_to or not open_to[-1].has_room(lease, len(indexes)):
@@ -223,8 +221,8 @@ class Settler:
 
     def fail_all(self, error: FilaError) -> None:
         """Fail the settlements that were not sent yet."""
-        while self._new:
-            settling, _, leases = self._new.popleft()
+        while self.collected:
+            settling, _, leases = self.collected.popleft()
             settling.refused(leases, lambda lease, index: error)
             settling.finish()
 

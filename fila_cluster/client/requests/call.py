@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fila_proto_zmq.codec import encode_command
+from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
     Cancel,
     Command,
@@ -147,17 +147,23 @@ class Call(Pending[Any]):
         self.under_way = False
         self.routed = False
         self.doubtful = False
-        self.wait_until = self.deadline if type(command) is not Receive else now + command.wait_ms / 1000
-        self.patience = timeout if type(command) is not Receive else timeout - command.wait_ms / 1000
+        self.wait_until = self.deadline
+        self.patience = timeout
         """How long it may take beside its waiting, in seconds."""
+        if type(command) is Receive:
+            self.wait_until = now + command.wait_ms / 1000
+            self.patience = timeout - command.wait_ms / 1000
         self.away_until = math.inf
         self.attempts = 0
         self.retry_at: float | None = None
 
     def encode(self) -> None:
-        """Make the frames of the request."""
-        self.frames = encode_command(self.command, self.request, self.key)
+        """Make the frames of the request; its way gives it a header."""
+        self._encode(self.command)
         self.size_bytes = len(self.frames[2]) + _OVERHEAD_BYTES
+
+    def _encode(self, command: Command) -> None:
+        self.frames = [b"", self.key.encode(), encode_body(command)]
 
     @property
     def ends_at(self) -> float:
@@ -176,7 +182,7 @@ class Call(Pending[Any]):
         self.place = -1
         if type(self.command) is Receive and self.command.wait_ms:
             wait_ms = round(1000 * max(0.0, self.wait_until - now))
-            self.frames = encode_command(Receive(self.command.count, wait_ms), self.request, self.key)
+            self._encode(Receive(self.command.count, wait_ms))
 
     @property
     def may_be_done(self) -> bool:
@@ -201,7 +207,7 @@ class Call(Pending[Any]):
         self.error = error
         if self.then is not None:
             self.then(self)
-        super().finish(self.value, self.error)
+        Pending.finish(self, self.value, self.error)
 
     def __str__(self) -> str:
         name = type(self.command).__name__

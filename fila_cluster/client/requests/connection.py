@@ -29,7 +29,7 @@ from functools import partial
 from random import Random
 
 from fila_cluster.client.requests.call import Call
-from fila_cluster.client.requests.routes import Routes, Shard
+from fila_cluster.client.requests.routes import Routes
 from fila_cluster.client.requests.way import DirectWay, State, Way
 from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.codec import decode_body, from_fault
@@ -307,11 +307,9 @@ class Connection:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> None:
-        """Expire and retry calls that are due, and open ways that take too long."""
-        self.now = now
-        if now < self.due_at:
-            return
+    def tick(self) -> None:
+        """Expire and retry calls that are due, and open ways that take too long; at ``due_at``."""
+        now = self.now
         self.due_at = math.inf
         if self.routes.due_at <= now:
             late, turning = self.routes.overdue(now)
@@ -388,14 +386,15 @@ class Connection:
 
     def _dispatch(self, call: Call) -> None:
         """Send a call on its shard's way, or hold it back there."""
-        greets = call.way is not None and call is call.way.greeting
-        way = call.way = call.way if greets and call.way is not None else self._way_of(call)
-        if greets or (way.open and not way.held and self._fits(call, way) and self.routes.may_send(call, way, self.now)):
-            self._send(call, way)
-        else:
-            way.held[call.request] = call
-            self._ask_for_room(way)
-            self._note(self.routes.due_at)
+        way = call.way
+        if way is None or call is not way.greeting:
+            way = call.way = self._way_of(call)
+            if not (way.open and not way.held and self._fits(call, way) and self.routes.may_send(call, way, self.now)):
+                way.held[call.request] = call
+                self._ask_for_room(way)
+                self._note(self.routes.due_at)
+                return
+        self._send(call, way)
 
     def _way_of(self, call: Call) -> Way:
         shard = call.shard
@@ -414,17 +413,16 @@ class Connection:
         if len(call.frames[2]) > self._frame_bytes_max:
             self._finish(call, error=self._too_large(call))
             return
-        if call is not way.greeting:
-            call.frames[0] = pack_header(call.command.opcode, call.request, epoch=self._epoch(call.shard, way))
+        call.frames[0] = pack_header(call.command.opcode, call.request, 0, self._epoch(call, way))
         call.sent, call.away_until = True, math.inf
         call.place = way.put(call.frames, call.size_bytes)
         self._pipe_bytes += call.size_bytes
         self.routes.sent(call, way)
 
-    def _epoch(self, shard: Shard | None, way: Way) -> int:
-        if not isinstance(way, DirectWay):
-            return self._tag
-        return 0 if shard is None else way.tags.get(shard.number, 0)
+    def _epoch(self, call: Call, way: Way) -> int:
+        if isinstance(way, DirectWay):
+            return 0 if call.shard is None else way.tags.get(call.shard.number, 0)
+        return 0 if call is way.greeting else self._tag
 
     def _note_read(self, way: Way, place: int) -> None:
         """Note that the frame in this place, and all before it, have left the pipe."""

@@ -30,9 +30,6 @@ STAY_S: Final = 1.0
 NAMES_MAX: Final = 10_000
 """Queue names whose shard is remembered; beyond it the cache is emptied."""
 
-_TAKES: Final = frozenset({State.OPEN, State.OPENING})
-"""States of a way that takes calls."""
-
 _UNORDERED: Final = (Receive, Reserve)
 """Calls that may wait for long, and whose order with others means nothing."""
 
@@ -58,7 +55,8 @@ class Shard:
 class Routes:
     """The ways of one client. ``router``: the one that is always there.
 
-    ``wanted``: ways to be connected, and ``unwanted``: ways to be closed, by the shell. ``on_move(shard)`` is called when a shard's
+    ``wanted``: ways to be connected, and ``unwanted``: ways to be closed, by the shell. ``direct_frames`` counts the frames that were
+    given to direct ways: the shell need not search the ways for them before it has grown. ``on_move(shard)`` is called when a shard's
     calls take another way than before.
     """
 
@@ -69,6 +67,7 @@ class Routes:
         self.doors: dict[bytes, DirectWay] = {}
         self.leaving: list[DirectWay] = []
         """Ways that get nothing more, and whose calls may still be answered."""
+        self.direct_frames = 0
         self.due_at = math.inf
         """When :meth:`overdue` has something to say, or earlier."""
         self._on_move = on_move
@@ -119,7 +118,7 @@ class Routes:
         way = shard.direct
         if way is None:
             return self.router
-        if way.state in _TAKES:
+        if way.open or way.state == State.OPENING:
             return way if now >= shard.stay_until else self.router
         if way.state == State.CLOSED and now >= way.retry_at:
             way.state = State.OPENING
@@ -152,6 +151,7 @@ class Routes:
         """Note that a call was sent on ``way``."""
         call.under_way = True
         way.calls += 1
+        self.direct_frames += way is not self.router
         shard = call.shard
         if shard is None:
             return
@@ -172,7 +172,7 @@ class Routes:
         call.under_way = False
         if way is not None:
             way.calls -= 1
-            if way.calls == 0 and isinstance(way, DirectWay) and way.state == State.RETIRED:
+            if not (way.calls or way.open) and isinstance(way, DirectWay) and way.state == State.RETIRED:
                 self.unwanted.append(way)
         if call.routed and shard is not None:
             call.routed = False
@@ -185,8 +185,8 @@ class Routes:
 
     @property
     def opening(self) -> bool:
-        """Whether some way is being opened."""
-        return any(way.state == State.OPENING for way in self.doors.values())
+        """Whether some way is being opened. Then it has a time to give up at: most calls find none without a search."""
+        return self.due_at < math.inf and any(way.state == State.OPENING for way in self.doors.values())
 
     def opened(self, way: DirectWay) -> None:
         """Note that a worker has welcomed this client."""
@@ -236,12 +236,13 @@ class Routes:
             assert way.calls == sum(call.way is way for call in under_way), (way.calls, len(under_way))
             if isinstance(way, DirectWay):
                 assert way.open is (way.state == State.OPEN)
-                assert way.state in _TAKES or not way.held
+                assert way.state in {State.OPEN, State.OPENING} or not way.held
                 assert way.state not in {State.CLOSED} or not (way.calls or way.pipe_bytes)
         assert all(way.state == State.RETIRED for way in self.leaving)
         for shard in self._shards:
             assert shard.routed == sum(call.shard is shard and call.routed for call in under_way)
             assert shard.direct is None or self.doors.get(shard.direct.door) is shard.direct
+        assert self.opening is any(way.state == State.OPENING for way in self.doors.values())
         assert len(self._names) <= NAMES_MAX
 
     def overdue(self, now: float) -> tuple[list[DirectWay], list[DirectWay]]:

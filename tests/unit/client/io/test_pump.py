@@ -74,7 +74,7 @@ def test_enqueues_of_threads_that_wait_coalesce():
             threads = [threading.Thread(target=client.enqueue, args=("q", b"x")) for _ in range(5)]
             for thread in threads:
                 thread.start()
-            eventually(lambda: len(client._session._singles._new) == 5, "five messages")
+            eventually(lambda: len(client._session._singles.collected) == 5, "five messages")
         for thread in threads:
             thread.join()
         assert [len(sent.command.envelopes) for sent in peer.seen_of(Enqueue)] == [1, 5]
