@@ -25,7 +25,7 @@ from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.pump import Pump
 from fila_cluster.client.io.reactor import Reactor
-from fila_cluster.client.protocol.pipelining import Pipe, Pipelines
+from fila_cluster.client.protocol.pipelining import Pipe, Pipelines, Receipt
 from fila_cluster.client.protocol.tracer import EnqueueTrace
 from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.errors import FilaError
@@ -103,6 +103,9 @@ class AsyncConfirmation(asyncio.Future[str]):
         self._unseen = unseen
         self._trace = trace
 
+    def joins(self, receipt: Receipt, place: int) -> None:
+        """Take the result from no receipt: the base class is made in C, and asks for none."""
+
     def conclude(self, result: str | FilaError) -> None:
         """Take in the result."""
         if self._trace is not None:
@@ -145,25 +148,35 @@ class _Witness:
 
 
 _making = threading.Lock()
-"""Held while a future gets its condition, or is resolved without one."""
+"""Held while a future gets its condition."""
 _WITH_CONDITION = ("_condition", "_waiters", "_done_callbacks")
 
 
 class Confirmation(concurrent.futures.Future[str]):
     """The id of a message, once it is durable, or its error. A message can't be called back: :meth:`cancel` has no effect.
 
-    Most futures are never waited for, or only when they are resolved. So the condition of the base class, which is two thirds of
-    a future's cost, is made when it is first needed (``__getattr__``).
+    Most futures are never waited for, or only when their message is in. So a future costs little until then: it finds its id in the
+    receipt of its batch, and the condition of the base class is made when it is first needed (``__getattr__``). A future with a
+    condition asks for a result of its own, because a thread may wait for it.
     """
 
     _state = "PENDING"
     _result: str | None = None
     _exception: BaseException | None = None
     _witness: "_Witness | None" = None
+    _receipt = Receipt()
+    _place = 0
 
     def __init__(self, unseen: Unseen, trace: Trace | None) -> None:  # not of the base class: see above
         self._unseen = unseen
         self._trace = trace
+
+    def joins(self, receipt: Receipt, place: int) -> None:
+        """Note where the id will be."""
+        self._receipt = receipt
+        self._place = place
+        if self._trace is not None:
+            receipt.asked.append((place, self))
 
     def __getattr__(self, name: str) -> Any:
         if name not in _WITH_CONDITION:
@@ -177,11 +190,6 @@ class Confirmation(concurrent.futures.Future[str]):
         if self._trace is not None:
             _end_trace(self._trace, result)
         if isinstance(result, str):
-            with _making:
-                if "_condition" not in self.__dict__:  # no thread has asked for it yet
-                    self._result = result
-                    self._state = "FINISHED"
-                    return
             with suppress(concurrent.futures.InvalidStateError):  # again, after an interrupt
                 self.set_result(result)
         else:
@@ -189,12 +197,18 @@ class Confirmation(concurrent.futures.Future[str]):
             with suppress(concurrent.futures.InvalidStateError):
                 self.set_exception(result)
 
+    def done(self) -> bool:
+        """Return whether there is an id or an error."""
+        return self._receipt.accepted is not None or super().done()
+
     def cancel(self) -> bool:
         """Return False: the message is on its way."""
         return False
 
     def result(self, timeout: float | None = None) -> str:
         """Return the id, or raise the error; ``TimeoutError`` if there is none after ``timeout`` seconds."""
+        if self._receipt.accepted is not None:
+            return self._receipt.id_of(self._place)
         try:
             return super().result(timeout)
         finally:
@@ -202,6 +216,8 @@ class Confirmation(concurrent.futures.Future[str]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error, None if there is an id; ``TimeoutError`` if there is neither after ``timeout`` seconds."""
+        if self._receipt.accepted is not None:
+            return None
         try:
             return super().exception(timeout)
         finally:
@@ -220,10 +236,17 @@ class Confirmation(concurrent.futures.Future[str]):
             self._witness.seen = True
 
     def _add_condition(self) -> None:
-        if "_condition" not in self.__dict__:
-            self._waiters: list[Any] = []
-            self._done_callbacks: list[Any] = []
-            self._condition = threading.Condition()  # last: it says that the others are there
+        if "_condition" in self.__dict__:
+            return
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+        receipt = self._receipt
+        if receipt.accepted is None:
+            receipt.asked.append((self._place, self))
+        if receipt.accepted is not None:  # also if the answer has come since
+            self._result = receipt.id_of(self._place)
+            self._state = "FINISHED"
+        self._condition = threading.Condition()  # last: it says that the others are there
 
 
 def _unlock() -> None:
@@ -327,6 +350,7 @@ class ThreadConfirmer:
     def __init__(self, io: Pump, pipelines: Pipelines) -> None:
         self._io = io
         self._pipelines = pipelines
+        pipelines.gives_receipts = True
         self._resolving = threading.RLock()
         """Held while futures are resolved, so that none is left when :meth:`resolve` returns."""
         self._resolver: int | None = None

@@ -25,8 +25,9 @@ from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
 from fila_cluster.client.protocol.producing import ids_of
 from fila_cluster.client.protocol.timers import Timer
 from fila_cluster.client.requests.call import Pending
-from fila_proto_zmq.commands import Enqueue
+from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
+from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
 
 PIPELINED_BYTES_MAX = 64 * 1024 * 1024
@@ -47,6 +48,9 @@ FULL: Final = 2
 class Confirmed(Protocol):
     """What a caller gets for a message."""
 
+    def joins(self, receipt: "Receipt", place: int) -> None:
+        """Note the receipt of the message's batch, and its place there. Called if :attr:`Pipelines.gives_receipts`."""
+
     def conclude(self, result: str | FilaError) -> None:
         """Take in the id or the error."""
 
@@ -54,24 +58,62 @@ class Confirmed(Protocol):
         """Fail, in the child of a fork: the message is the parent's."""
 
 
+class Receipt:
+    """The broker's answer to a batch of which every message was stored: the futures take their ids from here when they are asked.
+
+    ``accepted`` is None until then. It stays None if a message failed: then each future gets a result of its own. ``asked`` are the
+    futures, with their places, that get a result of their own in every case, because a thread or a task may wait for it.
+    """
+
+    __slots__ = ("accepted", "asked")
+
+    def __init__(self) -> None:
+        self.accepted: Enqueued | None = None
+        self.asked: list[tuple[int, Confirmed]] = []
+
+    def id_of(self, place: int) -> str:
+        """Return the id of an accepted message."""
+        assert self.accepted is not None
+        return format_id(self.accepted.id_high, self.accepted.id_low + place)
+
+
 class Batch(Chunk):
     """Messages of one producer for one queue, in order. ``cut``: no more are added."""
 
-    __slots__ = ("cut", "entries", "pipe", "queue", "resolved", "size_bytes", "timer")
+    __slots__ = ("cut", "entries", "pipe", "queue", "receipt", "resolved", "size_bytes", "timer")
 
     def __init__(self, pipe: "Pipe", queue: str) -> None:
         super().__init__(_NOTHING, pipe.confirmed)
         self.pipe = pipe
         self.queue = queue
         self.entries: list[tuple[Row, Confirmed]] = []
+        self.receipt = Receipt() if pipe.pipelines.gives_receipts else None
         self.size_bytes = 0
         self.timer: Timer | None = None
         self.cut = False
         self.resolved = 0
-        """The number of futures that have their result."""
+        """The number of futures that have their result, of those that get one."""
 
     def resolve(self) -> None:
-        """Resolve each message's future. Runs code of the user, which may ask for the same, and may be interrupted."""
+        """Resolve the messages' futures. Runs code of the user, which may ask for the same, and may be interrupted."""
+        receipt = self.receipt
+        if receipt is not None and self.error is None and self.value.count == len(self.entries) and not self.value.faults:
+            self._accept(receipt)
+        else:
+            self._conclude_each()
+        self.entries.clear()  # here the futures end that the user has dropped
+        if receipt is not None:
+            receipt.asked.clear()
+
+    def _accept(self, receipt: Receipt) -> None:
+        receipt.accepted = self.value
+        while self.resolved < len(receipt.asked):
+            number = self.resolved
+            place, future = receipt.asked[number]
+            future.conclude(receipt.id_of(place))
+            self.resolved = max(self.resolved, number + 1)
+
+    def _conclude_each(self) -> None:
         asked = len(self.entries)
         results = ids_of(self.value, asked) if self.error is None else [self.error] * asked
         while self.resolved < len(self.entries):
@@ -79,7 +121,6 @@ class Batch(Chunk):
             result = results[place]
             self.entries[place][1].conclude(result if isinstance(result, str) else copy(result))
             self.resolved = max(self.resolved, place + 1)
-        self.entries.clear()  # here the futures end that the user has dropped
 
 
 _NOTHING = Enqueue([])
@@ -108,6 +149,8 @@ class Pipelines:
         self.lock = threading.Lock()
         """Held for moments, by :meth:`Pipe.put` and what changes the same. Taken after the session's lock, never before."""
         self.closed = False
+        self.gives_receipts = False
+        """Whether futures take their ids from the receipt of their batch. Set before there is a producer."""
         self._busy: dict[Pipe, None] = {}
         self._waiting: dict[Pending[None], Pipe] = {}
         """Callers that wait for room, and for the room of which producer."""
@@ -193,7 +236,7 @@ class Pipe:
     def __init__(self, pipelines: Pipelines, linger_s: float, batch: int, max_outstanding: int) -> None:
         self.batches: dict[Batch, None] = {}
         self.outstanding = 0
-        self._pipelines = pipelines
+        self.pipelines = pipelines
         self._linger_s = linger_s
         self._batch = batch
         self._max_outstanding = max_outstanding
@@ -205,7 +248,7 @@ class Pipe:
     @property
     def has_room(self) -> bool:
         """Whether a message may be put into it."""
-        return self.outstanding < self._max_outstanding and self._pipelines.size_bytes < self._pipelines.bytes_max
+        return self.outstanding < self._max_outstanding and self.pipelines.size_bytes < self.pipelines.bytes_max
 
     @property
     def idle(self) -> bool:
@@ -214,7 +257,7 @@ class Pipe:
 
     def put(self, queue: str, row: Row, future: Confirmed) -> int:
         """Take in a message, if there is room: :data:`COLLECTED`, :data:`TO_TEND` or :data:`FULL`."""
-        pipelines = self._pipelines
+        pipelines = self.pipelines
         size_bytes = len(row[0]) + MESSAGE_OVERHEAD_BYTES
         with pipelines.lock:
             if self.outstanding >= self._max_outstanding or pipelines.size_bytes >= pipelines.bytes_max or pipelines.closed:
@@ -222,11 +265,14 @@ class Pipe:
             batch = self._collecting.get(queue)
             if batch is None or batch.cut or batch.size_bytes + size_bytes > FRAME_BYTES_MAX:
                 batch = self._begin(queue, batch)
+            place = len(batch.entries)
             batch.entries.append((row, future))
+            if batch.receipt is not None:
+                future.joins(batch.receipt, place)
             batch.size_bytes += size_bytes
             pipelines.size_bytes += size_bytes
             self.outstanding += 1
-            if len(batch.entries) < self._batch:
+            if place + 1 < self._batch:
                 return COLLECTED if batch.timer else TO_TEND
             self._full.append(batch)
             del self._collecting[queue]
@@ -240,12 +286,12 @@ class Pipe:
             if batch.cut:
                 self._cut(batch)
             elif batch.timer is None:
-                batch.timer = self._pipelines.around.timers.at(now + self._linger_s, partial(self._cut, batch))
+                batch.timer = self.pipelines.around.timers.at(now + self._linger_s, partial(self._cut, batch))
 
     def want_room(self, now: float) -> Pending[None]:
         """Send everything, and return a pending that is done when there is room."""
         self._cut_all()
-        return self._pipelines.want_room(self)
+        return self.pipelines.want_room(self)
 
     def flush(self, now: float, timeout_s: float | None) -> Flush:
         """Send everything, and return a pending that is done when all of it is confirmed, or failed."""
@@ -256,18 +302,18 @@ class Pipe:
             return flush
         self._flushes[flush] = None
         if timeout_s is not None:
-            flush.timer = self._pipelines.around.timers.at(now + timeout_s, lambda: self._too_late(flush, timeout_s))
+            flush.timer = self.pipelines.around.timers.at(now + timeout_s, lambda: self._too_late(flush, timeout_s))
         return flush
 
     def unflush(self, flush: Flush) -> None:
         """Stop waiting."""
         self._flushes.pop(flush, None)
         if flush.timer is not None:
-            self._pipelines.around.timers.cancel(flush.timer)
+            self.pipelines.around.timers.cancel(flush.timer)
 
     def confirmed(self, batch: Batch) -> None:
         """Take in a batch with its result."""
-        with self._pipelines.lock:
+        with self.pipelines.lock:
             self.batches.pop(batch, None)
             self.outstanding = sum(len(each.entries) for each in self.batches)
         line = self._lines.get(batch.queue)
@@ -278,7 +324,7 @@ class Pipe:
             if not flush.batches:
                 self.unflush(flush)
                 flush.finish()
-        self._pipelines.completes(batch)
+        self.pipelines.completes(batch)
 
     def fail_all(self, error: FilaError) -> None:
         """End the messages that no line has."""
@@ -294,7 +340,7 @@ class Pipe:
         batch = Batch(self, queue)
         self.batches[batch] = None
         self._collecting[queue] = batch
-        self._pipelines.began(self)
+        self.pipelines.began(self)
         return batch
 
     def _cut_all(self) -> None:
@@ -305,21 +351,21 @@ class Pipe:
 
     def _cut(self, batch: Batch) -> None:
         """Send a batch. An interrupt may come in between: so it stays where it will be found until a line has it."""
-        with self._pipelines.lock:
+        with self.pipelines.lock:
             batch.cut = True
         if not batch.number:
             batch.command = seal_rows([row for row, _ in batch.entries])
             line = self._lines.get(batch.queue)
             if line is None:
-                line = self._lines[batch.queue] = Line(batch.queue, self._pipelines.around)
+                line = self._lines[batch.queue] = Line(batch.queue, self.pipelines.around)
             line.send(batch)
         self._end(batch)
 
     def _end(self, batch: Batch) -> None:
         """Collect no more messages in it."""
         if batch.timer is not None:
-            self._pipelines.around.timers.cancel(batch.timer)
-        with self._pipelines.lock:
+            self.pipelines.around.timers.cancel(batch.timer)
+        with self.pipelines.lock:
             batch.cut = True
             if batch in self._full:
                 self._full.remove(batch)
