@@ -96,12 +96,14 @@ def _end_trace(trace: Trace, result: str | FilaError) -> None:
 
 
 class AsyncConfirmation(asyncio.Future[str]):
-    """The id of a message, once it is durable, or its error."""
+    """The id of a message, once it is durable, or its error.
 
-    def __init__(self, unseen: Unseen, loop: asyncio.AbstractEventLoop, trace: Trace | None) -> None:
-        super().__init__(loop=loop)
-        self._unseen = unseen
-        self._trace = trace
+    A future that fails changes its class: only those have a finalizer in Python. The constructor is the base class's for the same
+    reason: each would double the cost of a future.
+    """
+
+    _unseen: Unseen
+    _trace: Trace | None = None
 
     def joins(self, receipt: Receipt, place: int) -> None:
         """Take the result from no receipt: the base class is made in C, and asks for none."""
@@ -116,6 +118,7 @@ class AsyncConfirmation(asyncio.Future[str]):
         elif self.done():  # a caller that was cancelled has cancelled it
             self._unseen.post(result)
         else:
+            self.__class__ = _AsyncFailure
             self.set_exception(result)
 
     def disown(self, error: FilaError) -> None:
@@ -123,6 +126,10 @@ class AsyncConfirmation(asyncio.Future[str]):
         if not self.done():
             self.set_exception(error)
             self._log_traceback = False
+
+
+class _AsyncFailure(AsyncConfirmation):
+    """The error of a message."""
 
     def __del__(self) -> None:
         if self._log_traceback:
@@ -278,8 +285,12 @@ class LoopConfirmer:
 
     def future(self, unseen: Unseen, trace: Trace | None) -> AsyncConfirmation:
         """Return a future."""
-        self._loop = asyncio.get_running_loop()
-        return AsyncConfirmation(unseen, self._loop, trace)
+        loop = self._loop = asyncio.get_running_loop()
+        future = AsyncConfirmation(loop=loop)
+        future._unseen = unseen
+        if trace is not None:
+            future._trace = trace
+        return future
 
     def post(self, unseen: Unseen, error: FilaError) -> None:
         """Report an error that is not looked at: soon, or with the others that are resolved now."""
