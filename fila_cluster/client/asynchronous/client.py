@@ -103,7 +103,7 @@ class AsyncClient(AsyncAdministration):
         name = checks.queue_name(queue)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:  # not in a coroutine of its own: that would cost 3 % of an enqueue
-            row = seal_row(payload, headers if trace is None else trace.carried(headers), *options)
+            row = seal_row(payload, headers if trace is None else trace.carried(headers), options)
             self._io.prepare()
             pending = self._session.enqueue(name, row)
             await self._io.complete(pending)

@@ -67,7 +67,7 @@ class AsyncProducer:
         options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:
-            row = seal_row(payload, headers if trace is None else trace.carried(headers), *options)
+            row = seal_row(payload, headers if trace is None else trace.carried(headers), options)
             if self._batch_is_full:
                 self._batch_is_full = False
                 await self._confirmer.breathe()

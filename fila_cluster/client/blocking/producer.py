@@ -69,7 +69,7 @@ class Producer:
         options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:
-            row = seal_row(payload, headers if trace is None else trace.carried(headers), *options)
+            row = seal_row(payload, headers if trace is None else trace.carried(headers), options)
             if self._batch_is_full:
                 self._batch_is_full = False
                 self._confirmer.breathe()

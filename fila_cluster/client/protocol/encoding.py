@@ -18,33 +18,35 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import COST_MILLI_DEFAULT, HEADERS_BYTES_MAX
 from fila_proto_zmq.record import seal_envelope
 
-Row: TypeAlias = tuple[bytes, str, int, int, int, int, int, KeysColumn, int, int, str]
-"""One checked message: the columns of :class:`Enqueue` in their order."""
+Options: TypeAlias = tuple[
+    str | None,
+    int | None,
+    Iterable[str] | None,
+    int,
+    float,
+    float,
+    datetime | None,
+    float | None,
+    float | None,
+    str | None,
+]
+"""The options of a message, in the order of ``enqueue``: what ``_options`` gives of a :class:`Message`."""
+Columns: TypeAlias = tuple[str, int, int, int, int, int, KeysColumn, int, int, str]
+"""The options of a message, checked: the columns of :class:`Enqueue` behind the envelopes, in their order."""
+Row: TypeAlias = tuple[bytes, Columns]
+"""One checked message: its envelope, and what else is said of it. Most messages share their columns."""
 
 _options = attrgetter(
     "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay", "deliver_at", "ttl", "lease", "dedup_id"
 )
 _LISTS = (tuple, list, set, frozenset)
-DEFAULT_KEY = checks.fairness_key(None)
 _NO_HEADERS = seal_envelope(b"")
 """The bytes before a payload without headers."""
 
 
-def seal_row(
-    payload: Any,
-    headers: Any,
-    fairness_key: str | None,
-    weight: int | None,
-    throttle_keys: Iterable[str] | None,
-    priority: int,
-    cost: float,
-    delay: float,
-    deliver_at: datetime | None,
-    ttl: float | None,
-    lease: float | None,
-    dedup_id: str | None,
-) -> Row:
+def seal_row(payload: Any, headers: Any, options: Options) -> Row:
     """Check and seal one message; :class:`InvalidArgumentError` names the bad argument."""
+    fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id = options
     if (
         (
             weight is None
@@ -57,9 +59,8 @@ def seal_row(
         and (type(priority) is type(cost) is int and priority == 0 and cost == 1)
         and (type(delay) is float and not delay)
     ):  # the usual message: a quarter of the checks
-        return seal(payload, headers), _known_key(fairness_key), 0, 0, 0, 0, 0, [], COST_MILLI_DEFAULT, 0, ""
-    return (
-        seal(payload, headers),
+        return seal(payload, headers), _USUAL if fairness_key is None else _usual_columns(fairness_key)
+    return seal(payload, headers), (
         checks.fairness_key(fairness_key),
         0 if weight is None else checks.weight_units(weight),
         checks.priority_units(priority),
@@ -73,14 +74,17 @@ def seal_row(
     )
 
 
-def _known_key(key: Any) -> str:
-    """Return a fairness key, checked; a text that was checked before costs a look-up."""
-    if key is None:
-        return DEFAULT_KEY
-    return _checked_key(key) if type(key) is str else checks.fairness_key(key)
+def _usual_columns(key: Any) -> Columns:
+    """Return the columns of a message that has only a fairness key; for one that was used before it costs a look-up."""
+    return _known_columns(key) if type(key) is str else _columns_of(key)
 
 
-_checked_key = lru_cache(maxsize=4096)(checks.fairness_key)
+def _columns_of(key: Any) -> Columns:
+    return checks.fairness_key(key), 0, 0, 0, 0, 0, [], COST_MILLI_DEFAULT, 0, ""
+
+
+_known_columns = lru_cache(maxsize=4096)(_columns_of)
+_USUAL = _columns_of(None)
 
 
 def seal_message(message: Any) -> Row:
@@ -89,13 +93,15 @@ def seal_message(message: Any) -> Row:
         raise InvalidArgumentError(f"enqueue_many takes Message objects, not a {type(message).__name__}: Message(payload, …)")
     if isinstance(message.throttle_keys, Iterator):
         raise InvalidArgumentError(f"throttle_keys={message.throttle_keys!r}: it can be read only once, pass a list")
-    return seal_row(message.payload, message.headers, *_options(message))
+    return seal_row(message.payload, message.headers, _options(message))
 
 
 def seal_rows(rows: Sequence[Row]) -> Enqueue:
     """Return one frame of rows that were checked one by one."""
-    envelopes, *columns = zip(*rows, strict=True)
-    return Enqueue(list(envelopes), *map(_collapse, columns))
+    envelopes, columns = zip(*rows, strict=True)
+    if columns.count(columns[0]) == len(columns):
+        return Enqueue(list(envelopes), *columns[0])
+    return Enqueue(list(envelopes), *map(_collapse, zip(*columns, strict=True)))
 
 
 def seal_batch(messages: Sequence[Any]) -> tuple[Enqueue | None, dict[int, InvalidArgumentError]]:

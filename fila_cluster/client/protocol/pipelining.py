@@ -265,14 +265,14 @@ class Pipe:
             batch = self._collecting.get(queue)
             if batch is None or batch.cut or batch.size_bytes + size_bytes > FRAME_BYTES_MAX:
                 batch = self._begin(queue, batch)
-            place = len(batch.entries)
-            batch.entries.append((row, future))
-            if batch.receipt is not None:
-                future.joins(batch.receipt, place)
+            entries, receipt = batch.entries, batch.receipt
+            entries.append((row, future))
+            if receipt is not None:
+                future.joins(receipt, len(entries) - 1)
             batch.size_bytes += size_bytes
             pipelines.size_bytes += size_bytes
             self.outstanding += 1
-            if place + 1 < self._batch:
+            if len(entries) < self._batch:
                 return COLLECTED if batch.timer else TO_TEND
             self._full.append(batch)
             del self._collecting[queue]

@@ -66,7 +66,7 @@ class SingleEnqueues:
             self._flush_together()
         elif self.collected:  # nothing to coalesce: half the work for single enqueues
             queue, row, pending = self.collected.popleft()
-            self._send(queue, Enqueue([row[0]], *row[1:]), partial(_alone_answered, pending))
+            self._send(queue, Enqueue([row[0]], *row[1]), partial(_alone_answered, pending))
 
     def _flush_together(self) -> None:
         queues: defaultdict[str, tuple[list[Row], list[Pending[str]]]] = defaultdict(lambda: ([], []))
