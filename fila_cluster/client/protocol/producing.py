@@ -166,7 +166,8 @@ class Bulk:
             self._results[start + index] = fault
             self._all_accepted = False
         if command is not None:
-            places = [start + index for index in range(count) if index not in faults]
+            every = range(start, start + count)
+            places = [place for place in every if place - start not in faults] if faults else every
             yield Chunk(command, partial(self._answered, places))
 
     def _answered(self, places: Sequence[int], chunk: Chunk) -> None:
@@ -182,5 +183,8 @@ class Bulk:
                 chunk.error, PayloadTooLargeError
             ):  # that error is about one large message, which travels alone
                 self._failure = chunk.error
+        if isinstance(places, range):
+            self._results[places.start : places.stop] = results
+            return
         for place, result in zip(places, results, strict=True):
             self._results[place] = result
