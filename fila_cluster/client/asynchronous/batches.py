@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
@@ -263,7 +264,7 @@ class AsyncBatchConsumer:
         ready = self._subscription.ready
         deliveries: list[Any] = []  # of the class that the session makes
         with suppress(IndexError):  # another task takes, too
-            deliveries.extend(ready.popleft() for _ in range(min(len(ready), self._max_messages)))
+            deliveries.extend(map(deque.popleft, repeat(ready, min(len(ready), self._max_messages))))
         once = [each for each in deliveries if each._lease.at_most_once]
         if once:
             self._io.ask(lambda _: self._hand_over(once))

@@ -157,13 +157,16 @@ class Settler:
         leases: Indexes = {}
         lease = None
         for position, delivery in enumerate(deliveries):
-            if delivery._settled or delivery._lease.owner is not self._owner:
+            if delivery._settled:
                 self._unclaimable(settling, position, how)
                 continue
-            delivery._settled = True
             if delivery._lease is not lease:
+                if delivery._lease.owner is not self._owner:
+                    self._unclaimable(settling, position, how)
+                    continue
                 lease = delivery._lease
                 indexes = leases.setdefault(lease, [])
+            delivery._settled = True
             indexes.append(delivery._index)
         if leases:
             self.collected.append((settling, how, leases))
