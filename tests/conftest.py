@@ -1,6 +1,7 @@
 """Fixtures of all tests."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -14,6 +15,10 @@ from tests.support.cluster import Cluster, running
 # What a busy machine makes slow is not wrong; and each run tries the same, so that none fails alone.
 settings.register_profile("timeless", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("timeless")
+
+# A shell starts a job in its background with Ctrl-C ignored, and all programs that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
