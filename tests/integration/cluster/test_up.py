@@ -408,7 +408,13 @@ def test_router_and_workers_alone_make_a_cluster(tmp_path: Path):
             for shard in range(3):
                 client.create_queue(name_on(shard, 3))
             assert len(client.list_queues()) == 6
-            first, second = sorted(way.endpoints for way in client._session.routes.doors.values())
+
+            def doors() -> list[list[str]]:
+                client.list_queues()  # a placement that was pushed is read with the next answer
+                return sorted(way.endpoints for way in client._session.routes.doors.values())
+
+            eventually(lambda: len(doors()) == 2, "both doors are known")
+            first, second = doors()
             assert first == [f"ipc://{tmp_path}/a/door-0000.ipc"]
             assert second[0] == f"ipc://{tmp_path}/b/door-0001.ipc"
             assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", second[1])
