@@ -7,6 +7,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 BIN := .venv/bin
 ARGS ?=
 
+# Tests start hundreds of processes. Without files of bytecode each of them would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help up unit check test routed lint format blocking docs bench clean
 
 help:
