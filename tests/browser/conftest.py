@@ -13,8 +13,10 @@ from tests.support.cluster import Cluster, running
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess",
 )  # fmt: skip
-"""It may run as root in a container, and must ask nothing of the network outside."""
+"""It may run as root in a container, and must ask nothing of the network outside. Without the features each page would start two more
+processes: one for suggestions below an address bar that no one sees, and one in advance."""
 
 PATIENCE_MS = 1000 * (WAIT_S_MAX + 30)
 """A busy machine is slow, and a page asks the less often the slower its answers are; one that is right is right at once in the end."""
