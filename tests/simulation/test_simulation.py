@@ -1,6 +1,6 @@
-"""The simulation in the normal test run: the kept cases, the planted bugs, and that a seed is one run.
+"""The simulation in the normal test run: the kept cases, the planted bugs, that a seed is one run, and the first seeds.
 
-The seeds are in ``test_first_seeds.py`` and ``test_second_seeds.py``; many more: ``python -m tests.simulation --seeds 100000``.
+The other seeds are in ``test_first_seeds.py`` and ``test_second_seeds.py``; many more: ``python -m tests.simulation --seeds 100000``.
 """
 
 import re
@@ -12,7 +12,7 @@ import pytest
 from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import Limits
 from tests.simulation import scaled
-from tests.simulation.calling import simulate
+from tests.simulation.calling import COUNTED, simulate
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ def test_a_seed_is_one_run_to_the_byte() -> None:
     assert len(first.splitlines()) > 100
 
 
-def test_the_first_seeds_cross_every_boundary() -> None:
-    done = simulate("--seeds", "150", "--crossings")
+def test_the_first_seeds_break_no_promise_and_cross_every_boundary() -> None:
+    done = simulate("--seeds", str(COUNTED), "--crossings")
+    assert done.returncode == 0, done.stdout + done.stderr
     table = re.findall(r"^ +(\d+) +(\d+)  (.+)$", done.stdout, re.MULTILINE)
     assert len(table) > 20, done.stdout
     assert [what for times, _, what in table if times == "0"] == [], done.stdout
