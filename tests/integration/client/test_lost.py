@@ -1,21 +1,19 @@
 """What is lost on its way between broker and client, on real processes: nothing waits for a lease to run out, nothing is counted."""
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from fila_cluster import AsyncClient, Client, Delivery, Message
-from fila_cluster.client.io import reactor
-from fila_cluster.errors import AlreadySettledError, FilaError, LeaseExpiredError
+from fila_cluster import Client, Delivery
+from fila_cluster.errors import FilaError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running, settling_may_fail
 
 LONG_S = 600.0
@@ -209,138 +207,3 @@ def test_a_client_that_was_paused_goes_on_with_what_the_broker_gives_it_then(tmp
             said = [paused.stdout.readline().strip() for _ in range(7)]
             paused.kill()
         assert said == ["expired", "a 1", "acked", "b 1", "acked", "c 1", "acked"]
-
-
-def test_a_cancelled_receive_takes_nothing_with_it(cluster: Cluster) -> None:
-    async def main() -> None:
-        async with AsyncClient(cluster.endpoint, timeout=PATIENCE_S) as client:
-            await client.create_queue("q", visibility_timeout=LONG_S, max_attempts=1)
-            got = set()
-            for number in range(30):
-                receiving = asyncio.ensure_future(client.receive("q", wait=PATIENCE_S))
-                enqueued = asyncio.ensure_future(client.enqueue("q", b"%d" % number))
-                for _ in range(number % 10):
-                    await asyncio.sleep(0.0005)
-                receiving.cancel()
-                with suppress(asyncio.CancelledError):
-                    for delivery in await receiving:  # it was quicker than its cancellation
-                        got.add(delivery.payload)
-                        await delivery.ack()
-                await enqueued
-            while len(got) < 30:
-                for delivery in await client.receive("q", 30, wait=PATIENCE_S):
-                    got.add(delivery.payload)
-                    await delivery.ack()
-
-    reactor.run(main())
-
-
-def test_a_cancelled_anext_leaves_the_delivery_for_the_next_one(cluster: Cluster) -> None:
-    async def main() -> None:
-        async with AsyncClient(cluster.endpoint, timeout=PATIENCE_S) as client:
-            await client.create_queue("q", visibility_timeout=LONG_S)
-            async with client.consume("q", prefetch=1) as consumer:
-                got = []
-                for number in range(30):
-                    await client.enqueue("q", b"%d" % number)
-                    taking = asyncio.ensure_future(anext(consumer))
-                    for _ in range(number % 5):
-                        await asyncio.sleep(0.0005)
-                    taking.cancel()
-                    try:
-                        delivery = await taking
-                    except asyncio.CancelledError:
-                        delivery = await anext(consumer)
-                    got.append(delivery.payload)
-                    await delivery.ack()
-                assert got == [b"%d" % number for number in range(30)]
-
-    reactor.run(main())
-
-
-def test_a_cancelled_ack_can_be_repeated(cluster: Cluster) -> None:
-    async def main() -> None:
-        async with AsyncClient(cluster.endpoint, timeout=PATIENCE_S) as client:
-            await client.create_queue("q", visibility_timeout=LONG_S)
-            for number in range(20):
-                await client.enqueue("q", b"x")
-                (delivery,) = await client.receive("q", wait=PATIENCE_S)
-                acking = asyncio.ensure_future(delivery.ack())
-                for _ in range(number % 4):
-                    await asyncio.sleep(0.0003)
-                acking.cancel()
-                try:
-                    await acking
-                except asyncio.CancelledError:
-                    with suppress(AlreadySettledError):  # its answer was there already
-                        await delivery.ack()
-            assert (await client.queue_stats("q")).depth == 0
-
-    reactor.run(main())
-
-
-def test_a_cancelled_enqueue_leaves_the_client_in_order(cluster: Cluster) -> None:
-    async def main() -> None:
-        async with AsyncClient(cluster.endpoint, timeout=PATIENCE_S) as client:
-            await client.create_queue("q")
-            for number in range(50):
-                enqueuing = asyncio.ensure_future(client.enqueue("q", b"x"))
-                for _ in range(number % 5):
-                    await asyncio.sleep(0.0003)
-                enqueuing.cancel()
-                with suppress(asyncio.CancelledError):
-                    await enqueuing
-            await client.enqueue("q", b"last")
-            assert 1 <= (await client.queue_stats("q")).depth <= 51
-            assert client._session.kept_bytes < 10_000
-
-    reactor.run(main())
-
-
-def interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def interrupted(call: Callable[[], object], after_s: float) -> None:
-    """Make a call, and be interrupted in it; again a little later if the first interrupt hit a finalizer, which swallows it."""
-    with suppress(KeyboardInterrupt, FilaError):
-        try:
-            signal.setitimer(signal.ITIMER_REAL, after_s, 0.2)
-            call()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-@settling_may_fail
-@pytest.mark.filterwarnings("ignore:.*was never settled:ResourceWarning")
-@pytest.mark.parametrize("what", ["receive", "consume", "enqueue", "enqueue_many", "ack"])
-def test_an_interrupt_leaves_the_client_usable(cluster: Cluster, what: str) -> None:
-    """At any moment of a call, many times."""
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with cluster.client() as client:
-            client.create_queue("q", visibility_timeout=LONG_S)
-            calls: dict[str, Callable[[], object]] = {
-                "receive": lambda: client.receive("q", wait=0.05),
-                "consume": lambda: [delivery.ack() for delivery in client.consume("q")],
-                "enqueue": lambda: [client.enqueue("q", b"x") for _ in range(100)],
-                "enqueue_many": lambda: client.enqueue_many("q", [Message(b"x")] * 1000),
-                "ack": lambda: client.ack(client.receive("q", 100)),
-            }
-            for number in range(40):
-                if what in {"consume", "ack"}:
-                    client.enqueue_many("q", [Message(b"x")] * 20)
-                interrupted(calls[what], 0.0005 + number * 0.0002)
-                assert client.list_queues("q")
-    finally:
-        signal.signal(signal.SIGALRM, previous)
-
-
-def test_late_is_late(cluster: Cluster) -> None:
-    with cluster.client() as client:
-        client.create_queue("q", visibility_timeout=0.2)
-        client.enqueue("q", b"x")
-        (delivery,) = client.receive("q")
-        eventually(lambda: client.queue_stats("q").expired == 1, "its lease has ended")
-        with pytest.raises(LeaseExpiredError):
-            delivery.ack()
