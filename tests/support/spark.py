@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from fila_cluster import Client, MessageView
+from fila_cluster import Client, Message, MessageView
 from tests.support.cluster import Cluster, eventually
 
 ERROR_MARK = "fila_proto_zmq.errors."
@@ -116,3 +116,14 @@ class Stream:
         last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def fail_some(client: Client, queue: str) -> None:
+    """Twelve dead letters of three tenants, four waiting messages, three deliveries that were acked."""
+    for number in range(12):
+        client.enqueue(queue, b"secret", fairness_key=f"t{number % 3}")
+    for number, delivery in enumerate(client.receive(queue, 12)):
+        delivery.fail(f"took {number} ms" if delivery.fairness_key != "t2" else "")
+    client.enqueue_many(queue, [Message(b"secret", fairness_key="busy", weight=3) for _ in range(3)])
+    client.ack(client.receive(queue, 3))
+    client.enqueue_many(queue, [Message(b"secret", fairness_key="t1") for _ in range(4)])
