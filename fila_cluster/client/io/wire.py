@@ -56,7 +56,8 @@ class Wire:
                 failure = self._begin(endpoint)
             except (OSError, ValueError):
                 failure = errno.EINVAL
-            if failure in _UNDER_WAY:
+            if failure in _UNDER_WAY and self.socket is not None:
+                self.descriptor = self.socket.fileno()
                 self.connecting = failure != 0
                 return True
             self.close()
@@ -64,20 +65,17 @@ class Wire:
 
     def _begin(self, endpoint: str) -> int:
         if endpoint.startswith(_IPC):
-            return self._open(socket.AF_UNIX).connect_ex(endpoint[len(_IPC) :])
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.setblocking(False)
+            return self.socket.connect_ex(endpoint[len(_IPC) :])
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
         host = self._router_host if host == "*" else host.strip("[]")
         family, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-        opened = self._open(family)
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return opened.connect_ex(address)
-
-    def _open(self, family: int) -> socket.socket:
-        opened = self.socket = socket.socket(family, socket.SOCK_STREAM)
-        opened.setblocking(False)
-        self.descriptor = opened.fileno()
-        return opened
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return self.socket.connect_ex(address)
 
     def connected(self) -> bool:
         """Note whether the connection that was begun is there. If it failed try the next endpoint; return False if there is none."""
