@@ -377,8 +377,12 @@ class ThreadConfirmer:
         return Confirmation(unseen, trace)
 
     def tend(self, pipe: Pipe) -> None:
-        """Send what is to be sent of a producer, and resolve the futures that have an answer."""
-        self._io.ask(lambda now: self._tend(pipe, now))
+        """Send what is to be sent of a producer, and resolve the futures that have an answer.
+
+        It also reads what has come: the thread that waits for answers gets the interpreter only every few milliseconds while this one
+        is busy, and the next batches are sent when earlier ones are confirmed.
+        """
+        self._io.ask(lambda now: self._tend(pipe, now), None)
         if self._pipelines.completed and self._resolving.acquire(blocking=False):
             try:
                 self.resolve()

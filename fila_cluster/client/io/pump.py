@@ -68,14 +68,17 @@ class Pump:
     def prepare(self) -> None:
         """Prepare to collect requests: a pump needs no preparation."""
 
-    def ask(self, start: Callable[[float], T]) -> T:
-        """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer."""
+    def ask(self, start: Callable[[float], T], ready: Collection[int] | None = ()) -> T:
+        """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer.
+
+        ``ready``: as in :meth:`Links.exchange`; None also reads what has come.
+        """
         self._check_open()
         with self._lock:
             self._check_open()
             now = time.monotonic()
             asked = start(now)
-            self._exchange(now)
+            self._exchange(now, ready)
         return asked
 
     note = ask

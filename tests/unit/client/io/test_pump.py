@@ -1,6 +1,7 @@
 """What only the blocking client has: threads that lead and follow, a thread for heartbeats, signals, forks, finalizers."""
 
 import gc
+import math
 import os
 import signal
 import subprocess
@@ -13,7 +14,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from fila_cluster import Client, Consumer
+from fila_cluster import Client, Consumer, Message
+from fila_cluster.client.io import link
+from fila_cluster.client.protocol.encoding import seal_message
 from fila_cluster.errors import (
     FilaError,
     RequestTimeoutError,
@@ -22,6 +25,7 @@ from fila_proto_zmq.codec import encode_reply
 from fila_proto_zmq.commands import (
     Delivered,
     Enqueue,
+    Enqueued,
     QueueList,
     Receive,
     Subscribe,
@@ -78,6 +82,22 @@ def test_enqueues_of_threads_that_wait_coalesce():
         for thread in threads:
             thread.join()
         assert [len(sent.command.envelopes) for sent in peer.seen_of(Enqueue)] == [1, 5]
+
+
+def test_a_thread_that_only_sends_reads_what_has_come_when_it_tends_its_producer(monkeypatch):
+    monkeypatch.setattr(link, "_LOOK_S", math.inf)
+    with broker(answering(Enqueue=None, ListQueues=QueueList([]))) as peer, Client(peer.endpoint) as client:
+        client.list_queues()
+        pending = client._session.enqueue("q", seal_message(Message(b"x")))
+        client._io.ask(lambda now: None)
+        eventually(lambda: peer.seen_of(Enqueue), "the message")
+        (sent,) = peer.seen_of(Enqueue)
+        peer.send(*encode_reply(20, sent.header.request, Enqueued(1, 1, 1), sent.key))
+        eventually(lambda: client._io._links.router._socket.poll(0), "its answer")
+        client._io.ask(lambda now: None)
+        assert not pending.done
+        client._io.ask(lambda now: None, None)
+        assert pending.done
 
 
 def test_after_an_idle_time_the_first_call_does_not_pay_for_an_earlier_loss():
