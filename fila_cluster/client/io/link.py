@@ -130,13 +130,9 @@ class Link:
         send, outgoing = self._socket.send, session.outgoing
         while outgoing:
             header, key, body = outgoing.popleft()
-            try:
-                send(header, _SNDMORE)
-                send(key, _SNDMORE)
-                send(body)
-            except KeyboardInterrupt:
-                send(b"")  # end the message, or the next one would become its tail
-                raise
+            send(header, _SNDMORE)
+            send(key, _SNDMORE)
+            send(body)
 
     def _take_in(self, session: Session, now: float) -> bool:
         self._looked_at = now

@@ -28,6 +28,9 @@ class Links:
 
     def __init__(self, endpoint: str, watcher: Watcher) -> None:
         self.router = Link(endpoint)
+        self._endpoint = endpoint
+        self._torn = False
+        """Whether an interrupt came in the middle of an exchange with the router: an answer may be lost, or half of a frame sent."""
         self._watcher = watcher
         self._router_host = urlsplit(endpoint).hostname or ""
         self._wires: dict[DirectWay, Wire] = {}
@@ -53,6 +56,8 @@ class Links:
 
         ``ready``: the descriptors that are ready; None: any may be.
         """
+        if self._torn:
+            self._renew(session, now)
         while self._interrupted:
             self._lose(self._interrupted.pop(), session, now)
         more = arrived = False
@@ -62,13 +67,35 @@ class Links:
                 more |= self._serve(wire, session, now)
             elif descriptor in self.router.descriptors:
                 arrived = True
-        more |= self.router.exchange(session, now, arrived=arrived)
+        more |= self._exchange(session, now, arrived=arrived)
         routes = session.routes
         while routes.direct_frames != self._direct_frames or routes.wanted or routes.unwanted:
             more |= self._write(session, now)
             if session.outgoing:
-                more |= self.router.exchange(session, now, arrived=False)
+                more |= self._exchange(session, now, arrived=False)
         return more
+
+    def _exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
+        try:
+            return self.router.exchange(session, now, arrived=arrived)
+        except BaseException:
+            self._torn = True
+            raise
+
+    def distrust(self) -> None:
+        """Begin anew with the router in the next exchange: an interrupt came in the middle of a change of the session."""
+        self._torn = True
+
+    def _renew(self, session: Session, now: float) -> None:
+        """Replace the link to the router. What was under way on the old one counts as lost with it."""
+        for descriptor in self.router.descriptors:
+            self._watcher.unwatch(descriptor)
+        self.router.close()
+        self.router = Link(self._endpoint)
+        for descriptor in self.router.descriptors:
+            self._watcher.watch(descriptor, writable=False)
+        session.disconnected(now)
+        self._torn = False
 
     def _all(self) -> list[int]:
         return [*self._by_descriptor, *self.router.descriptors]

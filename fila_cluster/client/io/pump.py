@@ -74,11 +74,17 @@ class Pump:
         ``ready``: as in :meth:`Links.exchange`; None also reads what has come.
         """
         self._check_open()
-        with self._lock:
-            self._check_open()
-            now = time.monotonic()
-            asked = start(now)
-            self._exchange(now, ready)
+        try:
+            with self._lock:
+                self._check_open()
+                now = time.monotonic()
+                asked = start(now)
+                self._exchange(now, ready)
+        except FilaError:
+            raise
+        except BaseException:  # an interrupt, perhaps in the middle of a change
+            self._links.distrust()
+            raise
         return asked
 
     note = ask

@@ -210,6 +210,8 @@ class Connection:
         self._recount()
         self.greet(now)
         self._take_back(self.router, unsent, now)
+        for call in [each for each in self._calls.values() if self._is_lost(each)]:
+            self._dispatch(call)
         self.routes.left(self.router)
 
     def lost(self, way: DirectWay, now: float) -> None:
@@ -431,7 +433,15 @@ class Connection:
             self._send_held(way)
 
     def _recount(self) -> None:
+        """Count anew what connections and calls add up to; an interrupt may have come between a change and its count."""
         self._pipe_bytes = sum(way.pipe_bytes for way in self.routes.ways)
+        self._kept_bytes = sum(call.size_bytes for call in self._calls.values())
+        self.routes.recount(self._calls.values())
+
+    def _is_lost(self, call: Call) -> bool:
+        """Return whether an interrupt has left a call neither held, nor under way, nor to be sent again."""
+        is_held = call.way is not None and call.request in call.way.held
+        return not (call.done or call.under_way or is_held or call.retry_at is not None)
 
     def _send_held(self, way: Way) -> None:
         """Send calls for which there is room, in order."""

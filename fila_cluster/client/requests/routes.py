@@ -229,6 +229,18 @@ class Routes:
         if way in self.leaving:
             self.leaving.remove(way)
 
+    def recount(self, calls: "Iterable[Call]") -> None:
+        """Count the calls that are under way anew."""
+        for way in self.ways:
+            way.calls = 0
+        for shard in self._shards:
+            shard.routed = 0
+        for call in calls:
+            if call.under_way and call.way is not None:
+                call.way.calls += 1
+                if call.routed and call.shard is not None:
+                    call.shard.routed += 1
+
     def check(self, under_way: "Collection[Call]") -> None:
         """Check the invariants, for tests. ``under_way``: the calls that were sent and are not answered."""
         for way in self.ways:

@@ -38,18 +38,18 @@ class Way:
 
     def put(self, frames: list[bytes], size_bytes: int) -> int:
         """Add a frame to the outgoing ones; return its place among all frames of this connection."""
-        self.outgoing.append(frames)
         place = self._read + len(self._pipe)
         self._pipe.append(size_bytes)
         self.pipe_bytes += size_bytes
+        self.outgoing.append(frames)  # last: an interrupt leaves no frame without a size
         return place
 
     def has_read(self, place: int) -> int:
         """Note that the frame in this place, and all before it, have left the pipe; return their bytes."""
         before = self.pipe_bytes
-        while self._read <= place:
-            self.pipe_bytes -= self._pipe.popleft()
+        while self._read <= place and self._pipe:
             self._read += 1
+            self.pipe_bytes -= self._pipe.popleft()
         return before - self.pipe_bytes
 
     def take_unsent(self) -> set[int]:
@@ -57,7 +57,8 @@ class Way:
         unsent = set(map(id, self.outgoing))
         while self.outgoing:
             self.outgoing.pop()
-            self.pipe_bytes -= self._pipe.pop()
+            self._pipe.pop()
+        self.pipe_bytes = sum(self._pipe)  # anew: an interrupt may have come between a frame and its count
         return unsent
 
     def take_pipe(self) -> int:

@@ -1,6 +1,7 @@
 """What only the blocking client has: threads that lead and follow, a thread for heartbeats, signals, forks, finalizers."""
 
 import gc
+import linecache
 import math
 import os
 import signal
@@ -9,11 +10,15 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
+import fila_cluster.client
 from fila_cluster import Client, Consumer, Message
 from fila_cluster.client.io import link
 from fila_cluster.client.protocol.encoding import seal_message
@@ -183,6 +188,57 @@ def test_an_interrupt_leaves_the_client_usable():
         signalling.join()
         assert client.list_queues() == []
         consumer.close()
+
+
+CLIENT = str(Path(fila_cluster.client.__file__).parent)
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def interrupted_at(step: int, act: Callable[[], object]) -> bool:
+    """Interrupt ``act`` before the line with this number among those of the client that it executes; False if it ended before."""
+    left = step
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if CLIENT not in frame.f_code.co_filename:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+        if event == "line" and not line.startswith("with "):  # leaving it is a line, too, but a signal can't come there
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise Interrupt
+        return trace
+
+    gc.collect()  # not meanwhile: an interrupt in a finalizer is swallowed
+    gc.disable()
+    sys.settrace(trace)
+    try:
+        act()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(None)
+        gc.enable()
+    return False
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_an_interrupt_at_any_line_of_the_first_call_leaves_the_client_usable(first):
+    """While it connects, too: what was half done with the router is begun anew."""
+    with broker(answering(ListQueues=QueueList([]))) as peer:
+        step = first
+        while True:
+            with Client(peer.endpoint, timeout=PATIENCE_S) as client:
+                was_interrupted = interrupted_at(step, client.list_queues)
+                assert client.list_queues() == []
+                client._session._connection.check()
+            if not was_interrupted:
+                break
+            step += 3
 
 
 def test_a_signal_handler_may_close_the_client_while_its_call_sleeps():
