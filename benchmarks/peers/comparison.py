@@ -64,7 +64,7 @@ def measure(run: Run[Scale]) -> None:
     throughput.compare(run, chosen(run, IN_BATCHES))
     unary.compare(run, chosen(run, ONE_BY_ONE))
     promises.judge_batches(run, OS.name, [REDIS.name, NATS.name, BEANSTALKD.name])
-    promises.judge_lone(run, ALONE_TCP.name, [REDIS.name, NATS.name, BEANSTALKD.name])
+    promises.judge_lone(run, ALONE_TCP.name, REDIS.name)
     promises.judge_sequential(run, {ALONE.name: 0.7, ALONE_TCP.name: 0.5}, REDIS.name, NATS.name)
     promises.judge_costs(run, OS.name, ALONE_TCP.name, REDIS.name)
     promises.judge_fsync(run, (FSYNC.name, ALONE_FSYNC.name), OS.name, REDIS_ALWAYS.name)

@@ -244,7 +244,7 @@ def test_lone_messages_are_judged_by_p50_and_p99():
         (unary.LONE, "p50, one core", REDIS, 0.2),
         (unary.LONE, "p99, one core", OURS, 1.1),
     ]
-    assert judged(lambda run: promises.judge_lone(run, OURS, [REDIS, NATS]), *cells) == [True, True, False, False]
+    assert judged(lambda run: promises.judge_lone(run, OURS, REDIS), *cells) == [True, True, False, False]
 
 
 def test_sequential_enqueues_are_judged_beside_redis_and_nats():
@@ -280,7 +280,7 @@ def test_fsync_is_judged_beside_os_and_redis_always():
 def test_what_was_not_measured_is_not_judged():
     def judge(run: Run[Any]) -> None:
         promises.judge_batches(run, OURS, [REDIS])
-        promises.judge_lone(run, OURS, [REDIS])
+        promises.judge_lone(run, OURS, REDIS)
         promises.judge_sequential(run, {OURS: 0.7}, REDIS, NATS)
         promises.judge_costs(run, OURS, OURS, REDIS)
         promises.judge_fsync(run, (OURS, OURS), "os", REDIS)
