@@ -37,11 +37,11 @@ test: .venv/.tested
 	@$(BIN)/python -m tests.support.machine
 	$(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# make test has clients reach workers directly. Left out: what reaches both ways by itself, what depends on neither, and the blocking client
-# where a test has both, because it is made from the asyncio one. Faults are first: their files take longest.
+# make test has clients reach workers directly. Left out: what reaches both ways by itself, and what depends on neither. Faults are first:
+# their files take longest.
 routed: .venv/.tested
 	FILA_DIRECT=0 $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder \
-		tests/faults tests/integration/client tests/integration/policy -k "not [blocking" \
+		tests/faults tests/integration/client tests/integration/policy \
 		--ignore tests/faults/test_direct_ways.py --ignore tests/faults/test_damage.py --ignore tests/faults/test_disk.py \
 		--ignore tests/faults/test_hung_processes.py --ignore tests/integration/client/test_bad_input.py \
 		--ignore tests/integration/client/test_outage.py --ignore tests/integration/policy/test_hostile_scripts.py $(ARGS)

@@ -277,9 +277,12 @@ class Selector:
         self.register(socket, events, data)
         self._owner.notice(self)
 
-    def unregister(self, socket: StreamSocket) -> None:
-        del self._streams[socket]
-        socket.selector = None
+    def unregister(self, source: Any) -> None:
+        if isinstance(source, StreamSocket):
+            del self._streams[source]
+            source.selector = None
+        else:
+            del self._others[self._network.dealers.get(source, source)]
 
     def select(self, timeout: float) -> list[tuple[SimpleNamespace, int]]:
         self._owner.touch("it waits")

@@ -134,6 +134,7 @@ class Loop:
         for descriptor in (self._link.descriptor, *stop.fds):
             self._apart.register(descriptor, selectors.EVENT_READ)
             self._door.watch(descriptor)
+        self._stop_descriptors = stop.fds
         self._door_first = False
         """Which of both is read first, in turn: either of them may fill a turn."""
 
@@ -234,6 +235,9 @@ class Loop:
 
     def _leave(self) -> None:
         """Answer all requests that were sent here before the router and the clients knew that this worker leaves."""
+        for descriptor in self._stop_descriptors:  # they stay readable
+            self._apart.unregister(descriptor)
+            self._door.watch_no_more(descriptor)
         self._link.leave()
         now_ms = self._clock.now_ms()
         self._door.retire(now_ms)

@@ -93,6 +93,10 @@ class Door:
         """Let something else wake the worker while it waits here: one system call looks at all there is."""
         self._selector.register(descriptor, _READ, _ELSEWHERE)
 
+    def watch_no_more(self, descriptor: int) -> None:
+        """Let it wake the worker no more."""
+        self._selector.unregister(descriptor)
+
     def wait(self, timeout_ms: int) -> list[int]:
         """Sleep until something comes. Return which of the watched descriptors are readable; :meth:`receive` takes in the rest."""
         elsewhere = []
