@@ -46,7 +46,9 @@ def judge_lone(run: "Run[Any]", ours: str, redis: str) -> None:
         p50, p99 = (medians.of(unary.LONE, f"p{each}, {placement}", ours) for each in (50, 99))
         other = medians.of(unary.LONE, f"p50, {placement}", redis)
         if p50 is not None and other is not None:
-            run.promise(f"a lone message, p50, {placement}: at most 2 × {redis}'s (here {p50 / other:.2f} ×)", p50 <= 2 * other)
+            run.promise(
+                f"a lone message, p50, {placement}: at most 2 × {redis}'s (here {p50 / other:.2f} ×)", p50 <= 2 * other
+            )
         if p99 is not None:
             run.promise(f"a lone message, p99, {placement}: below 1 ms (here {p99:.2f} ms)", p99 < 1)
 
