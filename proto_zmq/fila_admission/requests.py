@@ -4,24 +4,60 @@ from typing import Final
 
 from fila_proto_zmq.commands import (
     BY_OPCODE,
+    BeginBackup,
+    CloseConnection,
+    CreateKey,
+    CutBackup,
+    DrainWorker,
     GetClusterStatus,
     GetConfig,
     GetMetrics,
+    GetOwnKey,
     GetPlacement,
+    GrantKey,
     Hello,
+    KeepBackup,
+    ListActs,
     ListConfig,
+    ListConfigHistory,
+    ListConnections,
+    ListKeys,
     ListQueues,
+    MoveShard,
+    RevokeKey,
     SetConfig,
+    UndoConfig,
 )
 from fila_proto_zmq.frames import pack_header
 
 OF_WORKERS: Final = 80
 """Opcodes from here on pass between the router and its workers, and between those."""
 
-_OF_THE_ROUTER: Final = frozenset(
-    command.opcode
-    for command in (Hello, GetPlacement, ListQueues, GetClusterStatus, GetMetrics, SetConfig, GetConfig, ListConfig)
+_BACKUPS: Final = (BeginBackup, CutBackup, KeepBackup)
+_MOVES: Final = (MoveShard, DrainWorker)
+_WITHOUT_QUEUE: Final = (
+    Hello,
+    GetPlacement,
+    ListQueues,
+    GetClusterStatus,
+    GetMetrics,
+    ListActs,
+    ListConnections,
+    CloseConnection,
+    SetConfig,
+    GetConfig,
+    ListConfig,
+    ListConfigHistory,
+    UndoConfig,
+    CreateKey,
+    ListKeys,
+    RevokeKey,
+    GrantKey,
+    GetOwnKey,
+    *_BACKUPS,
+    *_MOVES,
 )
+_OF_THE_ROUTER: Final = frozenset(command.opcode for command in _WITHOUT_QUEUE)
 OF_A_QUEUE: Final = frozenset(
     pack_header(opcode)[:6] for opcode in BY_OPCODE if opcode < OF_WORKERS and opcode not in _OF_THE_ROUTER
 )

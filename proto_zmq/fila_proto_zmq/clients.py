@@ -14,9 +14,12 @@ TAG_BYTES: Final = 4
 """The part of the secret that names the session in the headers of its requests. The other 28 bytes keep it secret."""
 
 
-def client_of(session: bytes) -> bytes:
-    """Return the identity of the client that holds this secret: 16 bytes."""
-    return blake2b(session, digest_size=16).digest()
+def client_of(session: bytes, key: bytes = b"") -> bytes:
+    """Return the identity of the client that holds this secret: 16 bytes. ``key``: the hash of its API key, if it has one.
+
+    So leases belong to the key that made them: the same secret with another key is another client.
+    """
+    return blake2b(session, digest_size=16, key=key).digest()
 
 
 def client_name(client: bytes) -> str:

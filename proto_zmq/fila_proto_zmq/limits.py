@@ -122,6 +122,15 @@ BROWSE_MESSAGES_MAX: Final = 1000
 LIST_QUEUES_MAX: Final = 4000
 """Queues on one page of a list. A page takes some milliseconds of a worker's turn."""
 
+ACTS_LISTED_MAX: Final = 1000
+"""Administrative acts in one answer; at least 1."""
+
+CONNECTIONS_LISTED_MAX: Final = 500
+"""Connections on one page; at least 1. Workers search their consumers for each of them."""
+
+CONFIG_EDITS_LISTED_MAX: Final = 100
+"""Changes of the runtime config on one page; at least 1."""
+
 VIEW_BYTES_MAX: Final = 200
 """A view's name, UTF-8, at least 1."""
 

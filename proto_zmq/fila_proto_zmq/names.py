@@ -38,6 +38,11 @@ def check_new_queue_name(name: str) -> str:
     return name
 
 
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a name matches a pattern: the name itself, or its beginning and ``*``."""
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
 def is_dead_letter(name: str) -> bool:
     """Return whether ``name`` names a dead letter queue."""
     return name.endswith(DEAD_LETTER_SUFFIX)

@@ -89,6 +89,11 @@ def read(key: str, config: Config) -> str | None:
     return _composed(key[len(_DOT) :], config) if key.startswith(_DOT) else config.get(key)
 
 
+def share_values(key: str, other: str) -> bool:
+    """Return whether two keys, of either spelling, are about the same value."""
+    return not set(_stored(key)).isdisjoint(_stored(other))
+
+
 def select(prefix: str, config: Config) -> dict[str, str]:
     """Return all keys that start with ``prefix``, sorted; in the dotted spelling if ``prefix`` begins with it."""
     return {key: value for piece in selecting(prefix, config, len(config) + 1) for key, value in piece.items()}

@@ -14,6 +14,9 @@ PLACEMENT: Final = 3
 PLATE: Final = 4
 """Opcode of the first frame on a direct connection, pushed by the worker: which door it is."""
 
+CLOSED: Final = 6
+"""Opcode of a push without content by the router: an operator has ended this session. Greet again before anything else."""
+
 
 class DoorView(Struct):
     """The own door of a live worker, through which clients reach the worker's shards without the router."""
@@ -57,6 +60,8 @@ class Hello(Command):
     """The secret of an earlier Welcome; empty: a new session."""
     direct: bool = False
     """Name the placement of the shards in the answer, and push it whenever it changes."""
+    api_key: str = ""
+    """The secret of an API key, if the cluster has authentication."""
 
 
 class Plate(Struct):
@@ -101,6 +106,8 @@ class WorkerStatus(Struct):
     rss_bytes: int
     queues: int
     outages: list[ShardOutage] = []
+    draining: bool = False
+    """Whether it gives its shards to other workers, and takes none."""
 
 
 class ClusterStatus(Reply):

@@ -150,6 +150,8 @@ class ListQueues(Command):
     """Only those with messages."""
     after: str = ""
     """Only those after this name, the last one of the page before."""
+    within: list[str] | None = None
+    """Only those that match one of these patterns; None: all. The router sets it to what the asking API key may know of."""
 
 
 def joined(lists: Iterable[QueueList]) -> QueueList:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from fila_proto_zmq.commands.cluster import ShardOutage
+from fila_proto_zmq.commands.operating import Act
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 from fila_proto_zmq.runtime_config import pages
 
@@ -41,6 +42,10 @@ class Register(Command):
     """Names the worker's own door for clients, see :class:`Placement`; empty: it has none."""
     endpoints: list[str] = []
     """Where that door listens."""
+    home: str = ""
+    """Names the data directory: shards move only between workers that say the same. Empty: it has none."""
+    draining: bool = False
+    """Whether it gives its shards to other workers, and takes none."""
 
 
 class Pulse(Command):
@@ -56,6 +61,10 @@ class Pulse(Command):
     """Clients that are connected to the worker's own door."""
     direct_frames: int = 0
     """Frames that passed that door since the worker started, in both directions."""
+    acts: list[Act] = []
+    """Administrative acts that came through that door since the last pulse."""
+    keys_version: int = 0
+    """Which API keys the worker has, see PutKeys: a router that has others sends them again. 0: none."""
 
 
 class Leave(Command):

@@ -51,6 +51,14 @@ class ClusterStopped(Event):
     stop_ms: int
 
 
+class ChildRenewed(Event):
+    """The keys of the server have changed on disk: a part is asked to end, and starts again with them."""
+
+    event = "child.renewed"
+    child: str
+    child_pid: int
+
+
 class ChildStarted(Event):
     """A part of the cluster was started, for the ``starts``-th time."""
 
@@ -111,3 +119,29 @@ class ChildKilled(Event):
     child: str
     child_pid: int
     waited_ms: int
+
+
+class BackupTaken(Event):
+    """A scheduled backup is whole, and ``removed`` old ones were removed."""
+
+    event = "backup.taken"
+    target: str
+    backup: str
+    size_bytes: int
+    copied_bytes: int
+    removed: int
+    took_ms: int
+
+
+class BackupFailed(Event):
+    """A scheduled backup failed. It is tried again after a minute, or after `[backup] every` if that is less."""
+
+    event = "backup.failed"
+    level = "error"
+    advice = (
+        "`reason` says what to do: mostly the target is full or not reachable. A shard that does not serve cannot be backed up: "
+        "see `shard.quarantined`. Earlier backups are as they were."
+    )
+    target: str
+    error: str
+    reason: str

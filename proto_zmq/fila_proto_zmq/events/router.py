@@ -54,6 +54,43 @@ class WorkerLeft(Event):
     shards: list[int]
 
 
+class ShardMoved(Event):
+    """A shard has gone from one worker to another because an operator asked for it; ``outage_ms``: how long it did not serve."""
+
+    event = "shard.moved"
+    shard: int
+    source: str
+    target: str
+    outage_ms: int
+
+
+class ShardNotMoved(Event):
+    """A shard could not be moved to another worker."""
+
+    event = "shard.not_moved"
+    level = "warning"
+    advice = "`reason` says why. `status` shows where the shard is; move it again if it is not where you want it."
+    shard: int
+    source: str
+    target: str
+    reason: str
+
+
+class WorkerDraining(Event):
+    """A worker begins to give its shards to the others, and takes none from now on."""
+
+    event = "worker.draining"
+    worker: str
+    shards: list[int]
+
+
+class WorkerUndrained(Event):
+    """A worker that was drained may take shards again."""
+
+    event = "worker.undrained"
+    worker: str
+
+
 class WorkerRefused(Event):
     """A worker's registration was refused."""
 
@@ -93,3 +130,20 @@ class ClientRefused(Event):
     client: str
     error: str
     refusals: int
+
+
+class AdminActed(Event):
+    """Somebody has changed something, or was refused that.
+
+    The steps of one act, and refusals of one kind within 10 s, are one line. ``by`` is the API key, ``client`` the session. ``result``
+    is ``ok`` or the code of an error.
+    """
+
+    event = "admin.acted"
+    by: str
+    client: str
+    address: str
+    verb: str
+    target: str
+    details: str
+    result: str

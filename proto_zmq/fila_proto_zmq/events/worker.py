@@ -17,6 +17,26 @@ class ShardOpened(Event):
     recovery_ms: int
 
 
+class ShardReleased(Event):
+    """A shard was closed, because another worker hosts it from now on."""
+
+    event = "shard.released"
+    shard: int
+    epoch: int
+    worker: str
+
+
+class ShardElsewhere(Event):
+    """This worker was started for a shard that was moved to another worker, and leaves it there."""
+
+    event = "shard.elsewhere"
+    level = "warning"
+    advice = "Start that worker, or move the shard back while both run. If that worker is gone for good, delete `file`."
+    shard: int
+    worker: str
+    file: str
+
+
 class WorkerAdmitted(Event):
     """The router has accepted this worker's registration."""
 

@@ -1,0 +1,185 @@
+"""What an API key may do: permissions, and which of them a request needs.
+
+A permission is ``KIND:PATTERN``. ``produce`` puts messages into queues, ``consume`` takes them out and reads them, ``admin`` changes
+queues and makes keys. A pattern is a queue's name, or the beginning of names and ``*``. No kind implies another one.
+"""
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple, Self
+
+from fila_proto_zmq.commands import (
+    Browse,
+    BrowseView,
+    Cancel,
+    CancelReceive,
+    CreateKey,
+    CreateQueue,
+    DeleteQueue,
+    DescribeQueue,
+    EndReservation,
+    Enqueue,
+    Explain,
+    Extend,
+    FetchReserved,
+    GetClusterStatus,
+    GetMetrics,
+    GetOwnKey,
+    GetPlacement,
+    GetQueueStats,
+    Goodbye,
+    GrantKey,
+    Heartbeat,
+    ListKeys,
+    ListQueues,
+    OpenView,
+    Pause,
+    PurgeQueue,
+    Receive,
+    Redrive,
+    RenewReservation,
+    Reserve,
+    RevokeKey,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    UpdateQueue,
+)
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
+from fila_proto_zmq.names import matches
+
+PRODUCE: Final = "produce"
+CONSUME: Final = "consume"
+ADMIN: Final = "admin"
+KINDS: Final = (PRODUCE, CONSUME, ADMIN)
+
+EVERYTHING: Final = "*"
+"""The pattern of what concerns the whole cluster."""
+
+PERMISSIONS_MAX: Final = 32
+"""Permissions of one key."""
+
+_PATTERN: Final = re.compile(r"(?:[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]*)?)?\*?", re.ASCII)
+
+
+class Permission(NamedTuple):
+    """One kind of work on some queues."""
+
+    kind: str
+    pattern: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``KIND:PATTERN``. Raise :class:`InvalidArgumentError` for anything else."""
+        kind, colon, pattern = text.partition(":")
+        if kind not in KINDS or not colon:
+            raise InvalidArgumentError(f"bad permission {text!r}: use produce:PATTERN, consume:PATTERN or admin:PATTERN")
+        if not pattern or len(pattern) > QUEUE_NAME_BYTES_MAX or not _PATTERN.fullmatch(pattern):
+            raise InvalidArgumentError(
+                f"bad pattern {pattern!r} in permission {text!r}: use a queue's name, or the beginning of names and * at its end"
+            )
+        return cls(kind, pattern)
+
+    def allows(self, queue: str) -> bool:
+        """Return whether the pattern matches a queue's name."""
+        return matches(self.pattern, queue)
+
+    def covers(self, other: str) -> bool:
+        """Return whether all names that match the pattern ``other`` match this one, too."""
+        return other == self.pattern or (self.pattern.endswith("*") and matches(self.pattern, other.removesuffix("*")))
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.pattern}"
+
+
+class Permissions:
+    """The permissions of one key. They do not change."""
+
+    def __init__(self, allow: Iterable[str]) -> None:
+        """Raise :class:`InvalidArgumentError` for what are no permissions, or too many of them."""
+        self._of_kind: dict[str, list[Permission]] = {kind: [] for kind in KINDS}
+        self.texts = sorted(set(allow))
+        if len(self.texts) > PERMISSIONS_MAX:
+            raise InvalidArgumentError(f"{len(self.texts)} permissions: a key has at most {PERMISSIONS_MAX}, use patterns")
+        for permission in map(Permission.parse, self.texts):
+            self._of_kind[permission.kind].append(permission)
+
+    def allow(self, kind: str, queue: str) -> bool:
+        """Return whether one of them allows this kind of work on a queue."""
+        return any(permission.allows(queue) for permission in self._of_kind[kind])
+
+    def know(self, queue: str) -> bool:
+        """Return whether any kind of work on a queue is allowed, so that it may be seen to exist."""
+        return any(self.allow(kind, queue) for kind in KINDS)
+
+    @property
+    def patterns(self) -> list[str]:
+        """All patterns, of any kind."""
+        return sorted({permission.pattern for permissions in self._of_kind.values() for permission in permissions})
+
+    def know_all(self) -> bool:
+        """Return whether every queue may be seen to exist."""
+        return EVERYTHING in self.patterns
+
+    def govern(self, pattern: str) -> bool:
+        """Return whether ``admin`` is allowed on every queue that a pattern may match."""
+        return any(permission.covers(pattern) for permission in self._of_kind[ADMIN])
+
+    def govern_some(self) -> bool:
+        """Return whether ``admin`` is allowed on any queues at all."""
+        return bool(self._of_kind[ADMIN])
+
+    def govern_all(self, allow: Iterable[str]) -> bool:
+        """Return whether they govern all queues of some permissions."""
+        return all(self.govern(Permission.parse(text).pattern) for text in allow)
+
+
+class Need(Enum):
+    """What a request needs of the key it comes with."""
+
+    PRODUCE = PRODUCE
+    CONSUME = CONSUME
+    ADMIN = ADMIN
+    KNOW = "any permission on the queue"
+    NOTHING = "no permission"
+    KNOW_ALL = "a permission on all queues (*)"
+    """The answer names queues, whatever the request asks for."""
+    GOVERN_SOME = "some admin permission"
+    """It is about API keys. Which ones is checked when it is carried out."""
+    GOVERN_ALL = f"{ADMIN}:{EVERYTHING}"
+
+
+_NEEDS: Final = {
+    command.opcode: need
+    for need, commands in {
+        Need.PRODUCE: (Enqueue,),
+        Need.CONSUME: (
+            Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Browse, OpenView, BrowseView,
+            Reserve, FetchReserved, RenewReservation, EndReservation,
+        ),
+        Need.ADMIN: (CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive),
+        Need.KNOW: (GetQueueStats, DescribeQueue, Explain),
+        Need.NOTHING: (GetPlacement, GetClusterStatus, GetOwnKey, ListQueues),
+        Need.KNOW_ALL: (GetMetrics,),
+        Need.GOVERN_SOME: (CreateKey, ListKeys, RevokeKey, GrantKey),
+    }.items()
+    for command in commands
+}  # fmt: skip
+
+
+def need_of(opcode: int) -> Need:
+    """Return what a request needs. One that is not listed here concerns the whole cluster."""
+    return _NEEDS.get(opcode, Need.GOVERN_ALL)
+
+
+def kind_of(opcode: int) -> str | None:
+    """Return the kind of permission on its queue that a request needs; None: another need."""
+    need = need_of(opcode)
+    return need.value if need.value in KINDS else None
+
+
+def is_of_keys(opcode: int) -> bool:
+    """Return whether a request is about API keys."""
+    return need_of(opcode) is Need.GOVERN_SOME

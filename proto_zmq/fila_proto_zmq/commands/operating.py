@@ -1,0 +1,123 @@
+"""What operators ask a running cluster: who did what, and who is connected."""
+
+from typing import ClassVar
+
+from fila_proto_zmq.commands.structs import Command, Reply, Struct
+
+
+class Act(Struct):
+    """An administrative act. It has no payloads, headers, scripts, values or secrets."""
+
+    at_ms: int
+    """When it was asked for, Unix ms."""
+    by: str
+    """The name of the API key; empty: without a valid one, or the cluster has no authentication."""
+    client: str
+    """The session, by the name that people see."""
+    address: str
+    """Where it came from; empty: not known, as for a client of the same host that uses a socket file."""
+    verb: str
+    """``queue.create``, ``config.set``, …"""
+    target: str
+    """The queue, config key, API key, backup or session."""
+    details: str
+    """Names of options, a fairness key, permissions; may be empty."""
+    result: str
+    """``ok``, or the code of the error."""
+    times: int = 1
+    """Steps of one act, or refusals of one kind, are one entry; the target is that of the last one."""
+
+
+class ActList(Reply):
+    """Acts, the latest first."""
+
+    acts: list[Act]
+
+
+class ListActs(Command):
+    """Ask for the latest administrative acts that the router knows of."""
+
+    opcode: ClassVar[int] = 62
+    reply: ClassVar[type[Reply]] = ActList
+    limit: int = 100
+    """1 to 1,000."""
+
+
+class ConnectionView(Struct):
+    """A session of a client. Times are Unix ms."""
+
+    client: str
+    """Its name for people; :class:`CloseConnection` takes it."""
+    key: str
+    """The name of its API key; empty: the cluster has no authentication."""
+    address: str
+    """Where it greeted from; empty: through a socket file."""
+    version: str
+    """What it called itself in its greeting."""
+    since_ms: int
+    """When it greeted this router first."""
+    heard_ms: int
+    """When the router or a worker last heard of it, to the second."""
+    consumes: list[str] = []
+    """Queues that it receives from, at most 10 for each worker."""
+    subscriptions: int = 0
+    """Its subscriptions and waiting receives."""
+    unsettled: int = 0
+    """Messages that are leased to it."""
+
+
+class ConnectionList(Reply):
+    """Connections by name, and whether more follow the last one."""
+
+    connections: list[ConnectionView]
+    more: bool = False
+
+
+class ListConnections(Command):
+    """Ask for the clients that have greeted, by name. A worker that does not answer in a second is left out."""
+
+    opcode: ClassVar[int] = 63
+    reply: ClassVar[type[Reply]] = ConnectionList
+    after: str = ""
+    """Only those after this name, the last one of the page before."""
+    limit: int = 100
+    """1 to 500."""
+
+
+class CloseConnection(Command):
+    """End a client's session everywhere: its leases go back, uncounted, and it gets nothing more. It may greet again."""
+
+    opcode: ClassVar[int] = 67
+    client: str
+    """Its name, 8 hex digits."""
+
+
+class ClientWork(Struct):
+    """What a client has at one worker. ``heard_ms``: Unix ms; 0: not known there."""
+
+    client: bytes
+    heard_ms: int
+    consumes: list[str]
+    subscriptions: int
+    unsettled: int
+
+
+class ClientsDescribed(Reply):
+    """What clients have at one worker; those that have nothing are left out."""
+
+    clients: list[ClientWork]
+
+
+class DescribeClients(Command):
+    """Ask a worker what these clients have there."""
+
+    opcode: ClassVar[int] = 88
+    reply: ClassVar[type[Reply]] = ClientsDescribed
+    clients: list[bytes]
+
+
+class EndClient(Command):
+    """Tell a worker to end what a client has there. Not answered if its request is 0."""
+
+    opcode: ClassVar[int] = 89
+    client: bytes
