@@ -1,0 +1,49 @@
+"""Changes of names on disk that are whole or not at all, also after a power cut. All functions raise :class:`OSError`."""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_whole(path: Path, pieces: Iterable[bytes], *, draft: str = "new") -> None:
+    """Write a file, readable by its owner only, and replace the one that is there. It is on disk when this returns.
+
+    ``draft``: the end of the draft's name. Of those who may write one file at the same time, each needs its own.
+    """
+    drafted = path.with_name(f"{path.name}.{draft}")
+    drafted.unlink(missing_ok=True)  # who made it may have it open, or may have made it readable for all
+    try:
+        with os.fdopen(os.open(drafted, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        drafted.rename(path)
+    except BaseException:
+        with suppress(OSError):
+            drafted.unlink()
+        raise
+    sync_names(path.parent)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file or a directory."""
+    source.rename(target)
+    sync_names(target.parent)
+    sync_names(source.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there."""
+    path.unlink(missing_ok=True)
+    sync_names(path.parent)
+
+
+def sync_names(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
