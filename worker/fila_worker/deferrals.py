@@ -21,6 +21,11 @@ class Deferrals:
         self._waiting: dict[int, tuple[int, list[Effect]]] = {}
         """``(until when, answers)``."""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether answers wait."""
+        return bool(self._waiting)
+
     def hold(self, effects: list[Effect], request: int, now_ms: int) -> list[Effect]:
         """Keep the answers to settlements among a turn's effects, and the parking itself; return the others.
 

@@ -8,38 +8,44 @@ refused (:class:`slots.Suspects`).
 There are no sockets and no clock here, so a test, or an application that embeds the broker, can drive a host.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from fila_admission.refusals import moved
+from fila_admission.refusals import moved, unavailable
 from fila_admission.requests import OF_WORKERS
-from fila_proto_zmq import outages, runtime_config
+from fila_proto_zmq import outages
 from fila_proto_zmq.codec import decode_command
 from fila_proto_zmq.commands import (
+    AdoptShards,
     Appoint,
     Appointed,
+    BeginBackup,
+    ClientsDescribed,
     Command,
-    ConfigValues,
+    CutBackup,
+    DescribeClients,
     Done,
-    GetConfig,
+    EndClient,
     GetMetrics,
     Grants,
+    KeepBackup,
     ListConfig,
+    ListConfigHistory,
     ListQueues,
     MessagesTransferred,
     Metrics,
     Park,
+    PrepareShard,
     PutConfig,
+    PutDraining,
     Registered,
+    ReleaseShard,
     Reply,
-    SetConfig,
     ShardOutage,
     TransferMessages,
     WorkerMetrics,
     joined,
-    put_whole,
 )
 from fila_proto_zmq.errors import (
     FilaError,
@@ -56,29 +62,37 @@ from fila_proto_zmq.events import (
     ShardFailed,
     ShardOpened,
     ShardQuarantined,
+    ShardReleased,
     StorageFailed,
 )
 from fila_proto_zmq.frames import check_version, epoch_tag, unpack_header
 from fila_proto_zmq.names import check_queue_name, shard_of
+from fila_worker.checkpoints import Checkpoints
+from fila_worker.client_work import work_of
+from fila_worker.config_copies import OF_THE_CONFIG, ConfigCopies
 from fila_worker.core.effects import Answer, Call, Effect, Post, answer
 from fila_worker.core.manage.queue_commands import list_queues
 from fila_worker.core.measures import SPAN_NS, Histogram
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
+from fila_worker.departures import Departures
 from fila_worker.pauses import GAP_MS, Pauses
 from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
 _Result = TypeVar("_Result")
 
-CONFIG_OWNER: Final = 0
-"""The shard that checks and numbers changes of the runtime config."""
-
 BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
-ONE_WAY: Final = (Grants, Park, *BETWEEN_SHARDS)
+ONE_WAY: Final = (Grants, Park, EndClient, AdoptShards, PutDraining, *BETWEEN_SHARDS)
 """Commands without an answer."""
-OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, SetConfig, GetConfig, ListConfig)
+OF_A_BACKUP: Final = (BeginBackup, CutBackup, KeepBackup)
+OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, DescribeClients, *OF_THE_CONFIG, *OF_A_BACKUP)
 """Commands that the router sends, for itself or for a client, without the name of a queue."""
+OF_A_MOVE: Final = (PrepareShard, ReleaseShard)
+"""Commands that are answered in a later turn."""
+
+LOOK_MS: Final = 2
+"""How soon to see whether a shard that is to be cut is flushed, or one that is to leave has done its work."""
 
 SHARD_CACHE_MAX: Final = 100_000
 """Queue names whose shard is cached."""
@@ -97,8 +111,11 @@ class Host:
         opening: Iterable[Slot] = (),
         patience: Patience | None = None,
         suspects: Suspects | None = None,
+        checkpoints: Checkpoints | None = None,
+        departures: Departures | None = None,
     ) -> None:
-        """``opening``: slots of shards that :meth:`turn` opens, a step a turn."""
+        """``opening``: slots of shards that :meth:`turn` opens, a step a turn. ``checkpoints``: for backups, if it has a disk;
+        ``departures``: for shards that move, if it shares one."""
         self.slots = {slot.index: slot for slot in (*map(Slot.of, shards), *opening)}
         self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
         self.offers = 1
@@ -114,24 +131,29 @@ class Host:
         self._shards_total = shards_total
         self._patience = patience or Patience()
         self._suspects = suspects or Suspects()
+        self._checkpoints = checkpoints
+        self._departures = departures
+        self.draining = False
+        """Whether the router moves all shards away, and none to here."""
+        self.answers_wait = False
+        """Whether the owner has answers of earlier turns to send yet."""
         self._on_trial: dict[Name, tuple[Slot, Call]] = {}
         """Suspects that were carried out and go on in later turns."""
         self._failures = 0
         self._slot_of_queue: dict[str, Slot] = {}
         self._effects: list[Effect] = []
-        self._pages: deque[tuple[Slot, PutConfig]] = deque()
-        """A large config for shards that lack it, a page for each turn; no frames are read meanwhile."""
-        self._page_read = False
-        """Whether a page of a config was read in this turn. All shards apply it, so one page a turn is enough."""
+        self.config = ConfigCopies(self.slots, self._guarded)
         self._between: list[Command] = []
         """Commands between shards of this host, for the next turn."""
         self.notes: list[Event] = []
         """Events of the shards, for the operator; the owner writes them to the log and takes them out."""
+        self.heard_at_door: Callable[[bytes], int] = lambda client: 0
+        """When a client was last heard of at the worker's own door, Unix ms; 0: it is not connected there."""
         self._name, self._started_ms, self._cpu_ms = name, now_ms, 0
         self._pauses, self._turn_ms = Pauses(), now_ms
         self.turn_ns = Histogram(SPAN_NS)
         """How long turns took, from the first frame read to the last one sent. The owner has the clock and adds to it."""
-        self._level(now_ms)
+        self.config.level(now_ms)
 
     def accept(self, frame: Frame, now_ms: int) -> None:
         """Carry out one frame. Its answer comes with :meth:`turn`."""
@@ -158,7 +180,7 @@ class Host:
         try:
             if slot.outage is not None:
                 raise outages.unavailable(slot.outage)
-            if slot.fence is not None or slot.shard is None or header.epoch != epoch_tag(slot.shard.epoch):
+            if slot.leaving or slot.fence is not None or slot.shard is None or header.epoch != epoch_tag(slot.shard.epoch):
                 raise moved(slot.index)
             self._apply(slot, call, decode_command(header, body), frame)
         except FilaError as error:
@@ -169,7 +191,10 @@ class Host:
         :class:`ShardUnavailableError` if the shard is not here."""
         slot = self._slot_of_queue.get(queue)
         if slot is None:
-            slot = self._slot(check_queue_name(queue))
+            index = shard_of(check_queue_name(queue), self._shards_total)
+            if index not in self.slots:
+                raise moved(index)
+            slot = self._slot(queue)
         return slot
 
     def _carry_out(self, call: Call, command: Command, frame: Frame) -> None:
@@ -180,9 +205,14 @@ class Host:
             if call.request:  # the router waits until this worker has heard it
                 self._effects.append(answer(call, command, Done()))
         elif isinstance(command, PutConfig):
-            self._put_config(call, command)
+            if self.config.put(command, call.now_ms):
+                self._effects.append(answer(call, command, Done()))
+        elif isinstance(command, OF_A_MOVE):
+            self._begin_departure(call, command)
         elif isinstance(command, ListConfig) and self.shards:
             self._apply(self.slots[min(self.shards)], call, command, frame)  # the router sent it to that shard
+        elif isinstance(command, ListConfigHistory):
+            self._apply(self.config.owner(), call, command, frame)
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
@@ -191,6 +221,8 @@ class Host:
     def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
         if slot.fence is not None:
             return  # it was sent to an earlier life of the shard, and the router has answered for it
+        if slot.leaving:
+            raise unavailable(slot.index)
         if slot.outage is not None:
             raise outages.unavailable(slot.outage)
         if self._suspects.files:
@@ -337,7 +369,7 @@ class Host:
             self.shards[slot.index] = shard
             self.offers += 1
             self.notes.append(_opened(shard, now_ms - slot.since_ms))
-            self._level(now_ms, shard)
+            self.config.level(now_ms, shard)
 
     @property
     def outages(self) -> list[ShardOutage]:
@@ -349,19 +381,63 @@ class Host:
         """Whether a step of opening a shard can be taken at once or soon."""
         return any(slot.opening for slot in self.slots.values())
 
+    # --- shards that come and go ----------------------------------------------------------------------------------------
+
+    @property
+    def home(self) -> str:
+        """Names the data directory, if shards can move to and from here."""
+        return "" if self._departures is None else self._departures.home
+
+    def _begin_departure(self, call: Call, command: PrepareShard | ReleaseShard) -> None:
+        if self._departures is None:
+            raise InvalidArgumentError("this worker's shards cannot move: it shares no data directory")
+        if isinstance(command, PrepareShard):
+            self._departures.prepare(call, command, self.slots)
+        else:
+            self._departures.release(call, command, self.slots, call.now_ms)
+
+    def look_for_arrivals(self, *, told: bool = False) -> None:
+        """Begin to open the shards that other workers have released for this one. Call it once a second: a request may be lost.
+
+        ``told``: because of a request.
+        """
+        arrivals = [] if self._departures is None else self._departures.arrivals(self.slots, told=told)
+        for slot in arrivals:
+            self.slots[slot.index] = slot
+            self.offers += 1
+
+    def _depart(self, effects: list[Effect], now_ms: int) -> None:
+        """Close the shards that are to leave and have done their work."""
+        assert self._departures is not None
+        answers = self._departures.left()
+        if answers:  # the router hears of it with the next registration, too
+            effects += answers
+            self.offers += 1
+        effects += self._departures.flushed(self.slots)
+        for slot, call, command in self._departures.ready(self.slots, now_ms, answers_wait=self.answers_wait):
+            shard = slot.shard
+            if not self._departures.close(slot, call, command) or shard is None:
+                continue
+            del self.slots[slot.index], self.shards[slot.index]
+            self._slot_of_queue.clear()
+            self.failed.append(slot.index)
+            self.dropped = True
+            self.notes.append(ShardReleased(slot.index, shard.epoch, command.worker))
+
     # --- the cluster --------------------------------------------------------------------------------------------------
 
     def _reply(self, call: Call, command: Command) -> Reply:
         """Answer a command for the whole cluster, or for all its workers."""
-        if isinstance(command, SetConfig):
-            return self._set_config(command, call.now_ms)
-        if isinstance(command, GetConfig):
-            value = runtime_config.read(command.key, self.config)
-            return ConfigValues({} if value is None else {command.key: value})
-        if isinstance(command, ListConfig):
-            return ConfigValues({})  # no shard is open
+        if isinstance(command, OF_THE_CONFIG):
+            return self.config.reply(command, call.now_ms)
+        if isinstance(command, DescribeClients):
+            return ClientsDescribed(work_of(command.clients, self.shards.values(), self.heard_at_door))
         if isinstance(command, GetMetrics):
             return Metrics([self._metrics(call.now_ms)])
+        if isinstance(command, OF_A_BACKUP):
+            if self._checkpoints is None:
+                raise InvalidArgumentError("this worker keeps nothing on a disk: there is nothing to back up")
+            return self._checkpoints.carry_out(command, self.slots, call.now_ms)
         assert isinstance(command, ListQueues)
         asked = command
         return joined(self._each(call.now_ms, lambda shard: list_queues(shard, call, asked)))
@@ -370,35 +446,20 @@ class Host:
         shards = self._each(now_ms, lambda shard: report(shard, now_ms))
         return WorkerMetrics(self._name, self._started_ms, self._cpu_ms, self.turn_ns.wire(), shards)
 
-    def _put_config(self, call: Call, put: PutConfig) -> None:
-        """Apply a change, or a page of one; the last page is answered."""
-        for slot in self.slots.values():
-            self._put(slot, put, call.now_ms)
-        self._page_read = put.page > 0 or put.more
-        if not put.more:
-            if put.page and len({shard.config_version for shard in self.shards.values()}) > 1:
-                self._level(call.now_ms)  # a shard began to serve between two pages
-            self._effects.append(answer(call, put, Done()))
-
-    def _put(self, slot: Slot, put: PutConfig, now_ms: int) -> None:
-        self._guarded(slot, now_ms, lambda shard: shard.put_config(put, now_ms))
-
-    def _set_config(self, command: SetConfig, now_ms: int) -> Reply:
-        owner = self.slots.get(CONFIG_OWNER)
-        if owner is None:
-            raise ShardUnavailableError(f"the config is set on shard {CONFIG_OWNER}, which is not here")
-        change = self._guarded(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
-        if change is None:
-            assert owner.outage is not None
-            raise outages.unavailable(owner.outage)
-        return change
-
     def _heed(self, command: Command, now_ms: int) -> None:
-        """Apply a command of the bank or of another shard.
+        """Apply a command of the bank, of another shard, or about where shards are.
 
         It is skipped if its shard is not here: it was for that shard's last host.
         """
-        if isinstance(command, Park):
+        if isinstance(command, EndClient):
+            client = command.client
+            self._each(now_ms, lambda shard: shard.end_client(client, now_ms))
+        elif isinstance(command, AdoptShards):
+            self.look_for_arrivals(told=True)
+        elif isinstance(command, PutDraining):
+            self.draining = command.draining
+            self.offers += 1
+        elif isinstance(command, Park):
             parks = command.parks
             self._each(now_ms, lambda shard: shard.park(parks, now_ms))
         elif isinstance(command, Grants):
@@ -409,57 +470,6 @@ class Host:
             told = command
             self._guarded(self.slots[told.to_shard], now_ms, lambda shard: shard.on_peer_message(told, now_ms))
 
-    @property
-    def config_version(self) -> int:
-        """The version of the runtime config here."""
-        return max((shard.config_version for shard in self.shards.values()), default=0)
-
-    @property
-    def config(self) -> dict[str, str]:
-        """The runtime config here."""
-        return self._latest.config if self.shards else {}
-
-    @property
-    def _latest(self) -> Shard:
-        """The open shard that has the latest config."""
-        return max(self.shards.values(), key=lambda shard: shard.config_version)
-
-    def parks(self) -> dict[str, int]:
-        """Return the throttle keys that deliver nothing, each with the end of its park, Unix ms."""
-        parks: dict[str, int] = {}
-        for shard in self.shards.values():
-            for key, until_ms in shard.parks().items():
-                parks[key] = max(until_ms, parks.get(key, 0))
-        return parks
-
-    def _level(self, now_ms: int, newcomer: Shard | None = None) -> None:
-        """Bring all shards to the latest config among them: one may have been down, or on another worker.
-
-        ``newcomer``: the only shard that may have another config of the same version.
-        """
-        version, config, parks = self.config_version, self.config, self.parks()
-        self._each(now_ms, lambda shard: shard.park(parks, now_ms))
-        self._pages.clear()
-        behind = [
-            slot for slot in self.slots.values()
-            if (shard := slot.shard) is not None
-            and (shard.config_version != version or (newcomer in (None, shard) and shard.config != config))
-        ]  # fmt: skip
-        if not behind:
-            return
-        whole = put_whole(version, config)
-        for put in whole:
-            self._pages += ((slot, put) for slot in behind)
-        if len(whole) == 1:
-            self._level_some(now_ms)
-
-    def _level_some(self, now_ms: int) -> None:
-        """Send the next page to all shards that lack it."""
-        pages = self._pages
-        page = pages[0][1].page if pages else None
-        while pages and pages[0][1].page == page:
-            self._put(*pages.popleft(), now_ms)
-
     def registers(self, now_ms: int) -> None:
         """Prepare for a new registration: what was granted to the shards before is void."""
         self._each(now_ms, lambda shard: shard.new_session(now_ms))
@@ -469,10 +479,7 @@ class Host:
 
         ``offer``: the value of ``offers`` that was registered; the current one by default.
         """
-        if reply.config is not None:
-            put = PutConfig(reply.config_version, {**reply.config}, whole=True)
-            self._each(now_ms, lambda shard: shard.put_config(put, now_ms))
-        self._each(now_ms, lambda shard: shard.park(reply.parks, now_ms))
+        self.config.registered(reply, now_ms)
         for slot in self.slots.values():
             if slot.fence is not None and slot.fence <= (self.offers if offer is None else offer):
                 slot.fence = None  # links keep their order: this frame was sent after the router knew of the failure
@@ -513,8 +520,9 @@ class Host:
                 shard.behind = False
         effects, self._effects = self._effects, []
         between, self._between = self._between, []
-        self._page_read = False
-        self._level_some(now_ms)
+        if self._departures is not None and self._departures.looks_again:
+            self._depart(effects, now_ms)
+        self.config.begin_turn(now_ms)
         for command in between:
             with suppress(FilaError):  # as if it had come over the wire: no client waits for an answer
                 self._heed(command, now_ms)
@@ -523,6 +531,8 @@ class Host:
                 self._turn_of(slot, now_ms, effects)
             elif slot.opening:
                 self._step(slot, now_ms)
+        if self._checkpoints is not None:
+            self._checkpoints.turn(self.slots, now_ms)
         if self._lacks_something:  # the router sees it when all shards are registered again
             self._lacks_something = False
             self.offers += 1
@@ -564,7 +574,7 @@ class Host:
     @property
     def full(self) -> bool:
         """Whether a shard has enough to do in this turn: further frames are for the next turn."""
-        if self._page_read or self._pages:
+        if self.config.page_read or self.config.pages:
             return True
         for shard in self.shards.values():  # noqa: SIM110  # asked for each frame, and any() would make a generator
             if shard.jobs.full:
@@ -573,9 +583,12 @@ class Host:
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until a turn has something to do without a frame; None: never."""
-        if self._between or self._pages:
+        if self._between or self.config.pages:
             return 0
-        soonest: int | None = None
+        looks_again = (self._checkpoints is not None and self._checkpoints.looks_again) or (
+            self._departures is not None and self._departures.looks_again
+        )
+        soonest = LOOK_MS if looks_again else None
         for slot in self.slots.values():
             if slot.shard is not None:
                 due = slot.shard.next_due(now_ms)
@@ -596,7 +609,9 @@ class Host:
         return sum(1 for shard in self.shards.values() for queue in shard.queues.values() if not queue.is_dead_letter)
 
     def close(self) -> None:
-        """Flush and close all stores."""
+        """Flush and close all stores, and remove checkpoints."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         for slot in self.slots.values():
             slot.close()
 

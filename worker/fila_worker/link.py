@@ -17,7 +17,7 @@ import psutil
 import zmq
 
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
-from fila_proto_zmq.commands import Command, Fault, Leave, Park, Pulse, Register, Registered
+from fila_proto_zmq.commands import Command, EndClient, Fault, Leave, Park, Pulse, PutKeys, Register, Registered
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import WorkerAdmitted
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, Header, unpack_header
@@ -96,6 +96,13 @@ class Link:
             (zmq.IPV6, int("[" in settings.router)),
         ):
             self.socket.setsockopt(option, value)
+        if settings.keys is not None:
+            for key, text in (
+                (zmq.CURVE_SERVERKEY, settings.keys.server_key),
+                (zmq.CURVE_PUBLICKEY, settings.keys.public_key),
+                (zmq.CURVE_SECRETKEY, settings.keys.secret_key),
+            ):
+                self.socket.setsockopt(key, text.encode())
         self.socket.connect(settings.router)
         self.descriptor = int(self.socket.getsockopt(zmq.FD))
         """Readable when something has happened at the socket. It shows each arrival once: see :attr:`has_more`."""
@@ -117,8 +124,9 @@ class Link:
         shards = [(shard.index, shard.epoch) for shard in host.shards.values()]
         host.registers(now_ms)
         offer = Register(self._settings.name, os.getpid(), VERSION, shards)
-        offer.config_version, offer.config, offer.parks = host.config_version, host.config, host.parks()
+        offer.config_version, offer.config, offer.parks = host.config.version, host.config.values, host.config.parks()
         offer.outages = host.outages
+        offer.home, offer.draining = host.home, host.draining
         if self._doors:
             offer.door, offer.endpoints = self._clients.door, self._doors
         self._offered = host.offers
@@ -135,7 +143,8 @@ class Link:
         if now_ms >= self.next_pulse_ms:
             self.next_pulse_ms = now_ms + PULSE_MS
             clients = self._clients
-            self._say(Pulse(self._process.memory_info().rss, self._host.queues, clients.clients, clients.frames))
+            acts, rss_bytes = clients.audit.take(), self._process.memory_info().rss
+            self._say(Pulse(rss_bytes, self._host.queues, clients.clients, clients.frames, acts, clients.keys_version))
             self._pulses.append((self._requests, now_ms))
 
     def park(self, parks: dict[str, int]) -> int:
@@ -186,15 +195,22 @@ class Link:
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
     def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
-        """Handle the router's answer to a frame of this worker; return False if it is a request of the router's."""
+        """Handle the router's answer to a frame of this worker, or its keys; return False for a request that the host carries out."""
         try:
             header = unpack_header(frame[1])
         except (InvalidFrameError, IndexError):
             return False
         if header.flags & ERROR and header.opcode == Register.opcode:
+            if header.request < max(self._offers, default=0):
+                return True  # a later offer is under way, perhaps without the shard that another worker has by now
             raise from_fault(decode_body(Fault, frame[3]))  # another worker has these shards with a later epoch
         if not header.flags & REPLY:
-            return False
+            if header.opcode == PutKeys.opcode:
+                told = decode_body(PutKeys, frame[3])
+                self._clients.put_keys(told.keys, told.version)
+            elif header.opcode == EndClient.opcode:
+                self._clients.end(decode_body(EndClient, frame[3]).client)
+            return header.opcode == PutKeys.opcode
         if header.opcode == Pulse.opcode:
             self._pulsed(header, now_ms)
         elif header.flags & ERROR:

@@ -4,7 +4,9 @@ import gc
 import secrets
 import selectors
 import shutil
+import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +15,12 @@ from fila_process.connections import allow_many_connections, connections_allowed
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, Heartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError
-from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping
+from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping, ShardElsewhere
+from fila_worker.checkpoints import Checkpoints
 from fila_worker.core.effects import Effect
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.deferrals import Deferrals, parked_by
+from fila_worker.departures import Departures
 from fila_worker.direct.clients import DOOR_BYTES, DirectClients
 from fila_worker.direct.door import open_door
 from fila_worker.direct.limits import limits_here
@@ -24,6 +28,7 @@ from fila_worker.host import Host
 from fila_worker.link import PULSE_MS, Link
 from fila_worker.lua import compile_hooks
 from fila_worker.pauses import GAP_MS
+from fila_worker.residence import Residence
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Opener, Slot
 from fila_worker.storage.made import mark_made, refuse_missing
@@ -50,22 +55,51 @@ LEAVE_LOOK_MS: Final = 50
 
 
 def open_host(settings: WorkerSettings, now_ms: int) -> Host:
-    """Return a host of the shards that the settings name, which opens them turn by turn."""
-    memory = SharedMemory()
-    slots = [
-        Slot(index, settings.shards_total, settings.shard, compile_hooks, _opener(settings, index, memory))
-        for index in settings.shards
-    ]
-    return Host([], settings.shards_total, now_ms, settings.name, opening=slots)
+    """Return a host of this worker's shards, which opens them turn by turn: those of the settings, unless they were moved."""
+    memory, data_dir = SharedMemory(), Path(settings.data_dir)
+    residence = Residence(data_dir, settings.name, settings.shards_total)
+
+    def make_slot(index: int) -> Slot:
+        opener = _opener(settings, index, memory, residence)
+        return Slot(index, settings.shards_total, settings.shard, compile_hooks, opener)
+
+    hosted = residence.hosted(settings.shards)
+    host = Host(
+        [],
+        settings.shards_total,
+        now_ms,
+        settings.name,
+        opening=map(make_slot, hosted),
+        checkpoints=Checkpoints(data_dir, socket.gethostname(), hosted, now_ms),
+        departures=Departures(residence, make_slot),
+    )
+    for index in sorted({*settings.shards}.difference(hosted)):
+        worker = residence.host_of(index) or ""
+        host.notes.append(ShardElsewhere(index, worker, str(residence.file_of(index))))
+    return host
 
 
-def _opener(settings: WorkerSettings, index: int, memory: SharedMemory) -> Opener:
+def _opener(settings: WorkerSettings, index: int, memory: SharedMemory, residence: Residence) -> Opener:
     path = Path(settings.data_dir) / f"shard-{index:04d}"
+
+    def open_here() -> RocksStore:
+        try:
+            return RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
+        except UnfitStoreError as error:
+            if residence.is_here(
+                index
+            ):  # no mistake of this worker's start: the worker that had it may not have closed it yet
+                raise StorageError(str(error), details=error.details) from error
+            raise
 
     def open_store() -> RocksStore:
         refuse_missing(path)
-        store = RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
+        store = open_here()
         try:
+            if residence.is_elsewhere(index):  # only now nobody else can move it
+                raise UnfitStoreError(
+                    f"shard {index} was moved to {residence.host_of(index)} at this moment: start this worker again"
+                )
             mark_made(path)
         except StorageError:
             store.close()
@@ -124,6 +158,7 @@ class Loop:
             shard.max_payload_bytes,
             settings.shards_total,
             limits_here(connections_allowed(DESCRIPTORS_RESERVED)),
+            auth=settings.auth,
         )
         self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms)
         self._link = Link(settings, host, self._clients, self._door.endpoints)
@@ -171,6 +206,8 @@ class Loop:
 
     def _look(self, now_ms: int) -> None:
         self._look_again_ms = now_ms + LOOK_MS
+        with suppress(StorageError):  # it is looked for again in a second
+            self._host.look_for_arrivals()
         self._host.measured(shutil.disk_usage(self._data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
         self._door.tick(now_ms)
 
@@ -204,6 +241,7 @@ class Loop:
         if trusted and not self._door_first:
             door.receive(now_ms)
         drained = link.drained and (door.empty or (trusted and not door.has_more))
+        host.answers_wait = self._deferrals.waiting
         effects = host.turn(now_ms, drained=drained)
         effects = self._after_parking(effects, now_ms)
         if effects:

@@ -8,16 +8,27 @@ from fila_proto_zmq.events import LogSettings
 from fila_worker.core.settings import ShardSettings
 
 
+class JoinKeys(msgspec.Struct, forbid_unknown_fields=True):
+    """CurveZMQ, for a router that is reached over TCP and has authentication. Each is 40 characters of Z85."""
+
+    server_key: str
+    public_key: str
+    secret_key: str
+
+
 class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """``router``: the endpoint to join; ``shards``: the shards to host; ``shard``: the settings of each of them."""
 
     name: str
     router: str
     data_dir: str
+    keys: JoinKeys | None = None
     shards: list[int]
     shards_total: int
     doors: list[str] = []
     """Where clients may reach this worker without the router: ``ipc://PATH``, ``tcp://HOST:PORT``; port 0 is a free one."""
+    auth: bool = False
+    """Whether clients need an API key, which the router tells this worker."""
     durability: Literal["os", "fsync"] = "os"
     shard: ShardSettings = ShardSettings()
     log: LogSettings = LogSettings()

@@ -127,6 +127,8 @@ class Slot:
         Frames that come before the router has taken the offer were sent to the shard's earlier life, and the router has
         answered them.
         """
+        self.leaving = False
+        """Whether it takes in nothing more, because another worker is to host the shard."""
         self.frames: list[Frame] = []
         """The frames carried out since the last commit."""
         self._shards_total = shards_total
@@ -202,6 +204,13 @@ class Slot:
     def forgive(self) -> None:
         """Clear the failures: a command was to blame for them."""
         self._failures.clear()
+
+    def leave(self) -> None:
+        """Close the shard for good: another worker hosts it from now on."""
+        self.shard = self._recovery = None
+        self.frames.clear()
+        self.outage = ShardOutage(self.index, WAITING, "another worker is about to open it")
+        self.close()
 
     def close(self) -> None:
         """Release the shard's store."""

@@ -8,6 +8,7 @@ value too, never an exception: a message whose hook failed is enqueued, or retri
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from fila_proto_zmq.errors import LuaCompilationError
 from fila_worker.core.measures import Histogram
 
 
@@ -111,6 +112,11 @@ class HookCompiler(Protocol):
         ``get_config`` is called by ``fila.get``, while hooks run and while scripts are compiled.
         """
         ...
+
+
+def no_hooks(*_: object, **__: object) -> Hooks:
+    """Refuse to compile hooks, for those who read or copy a shard and do not serve it. The worker that serves it compiles them."""
+    raise LuaCompilationError("hooks are compiled only by the worker that serves the shard")
 
 
 # --- the circuit breaker ------------------------------------------------------------------------------------------------

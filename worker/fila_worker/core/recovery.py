@@ -19,10 +19,10 @@ from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.model.state import Opening
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
-from fila_worker.core.store import DamageError, Store, WrongStoreError
+from fila_worker.core.store import Batch, DamageError, Store, WrongStoreError
 
 FORMAT: Final = 3
-_IDENTITY: Final = b"identity"
+IDENTITY: Final = b"identity"
 
 
 class Identity(msgspec.Struct, array_like=True):
@@ -32,6 +32,25 @@ class Identity(msgspec.Struct, array_like=True):
     shard: int
     shards: int
     epoch: int
+
+
+EPOCHS_SKIPPED: Final = 1 << 12
+"""More than the openings of a shard between a backup and its restore. Lease ids have 24 bits for the epoch."""
+
+
+def begin_anew(store: Store, index: int, shards: int) -> int:
+    """Prepare a restored copy of a shard: its epochs are later than all that the original had since. Return the next epoch.
+
+    Raise the errors of :func:`recover_in_steps`.
+    """
+    if store.get(IDENTITY, store.families.state) is None:
+        raise DamageError(f"the copy of shard {index} is empty: it has no identity")
+    identity = _claim(store, index, shards)
+    identity.epoch += EPOCHS_SKIPPED
+    batch = store.new_batch()
+    batch.put(IDENTITY, msgspec.msgpack.encode(identity), store.families.state)
+    store.commit(batch, sync=True)
+    return identity.epoch + 1
 
 
 _CONTRADICTIONS: Final = (LookupError, ValueError, TypeError, AssertionError, StructError, msgspec.MsgspecError)
@@ -85,10 +104,35 @@ def recover_in_steps(
             yield from component.recover(now_ms)
     except _CONTRADICTIONS as cause:
         raise DamageError(f"the records of shard {index} contradict each other: {_said(cause)}") from cause
-    shard.batch.put(_IDENTITY, msgspec.msgpack.encode(identity), store.families.state)
+    shard.batch.put(IDENTITY, msgspec.msgpack.encode(identity), store.families.state)
     shard.to_be_synced = True
     shard.commit()
     return shard
+
+
+def read_identity(store: Store) -> Identity | None:
+    """Return the shard that a store holds; None if it is new. Raise :class:`DamageError` or :class:`WrongStoreError`."""
+    data = store.get(IDENTITY, store.families.state)
+    if data is None:
+        return None
+    try:
+        identity = msgspec.msgpack.decode(data, type=Identity)
+    except msgspec.MsgspecError as cause:
+        raise DamageError(f"the data of a shard is damaged: its identity can't be read ({cause})") from cause
+    if identity.format > FORMAT:
+        raise WrongStoreError(f"the data was written by a later version (format {identity.format}): upgrade fila-cluster")
+    if identity.format < FORMAT:
+        raise WrongStoreError(
+            f"the data was written by a preview (format {identity.format}, this version reads {FORMAT}): "
+            "use another data directory, or consume what is in it with the version that wrote it"
+        )
+    return identity
+
+
+def write_identity(store: Store, batch: Batch, *, index: int, shards: int, epoch: int) -> None:
+    """Make a store that of shard ``index`` of ``shards``. Its next opening has the epoch after ``epoch``."""
+    identity = Identity(FORMAT, index, shards, epoch)
+    batch.put(IDENTITY, msgspec.msgpack.encode(identity), store.families.state)
 
 
 def _said(cause: Exception) -> str:
@@ -99,20 +143,9 @@ def _said(cause: Exception) -> str:
 
 
 def _claim(store: Store, index: int, shards: int) -> Identity:
-    data = store.get(_IDENTITY, store.families.state)
-    if data is None:
+    identity = read_identity(store)
+    if identity is None:
         return Identity(FORMAT, index, shards, 1)
-    try:
-        identity = msgspec.msgpack.decode(data, type=Identity)
-    except msgspec.MsgspecError as cause:
-        raise DamageError(f"the data of shard {index} is damaged: its identity can't be read ({cause})") from cause
-    if identity.format > FORMAT:
-        raise WrongStoreError(f"the data was written by a later version (format {identity.format}): upgrade fila-cluster")
-    if identity.format < FORMAT:
-        raise WrongStoreError(
-            f"the data was written by a preview (format {identity.format}, this version reads {FORMAT}): "
-            "use another data directory, or consume what is in it with the version that wrote it"
-        )
     if (identity.shard, identity.shards) != (index, shards):
         raise WrongStoreError(
             f"the data is of shard {identity.shard} of {identity.shards}, not of shard {index} of {shards}: "

@@ -48,6 +48,8 @@ class Limits:
     """Messages out of order that a lane may have in memory. With more, only the first half of them stays there."""
     refill_messages_max: int = 512
     """Messages that one refill of a lane reads: enough to make the seek cheap, few enough for thousands of lanes."""
+    refill_messages_min: int = 16
+    """The same once the turn has no effort left. Lanes that are served in turn run out in one turn."""
     refill_bytes_max: int = 256 * 1024
     """The same in bytes."""
     idle_lanes_max: int = 10_000
@@ -127,6 +129,16 @@ class Limits:
     """Messages of a key that one redrive searches for dead letters, in a queue that has other messages too."""
     redrive_places_max: int = 100_000
     """Places that one redrive searches for the messages that it names, about 1 µs each; without a bound for the first."""
+
+    # runtime config
+    config_edits_max: int = 1000
+    """Changes of the runtime config that are remembered, to be shown and undone."""
+    config_edits_bytes_max: int = 4 * MIB
+    """The same in bytes: values may be large."""
+    config_edits_at_once: int = 50
+    """Remembered changes that are read at once."""
+    config_edits_page_bytes_max: int = 256 * 1024
+    """The bytes of one page of them, and of one more change."""
 
     recovery_records_max: int = 1000
     """Records that a step of a recovery reads: some 10 ms, because the other shards of the process go on between steps."""

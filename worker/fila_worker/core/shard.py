@@ -30,12 +30,13 @@ from fila_proto_zmq.commands import (
     PutConfig,
     Reply,
     SetConfig,
+    UndoConfig,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
 from fila_worker.core.deliver.delivery import Deliveries
 from fila_worker.core.deliver.reservations import ReservedMessages
-from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives
+from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
 from fila_worker.core.deliver.tokens import BankRequests, IdleTokens
 from fila_worker.core.disk_space import DiskSpace
 from fila_worker.core.effects import Call, Effect, answer
@@ -46,7 +47,7 @@ from fila_worker.core.inspect.backlog import Backlog
 from fila_worker.core.inspect.browse import Browses
 from fila_worker.core.inspect.views import OpenViews
 from fila_worker.core.jobs import Work
-from fila_worker.core.manage.config import ConfigCopy, put_config, set_config
+from fila_worker.core.manage.config import ConfigCopy, put_config, set_config, undo_config
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands
@@ -189,9 +190,9 @@ class Shard(State):
         """The runtime config."""
         return self.runtime.values
 
-    def set_config(self, command: SetConfig, now_ms: int) -> ConfigChange:
+    def set_config(self, command: SetConfig | UndoConfig, now_ms: int) -> ConfigChange:
         """Return a checked and numbered change of the runtime config, on shard 0 only. Raise :class:`InvalidConfigError`."""
-        change = set_config(self, command, now_ms)
+        change = set_config(self, command, now_ms) if isinstance(command, SetConfig) else undo_config(self, command, now_ms)
         self._follow_config(now_ms)
         return change
 
@@ -207,6 +208,18 @@ class Shard(State):
     def parks(self) -> dict[str, int]:
         """Return the parked throttle keys, which deliver nothing, with the end of each park, Unix ms."""
         return dict(self.token_client.parks)
+
+    def end_client(self, client: bytes, now_ms: int) -> None:
+        """Take everything from a client whose session has ended."""
+        end_client(self, client, now_ms)
+
+    def rest_transfers(self, until_ms: int) -> None:
+        """Let the transfers to other shards rest until a time, Unix ms; 0: go on now."""
+        self.outbox.rest(until_ms)
+
+    def transfers_rest(self, now_ms: int) -> bool:
+        """Return whether the transfers to other shards rest."""
+        return self.outbox.rests(now_ms)
 
     def look_at_storage(self) -> None:
         """Note when the storage begins or ceases to be slow, and have it give back disk space. Call it once a second."""

@@ -13,20 +13,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from fila_admission.acts import ACT_OPCODES, DONE, Audit
 from fila_admission.in_flight import InFlight, asks_page
+from fila_admission.keys import Key, KeyRing
 from fila_admission.limits import TRUST_MS
 from fila_admission.refusals import interrupted, overloaded, too_busy
 from fila_admission.requests import OF_A_QUEUE
-from fila_proto_zmq.clients import SESSION_BYTES, client_of
+from fila_proto_zmq.clients import SESSION_BYTES, client_name, client_of
 from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
 from fila_proto_zmq.commands import (
     PLATE,
+    ApiKey,
     Hello,
     Plate,
     Subscribe,
     Welcome,
 )
-from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnsupportedVersionError
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnauthenticatedError, UnsupportedVersionError
 from fila_proto_zmq.frames import HEADER_BYTES, VERSIONS, pack_header, unpack_header
 from fila_proto_zmq.version import VERSION
 from fila_worker.core.effects import Answer, Push
@@ -59,7 +62,11 @@ class Connection:
 
     name: bytes
     heard_ms: int
+    address: str = ""
+    """Where it comes from; empty: through a socket file."""
     client: bytes = b""
+    key: Key | None = None
+    """Its API key, if the cluster has authentication."""
     pushing: set[int] = field(default_factory=set)
     outgoing: list[list[bytes]] = field(default_factory=list)
     unread: int = 0
@@ -78,6 +85,8 @@ class DirectClients:
         max_payload_bytes: int,
         shards: int,
         limits: DoorLimits = DEFAULTS,
+        *,
+        auth: bool = False,
     ) -> None:
         self.door = door
         self.limits = limits
@@ -88,12 +97,19 @@ class DirectClients:
         self._host = host
         self._welcome = Welcome(VERSIONS[0], VERSION, shards, consumer_timeout_ms, max_payload_bytes)
         self._by_client: dict[bytes, Connection] = {}
+        self._keys = KeyRing() if auth else None
+        self._knows_keys = not auth
+        self.keys_version = 0
+        """Which API keys the router has told last."""
         self._in_flight = InFlight(limits)
+        self.audit = Audit(limits.acts_max)
+        """Administrative acts that came here."""
         self._made = 0
         self._trusted_until_ms = 0
         self._retired_ms: int | None = None
         self._swept_ms = 0
         self._to_close: list[Connection] = []
+        host.heard_at_door = self._heard
 
     # --- trust --------------------------------------------------------------------------------------------------------
 
@@ -103,16 +119,23 @@ class DirectClients:
 
     def trusted(self, now_ms: int) -> bool:
         """Return whether frames may be taken in."""
-        return now_ms < self._trusted_until_ms
+        return now_ms < self._trusted_until_ms and self._knows_keys
+
+    def put_keys(self, keys: list[ApiKey], version: int) -> None:
+        """Take over the router's API keys. Clients whose key is not among them get nothing more but refusals."""
+        self.keys_version = version
+        if self._keys is not None:
+            self._keys.replace(keys)
+            self._knows_keys = True
 
     # --- connections --------------------------------------------------------------------------------------------------
 
-    def connected(self, now_ms: int) -> Connection | None:
-        """Return a new connection, with the plate to send on it; None if there is no room for one."""
+    def connected(self, now_ms: int, address: str = "") -> Connection | None:
+        """Return a new connection, with the plate to send on it; None if there is no room for one. ``address``: of its client."""
         if len(self.connections) >= self.limits.connections_max and not self._make_room(now_ms):
             return None
         self._made += 1
-        connection = Connection(self._made.to_bytes(8, "big"), now_ms)
+        connection = Connection(self._made.to_bytes(8, "big"), now_ms, address)
         connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(self.door))])
         self.connections[connection.name] = connection
         return connection
@@ -145,6 +168,16 @@ class DirectClients:
         if self._by_client.get(connection.client) is connection:
             del self._by_client[connection.client]
         connection.pushing.clear()
+
+    def _heard(self, client: bytes) -> int:
+        connection = self._by_client.get(client)
+        return 0 if connection is None else connection.heard_ms
+
+    def end(self, client: bytes) -> None:
+        """Close the connection of a client whose session has ended, if it has one."""
+        connection = self._by_client.get(client)
+        if connection is not None:
+            self.close(connection)
 
     def retire(self, now_ms: int) -> None:
         """Ask all clients to send nothing more on their connections, and to close them once they have their answers."""
@@ -188,12 +221,17 @@ class DirectClients:
         self.connections[connection.name] = self.connections.pop(connection.name)  # the idlest stays in front
         client = connection.client
         if not client or header[:6] == _HELLO:
-            self._greet(connection, header, body)
+            self._greet(connection, header, body, now_ms)
             return
         try:
             if header[:6] not in OF_A_QUEUE:
                 raise InvalidFrameError(f"{header[:6].hex()} is no beginning of a request that a worker takes directly")
+            if header[3] in ACT_OPCODES:
+                caller = connection.key.name if connection.key else "", client_name(client), connection.address
+                self.audit.begin(client, header, key, caller, now_ms)
             queue = str(key, "utf-8")
+            if connection.key is not None:
+                connection.key.check(header[3], queue, body, now_ms)
             slot = self._host.slot_of(queue)
             if not self._admit(connection, slot, header, key, len(body), now_ms):
                 return
@@ -201,6 +239,8 @@ class DirectClients:
             refusal = error if isinstance(error, FilaError) else InvalidFrameError(f"a routing key is UTF-8: {error}")
             self._refuse(connection, header, key, refusal)
             return
+        if header[3] in ACT_OPCODES:
+            self.audit.read(client, header, body)
         if header[3] == Subscribe.opcode:
             connection.pushing.add(slot.index)
         self._host.accept_direct([client, header, key, body], queue, slot, now_ms)
@@ -214,7 +254,7 @@ class DirectClients:
             raise too_busy(f"{in_flight.pages_of(client)} pages are open for this client")
         return in_flight.open(client, header, key, slot.index, size_bytes, connection.name, now_ms)
 
-    def _greet(self, connection: Connection, header: bytes, body: Any) -> None:
+    def _greet(self, connection: Connection, header: bytes, body: Any, now_ms: int) -> None:
         try:
             hello = decode_command(unpack_header(header), body)
             if not isinstance(hello, Hello) or len(hello.session) != SESSION_BYTES:
@@ -225,17 +265,18 @@ class DirectClients:
                 raise UnsupportedVersionError(
                     f"protocol versions {hello.versions[:10]} are not supported, only {list(VERSIONS)}"
                 )
+            api_key = None if self._keys is None else self._keys.find(hello.api_key, now_ms)
         except FilaError as error:
             self._refuse(connection, header, b"", error)
             self._close_after_answer(connection)
             return
-        client = client_of(hello.session)
+        client = client_of(hello.session, api_key.digest if api_key else b"")
         earlier = self._by_client.get(client)
         if earlier is not connection:
             self._disown(connection)  # it has greeted for another session before
             if earlier is not None:
                 self.close(earlier)
-        connection.client = client
+        connection.client, connection.key = client, api_key
         self._by_client[client] = connection
         connection.outgoing.append(encode_reply(Hello.opcode, int.from_bytes(header[10:], "big"), self._welcome))
 
@@ -247,7 +288,13 @@ class DirectClients:
     def _refuse(self, connection: Connection, header: bytes, key: bytes, error: FilaError) -> None:
         readable = len(header) == HEADER_BYTES and header[:2] == _HELLO[:2]
         opcode, request = (header[3], int.from_bytes(header[10:], "big")) if readable else (0, 0)
+        self._end_act(connection.client, header, error.code)
         connection.outgoing.append(encode_error(opcode, request, error, str(key, "utf-8", "replace")))
+
+    def _end_act(self, client: bytes, header: bytes, result: str) -> None:
+        event = self.audit.end(client, header, result)
+        if event is not None:
+            self._host.notes.append(event)
 
     # --- frames out ---------------------------------------------------------------------------------------------------
 
@@ -255,6 +302,7 @@ class DirectClients:
         """Note a request of a client that came through the router: its answer, and pushes after a Subscribe, go back there."""
         client, header, key, _ = frame
         self._in_flight.drop(client, header)
+        self.audit.forget(client, header)
         if header[3] == Subscribe.opcode:
             connection = self._by_client.get(client)
             if connection is not None:
@@ -274,23 +322,39 @@ class DirectClients:
         client = effect.client
         connection = self._by_client.get(client)
         if isinstance(effect, Answer):
-            if not self._in_flight.close(client, pack_header(effect.opcode, effect.call.request)):
+            header = pack_header(effect.opcode, effect.call.request)
+            if not self._in_flight.close(client, header):
                 return None
+            if effect.opcode in ACT_OPCODES:
+                self._end_act(client, header, effect.reply.code if isinstance(effect.reply, FilaError) else DONE)
         elif not isinstance(effect, Push) or connection is None or not self._pushes(connection, effect.queue):
             return None
         if connection is None:
             return _NOWHERE
         self.frames += 1
+        if connection.key is not None and connection.key.ended:
+            return self._withhold(connection, effect)
         connection.outgoing.append(effect.frames())
+        return connection
+
+    def _withhold(self, connection: Connection, effect: "Answer | Push") -> Connection:
+        """Send a refusal instead of an answer, and nothing instead of a push: the client's API key has ended meanwhile."""
+        assert connection.key is not None
+        if isinstance(effect, Answer):
+            refusal = UnauthenticatedError(
+                f"the API key {connection.key.name!r} has ended: ask an administrator for another one"
+            )
+            connection.outgoing.append(encode_error(effect.opcode, effect.call.request, refusal, effect.call.queue))
         return connection
 
     def interrupt(self, shards: "frozenset[int]") -> list[Connection]:
         """Answer the open requests for shards that have failed. Return the connections that have something to send."""
         changed = []
         for client, header, key, shard, *_ in self._in_flight.take(shards):
-            connection = self._by_client.get(client)
+            connection, error = self._by_client.get(client), interrupted(shard)
+            self._end_act(client, header, error.code)
             if connection is not None:
-                self._refuse(connection, header, key, interrupted(shard))
+                self._refuse(connection, header, key, error)
                 changed.append(connection)
         return changed
 
@@ -315,12 +379,15 @@ class DirectClients:
         if now_ms - self._swept_ms >= SWEEP_MS:
             self._swept_ms = now_ms
             self._in_flight.forget_overdue(now_ms)
+            self._host.notes += self.audit.forget_overdue(now_ms)
         for connection in list(self.connections.values()):
             silent_ms = now_ms - connection.heard_ms
             if silent_ms < self.limits.greeting_ms:
                 break  # those behind it were heard of later
             if not connection.client or silent_ms >= self.limits.idle_ms:
                 self.close(connection)
+        for key in self._keys or ():
+            key.end_in_time(now_ms)
 
 
 _NOWHERE: Final = Connection(b"", 0, open=False)

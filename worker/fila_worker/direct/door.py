@@ -132,13 +132,13 @@ class Door:
     def _accept(self, listening: socket.socket, now_ms: int) -> None:
         for _ in range(ACCEPTED_MAX):
             try:
-                sock, _address = listening.accept()
+                sock, address = listening.accept()
             except OSError:  # none waits, or it has gone already, or no descriptor is left: the client goes another way
                 return
-            self._take_in(sock, now_ms)
+            self._take_in(sock, address[0] if sock.family != socket.AF_UNIX else "", now_ms)
 
-    def _take_in(self, sock: socket.socket, now_ms: int) -> None:
-        connection = self._clients.connected(now_ms)
+    def _take_in(self, sock: socket.socket, address: str, now_ms: int) -> None:
+        connection = self._clients.connected(now_ms, address)
         self._close_some()
         if connection is None:
             sock.close()

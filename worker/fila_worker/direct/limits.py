@@ -31,6 +31,9 @@ class DoorLimits(RoomLimits):
     unread_max: int = 256 * 1024 * 1024
     """Unread bytes of all clients together. Beyond, the connection with most of them is closed."""
 
+    acts_max: int = 250
+    """Administrative acts between two pulses, which tell the router of them, and as many refusals. The log has all."""
+
 
 DEFAULTS = DoorLimits()
 

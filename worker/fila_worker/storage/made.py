@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from fila_process.files import sync_names
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import DamageError
 
@@ -37,14 +38,6 @@ def mark_made(path: Path) -> None:
     try:
         if not mark.exists():
             os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o600))
-            _sync(path.parent)
+            sync_names(path.parent)
     except OSError as cause:
         raise StorageError(f"cannot write {mark}: {cause.strerror}") from cause
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

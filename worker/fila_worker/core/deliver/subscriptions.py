@@ -225,6 +225,15 @@ def goodbye(state: "State", call: "Call", command: Goodbye) -> "Done | Work":
     return _bid_farewell(state, consumer, None, call.now_ms)
 
 
+def end_client(state: "State", client: bytes, now_ms: int) -> None:
+    """Give back, uncounted, all messages of a client whose session an operator has ended, and end its demands."""
+    consumer = state.consumers.by_client.get(client)
+    if consumer is not None:
+        state.notes.append(ClientLeft(consumer.shown, state.index, _held(consumer)))
+        state.consumers.part_from(consumer)
+        state.jobs.start_own(_bid_farewell(state, consumer, None, now_ms))
+
+
 def drop_lost(state: "State", now_ms: int) -> None:
     """End the leases of the consumers that were silent for too long, as failed attempts."""
     for consumer in state.consumers.lost(now_ms):

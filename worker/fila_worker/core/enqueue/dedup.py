@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 _RECORD: Final = Struct(">QQQ")
+RECORD_BYTES: Final = _RECORD.size
 _QUEUE_BYTES: Final = 4
 _KEY_BYTES_MAX: Final = _QUEUE_BYTES + DEDUP_ID_BYTES_MAX
-_encode_ids = msgspec.msgpack.Encoder().encode
-_decode_ids = msgspec.msgpack.Decoder(list[str]).decode
+encode_ids = msgspec.msgpack.Encoder().encode
+decode_ids = msgspec.msgpack.Decoder(list[str]).decode
 
 
 def check_window(window_ms: int) -> None:
@@ -87,7 +88,7 @@ class Dedup:
         most = state.settings.limits.dedup_entry_ids_max
         for start in range(0, len(names), most):
             subject = self._prefix + pack_u64(first + start)
-            listed = _encode_ids(names[start : start + most])
+            listed = encode_ids(names[start : start + most])
             state.due_index.add(on_the_grid(expires_ms), Kind.FORGET, subject, state.batch, listed)
 
 
@@ -102,5 +103,5 @@ def forget(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
 
 def _keys(entry: "Entry") -> "Iterator[bytes]":
     prefix = entry.subject[:_QUEUE_BYTES]
-    for name in _decode_ids(entry.note):
+    for name in decode_ids(entry.note):
         yield prefix + name.encode()

@@ -7,7 +7,7 @@ unusual options.
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import QueueOptions
-from fila_proto_zmq.ids import sequence, shard_of_id
+from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.names import dead_letter_name
 from fila_proto_zmq.record import Extension, Record, headers_length, pack_record
 from fila_worker.core.enqueue import policy
@@ -63,7 +63,7 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
     if message.weight:
         state.set_weight(lane.key, message.weight)
     remember(state, queue, record)
-    place = _place(state, record)
+    place = _place(state, queue, record)
     packed = pack_record(record)
     if ttl_ms:
         state.due_index.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, state.batch)
@@ -77,16 +77,16 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
 def remember(state: "State", queue: Queue, record: Record) -> None:
     """Note what is needed to find a message of the queue by its id."""
     news = queue.note_priorities({record.priority})
-    if shard_of_id(record.id_high) != state.index and not queue.strangers:
+    if not queue.strangers and not state.is_own(queue, record.id_high, record.id_low):
         queue.strangers = news = True
     if news:
         state.save_queue(queue)
 
 
-def _place(state: "State", record: Record) -> bytes:
-    """Return a message's place in line: by its own number if this shard gave it, else behind all messages of the shard."""
+def _place(state: "State", queue: Queue, record: Record) -> bytes:
+    """Return a message's place in line: by its own number if no other can have it, else behind all messages of the shard."""
     number = sequence(record.id_low)
-    if shard_of_id(record.id_high) != state.index:
+    if not state.is_own(queue, record.id_high, record.id_low):
         state.counters.sequence = number = state.counters.sequence + 1
     return pack_place(record.priority + PRIORITY_BIAS, number)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from fila_proto_zmq.commands import Cancel, Cancelled
 from fila_proto_zmq.errors import MessageNotFoundError
-from fila_proto_zmq.ids import format_id, sequence, shard_of_id
+from fila_proto_zmq.ids import format_id, sequence
 from fila_proto_zmq.record import ID_AT
 from fila_worker.core.keys import PRIORITY_BIAS, after, pack_place, pack_u64
 from fila_worker.core.model.component import Component
@@ -85,7 +85,7 @@ def locate(state: "State", queue: "Queue", high: int, low: int) -> "Generator[in
     """
     if not 0 <= min(high, low) <= max(high, low) < 2**64:
         return None
-    stranger = shard_of_id(high) != state.index
+    stranger = not state.is_own(queue, high, low)
     if stranger and not queue.strangers:
         return None
     search = _Search(state, queue, _ID.pack(high, low), None if stranger else sequence(low))
@@ -142,8 +142,8 @@ class BrowseCursors:
 class _Search:
     """The search for a message by its id: in memory if all keys of a lane are there, else by look-ups at the possible places.
 
-    ``number`` is the sequence number in the message's key. It is None if another shard accepted the message: then it can have
-    any place.
+    ``number`` is the sequence number in the message's key. It is None if another shard than the queue's accepted the
+    message: then it can have any place.
     """
 
     __slots__ = ("_effort", "_last", "_number", "_places", "_queue", "_state", "_step", "_wanted")

@@ -1,10 +1,23 @@
-"""Changes of the runtime config: checked, applied, in pages if it is large, and listed."""
+"""Changes of the runtime config: checked, applied, in pages if it is large, listed, and taken back."""
 
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq import runtime_config
-from fila_proto_zmq.commands import ConfigChange, ConfigValues, ListConfig, PutConfig, SetConfig
+from fila_proto_zmq.commands import (
+    ConfigChange,
+    ConfigEdit,
+    ConfigHistory,
+    ConfigValues,
+    ListConfig,
+    ListConfigHistory,
+    PutConfig,
+    SetConfig,
+    UndoConfig,
+)
+from fila_proto_zmq.errors import InvalidArgumentError, InvalidConfigError
 from fila_proto_zmq.events import ConfigDeleted, ConfigSet
+from fila_proto_zmq.limits import CONFIG_EDITS_LISTED_MAX
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.runtime_config import Changes
 
@@ -28,6 +41,9 @@ LISTED_AT_ONCE: Final = 400
 SHOW_COST: Final = 3
 """Effort to show a key: its value may be joined from two stored keys."""
 
+EDIT_COST: Final = 5
+"""Effort to read a remembered change."""
+
 PAGES_WAIT_MS: Final = 5000
 """How long to wait for the next page of a config. Pages come one right after the other, unless the connection was lost."""
 
@@ -37,11 +53,29 @@ def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
     runtime = state.runtime
     state.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
     changes = runtime_config.changes_for(command.key, command.value, runtime.values)
-    existed = runtime_config.read(command.key, runtime.values) is not None
+    old = runtime_config.read(command.key, runtime.values)
     if changes:
         put_config(state, PutConfig(runtime.version + 1, changes), now_ms)
+        new = runtime_config.read(command.key, runtime.values)
+        runtime.edits.add(ConfigEdit(runtime.version, now_ms, command.by, command.key, old, new), state.batch)
         state.notes.append((ConfigDeleted if command.value is None else ConfigSet)(command.key, runtime.version))
-    return ConfigChange(runtime.version, changes, existed)
+    return ConfigChange(runtime.version, changes, old is not None)
+
+
+def undo_config(state: "State", command: UndoConfig, now_ms: int) -> ConfigChange:
+    """Set the key of a remembered change back to its value before. Raise :class:`InvalidConfigError` if that is not possible."""
+    state.settle_writes()
+    edit = state.runtime.edits.find(command.version, state.store)
+    if edit is None:
+        raise InvalidConfigError(
+            f"version {command.version} of the runtime config is not remembered: `fila-cluster config history` shows which are"
+        )
+    if not command.force and runtime_config.read(edit.key, state.runtime.values) != edit.new:
+        raise InvalidConfigError(
+            f"{edit.key!r} was changed again after version {edit.version}: take the later changes back first "
+            f"(`fila-cluster config history {edit.key}`), or use --force to set the value from before version {edit.version}"
+        )
+    return set_config(state, SetConfig(edit.key, edit.old, command.by), now_ms)
 
 
 def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
@@ -118,10 +152,35 @@ def list_config(state: "State", call: "Call", command: ListConfig) -> "Work":
     return ConfigValues(shown)
 
 
+def list_edits(state: "State", call: "Call", command: ListConfigHistory) -> "Work":
+    """Return a page of the changes that this shard remembers, the latest first."""
+    if not 1 <= command.limit <= CONFIG_EDITS_LISTED_MAX:
+        raise InvalidArgumentError(f"limit of {command.limit} changes: use 1 to {CONFIG_EDITS_LISTED_MAX}")
+    state.settle_writes()
+    return _list_edits(state, command)
+
+
+def _list_edits(state: "State", command: ListConfigHistory) -> "Work":
+    edits, limits = state.runtime.edits, state.settings.limits
+    found: list[ConfigEdit] = []
+    size = 0
+    remembered = iter(list(edits.versions(command.before)))
+    while versions := list(islice(remembered, limits.config_edits_at_once)):
+        for edit in edits.read(state.store, versions):
+            if command.key is not None and not runtime_config.share_values(edit.key, command.key):
+                continue
+            if len(found) >= command.limit or size >= limits.config_edits_page_bytes_max:
+                return ConfigHistory(found, True)
+            found.append(edit)
+            size += len(edit.key) + len(edit.old or "") + len(edit.new or "")
+        yield EDIT_COST * len(versions)
+    return ConfigHistory(found)
+
+
 class ConfigCopy(Component):
     """This shard's copy of the runtime config, and the parks that are kept with it."""
 
-    verbs: ClassVar = {ListConfig: list_config}
+    verbs: ClassVar = {ListConfig: list_config, ListConfigHistory: list_edits}
 
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.runtime.timer)

@@ -28,7 +28,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
-from fila_proto_zmq.names import check_new_queue_name
+from fila_proto_zmq.names import check_new_queue_name, matches
 from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.explain.text import counted
@@ -183,14 +183,16 @@ def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
 
 
 def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
-    """Return a page of the shard's queues by name: those after a name that start with the prefix."""
-    prefix, after = command.prefix, command.after
+    """Return a page of the shard's queues by name: those after a name that start with the prefix and may be known."""
+    prefix, after, within = command.prefix, command.after, command.within
     found: list[Queue] = []
     looks = 0
     for name in state.queues.names.irange(max(prefix, after)):
         if not name.startswith(prefix) or len(found) > LIST_QUEUES_MAX:
             break
         looks += 1
+        if within is not None and not any(matches(pattern, name) for pattern in within):
+            continue
         queue = state.queues[name]
         if name > after and (queue.depth or not command.active):
             found.append(queue)

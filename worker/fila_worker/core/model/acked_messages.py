@@ -9,7 +9,7 @@ After a crash the marks show which messages were acked.
 Only the purge that removes the messages of a mark removes the mark.
 """
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, after, lane_of, pack_u32, pack_u64
 from fila_worker.core.model.leases import SETTLED, Finished, Lease
@@ -72,8 +72,7 @@ class AckedMessages:
 def mark_acked(state: "State", lease: Lease) -> None:
     """Mark ``lease`` as acked, and leave its messages on disk. All members must be acked, and none had ended before."""
     members: Members = lease.members  # type: ignore[assignment]  # all are pairs
-    client = lease.client or b""
-    mark = b"".join([_MARK, pack_u32(len(client)), client, *[key for key, _ in members]])
+    mark = pack_mark(lease.client or b"", [key for key, _ in members])
     state.batch.put(pack_u64(lease.id), mark, state.store.families.leases)
     for key, lane in members:
         lane.leased.remove(key)
@@ -86,6 +85,27 @@ def mark_acked(state: "State", lease: Lease) -> None:
 _CLIENT_AT: Final = len(_MARK) + 4
 
 
+class Mark(NamedTuple):
+    """What a mark says. ``client``: empty if a reservation held the lease."""
+
+    client: bytes
+    keys: list[bytes]
+
+
+def pack_mark(client: bytes, keys: list[bytes]) -> bytes:
+    """Return the mark of an acked lease."""
+    return b"".join([_MARK, pack_u32(len(client)), client, *keys])
+
+
+def parse_mark(data: bytes) -> Mark:
+    """Return what a mark says. Raise :class:`ValueError` if it is malformed."""
+    keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")
+    if len(data) < keys_at or (len(data) - keys_at) % MESSAGE_KEY_BYTES:
+        raise ValueError(f"the mark of an acked lease has {len(data)} bytes, its client ends at {keys_at}")
+    keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
+    return Mark(data[_CLIENT_AT:keys_at], keys)
+
+
 def is_mark(data: bytes) -> bool:
     """Return whether the record of a lease is the mark of an acked one."""
     return data.startswith(_MARK)
@@ -95,12 +115,11 @@ def recover_mark(state: "State", lease_id: int, data: bytes) -> bool:
     """Take up the mark of an acked lease after a crash; recovery purges it. Return False if ``data`` is no such mark."""
     if not is_mark(data):
         return False
-    keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")
-    keys = [data[start : start + MESSAGE_KEY_BYTES] for start in range(keys_at, len(data), MESSAGE_KEY_BYTES)]
-    members = [(key, state.known_lane(lane_of(key))) for key in keys]
+    mark = parse_mark(data)
+    members = [(key, state.known_lane(lane_of(key))) for key in mark.keys]
     for key, lane in members:
         lane.recover_acked(key)
-    state.acked.add(lease_id, data[_CLIENT_AT:keys_at] or None, members, 0)
+    state.acked.add(lease_id, mark.client or None, members, 0)
     return True
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
     from fila_worker.core.store import Batch, Store
 
-_CHECKPOINT: Final = b"due index"
+CHECKPOINT: Final = b"due index"
 
 GRID_MS: Final = 1000
 """Entries that need no exact millisecond are due together at the end of their second."""
@@ -47,6 +47,11 @@ class Kind(IntEnum):
     """The id of a queue that may have been idle for too long."""
     FORGET = 5
     """A queue id and a number. The note lists the dedup ids whose window ends."""
+
+
+def entry_key(due_ms: int, kind: int, subject: bytes) -> bytes:
+    """Return the key of an entry."""
+    return pack_u64(due_ms) + bytes((kind,)) + subject
 
 
 class Entry(NamedTuple):
@@ -76,12 +81,12 @@ class DueIndex:
 
     def recover(self) -> None:
         """Find the earliest due time."""
-        self.checkpoint = self._store.get(_CHECKPOINT, self._store.families.state) or FIRST
+        self.checkpoint = self._store.get(CHECKPOINT, self._store.families.state) or FIRST
         self._look_from(self.checkpoint)
 
     def add(self, due_ms: int, kind: int, subject: bytes, batch: "Batch", note: bytes = b"") -> None:
         """Add an entry for ``subject`` at ``due_ms``."""
-        key = pack_u64(due_ms) + bytes((kind,)) + subject
+        key = entry_key(due_ms, kind, subject)
         batch.put(key, note, self._family)
         if self.next_due_ms is None or due_ms < self.next_due_ms:
             self.next_due_ms = due_ms
@@ -114,7 +119,7 @@ class DueIndex:
 
     def _save(self, checkpoint: bytes, batch: "Batch") -> None:
         self.checkpoint = checkpoint
-        batch.put(_CHECKPOINT, checkpoint, self._store.families.state)
+        batch.put(CHECKPOINT, checkpoint, self._store.families.state)
 
     def _look_from(self, cursor: bytes) -> None:
         """Move to the first entry from ``cursor`` on. All entries before it are gone."""

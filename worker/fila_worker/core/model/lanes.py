@@ -393,8 +393,8 @@ class HeadBuffers:
 def refill(state: "State", lane: "Lane") -> None:
     """Read on from the lane's tail until a message is in memory, or none is left."""
     state.settle_writes()
-    families, limits, buffers = state.store.families, state.settings.limits, state.buffers
-    messages_max = limits.refill_messages_max
+    families, limits, buffers, jobs = state.store.families, state.settings.limits, state.buffers, state.jobs
+    messages_max = min(limits.refill_messages_max, max(limits.refill_messages_min, jobs.left))
     bytes_max = min(limits.refill_bytes_max, buffers.bytes_max // (len(lane.key.queue.ring) + 1))
     claimed = lane.claimed
     while lane.tail is not None and not lane.line:
@@ -412,6 +412,7 @@ def refill(state: "State", lane: "Lane") -> None:
             if bytes_read >= bytes_max:
                 break
         buffers.used_bytes += held
+        jobs.charge(len(items))
         lane.refill(items, exhausted=len(items) < messages_max and bytes_read < bytes_max)
 
 

@@ -86,7 +86,7 @@ class LeaseRecord(msgspec.Struct, array_like=True):
     request: int = 0
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode_lease = msgspec.msgpack.Encoder().encode
 decode_lease = msgspec.msgpack.Decoder(LeaseRecord).decode
 
 
@@ -197,7 +197,12 @@ class Lease:
             self.queue.id, self.leased_ms, self.duration_ms, self.expires_ms, b"".join(keys), self.extended, self.at_most_once,
             self.request,
         )  # fmt: skip
-        return _encode(record)
+        return encode_lease(record)
+
+
+def ended_key(ended: bool) -> bytes:
+    """Return what stands in a lease's record for a member that ended."""
+    return _BLANK[ended]
 
 
 def member_ended(key: bytes) -> bool | None:

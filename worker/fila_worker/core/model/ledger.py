@@ -43,7 +43,7 @@ class LaneRecord(msgspec.Struct, array_like=True):
     throttle_keys: list[str]
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode_lane = msgspec.msgpack.Encoder().encode
 decode_lane = msgspec.msgpack.Decoder(LaneRecord).decode
 
 
@@ -56,10 +56,43 @@ class Counts(NamedTuple):
     weight: int
 
 
+class LedgerEntry(NamedTuple):
+    """An entry: the shard's counters, the counts of lanes by lane id, and the sizes of queues by queue id."""
+
+    sequence: int
+    lane: int
+    clock_ms: int
+    lanes: dict[int, Counts]
+    sizes: dict[int, int]
+
+
+def parse_entry(data: bytes) -> LedgerEntry:
+    """Return an entry. Raise :class:`struct.error` if it is malformed."""
+    sequence, lane, clock_ms, lanes = _HEAD.unpack_from(data)
+    sizes_at = _HEAD.size + lanes * _COUNTS.size
+    counted = {lane_id: Counts(*counts) for lane_id, *counts in _COUNTS.iter_unpack(data[_HEAD.size : sizes_at])}
+    return LedgerEntry(sequence, lane, clock_ms, counted, dict(_SIZE.iter_unpack(data[sizes_at:])))
+
+
+def pack_entry(entry: LedgerEntry) -> bytes:
+    """Return the bytes of an entry."""
+    parts = [_HEAD.pack(entry.sequence, entry.lane, entry.clock_ms, len(entry.lanes))]
+    parts += [_COUNTS.pack(lane_id, *counts) for lane_id, counts in entry.lanes.items()]
+    parts += [_SIZE.pack(queue_id, size_bytes) for queue_id, size_bytes in entry.sizes.items()]
+    return b"".join(parts)
+
+
+class Generation(NamedTuple):
+    """A time in which the cluster had a certain number of shards. ``last``: the highest sequence number that any of them gave."""
+
+    last: int
+    shards: int
+
+
 class Counters:
     """The shard's sequence counters. They only grow, and are durable with the commit that used them."""
 
-    __slots__ = ("clock_ms", "lane", "sequence")
+    __slots__ = ("clock_ms", "earlier", "lane", "sequence")
 
     def __init__(self) -> None:
         self.sequence = 0
@@ -68,6 +101,8 @@ class Counters:
         """The number of lanes made so far. No value of either counter is used twice."""
         self.clock_ms = 0
         """The time of the last id. Ids never go back, whatever the clock does."""
+        self.earlier: list[Generation] = []
+        """The earlier numbers of shards, the oldest first (:mod:`fila_worker.reshard`)."""
 
 
 Watch: TypeAlias = "Callable[[Lane | ColdLane, bytes | None], None]"
@@ -242,7 +277,7 @@ class Ledger:
         record = LaneRecord(
             key.queue.id, key.name, key.weight, lane.stored, lane.delayed, lane.retrying, lane.floor, list(lane.throttle_keys)
         )
-        batch.put(lane.prefix, _encode(record), self._families.lanes)
+        batch.put(lane.prefix, encode_lane(record), self._families.lanes)
         lane.recorded = True
 
     def recovered(self, lane: Lane) -> None:
@@ -261,22 +296,36 @@ class Ledger:
             self._next_entry = u64(key) + 1
             if number == 0:
                 self._first_entry = u64(key)
-            counters.sequence, counters.lane, counters.clock_ms, lanes = _HEAD.unpack_from(entry)
+            sequence, lane, clock_ms, lanes, sizes = parse_entry(entry)
+            counters.sequence, counters.lane, counters.clock_ms = sequence, lane, clock_ms
             self._used = counters.sequence, counters.lane
-            self._counts_written += lanes
-            sizes = _HEAD.size + lanes * _COUNTS.size
-            for lane_id, *counts in _COUNTS.iter_unpack(entry[_HEAD.size : sizes]):
-                changed[lane_id] = Counts(*counts)
-            for queue_id, size_bytes in _SIZE.iter_unpack(entry[sizes:]):
+            self._counts_written += len(lanes)
+            changed |= lanes
+            for queue_id, size_bytes in sizes.items():
                 queue = queues.get(queue_id)
                 if queue is not None:
                     queue.size_bytes = size_bytes
                     self._sized[queue_id] = queue
-            step += 1 + lanes
+            step += 1 + len(lanes)
             if step >= self._limits.recovery_records_max:
                 step = 0
                 yield
         return changed
+
+
+EARLIER: Final = b"earlier shards"
+decode_generations = msgspec.msgpack.Decoder(list[Generation]).decode
+
+
+def stored_generations(store: Store) -> list[Generation]:
+    """Return the earlier numbers of shards, the oldest first."""
+    data = store.get(EARLIER, store.families.state)
+    return decode_generations(data) if data is not None else []
+
+
+def write_generations(generations: list[Generation], families: Families, batch: Batch) -> None:
+    """Make the earlier numbers of shards durable."""
+    batch.put(EARLIER, msgspec.msgpack.encode(generations), families.state)
 
 
 def _floor(lane: Lane) -> bytes:

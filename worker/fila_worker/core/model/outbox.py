@@ -8,6 +8,9 @@ the last number that it took from each stream, so each message arrives once, how
 
 A receiver may forget a stream when the sender's disk has nothing of it that could come back. That holds for all streams
 before the oldest one that was unconfirmed at an opening, because an opening is synced. ``since`` names that stream.
+
+While all shards are cut for a backup the outbox *rests*: it sends nothing and forgets nothing. So each message on its way is in
+its sender's cut, and one that leaves its queue after that cut is not in its receiver's.
 """
 
 from collections import deque
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fila_proto_zmq.commands import Transfer, TransferMessages
-from fila_worker.core.keys import pack_u32, pack_u64, u64
+from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
 from fila_worker.core.settings import Limits
 from fila_worker.core.timer import AT_ONCE, Timer
 
@@ -41,8 +44,8 @@ class InboxCursor(msgspec.Struct, array_like=True):
     refused: list[int]
 
 
-_INBOX: Final = b"inbox:"
-_OUTBOX: Final = b"outbox:"
+INBOX: Final = b"inbox:"
+OUTBOX: Final = b"outbox:"
 """A shard and a stream follow. The value is what was taken of the stream, or the last number given out in it."""
 
 STREAM_BYTES: Final = 12
@@ -55,8 +58,8 @@ def stream_of(epoch: int, entropy: int) -> bytes:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(OutboxEntry).decode
-_decode_taken = msgspec.msgpack.Decoder(InboxCursor).decode
+decode_outbox = msgspec.msgpack.Decoder(OutboxEntry).decode
+decode_cursor = msgspec.msgpack.Decoder(InboxCursor).decode
 
 
 class Stretch:
@@ -99,15 +102,28 @@ class Outbox:
         self.ways: dict[int, PeerChannel] = {}
         self.taken: dict[int, dict[bytes, InboxCursor]] = {}
         """What came in, by the shard that sent it and its stream."""
+        self._rests_until_ms = 0
+
+    def rest(self, until_ms: int) -> None:
+        """Send and forget nothing until a time, Unix ms; 0: go on now."""
+        self._rests_until_ms = until_ms
+        if not until_ms:
+            for way in self.ways.values():
+                way.sent_ms = None  # its confirmation may have come during the rest
+            self.timer.by(AT_ONCE)
+
+    def rests(self, now_ms: int) -> bool:
+        """Return whether the outbox rests."""
+        return now_ms < self._rests_until_ms
 
     def recover(self, store: "Store", batch: "Batch") -> None:
         """Read what is unconfirmed, and what was taken."""
         state = self._families.state
-        for key, value in store.scan(_INBOX, _after(_INBOX), state):
-            from_shard, stream = _parse(key.removeprefix(_INBOX))
-            self.taken.setdefault(from_shard, {})[stream] = _decode_taken(value)
-        for key, value in store.scan(_OUTBOX, _after(_OUTBOX), state):
-            to_shard, stream = _parse(key.removeprefix(_OUTBOX))
+        for key, value in store.scan(INBOX, _after(INBOX), state):
+            from_shard, stream = _parse(key.removeprefix(INBOX))
+            self.taken.setdefault(from_shard, {})[stream] = decode_cursor(value)
+        for key, value in store.scan(OUTBOX, _after(OUTBOX), state):
+            to_shard, stream = _parse(key.removeprefix(OUTBOX))
             last = u64(value)
             begin, end = _key(to_shard, stream, 0), _key(to_shard, stream, last + 1)
             first = next(store.scan(begin, end, self._families.outbox), None)
@@ -130,15 +146,18 @@ class Outbox:
         if way.origins is not None:
             way.origins.add(parcel.origin)
         batch.put(_key(to_shard, self._stream, way.last), _encode(parcel), self._families.outbox)
-        batch.put(_OUTBOX + pack_u32(to_shard) + self._stream, pack_u64(way.last), self._families.state)
+        batch.put(stream_key(to_shard, self._stream), pack_u64(way.last), self._families.state)
 
     def due(self, now_ms: int) -> list[int]:
         """Return the shards to which a batch is to be sent."""
+        if self.rests(now_ms):
+            return []
         return [to_shard for to_shard, way in self.ways.items() if way.stretches and self._due_ms(way) <= now_ms]
 
     def next_due(self) -> int | None:
         """Return when something is due next, Unix ms: 0 for at once, None for not before a message is added."""
-        return min((self._due_ms(way) for way in self.ways.values() if way.stretches), default=None)
+        due_ms = min((self._due_ms(way) for way in self.ways.values() if way.stretches), default=None)
+        return None if due_ms is None else max(due_ms, self._rests_until_ms)
 
     def _due_ms(self, way: PeerChannel) -> int:
         return 0 if way.sent_ms is None else way.sent_ms + self._limits.transfer_repeat_ms
@@ -161,7 +180,7 @@ class Outbox:
         stretch = self.ways[to_shard].stretches[0]
         begin, end = _key(to_shard, stretch.stream, stretch.first), _key(to_shard, stretch.stream, last + 1)
         for key, value in store.scan(begin, end, self._families.outbox):
-            yield u64(key, _NUMBER_AT), _decode(value)
+            yield u64(key, _NUMBER_AT), decode_outbox(value)
 
     def awaits(self, to_shard: int, stream: bytes, last: int) -> bool:
         """Return whether a confirmation of a stream up to number ``last`` is new."""
@@ -196,7 +215,7 @@ class Outbox:
         """Remember a batch that came in, up to number ``last``, and return the stream's new cursor."""
         taken = InboxCursor(last, refused)
         self.taken.setdefault(command.from_shard, {})[command.stream] = taken
-        batch.put(_INBOX + pack_u32(command.from_shard) + command.stream, _encode(taken), self._families.state)
+        batch.put(INBOX + pack_u32(command.from_shard) + command.stream, _encode(taken), self._families.state)
         return taken
 
     def forget_streams(self, from_shard: int, since: bytes, batch: "Batch") -> None:
@@ -205,11 +224,23 @@ class Outbox:
         past = sorted(each for each in streams if each < since)
         for stream in past[: max(0, len(past) - self._limits.past_streams_max)]:
             del streams[stream]
-            batch.delete(_INBOX + pack_u32(from_shard) + stream, self._families.state)
+            batch.delete(INBOX + pack_u32(from_shard) + stream, self._families.state)
+
+
+def stored_entries(store: "Store", after: bytes) -> Iterator[tuple[bytes, int, bytes, int, OutboxEntry]]:
+    """Yield the stored messages of all channels behind a key: ``(key, to_shard, stream, number, entry)``."""
+    for key, value in store.scan(after + b"\0" if after else FIRST, LAST, store.families.outbox):
+        to_shard, rest = _parse(key)
+        yield key, to_shard, rest[:STREAM_BYTES], u64(key, _NUMBER_AT), decode_outbox(value)
 
 
 def _key(to_shard: int, stream: bytes, number: int) -> bytes:
     return pack_u32(to_shard) + stream + pack_u64(number)
+
+
+def stream_key(to_shard: int, stream: bytes) -> bytes:
+    """Return under which name the state has the last number given out in a stream."""
+    return OUTBOX + pack_u32(to_shard) + stream
 
 
 def _parse(key: bytes) -> tuple[int, bytes]:

@@ -53,7 +53,7 @@ class QueueRecord(msgspec.Struct, array_like=True):
     """Whether it is deleted, and not all of it is removed yet."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode_queue = msgspec.msgpack.Encoder().encode
 decode_queue = msgspec.msgpack.Decoder(QueueRecord).decode
 
 
@@ -165,7 +165,7 @@ class Queue:
         """The priorities that its messages ever had; None: too many to remember."""
         self._priorities_max = limits.priorities_max
         self.strangers = False
-        """Whether it has, or has had, messages that another shard accepted."""
+        """Whether it has, or has had, messages that another shard than the queue's accepted."""
         self.size_bytes = 0
         """The size of its records: pending, leased and delayed."""
         self.gone = False
@@ -269,7 +269,7 @@ class Queue:
             self.name, self.options, dead_letters, self.paused, sorted(self.paused_keys), self.appointed, priorities,
             self.size_bytes, self.used_ms, self.strangers, self.created_ms, self.gone,
         )  # fmt: skip
-        return _encode(record)
+        return encode_queue(record)
 
     def recover(self, record: QueueRecord) -> None:
         """Take up the fields of a record, except the names and the options."""

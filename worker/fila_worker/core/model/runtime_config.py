@@ -7,22 +7,33 @@ A whole config of many keys comes in pages, in many turns. The pages are gathere
 the config in force. On disk each of the two has a place of its own, its *generation*. One record names the generation in
 force. It changes with the last page, so after a crash either the old config or the new one is in force, never a mixture. The
 remains of a draft are removed when the next one begins.
+
+The shard that numbers the changes also remembers the latest of them (:class:`Edits`), written with the change itself. Versions that do not
+know these records ignore them.
 """
 
-from collections.abc import Generator, Mapping
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from fila_proto_zmq import runtime_config
+from fila_proto_zmq.commands import ConfigEdit
 from fila_worker.core.keys import LAST, pack_u64, u64
+from fila_worker.core.settings import DEFAULTS
 from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
+    from fila_worker.core.settings import Limits
     from fila_worker.core.store import Batch, Families, Store
 
-_VERSION: Final = b"config version"
-_GENERATION: Final = b"config generation"
-_PARK: Final = b"park:"
+VERSION: Final = b"config version"
+GENERATION: Final = b"config generation"
+PARK: Final = b"park:"
+EDIT: Final = b"config edit:"
+_EDITS_END: Final = b"config edit;"
 
 _LATER: Final = b"\0"
 """The byte before the number of a generation; both are a prefix of its keys. The keys of the first generation have no prefix:
@@ -35,8 +46,9 @@ Changes = Mapping[str, str | None]
 class RuntimeConfig:
     """The keys and values, and the limits made from them."""
 
-    def __init__(self, families: "Families") -> None:
+    def __init__(self, families: "Families", limits: "Limits" = DEFAULTS) -> None:
         self._families = families
+        self.edits = Edits(families, limits)
         self._place = _Place(0)
         self.values: dict[str, str] = {}
         self.version = 0
@@ -53,21 +65,22 @@ class RuntimeConfig:
     def recover(self, store: "Store", at_once: int) -> Generator[None, int | None, dict[str, int]]:
         """Read the durable config, ``at_once`` records a step. Return the parked throttle keys, with the end of each park."""
         families = self._families
-        version, generation = store.get(_VERSION, families.state), store.get(_GENERATION, families.state)
+        version, generation = store.get(VERSION, families.state), store.get(GENERATION, families.state)
         self.version = u64(version) if version else 0
         self._place = place = _Place(u64(generation) if generation else 0)
         records = iter(store.scan(*place.range, families.config))
         while page := {place.key_of(key): value.decode() for key, value in islice(records, at_once)}:
             _change(self.values, self.limits, page)
             yield
-        return {key[len(_PARK) :].decode(): u64(value) for key, value in store.scan(_PARK, b"park;", families.state)}
+        yield from self.edits.recover(store, at_once)
+        return {key[len(PARK) :].decode(): u64(value) for key, value in store.scan(PARK, b"park;", families.state)}
 
     def change(self, version: int, changes: Changes, batch: "Batch") -> None:
         """Apply a change."""
         _change(self.values, self.limits, changes)
         self._place.write(changes, batch, self._families)
         self.version = version
-        batch.put(_VERSION, pack_u64(version), self._families.state)
+        batch.put(VERSION, pack_u64(version), self._families.state)
 
     # --- a config in pages --------------------------------------------------------------------------------------------
 
@@ -91,18 +104,77 @@ class RuntimeConfig:
         assert draft is not None
         batch.delete_range(*self._place.range, self._families.config)
         self._place, self.version, self.values, self.limits = draft.place, draft.version, draft.values, draft.limits
-        batch.put(_GENERATION, pack_u64(self._place.generation), self._families.state)
-        batch.put(_VERSION, pack_u64(self.version), self._families.state)
+        batch.put(GENERATION, pack_u64(self._place.generation), self._families.state)
+        batch.put(VERSION, pack_u64(self.version), self._families.state)
 
     # --- parked keys --------------------------------------------------------------------------------------------------
 
     def save_park(self, key: str, until_ms: int, batch: "Batch") -> None:
         """Make the park of a throttle key durable."""
-        batch.put(_PARK + key.encode(), pack_u64(until_ms), self._families.state)
+        batch.put(PARK + key.encode(), pack_u64(until_ms), self._families.state)
 
     def forget_park(self, key: str, batch: "Batch") -> None:
         """Remove the park of a throttle key whose time is up."""
-        batch.delete(_PARK + key.encode(), self._families.state)
+        batch.delete(PARK + key.encode(), self._families.state)
+
+
+class Edits:
+    """The latest changes: on disk, one record each, in the order of their versions. In memory are only their sizes."""
+
+    def __init__(self, families: "Families", limits: "Limits") -> None:
+        self._families = families
+        self._limits = limits
+        self._sizes: deque[tuple[int, int]] = deque()
+        """The versions with the bytes of their records, the earliest first."""
+        self._bytes = 0
+
+    def recover(self, store: "Store", at_once: int) -> Generator[None, int | None, None]:
+        """Read what is remembered, ``at_once`` records a step."""
+        records = iter(stored_edits(store))
+        while some := [(u64(key, len(EDIT)), len(value)) for key, value in islice(records, at_once)]:
+            self._sizes.extend(some)
+            self._bytes += sum(size for _, size in some)
+            yield
+
+    def add(self, edit: ConfigEdit, batch: "Batch") -> None:
+        """Remember a change, and forget the earliest ones if they are too many or too large."""
+        data = encode_edit(edit)
+        batch.put(EDIT + pack_u64(edit.version), data, self._families.state)
+        self._sizes.append((edit.version, len(data)))
+        self._bytes += len(data)
+        limits = self._limits
+        while len(self._sizes) > limits.config_edits_max or (
+            self._bytes > limits.config_edits_bytes_max and len(self._sizes) > 1
+        ):
+            version, size = self._sizes.popleft()
+            self._bytes -= size
+            batch.delete(EDIT + pack_u64(version), self._families.state)
+
+    def versions(self, before: int) -> Iterator[int]:
+        """Yield the versions that are remembered, the latest first; only those before a version, unless that is 0."""
+        for version, _ in reversed(self._sizes):
+            if not before or version < before:
+                yield version
+
+    def find(self, version: int, store: "Store") -> ConfigEdit | None:
+        """Return the change that made a version; None if it is not remembered."""
+        return next(self.read(store, [version]), None) if version in self.versions(0) else None
+
+    def read(self, store: "Store", versions: Iterable[int]) -> Iterator[ConfigEdit]:
+        """Yield the changes of these versions, without those that are not there."""
+        keys = [EDIT + pack_u64(version) for version in versions]
+        for data in store.get_many(keys, self._families.state):
+            if data is not None:
+                yield decode_edit(data)
+
+
+encode_edit: Final = msgspec.msgpack.Encoder().encode
+decode_edit: Final = msgspec.msgpack.Decoder(ConfigEdit).decode
+
+
+def stored_edits(store: "Store") -> Iterator[tuple[bytes, bytes]]:
+    """Yield the records of all changes that a shard remembers, keys and values."""
+    return store.scan(EDIT, _EDITS_END, store.families.state)
 
 
 class Draft:

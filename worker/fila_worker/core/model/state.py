@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from fila_proto_zmq.commands import Command, Park, Reply
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
+from fila_proto_zmq.ids import sequence, shard_of_id
+from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import Jobs
@@ -76,7 +78,7 @@ class State:
         self.consumers = Consumers(settings.consumer_timeout_ms)
         self.due_index = DueIndex(store, limits)
         self.token_client = TokenClient(self.epoch << 20, self.shards)
-        self.runtime = RuntimeConfig(store.families)
+        self.runtime = RuntimeConfig(store.families, settings.limits)
         self.outbox = Outbox(self.index, stream_of(self.epoch, entropy), store.families, limits)
         self.jobs = Jobs(limits, self.conclude)
         self.has_queue_limits = any(
@@ -191,6 +193,17 @@ class State:
             queue.forget_key(key)
 
     # --- a message's places -------------------------------------------------------------------------------------------
+
+    def is_own(self, queue: Queue, id_high: int, id_low: int) -> bool:
+        """Return whether an id is of the shard that held the queue when the id was given out.
+
+        Its sequence number is then the message's alone, among all messages of queues with this root name.
+        """
+        number = sequence(id_low)
+        for generation in self.counters.earlier:
+            if number <= generation.last:
+                return shard_of(queue.name, generation.shards) == shard_of_id(id_high)
+        return shard_of_id(id_high) == self.index
 
     def put_in_line(self, lane: Lane, place: bytes, record: bytes) -> None:
         """Put a message that is counted nowhere in line, at its place."""

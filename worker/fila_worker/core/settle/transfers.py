@@ -86,8 +86,8 @@ def _read(transfer: Transfer) -> Record | None:
 
 def confirm(state: "State", command: MessagesTransferred, now_ms: int) -> None:
     """Forget messages that have arrived, and bring back refused ones."""
-    if not state.outbox.awaits(command.from_shard, command.stream, command.last):
-        return  # a repeated confirmation
+    if state.outbox.rests(now_ms) or not state.outbox.awaits(command.from_shard, command.stream, command.last):
+        return  # it comes again after the rest; or it is a repeated one
     if command.refused:
         _bring_back(state, command)
     state.outbox.confirmed(command.from_shard, command.last, state.batch)

@@ -37,7 +37,7 @@ from fila_worker.core.model.leases import (
     decode_lease,
     member_ended,
 )
-from fila_worker.core.model.ledger import LaneRecord, decode_lane
+from fila_worker.core.model.ledger import LaneRecord, decode_lane, stored_generations
 from fila_worker.core.model.queues import USED_SAVE_MS, Queue, QueueRecord, decode_queue
 from fila_worker.core.store import DamageError
 from fila_worker.core.stored.invariants import check_stored
@@ -103,6 +103,7 @@ def _recover_queues(state: "State", now_ms: int) -> Steps:
         queue.hooks = _recompiled(state, queue)
         yield  # hooks take half a millisecond to compile
     state.queues.last_id = int.from_bytes(state.store.get(LAST_QUEUE_ID, state.store.families.state) or b"", "big")
+    state.counters.earlier = stored_generations(state.store)
     for queue_id, record in records.items():
         if record.dead_letters and not record.gone:
             bind_dead_letters(state.queues.by_id[queue_id], state.queues.by_id[record.dead_letters])

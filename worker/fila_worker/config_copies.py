@@ -1,0 +1,154 @@
+"""The runtime config of a worker's shards: each has a copy of its own, and all of them are brought to the latest one."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from fila_proto_zmq import outages, runtime_config
+from fila_proto_zmq.commands import (
+    Command,
+    ConfigValues,
+    GetConfig,
+    ListConfig,
+    PutConfig,
+    Registered,
+    Reply,
+    SetConfig,
+    UndoConfig,
+    put_whole,
+)
+from fila_proto_zmq.errors import ShardUnavailableError
+from fila_worker.core.shard import Shard
+from fila_worker.slots import Slot
+
+CONFIG_OWNER: Final = 0
+"""The shard that checks and numbers changes of the runtime config."""
+
+OF_THE_CONFIG: Final = (SetConfig, UndoConfig, GetConfig, ListConfig)
+"""Commands that :meth:`ConfigCopies.reply` answers."""
+
+Guarded: TypeAlias = Callable[[Slot, int, Callable[[Shard], Any]], Any]
+"""Has a shard do something, and returns the result; None if the shard is not open, or fails."""
+
+
+class ConfigCopies:
+    """The copies of the shards in some slots. ``guarded``: a shard that fails does not take the others with it."""
+
+    def __init__(self, slots: Mapping[int, Slot], guarded: Guarded) -> None:
+        self._slots = slots
+        self._guarded = guarded
+        self.pages: deque[tuple[Slot, PutConfig]] = deque()
+        """A large config for shards that lack it, a page for each turn; no frames are read meanwhile."""
+        self.page_read = False
+        """Whether a page of a config was read in this turn. All shards apply it, so one page a turn is enough."""
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _open(self) -> list[Shard]:
+        return [slot.shard for slot in self._slots.values() if slot.shard is not None]
+
+    @property
+    def version(self) -> int:
+        """The version of the latest copy."""
+        return max((shard.config_version for shard in self._open), default=0)
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The latest copy."""
+        shards = self._open
+        return max(shards, key=lambda shard: shard.config_version).config if shards else {}
+
+    def parks(self) -> dict[str, int]:
+        """Return the throttle keys that deliver nothing, each with the end of its park, Unix ms."""
+        parks: dict[str, int] = {}
+        for shard in self._open:
+            for key, until_ms in shard.parks().items():
+                parks[key] = max(until_ms, parks.get(key, 0))
+        return parks
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def reply(self, command: Command, now_ms: int) -> Reply:
+        """Answer a command about the config. A list comes here only if no shard is open."""
+        if isinstance(command, (SetConfig, UndoConfig)):
+            return self._set(command, now_ms)
+        if not isinstance(command, GetConfig):
+            return ConfigValues({})
+        value = runtime_config.read(command.key, self.values)
+        return ConfigValues({} if value is None else {command.key: value})
+
+    def owner(self) -> Slot:
+        """Return the slot of the shard that numbers the changes. Raise :class:`ShardUnavailableError` if it is not here."""
+        owner = self._slots.get(CONFIG_OWNER)
+        if owner is None:
+            raise ShardUnavailableError(f"the config is set on shard {CONFIG_OWNER}, which is not here")
+        return owner
+
+    def _set(self, command: SetConfig | UndoConfig, now_ms: int) -> Reply:
+        owner = self.owner()
+        change: Reply | None = self._guarded(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
+        if change is None:
+            assert owner.outage is not None
+            raise outages.unavailable(owner.outage)
+        return change
+
+    def put(self, put: PutConfig, now_ms: int) -> bool:
+        """Apply a change, or a page of one. Return whether it is complete, so that it is answered."""
+        for slot in self._slots.values():
+            self._put(slot, put, now_ms)
+        self.page_read = put.page > 0 or put.more
+        if put.more:
+            return False
+        if put.page and len({shard.config_version for shard in self._open}) > 1:
+            self.level(now_ms)  # a shard began to serve between two pages
+        return True
+
+    def _put(self, slot: Slot, put: PutConfig, now_ms: int) -> None:
+        self._guarded(slot, now_ms, lambda shard: shard.put_config(put, now_ms))
+
+    def registered(self, reply: Registered, now_ms: int) -> None:
+        """Take over what the router knows better."""
+        if reply.config is not None:
+            put = PutConfig(reply.config_version, {**reply.config}, whole=True)
+            for slot in self._slots.values():
+                self._put(slot, put, now_ms)
+        self._park(reply.parks, now_ms)
+
+    def _park(self, parks: dict[str, int], now_ms: int) -> None:
+        for slot in self._slots.values():
+            self._guarded(slot, now_ms, lambda shard: shard.park(parks, now_ms))
+
+    # --- the same for all ---------------------------------------------------------------------------------------------
+
+    def level(self, now_ms: int, newcomer: Shard | None = None) -> None:
+        """Bring all shards to the latest config among them: one may have been down, or on another worker.
+
+        ``newcomer``: the only shard that may have another config of the same version.
+        """
+        version, config, parks = self.version, self.values, self.parks()
+        self._park(parks, now_ms)
+        self.pages.clear()
+        behind = [
+            slot for slot in self._slots.values()
+            if (shard := slot.shard) is not None
+            and (shard.config_version != version or (newcomer in (None, shard) and shard.config != config))
+        ]  # fmt: skip
+        if not behind:
+            return
+        whole = put_whole(version, config)
+        for put in whole:
+            self.pages += ((slot, put) for slot in behind)
+        if len(whole) == 1:
+            self._send_page(now_ms)
+
+    def begin_turn(self, now_ms: int) -> None:
+        """Send the next page to all shards that lack it."""
+        self.page_read = False
+        self._send_page(now_ms)
+
+    def _send_page(self, now_ms: int) -> None:
+        pages = self.pages
+        page = pages[0][1].page if pages else None
+        while pages and pages[0][1].page == page:
+            self._put(*pages.popleft(), now_ms)
