@@ -4,6 +4,9 @@ import gc
 import secrets
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import msgspec
 import zmq
@@ -11,19 +14,23 @@ import zmq
 from fila_process.connections import allow_many_connections
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, Heartbeat, StopRequests, read_settings
+from fila_proto_zmq.commands import ApiKey
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
 from fila_proto_zmq.version import VERSION
+from fila_router.core.access import Access
+from fila_router.core.limits import DEFAULTS
 from fila_router.core.router import Router
+from fila_router.key_file import AUTH_DIR, AuthFileError, load_keys, save_keys
 from fila_router.loop import Loop
-from fila_router.settings import RouterSettings
-from fila_router.sockets import CannotListenError, open_back, open_front
+from fila_router.settings import AuthSettings, RouterSettings
+from fila_router.sockets import CannotListenError, checked_workers, open_back, open_front
 
 
 def main() -> int:
     """Run until asked to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
         return serve(read_settings(RouterSettings))
-    except (CannotListenError, msgspec.MsgspecError) as error:
+    except (CannotListenError, AuthFileError, msgspec.MsgspecError) as error:
         print(f"fila router: {error}", file=sys.stderr)
         return 1
 
@@ -34,11 +41,21 @@ def serve(settings: RouterSettings) -> int:
     allow_many_connections()
     journal = Journal("router", settings.log)
     core = Router(
-        settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, VERSION, entropy=secrets.token_bytes
+        settings.shards_total,
+        settings.consumer_timeout_ms,
+        settings.max_payload_bytes,
+        VERSION,
+        entropy=secrets.token_bytes,
+        access=_access(settings.auth),
     )
-    with zmq.Context() as context, open_front(context, settings) as front, open_back(context, settings) as back:
+    with (
+        zmq.Context() as context,
+        checked_workers(context, settings),
+        open_front(context, settings) as front,
+        open_back(context, settings) as back,
+    ):
         journal.tell([RouterListening(VERSION, settings.listen, settings.worker_listen, settings.shards_total)])
-        loop = Loop(core, front, back, stop, journal, Heartbeat(STDIN))
+        loop = Loop(core, front, back, stop, journal, Heartbeat(STDIN), _saver(settings.auth))
         listening_at = time.monotonic()
         gc.freeze()
         try:
@@ -48,6 +65,18 @@ def serve(settings: RouterSettings) -> int:
             return 1
     journal.tell([ProcessStopped(round(1000 * (time.monotonic() - listening_at)))])
     return 0
+
+
+def _access(settings: AuthSettings | None) -> Access | None:
+    """Return who may ask for what; None: everyone for everything. Raise :class:`AuthFileError`."""
+    if settings is None:
+        return None
+    return Access(load_keys(Path(settings.directory)), settings.internal, secrets.token_bytes, DEFAULTS)
+
+
+def _saver(settings: AuthSettings | None) -> Callable[[list[ApiKey]], None]:
+    """Return how API keys are stored."""
+    return partial(save_keys, Path(settings.directory if settings else AUTH_DIR))
 
 
 if __name__ == "__main__":

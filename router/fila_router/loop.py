@@ -6,14 +6,17 @@ frames. The core's own share is less than a microsecond of about 16.
 """
 
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import psutil
 import zmq
 
+from fila_admission.acts import ACT_OPCODES
 from fila_process.clock import Clock, SteadyClock
 from fila_process.journal import Journal
 from fila_process.parent import Heartbeat, StopRequests
+from fila_proto_zmq.commands import ApiKey, Hello
 from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
 from fila_router.core.unread import MARK_FRAME, Connection
@@ -27,6 +30,8 @@ TICK_MS: Final = 250
 LOOK_MS: Final = 1000
 """How often memory and CPU time are measured."""
 
+_WITH_ADDRESS: Final = frozenset(bytes([opcode]) for opcode in (Hello.opcode, *ACT_OPCODES))
+"""Opcodes of requests whose sender's address is looked up."""
 _NOW: Final = zmq.NOBLOCK
 _MORE: Final = zmq.SNDMORE
 _MORE_NOW: Final = zmq.SNDMORE | zmq.NOBLOCK
@@ -37,8 +42,17 @@ class Loop:
     """The running router."""
 
     def __init__(
-        self, core: Router, front: Socket, back: Socket, stop: StopRequests, journal: Journal, heartbeat: Heartbeat
+        self,
+        core: Router,
+        front: Socket,
+        back: Socket,
+        stop: StopRequests,
+        journal: Journal,
+        heartbeat: Heartbeat,
+        save_keys: Callable[[list[ApiKey]], None],
     ) -> None:
+        """``save_keys``: stores all API keys; they survive a loss of power when it returns."""
+        self._save_keys = save_keys
         self._core = core
         self._front = front
         self._back = back
@@ -104,7 +118,8 @@ class Loop:
                 self._core.malformed(connection, header, now_ms)
                 _skip_rest(front)
                 continue
-            way = from_client(connection, header, key, body, now_ms)
+            address = _address_of(body) if header[3:4] in _WITH_ADDRESS else ""
+            way = from_client(connection, header, key, body, now_ms, address)
             if way is None:
                 continue
             worker, client = way
@@ -142,7 +157,9 @@ class Loop:
             send(body, copy=False)
 
     def _send_answers(self, now_ms: int) -> None:
-        outgoing = self._core.outgoing
+        outgoing, access = self._core.outgoing, self._core.access
+        if access is not None and access.unsaved:
+            self._save_keys(access.records())  # before any answer says that it is done
         while outgoing.to_workers or outgoing.to_clients or outgoing.notes:
             to_workers, to_clients, notes = outgoing.take()
             for identity, *parts in to_workers:
@@ -197,6 +214,14 @@ class Loop:
                 raise
             return False
         return True
+
+
+def _address_of(body: zmq.Frame) -> str:
+    """Return the address that a frame came from; empty for a socket file."""
+    try:
+        return str(body.get("Peer-Address"))
+    except zmq.ZMQError:
+        return ""
 
 
 def _reaches(socket: Socket, address: bytes) -> bool:

@@ -2,7 +2,22 @@
 
 import msgspec
 
+from fila_proto_zmq.commands import ApiKey
 from fila_proto_zmq.events import LogSettings
+from fila_router.key_file import Pair
+
+
+class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Authentication of clients, and of workers that come over TCP."""
+
+    directory: str
+    """Where the API keys are stored, relative to the working directory."""
+    server: Pair
+    workers_server: Pair
+    """The server's pair for workers, which pin its public key."""
+    workers_public_key: str
+    internal: list[ApiKey]
+    """Keys of the cluster's own processes, which end with it."""
 
 
 class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -15,4 +30,5 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards_total: int
     consumer_timeout_ms: int
     max_payload_bytes: int
+    auth: AuthSettings | None = None
     log: LogSettings = LogSettings()

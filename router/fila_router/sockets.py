@@ -20,7 +20,10 @@ Two properties of libzmq would otherwise let any program, or any page in a brows
 import ctypes
 import errno
 import secrets
-from typing import TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hmac import compare_digest
+from typing import Final, TypeAlias
 
 import zmq
 
@@ -29,6 +32,10 @@ from fila_router.core.limits import DEFAULTS
 from fila_router.settings import RouterSettings
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
+
+CLIENTS: Final = "fila"
+WORKERS: Final = "fila-workers"
+"""ZAP domains: who may connect."""
 
 LINGER_MS = 500
 """How long a stopping router tries to get its last answers out."""
@@ -68,13 +75,57 @@ def open_front(context: "zmq.Context[Socket]", settings: RouterSettings) -> Sock
         zmq.RCVHWM: DEFAULTS.inbound_frames,
         zmq.SNDHWM: DEFAULTS.pipe_frames,
     }
-    return _listen(context, settings.listen, "--listen", _OPTIONS | limits)
+    return _listen(context, settings.listen, "--listen", _OPTIONS | limits | _encryption(settings, settings.listen, CLIENTS))
 
 
 def open_back(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socket:
     """Listen for workers."""
     limits: dict[zmq.SocketOption, int | bytes] = {zmq.ROUTER_HANDOVER: 1, zmq.RCVHWM: 0, zmq.SNDHWM: 0}
-    return _listen(context, settings.worker_listen, "--worker-listen", _OPTIONS | limits)
+    encryption = _encryption(settings, settings.worker_listen, WORKERS)
+    return _listen(context, settings.worker_listen, "--worker-listen", _OPTIONS | limits | encryption)
+
+
+def _encryption(settings: RouterSettings, endpoint: str, domain: str) -> dict[zmq.SocketOption, int | bytes]:
+    """Return the options of CurveZMQ; none without authentication, and for a socket file, which only its user can open."""
+    if settings.auth is None or endpoint.startswith("ipc://"):
+        return {}
+    return {
+        zmq.CURVE_SERVER: 1,
+        zmq.CURVE_SECRETKEY: (
+            settings.auth.server if domain == CLIENTS else settings.auth.workers_server
+        ).secret_key.encode(),
+        zmq.ZAP_DOMAIN: domain.encode(),
+    }
+
+
+@contextmanager
+def checked_workers(context: "zmq.Context[Socket]", settings: RouterSettings) -> Iterator[None]:
+    """Let only workers that have the workers' key connect over TCP. Clients have no keys of CurveZMQ: they bring API keys."""
+    if settings.auth is None or settings.worker_listen.startswith("ipc://"):
+        yield
+        return
+    from zmq.auth.thread import ThreadAuthenticator  # noqa: PLC0415 # it takes asyncio, which other routers do without
+
+    allowed = settings.auth.workers_public_key.encode()
+    authenticator = ThreadAuthenticator(context)
+    authenticator.start()
+    try:
+        authenticator.configure_curve_callback(CLIENTS, _Peers(None))
+        authenticator.configure_curve_callback(WORKERS, _Peers(allowed))
+        yield
+    finally:
+        authenticator.stop()
+
+
+class _Peers:
+    """Tells the authenticator which public keys may connect; None: any."""
+
+    def __init__(self, allowed: bytes | None) -> None:
+        self._allowed = allowed
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Return whether a peer with this public key, Z85, may connect."""
+        return self._allowed is None or compare_digest(key, self._allowed)
 
 
 def _seed() -> None:

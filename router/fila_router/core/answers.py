@@ -2,6 +2,7 @@
 
 from typing import Any, Final, TypeAlias
 
+from fila_admission.acts import Audit
 from fila_proto_zmq.codec import decode_body, encode_body, from_fault, to_fault
 from fila_proto_zmq.commands import Command, Fault, Reply
 from fila_proto_zmq.errors import (
@@ -13,16 +14,18 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
 from fila_router.core.counters import Counters
+from fila_router.core.limits import DEFAULTS, RouterLimits
 
 Frame: TypeAlias = list[Any]
 """A frame's parts as bytes; the body of a forwarded frame may be as a socket gave it out."""
 
 
 class Outgoing:
-    """Frames for both sides, in order. ``notes``: events for the log."""
+    """Frames for both sides, in order. ``notes``: events for the log; ``audit``: the administrative acts, which answers end."""
 
-    def __init__(self, counters: Counters | None = None) -> None:
+    def __init__(self, counters: Counters | None = None, limits: RouterLimits = DEFAULTS) -> None:
         self._counters = counters or Counters()
+        self.audit = Audit(limits.acts_max)
         self.to_clients: list[Frame] = []
         self.to_workers: list[Frame] = []
         self.notes: list[Event] = []
@@ -35,12 +38,19 @@ class Outgoing:
 
     def answer(self, client: bytes, header: bytes, key: bytes, reply: Reply) -> None:
         """Answer the request of ``header``."""
+        self.note(self.audit.end(client, header))
         self.to_clients.append(reply_frame(client, header, key, reply))
 
     def refuse(self, client: bytes, header: bytes, key: bytes, error: FilaError) -> None:
         """Answer the request of ``header`` with an error."""
         self._counters.refuse(error.code, client)
+        self.note(self.audit.end(client, header, error.code))
         self.to_clients.append(error_frame(client, header, key, error))
+
+    def note(self, event: Event | None) -> None:
+        """Add an event for the log, if there is one."""
+        if event is not None:
+            self.notes.append(event)
 
     def tell(self, workers: list[bytes], command: Command, request: int = 0) -> None:
         """Send the same command to some workers. Request 0: no answer is expected."""

@@ -20,14 +20,14 @@ from fila_admission.in_flight import has_share
 from fila_admission.limits import TRUST_MS
 from fila_admission.refusals import interrupted, too_busy
 from fila_proto_zmq.codec import decode_body, encode_error
-from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig, put_whole
+from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig, UndoConfig, put_whole
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
 from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of
 from fila_router.core.answers import Outgoing, error_in
 from fila_router.core.routing import RoutingTable
-from fila_router.core.token_bank import TokenBank
+from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.worker_state import Worker
 
 CHANGE_MS_MAX: Final = 4000
@@ -64,7 +64,7 @@ class ConfigReplication:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def propose(self, client: bytes, header: bytes, key: bytes, command: SetConfig, now_ms: int) -> None:
+    def propose(self, client: bytes, header: bytes, key: bytes, command: SetConfig | UndoConfig, now_ms: int) -> None:
         """Send a client's change to the owner of shard 0, which checks it."""
         owner = self._table.live_owner(OWNER)
         if not has_share(client, self._open.values(), self._changes_max):
@@ -76,7 +76,7 @@ class ConfigReplication:
 
     def judged(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
         """Take in the owner's answer, also if the client waits no longer."""
-        if self._table.owners[OWNER] is not worker:
+        if not self._table.holds(worker, OWNER):
             return
         try:
             if header.flags & ERROR:

@@ -9,7 +9,7 @@ import msgspec
 from fila_admission.in_flight import has_share
 from fila_admission.refusals import too_busy, unavailable
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import ClusterStatus, QueueList, Reply, RouterMetrics, joined
+from fila_proto_zmq.commands import BackupParts, ClusterStatus, QueueList, Reply, RouterMetrics, joined
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
 from fila_router.core.answers import error_frame, error_in, reply_frame
@@ -53,6 +53,25 @@ class QueueLists:
     def whole(self) -> QueueList:
         """Return all queues, or a page of them."""
         return joined(self._lists)
+
+
+class BackupAnswers:
+    """The parts of a backup, of which none may be missing."""
+
+    strict = True
+    ms_max = LIST_MS_MAX
+
+    def __init__(self) -> None:
+        self._parts: list[BackupParts] = []
+
+    def add(self, body: bytes) -> None:
+        """Take in one worker's shards."""
+        self._parts.append(decode_body(BackupParts, body))
+
+    def whole(self) -> BackupParts:
+        """Return all shards in order."""
+        shards = sorted((each for part in self._parts for each in part.shards), key=lambda each: each.shard)
+        return BackupParts(shards, sorted({host for part in self._parts for host in part.hosts}))
 
 
 class Unopened(Reply):

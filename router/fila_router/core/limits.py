@@ -33,5 +33,17 @@ class RouterLimits(RoomLimits):
     unread_max: int = 256 * 1024 * 1024
     """Unread bytes of all clients together: beyond it each has its share. The total may reach three times as much."""
 
+    keys_max: int = 4096
+    """API keys. Workers get all of them in one frame."""
+    failures_max: int = 200
+    """Greetings with wrong keys from one address that are answered at once; more of them get no answer."""
+    failure_ms: int = 50
+    """How often one more of them may be answered."""
+    addresses_max: int = 10_000
+    """Addresses whose failed greetings are remembered, some 200 bytes each."""
+
+    acts_max: int = 1000
+    """Administrative acts that are remembered, some 500 bytes each, and as many refusals."""
+
 
 DEFAULTS = RouterLimits()

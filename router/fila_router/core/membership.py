@@ -15,10 +15,11 @@ from fila_router.core.answers import Outgoing
 from fila_router.core.config_replication import OWNER, ConfigReplication
 from fila_router.core.confirmations import Confirmations, Wish
 from fila_router.core.fan_in import FanIns
-from fila_router.core.grant_updates import Parks
 from fila_router.core.limits import RouterLimits
+from fila_router.core.moves import Moves
 from fila_router.core.routing import RoutingTable
-from fila_router.core.token_bank import TokenBank
+from fila_router.core.tokens.grant_updates import Parks
+from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.worker_state import Worker
 
 START_MS_MAX: Final = 3000
@@ -39,6 +40,7 @@ class Membership:
     ) -> None:
         self.started = False
         self.config_replication = ConfigReplication(table, bank, outgoing, limits.questions_max)
+        self.moves = Moves(table, bank, outgoing, limits.questions_max, self._abandon)
         self._table = table
         self._bank = bank
         self._fan_ins = fan_ins
@@ -66,6 +68,7 @@ class Membership:
         config = self.config_replication.greet(worker, offer, now_ms)
         self.park(worker, offer.parks, now_ms)
         self.started |= any(shard == OWNER for shard, _ in offer.shards)
+        self.moves.registered(now_ms)
         self.config_replication.settle()
         serves = self._table.shards_of(worker)
         if serves:  # a worker that has just started may still be opening its shards
@@ -118,6 +121,7 @@ class Membership:
 
     def leave(self, worker: Worker, now_ms: int) -> None:
         """Route nothing new to a worker; it answers its open requests."""
+        self.moves.lost(worker, now_ms)
         worker.leave()
         shards = self._table.shards_of(worker)
         self._bank.suspend(shards, now_ms)
@@ -127,6 +131,7 @@ class Membership:
 
     def lose(self, worker: Worker, why: str, now_ms: int) -> None:
         """Take a worker for lost, and answer its open requests with errors."""
+        self.moves.lost(worker, now_ms)
         shards = self._table.shards_of(worker)
         if worker.routable:
             worker.routable = False
@@ -161,6 +166,7 @@ class Membership:
         for worker in self._table.workers.values():
             if worker.routable or worker.in_flight:
                 self._look_after(worker, now_ms)
+        self.moves.tick(now_ms)
         self.config_replication.give_up(now_ms)
 
     def _look_after(self, worker: Worker, now_ms: int) -> None:

@@ -11,36 +11,64 @@ may need them first.
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from fila_admission.acts import ACT_OPCODES, ACTS
 from fila_admission.in_flight import asks_page, relieves
+from fila_admission.permissions import is_of_keys
 from fila_admission.refusals import RETRY_S, overloaded, too_busy, unavailable
 from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_proto_zmq.clients import SESSION_BYTES, client_name
-from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
+from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
 from fila_proto_zmq.commands import (
     BY_OPCODE,
+    CLOSED,
+    ActList,
+    BeginBackup,
+    CloseConnection,
     ClusterStatus,
     Command,
+    CutBackup,
+    DescribeClients,
     Done,
+    DrainWorker,
+    EndClient,
     GetConfig,
     GetMetrics,
+    GetOwnKey,
     GetPlacement,
     Hello,
+    KeepBackup,
     Leave,
+    ListActs,
     ListConfig,
+    ListConfigHistory,
+    ListConnections,
     ListQueues,
+    MoveShard,
+    OwnKey,
     Park,
+    PrepareShard,
     Pulse,
     PutConfig,
     Register,
+    ReleaseShard,
     Reply,
     RouterMetrics,
     SetConfig,
     Tokens,
+    UndoConfig,
     Welcome,
 )
-from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError
-from fila_proto_zmq.events import ClientConnected
+from fila_proto_zmq.errors import (
+    FilaError,
+    InvalidArgumentError,
+    InvalidFrameError,
+    ShardUnavailableError,
+    UnauthenticatedError,
+)
+from fila_proto_zmq.events import ClientConnected, printable
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
+from fila_proto_zmq.limits import ACTS_LISTED_MAX
+from fila_router.core.access import Access
 from fila_router.core.answers import (
     Outgoing,
     no_common_version,
@@ -48,14 +76,16 @@ from fila_router.core.answers import (
     other_version,
     request_of,
 )
+from fila_router.core.config_replication import OWNER
+from fila_router.core.connections import ConnectionPage, Endings, session_named
 from fila_router.core.counters import Counters
-from fila_router.core.fan_in import FanIns, Measurements, QueueLists
+from fila_router.core.fan_in import BackupAnswers, FanIns, Joining, Measurements, QueueLists
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
 from fila_router.core.placements import Placements
 from fila_router.core.routing import RELAYED, RoutingTable, addressee
 from fila_router.core.sessions import RefusalLog, Sessions
-from fila_router.core.token_bank import TokenBank
+from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.unread import Connection, Session, Unread
 from fila_router.core.worker_state import Worker
 
@@ -65,7 +95,11 @@ Body: TypeAlias = Any
 SWEEP_MS: Final = 10_000
 """How often to search for overdue requests and idle sessions."""
 
+SOFTWARE_MAX: Final = 60
+"""Characters of what a client calls itself."""
+
 _ONE_WAY: Final = RELAYED | {Tokens.opcode, Park.opcode}
+_CLOSED_FRAME: Final = (pack_header(CLOSED), b"", b"\x90")
 _PREFIX: Final = pack_header(0)[:3]
 _SILENCE_TIMEOUTS: Final = 10
 """A session lives for at least this many consumer timeouts: by then it holds nothing at any worker."""
@@ -83,14 +117,16 @@ class Router:
         *,
         entropy: Callable[[int], bytes],
         limits: RouterLimits = DEFAULTS,
+        access: Access | None = None,
     ) -> None:
-        """``entropy(n)``: n bytes that can't be guessed, the secrets of sessions."""
+        """``entropy(n)``: n bytes that can't be guessed, the secrets of sessions. ``access``: None without authentication."""
+        self.access = access
         self.unread = Unread(limits)
         silence_ms_max = max(limits.session_silence_ms, _SILENCE_TIMEOUTS * consumer_timeout_ms)
         self._sessions = Sessions(limits, silence_ms_max, entropy, self.unread)
         self._counters = Counters()
         self._refusals = RefusalLog(self._counters)
-        self.outgoing = Outgoing(self._counters)
+        self.outgoing = Outgoing(self._counters, limits)
         self._consumer_timeout_ms = consumer_timeout_ms
         self._max_payload_bytes = max_payload_bytes
         self._version = version
@@ -104,30 +140,37 @@ class Router:
     # --- clients ------------------------------------------------------------------------------------------------------
 
     def from_client(
-        self, connection: bytes, header: bytes, key: bytes, body: Body, now_ms: int
+        self, connection: bytes, header: bytes, key: bytes, body: Body, now_ms: int, address: str = ""
     ) -> tuple[bytes, bytes] | None:
-        """Return the worker to forward this frame to, and the client to name there; None if the router answered it."""
+        """Return the worker to forward this frame to, and the client to name there; None if the router answered it.
+
+        ``address``: where a greeting, or a request for an administrative act, comes from.
+        """
         self._counters.from_clients += 1
         session = self._sessions.on(connection, now_ms)
-        client = session.client
+        client, start = session.client, header[:6]
         try:
-            if header[:6] in OF_A_QUEUE and len(header) == HEADER_BYTES:
+            if start in ACTS and len(header) == HEADER_BYTES:
+                self._begin_act(session, header, key, address, now_ms)
+            if start in OF_A_QUEUE and len(header) == HEADER_BYTES:
                 if header[6:10] not in session.tags:
                     raise not_greeted()
+                if self.access is not None:
+                    self._check_access(session, header[3], key, body, now_ms)
                 if session.connection.in_debt:
                     self._check_reads(session, header[3])
                 shard = self._table.shard_of(key)
                 worker = self._table.owners[shard]
                 if worker is None or not worker.routable or not self._members.started:
                     raise self._table.unavailable(shard)
-                return self._forward(worker, session, header, key, shard, len(body), now_ms)
-            return self._serve_client(session, header, key, bytes(body), now_ms)
+                return self._forward(worker, session, header, key, body, shard, now_ms)
+            return self._serve_client(session, header, key, bytes(body), now_ms, address)
         except FilaError as error:
             self.outgoing.refuse(client, header, key, error)
         return None
 
     def _forward(
-        self, worker: Worker, session: Session, header: bytes, key: bytes, shard: int, size_bytes: int, now_ms: int
+        self, worker: Worker, session: Session, header: bytes, key: bytes, body: Body, shard: int, now_ms: int
     ) -> tuple[bytes, bytes] | None:
         """Note a request that goes to ``worker``; None if it is open there already."""
         client, in_flight = session.client, worker.in_flight
@@ -135,10 +178,20 @@ class Router:
             self._check_pages(worker, session, header[3], now_ms)
         if not in_flight.has_room(client, header[3]):
             raise overloaded(worker.name, in_flight, client, header[3])
-        if not in_flight.open(client, header, key, shard, size_bytes, session.connection.name, now_ms):
+        if not in_flight.open(client, header, key, shard, len(body), session.connection.name, now_ms):
             return None
+        if header[3] in ACT_OPCODES:
+            self.outgoing.audit.read(client, header, body)
         self._counters.to_workers += 1
         return worker.identity, client
+
+    def _begin_act(self, session: Session, header: bytes, key: bytes, address: str, now_ms: int) -> None:
+        caller = (
+            session.key.name if session.key else "",
+            session.name or client_name(session.client),
+            session.address or address,
+        )
+        self.outgoing.audit.begin(session.client, header, key, caller, self._wall_ms(now_ms))
 
     def malformed(self, connection: bytes, header: bytes, now_ms: int) -> None:
         """Answer a frame that has less or more than three parts."""
@@ -176,44 +229,155 @@ class Router:
             raise too_busy(why, worker.in_flight.retry_ms(client, opcode) / 1000 if own else RETRY_S)
 
     def _serve_client(
-        self, session: Session, header: bytes, key: bytes, body: bytes, now_ms: int
+        self, session: Session, header: bytes, key: bytes, body: bytes, now_ms: int, address: str
     ) -> tuple[bytes, bytes] | None:
-        command, client = _own_command(unpack_header(header), body), session.client
-        if header[6:10] not in session.tags and not isinstance(command, Hello):
-            raise not_greeted()
+        command = _own_command(unpack_header(header), body)
         if session.connection.in_debt:
             self._check_reads(session, command.opcode)
         if isinstance(command, Hello):
-            self._greet(session.connection.name, header, key, command, now_ms)
-        elif isinstance(command, ListQueues):
-            self._ask_for_queues(client, header, key, body, now_ms)
+            self._greet(session.connection, header, key, command, now_ms, address)
+            return None
+        if command.opcode in ACT_OPCODES:
+            self.outgoing.audit.describe(session.client, header, command)
+        if header[6:10] not in session.tags:
+            raise not_greeted()
+        if self.access is not None:
+            self._check_access(session, command.opcode, b"", b"", now_ms)
+        return self._obey_client(session, header, key, body, command, now_ms)
+
+    def _obey_client(
+        self, session: Session, header: bytes, key: bytes, body: bytes, command: Command, now_ms: int
+    ) -> tuple[bytes, bytes] | None:
+        client = session.client
+        if isinstance(command, ListQueues):
+            command.within = session.key.permissions.patterns if session.key else None
+            self._ask_all_shards(client, header, key, encode_body(command), QueueLists(), now_ms)
+        elif isinstance(command, (BeginBackup, CutBackup, KeepBackup)):
+            self._ask_all_shards(client, header, key, body, BackupAnswers(), now_ms)
+            # That it was asked for: the workers' answers are joined elsewhere.
+            self.outgoing.note(self.outgoing.audit.end(client, header))
         elif isinstance(command, GetMetrics):
             self._ask_for_metrics(client, header, key, body, now_ms)
-        elif isinstance(command, SetConfig):
+        elif isinstance(command, (SetConfig, UndoConfig)):
             self._check_started()
+            command.by = session.key.name if session.key else ""
             self._members.config_replication.propose(client, header, key, command, now_ms)
-        elif isinstance(command, (GetConfig, ListConfig)):
-            shard, worker = self._config_source()
-            return self._forward(worker, session, header, key, shard, len(body), now_ms)
-        elif isinstance(command, GetPlacement):
-            self.outgoing.answer(client, header, key, self._placements.current())
+        elif isinstance(command, (GetConfig, ListConfig, ListConfigHistory)):
+            shard, worker = self._config_source(command)
+            return self._forward(worker, session, header, key, body, shard, now_ms)
+        elif isinstance(command, ListConnections):
+            self._list_connections(client, header, key, command, now_ms)
+        elif isinstance(command, CloseConnection):
+            self._close_connection(session, header, key, command, now_ms)
+        elif isinstance(command, MoveShard):
+            self._check_started()
+            self._members.moves.ask(client, header, key, command, now_ms)
         else:
-            self.outgoing.answer(client, header, key, self._status())
+            self.outgoing.answer(client, header, key, self._own_reply(session, command, now_ms))
         return None
 
-    def _greet(self, connection: bytes, header: bytes, key: bytes, hello: Hello, now_ms: int) -> None:
+    def _own_reply(self, session: Session, command: Command, now_ms: int) -> Reply:
+        """Carry out a request that needs no worker's answer."""
+        if is_of_keys(command.opcode):
+            return self._change_keys(session, command, now_ms)
+        if isinstance(command, GetOwnKey):
+            return OwnKey(session.key.view() if session.key else None)
+        if isinstance(command, ListActs):
+            return self._latest_acts(command)
+        if isinstance(command, DrainWorker):
+            self._check_started()
+            return self._members.moves.drain(command)
+        return self._placements.current() if isinstance(command, GetPlacement) else self._status()
+
+    def _latest_acts(self, command: ListActs) -> ActList:
+        if not 1 <= command.limit <= ACTS_LISTED_MAX:
+            raise InvalidArgumentError(f"limit of {command.limit} acts: use 1 to {ACTS_LISTED_MAX}")
+        return ActList(self.outgoing.audit.latest(command.limit))
+
+    def _list_connections(self, client: bytes, header: bytes, key: bytes, command: ListConnections, now_ms: int) -> None:
+        page = ConnectionPage(self._sessions, command, self._members.wall_ahead_ms)
+        asked = {worker.identity for worker in self._table.workers.values() if worker.routable} if page.clients else set()
+        if not asked:
+            self.outgoing.answer(client, header, key, page.whole())
+            return
+        request = self._fan_ins.ask(client, header, key, set(asked), page, now_ms)
+        self._put_question(DescribeClients.opcode, asked, request, encode_body(DescribeClients(page.clients)))
+        self.outgoing.to_clients += page.marks()
+
+    def _close_connection(self, asking: Session, header: bytes, key: bytes, command: CloseConnection, now_ms: int) -> None:
+        """End a session here and at all workers, and answer when those that are up have done so; frames wait for the others."""
+        session = session_named(command.client, self._sessions)
+        if session is asking:
+            raise InvalidArgumentError(f"{command.client!r} is the client that asks: end its program instead")
+        asked = {worker.identity for worker in self._table.workers.values() if worker.routable}
+        end = EndClient(session.client)
+        if asked:
+            request = self._fan_ins.ask(asking.client, header, key, set(asked), Endings(), now_ms)
+            self._put_question(EndClient.opcode, asked, request, encode_body(end))
+            self.outgoing.note(self.outgoing.audit.end(asking.client, header))
+        else:
+            self.outgoing.answer(asking.client, header, key, Done())
+        self.outgoing.tell([identity for identity in self._table.workers if identity not in asked], end)
+        self._sessions.forget(session)
+        nobody = self._sessions.on(session.connection.name, now_ms)  # who is on that connection until it greets again
+        self.outgoing.to_clients.append([nobody.client, *_CLOSED_FRAME])
+
+    def _greet(self, connection: Connection, header: bytes, key: bytes, hello: Hello, now_ms: int, address: str) -> None:
         """Welcome a client to the session whose secret it brings, or to a new one."""
         common = [version for version in VERSIONS if version in hello.versions]
         if not common:
             raise no_common_version(hello.versions)
+        api_key = None
+        if self.access is not None:
+            try:
+                api_key = self.access.greet(hello.api_key, self._wall_ms(now_ms))
+            except UnauthenticatedError as error:
+                if connection.session is not None and connection.session.key is not None:
+                    self._sessions.forget(connection.session)
+                if not self.access.attempts.fail(address, now_ms):
+                    raise
+                self._counters.refuse(error.code, b"")
+                return
         secret = hello.session if len(hello.session) == SESSION_BYTES else self._sessions.new_secret()
-        session = self._sessions.resume(connection, secret, now_ms)
+        session = self._sessions.resume(connection.name, secret, api_key, now_ms)
         session.direct, client = hello.direct, session.client
+        session.address, session.software = address, printable(hello.client[:SOFTWARE_MAX])
         shards = len(self._table.owners)
         doors = self._placements.current().doors if hello.direct else None
         welcome = Welcome(common[0], self._version, shards, self._consumer_timeout_ms, self._max_payload_bytes, secret, doors)
         self.outgoing.answer(client, header, key, welcome)
-        self.outgoing.notes.append(ClientConnected(client_name(client)))
+        self.outgoing.notes.append(ClientConnected(session.name))
+
+    # --- access -------------------------------------------------------------------------------------------------------
+
+    def _wall_ms(self, now_ms: int) -> int:
+        """Return the time by which keys expire, Unix ms."""
+        return now_ms + self._members.wall_ahead_ms
+
+    def _check_access(self, session: Session, opcode: int, queue: bytes, body: Body, now_ms: int) -> None:
+        """Raise unless the session's API key allows a request."""
+        if session.key is None:
+            raise UnauthenticatedError("this cluster needs an API key: say Hello with one first")
+        session.key.check(opcode, str(queue, "utf-8", "replace"), body, self._wall_ms(now_ms))
+
+    def _change_keys(self, session: Session, command: Command, now_ms: int) -> Reply:
+        if self.access is None or session.key is None:
+            raise InvalidArgumentError(
+                "this cluster has no authentication: run `fila-cluster auth init`, and start it with [auth] enabled = true"
+            )
+        reply = self.access.obey(session.key, command, self._wall_ms(now_ms))
+        if self.access.changed:
+            self.access.changed = False
+            notes, self.access.notes = self.access.notes, []
+            self.outgoing.notes += notes
+            self._sessions.forget_ended(self._wall_ms(now_ms))
+            self._put_keys([worker.identity for worker in self._table.workers.values() if worker.routable])
+        return reply
+
+    def _put_keys(self, workers: list[bytes]) -> None:
+        """Tell workers who may use their own doors."""
+        if self.access is not None:
+            self.outgoing.tell(workers, self.access.copies())
 
     def _status(self) -> ClusterStatus:
         return ClusterStatus(self._version, len(self._table.owners), self._table.status())
@@ -221,27 +385,30 @@ class Router:
     def _metrics(self) -> tuple[ClusterStatus, RouterMetrics]:
         return self._status(), self._counters.metrics(self._table.workers.values())
 
-    def _ask_for_queues(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
+    def _ask_all_shards(self, client: bytes, header: bytes, key: bytes, body: bytes, answers: Joining, now_ms: int) -> None:
+        """Ask the workers of all shards; raise if one of those is down."""
         self._check_started()
         asked = {self._table.live_owner(shard).identity for shard in range(len(self._table.owners))}
-        self._put_question(header, asked, self._fan_ins.ask(client, header, key, set(asked), QueueLists(), now_ms), body)
+        self._put_question(header[3], asked, self._fan_ins.ask(client, header, key, set(asked), answers, now_ms), body)
 
     def _ask_for_metrics(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
         """Ask the workers that are up, also when other parts do not work: the answer shows what is wrong."""
         asked = {worker.identity for worker in self._table.workers.values() if worker.routable}
         answers = Measurements(self._metrics)
         if asked:
-            self._put_question(header, asked, self._fan_ins.ask(client, header, key, set(asked), answers, now_ms), body)
+            self._put_question(header[3], asked, self._fan_ins.ask(client, header, key, set(asked), answers, now_ms), body)
         else:
             self.outgoing.answer(client, header, key, answers.whole())
 
-    def _put_question(self, header: bytes, asked: set[bytes], request: int, body: bytes) -> None:
-        question = pack_header(header[3], request)
+    def _put_question(self, opcode: int, asked: set[bytes], request: int, body: bytes) -> None:
+        question = pack_header(opcode, request)
         self.outgoing.to_workers.extend([identity, b"", question, b"", body] for identity in sorted(asked))
 
-    def _config_source(self) -> tuple[int, Worker]:
-        """Return the worker that knows the runtime config: the owner of shard 0, else any live one."""
+    def _config_source(self, command: Command) -> tuple[int, Worker]:
+        """Return the worker that knows the runtime config: the owner of shard 0, else any live one. Only the owner has its history."""
         self._check_started()
+        if isinstance(command, ListConfigHistory):
+            return OWNER, self._table.live_owner(OWNER)
         for shard, worker in enumerate(self._table.owners):
             if worker is not None and worker.routable:
                 return shard, worker
@@ -274,11 +441,14 @@ class Router:
             worker.seen_ms = now_ms
         else:
             self._members.heard(worker, now_ms, registers=header[3] == Register.opcode)
+            self._put_keys([identity])
         if not client:
             self._for_router(worker, header, body, now_ms)
             return None
         if not (worker.in_flight.close(client, header) if header[5] & REPLY else self._owns(worker, key)):
             return None
+        if header[3] in ACT_OPCODES:
+            self.outgoing.note(self.outgoing.audit.answered(client, header, body))
         session = self._sessions.by_client.get(client)
         if session is None or not self.unread.take(session.connection, len(body), now_ms):
             return None
@@ -295,7 +465,7 @@ class Router:
 
     def _owns(self, worker: Worker, key: bytes) -> bool:
         try:
-            return self._table.owners[self._table.shard_of(key)] is worker
+            return self._table.holds(worker, self._table.shard_of(key))
         except FilaError:
             return False
 
@@ -325,12 +495,14 @@ class Router:
             self._answer(identity, header, body, now_ms)
 
     def _hear_answer(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
-        if header.opcode == SetConfig.opcode:
+        if header.opcode in {SetConfig.opcode, UndoConfig.opcode}:
             self._members.config_replication.judged(worker, header, body, now_ms)
         elif header.opcode == PutConfig.opcode:
             self._members.config_replication.taken(worker, header, body)
         elif header.opcode == Park.opcode:
             self._members.parked(worker, header.request)
+        elif header.opcode in {PrepareShard.opcode, ReleaseShard.opcode}:
+            self._members.moves.heard(worker, header, body, now_ms)
         else:
             self.outgoing.to_clients += self._fan_ins.join(worker.identity, header, body)
 
@@ -363,7 +535,9 @@ class Router:
 
     def _obey(self, identity: bytes, command: Command, now_ms: int) -> Reply:
         if isinstance(command, Register):
-            return self._members.register(identity, command, now_ms)
+            registered = self._members.register(identity, command, now_ms)
+            self._put_keys([identity])
+            return registered
         worker = self._table.workers.get(identity)
         if worker is None:
             raise ShardUnavailableError(f"worker {identity!r} is not known here: register first")
@@ -371,6 +545,9 @@ class Router:
             worker.rss_bytes = command.rss_bytes
             worker.queues = command.queues
             worker.direct_clients, worker.direct_frames = command.direct_clients, command.direct_frames
+            self.outgoing.audit.heard(command.acts)
+            if self.access is not None and not self.access.are_known(command.keys_version):
+                self._put_keys([identity])  # a frame with keys was lost with its connection
         elif isinstance(command, Leave):
             self._members.leave(worker, now_ms)
         else:
@@ -412,11 +589,15 @@ class Router:
         self.outgoing.to_clients += self._fan_ins.give_up(now_ms)
         self.outgoing.to_clients += self._placements.tick(now_ms)
         self.outgoing.notes += self._refusals.to_log(now_ms)
+        if self.access is not None:
+            self.access.tick(self._wall_ms(now_ms))
+            self._sessions.forget_ended(self._wall_ms(now_ms))
         for worker in self._table.workers.values():
             worker.in_flight.measure(now_ms)
         if now_ms - self._swept_ms >= SWEEP_MS:
             self._swept_ms = now_ms
             self._bank.sweep(now_ms)
+            self.outgoing.notes += self.outgoing.audit.forget_overdue(self._wall_ms(now_ms))
             self._sessions.sweep(now_ms)
             for worker in self._table.workers.values():
                 worker.in_flight.forget_overdue(now_ms)

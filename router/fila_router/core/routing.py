@@ -53,6 +53,10 @@ class RoutingTable:
         self._limits = limits
         self.owners: list[Worker | None] = [None] * shards_total
         self.epochs: list[int] = [0] * shards_total
+        self.releasing: dict[int, Worker] = {}
+        """The last owners of shards that get no requests, because they are about to go to another worker."""
+        self.coming: dict[int, tuple[Worker, str]] = {}
+        """The next owners of shards that nobody serves, because their last owners have closed them; with a reason for people."""
         self.workers: dict[bytes, Worker] = {}
         self.began_ms: int | None = None
         """When the router first looked at its workers; None: not yet."""
@@ -82,6 +86,31 @@ class RoutingTable:
         """Return the last known owner, live or not; None also if there is no such shard."""
         return self.owners[shard] if 0 <= shard < len(self.owners) else None
 
+    def holds(self, worker: Worker, shard: int) -> bool:
+        """Return whether a worker has a shard, also one that it is about to release."""
+        return self.owners[shard] is worker or self.releasing.get(shard) is worker
+
+    # --- moves --------------------------------------------------------------------------------------------------------
+
+    def release(self, shard: int) -> None:
+        """Send no more requests for a shard. Its owner still answers those that it has, and pushes its deliveries."""
+        owner, self.owners[shard] = self.owners[shard], None
+        assert owner is not None
+        self.releasing[shard] = owner
+
+    def keep(self, shard: int) -> None:
+        """Give a shard back to its owner, if no worker has registered it meanwhile."""
+        owner = self.releasing.pop(shard, None)
+        if owner is not None and self.owners[shard] is None and self.workers.get(owner.identity) is owner:
+            self.owners[shard] = owner
+
+    def hand_on(self, shard: int, target: Worker, source: Worker) -> None:
+        """Note that the last owner of a shard has closed it, and the next one is about to open it."""
+        self.releasing.pop(shard, None)
+        self.coming[shard] = target, f"it comes from {source.name}"
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
     def live_owner(self, shard: int) -> Worker:
         """Return the worker that serves ``shard`` now; :class:`ShardUnavailableError` if there is none."""
         owner = self.owners[shard]
@@ -96,7 +125,16 @@ class RoutingTable:
 
     def _outage_of(self, shard: int) -> ShardOutage | None:
         living = (worker for worker in self.workers.values() if worker.routable)
-        return next((outage for worker in living for outage in worker.outages if outage.shard == shard), None)
+        return next((outage for worker in living for outage in self._outages_of(worker) if outage.shard == shard), None)
+
+    def _outages_of(self, worker: Worker) -> list[ShardOutage]:
+        told = {outage.shard for outage in worker.outages}
+        coming = [
+            ShardOutage(shard, outages.OPENING, reason)
+            for shard, (target, reason) in self.coming.items()
+            if target is worker and shard not in told
+        ]
+        return worker.outages + coming
 
     def register(self, identity: bytes, offer: Register, now_ms: int) -> list[tuple[Worker, frozenset[int]]]:
         """Let the worker own what it offers, and nothing else.
@@ -119,7 +157,7 @@ class RoutingTable:
     def _check_offer(self, identity: bytes, offer: Register) -> None:
         if offer.worker.encode() != identity:
             raise InvalidArgumentError(f"worker {offer.worker!r} registers as {identity!r}: the two names must agree")
-        if not offer.shards and not offer.outages:
+        if not offer.shards and not offer.outages and not offer.home:  # with a home, shards may be moved there
             raise InvalidArgumentError(f"worker {offer.worker!r} offers no shards: give it at least one")
         for shard, epoch in offer.shards:
             self._check_shard(identity, shard, epoch)
@@ -141,17 +179,30 @@ class RoutingTable:
             if owner is worker and shard not in offered:
                 changed[owner].add(shard)
                 self.owners[shard] = None
+        for shard, releaser in list(self.releasing.items()):
+            if releaser is worker and offered.get(shard) != self.epochs[shard]:  # it was restarted, or has closed it
+                changed[worker].add(shard)
+                del self.releasing[shard]
         for shard, epoch in offered.items():
+            if self.releasing.get(shard) is worker:
+                continue  # it has yet to read that it is to release it
+            self.releasing.pop(shard, None)
             owner = self.owners[shard]
             if owner is not None and (owner is not worker or epoch > self.epochs[shard]):
                 changed[owner].add(shard)
             self.owners[shard] = worker
             self.epochs[shard] = epoch
+            self.coming.pop(shard, None)
         return [(owner, frozenset(shards)) for owner, shards in changed.items()]
 
     def _forget_idle(self) -> None:
         owners = set(self.owners)
-        self.workers = {identity: worker for identity, worker in self.workers.items() if worker in owners or worker.outages}
+        owners.update(self.releasing.values())
+        self.workers = {
+            identity: worker
+            for identity, worker in self.workers.items()
+            if worker in owners or worker.outages or (worker.home and worker.routable)
+        }
 
     def forgive_silence(self, now_ms: int) -> None:
         """Count no silence before now: it was this process that did not read."""
@@ -162,7 +213,14 @@ class RoutingTable:
         """Return all workers by name, lost ones included."""
         return [
             WorkerStatus(
-                worker.name, worker.pid, worker.state, self.shards_of(worker), worker.rss_bytes, worker.queues, worker.outages
+                worker.name,
+                worker.pid,
+                worker.state,
+                [shard for shard in range(len(self.owners)) if self.holds(worker, shard)],
+                worker.rss_bytes,
+                worker.queues,
+                self._outages_of(worker),
+                worker.draining,
             )
             for worker in sorted(self.workers.values(), key=lambda worker: worker.identity)
         ]

@@ -5,6 +5,7 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import Final
 
+from fila_admission.keys import Key
 from fila_proto_zmq.clients import SESSION_BYTES, TAG_BYTES, client_name, client_of
 from fila_proto_zmq.errors import (
     InvalidFrameError,
@@ -79,15 +80,18 @@ class Sessions:
         connection.session.heard_ms = now_ms
         return connection.session
 
-    def resume(self, name: bytes, secret: bytes, now_ms: int) -> Session:
-        """Put the client that holds ``secret`` on this connection."""
-        client = client_of(secret)
+    def resume(self, name: bytes, secret: bytes, key: Key | None, now_ms: int) -> Session:
+        """Put the client that holds ``secret``, and this API key, on this connection."""
+        client = client_of(secret, key.digest if key else b"")
         connection, earlier = self.by_name.get(name), self.by_client.get(client)
         if earlier is not None and earlier.connection is not connection:
             self.forget(earlier)
         if connection is not None and connection.session is not None:
             self.forget(connection.session)
-        return self._open(client, name, (secret[:TAG_BYTES], NO_TAG), now_ms)
+        session = self._open(client, name, (secret[:TAG_BYTES], NO_TAG), now_ms)
+        session.key, session.name = key, client_name(client)
+        session.since_ms = now_ms if earlier is None else earlier.since_ms
+        return session
 
     def _open(self, client: bytes, name: bytes, tags: tuple[bytes, ...], now_ms: int) -> Session:
         if len(self.by_client) >= self._limits.sessions_max:
@@ -119,6 +123,11 @@ class Sessions:
         if connection.session is None and not connection.in_debt:
             self._unread.clear(connection)
             self.by_name.pop(connection.name, None)
+
+    def forget_ended(self, wall_ms: int) -> None:
+        """Forget sessions whose API key was revoked or has expired: nothing more is sent to them."""
+        for session in [each for each in self.by_client.values() if each.key is not None and each.key.end_in_time(wall_ms)]:
+            self.forget(session)
 
     def sweep(self, now_ms: int) -> None:
         """Forget sessions that were silent for too long."""

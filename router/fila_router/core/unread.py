@@ -27,6 +27,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from fila_admission.keys import Key
 from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.commands import MARK
 from fila_proto_zmq.frames import pack_header
@@ -80,13 +81,23 @@ class Connection:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A client on its connection. ``tags``: the session tags that its requests may have; ``direct``: it asked for the placement."""
+    """A client on its connection. ``tags``: the session tags that its requests may have; ``direct``: it asked for the placement;
+    ``key``: its API key, if the cluster has authentication.
+
+    ``name``, ``address`` and ``software`` are for people: empty before it has greeted.
+    """
 
     client: bytes
     connection: Connection
     heard_ms: int
     tags: tuple[bytes, ...] = (NO_TAG,)
+    key: Key | None = None
     direct: bool = False
+    name: str = ""
+    address: str = ""
+    software: str = ""
+    since_ms: int = 0
+    """When it greeted first."""
 
 
 class Unread:

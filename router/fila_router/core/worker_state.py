@@ -39,6 +39,10 @@ class Worker:
     """Names its own door for clients; empty: it has none."""
     endpoints: list[str] = field(default_factory=list)
     """Where that door listens."""
+    home: str = ""
+    """Names its data directory; empty: its shards cannot move."""
+    draining: bool = False
+    """Whether its shards go to other workers, and none comes to it."""
     direct_clients: int = 0
     direct_frames: int = 0
     """What passes that door, as its last pulse reported."""
@@ -64,6 +68,7 @@ class Worker:
         self.outages = offer.outages
         self.version = offer.version
         self.door, self.endpoints = offer.door, offer.endpoints
+        self.home, self.draining = offer.home, offer.draining
         self.leaving = False
         self.routable = True
 

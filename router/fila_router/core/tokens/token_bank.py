@@ -26,8 +26,8 @@ from typing import Final
 
 from fila_proto_zmq.commands import Grants, Tokens, TokenWant
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.bucket import NEVER_MS, PATIENCE_MS, Account, Bucket, DueBuckets, SessionState, ShardSession
-from fila_router.core.grant_updates import GrantUpdates
+from fila_router.core.tokens.bucket import NEVER_MS, PATIENCE_MS, Account, Bucket, DueBuckets, SessionState, ShardSession
+from fila_router.core.tokens.grant_updates import GrantUpdates
 
 SERVED_MAX: Final = 500
 """Accounts served in one go, about 10 ms of work: forwarding must not wait noticeably."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from fila_proto_zmq.commands import Grant, Grants
-from fila_router.core.bucket import Account, Bucket, ShardSession
+from fila_router.core.tokens.bucket import Account, Bucket, ShardSession
 
 NOTICE_MS: Final = 10
 """A shorter wait is not reported: the tokens themselves come soon."""

@@ -1,0 +1,197 @@
+"""Who may ask for what: the cluster's API keys, how they change, and what a session's key allows.
+
+Without authentication a router has none of this, and every client may do everything. The keys are this router's alone to change: workers
+get copies for their own doors. A change is confirmed once the caller has stored it (:attr:`Access.unsaved`).
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from fila_admission.keys import ALGORITHM, Key, KeyRing, digest_of, make_secret
+from fila_admission.permissions import Permissions
+from fila_proto_zmq.commands import (
+    ApiKey,
+    Command,
+    CreateKey,
+    Done,
+    GrantKey,
+    KeyList,
+    KeyMade,
+    ListKeys,
+    PutKeys,
+    Reply,
+    RevokeKey,
+)
+from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, UnauthenticatedError
+from fila_proto_zmq.events import ApiKeyCreated, ApiKeyGranted, ApiKeyRevoked, Event
+from fila_router.core.limits import RouterLimits
+
+KEYS_PAGE: Final = 500
+"""Keys in one answer."""
+
+USED_MS: Final = 60_000
+"""How exactly it is known when a key was last used."""
+
+_VERSION_BYTES: Final = 7
+
+NAME_MAX: Final = 100
+_NAME: Final = re.compile(r"[A-Za-z0-9._@-]+", re.ASCII)
+
+
+class Attempts:
+    """Failed greetings by the address that they came from: a token bucket for each."""
+
+    def __init__(self, limits: RouterLimits) -> None:
+        self._limits = limits
+        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def fail(self, address: str, now_ms: int) -> bool:
+        """Count a failure. Return whether there were too many of them."""
+        limits = self._limits
+        left, since_ms = self._left.pop(address, (float(limits.failures_max), now_ms))
+        left = min(limits.failures_max, left + (now_ms - since_ms) / limits.failure_ms) - 1
+        self._left[address] = max(left, -1.0), now_ms
+        if len(self._left) > limits.addresses_max:
+            self._forget_oldest()
+        return left < 0
+
+    def _forget_oldest(self) -> None:
+        self._left.popitem(last=False)
+
+
+class Access:
+    """The keys of a cluster with authentication.
+
+    ``unsaved``: whether the stored keys lack a change. ``internal`` keys are of the cluster's own processes: they end with it, and are in
+    no list.
+    """
+
+    def __init__(
+        self,
+        records: Iterable[ApiKey],
+        internal: Iterable[ApiKey],
+        entropy: Callable[[int], bytes],
+        limits: RouterLimits,
+    ) -> None:
+        self.unsaved = False
+        self.changed = False
+        """Whether workers lack a change."""
+        self.notes: list[Event] = []
+        """Events for the log."""
+        self.attempts = Attempts(limits)
+        self._entropy = entropy
+        self._version = self._new_version()
+        self._keys_max = limits.keys_max
+        self._ring = KeyRing(records)
+        self._internal = KeyRing(internal)
+        self._used_ms = 0
+
+    # --- greetings ----------------------------------------------------------------------------------------------------
+
+    def greet(self, secret: str, wall_ms: int) -> Key:
+        """Return the valid key with this secret, else raise :class:`UnauthenticatedError`."""
+        try:
+            return self._internal.find(secret, wall_ms)
+        except UnauthenticatedError:
+            key = self._ring.find(secret, wall_ms)
+        if wall_ms - key.record.used_ms >= USED_MS:
+            key.record.used_ms = wall_ms
+            self._used_ms = self._used_ms or wall_ms
+        return key
+
+    def tick(self, wall_ms: int) -> None:
+        """Have the times of use stored once a minute."""
+        if self._used_ms and wall_ms - self._used_ms >= USED_MS:
+            self._used_ms, self.unsaved = 0, True
+
+    # --- keys ---------------------------------------------------------------------------------------------------------
+
+    def records(self) -> list[ApiKey]:
+        """Return all keys as they are stored, and note that they are."""
+        self.unsaved = False
+        return [key.record for key in self._ring]
+
+    def copies(self) -> PutKeys:
+        """Return all keys for workers, those of the cluster's own processes too."""
+        return PutKeys([key.record for ring in (self._ring, self._internal) for key in ring], self._version)
+
+    def are_known(self, version: int) -> bool:
+        """Return whether a worker that has this version lacks no change."""
+        return version == self._version
+
+    def _new_version(self) -> int:
+        """Return a number that no other version has, also not one of another life of the router."""
+        return int.from_bytes(self._entropy(_VERSION_BYTES), "big")
+
+    def obey(self, asking: Key, command: Command, wall_ms: int) -> Reply:
+        """Carry out a command about keys. ``asking`` may manage keys whose permissions it governs."""
+        if isinstance(command, CreateKey):
+            return self._create(asking, command, wall_ms)
+        if isinstance(command, ListKeys):
+            return self._list(asking, command)
+        if isinstance(command, GrantKey):
+            return self._grant(asking, command)
+        assert isinstance(command, RevokeKey)
+        self._ring.remove(self._managed(asking, command.name).name)
+        return self._done(ApiKeyRevoked(command.name, asking.name))
+
+    def _create(self, asking: Key, command: CreateKey, wall_ms: int) -> KeyMade:
+        name = command.name
+        if not 1 <= len(name) <= NAME_MAX or not _NAME.fullmatch(name):
+            raise InvalidArgumentError(f"bad key name {name!r}: use 1 to {NAME_MAX} of [A-Za-z0-9._@-]")
+        if command.expires_ms and command.expires_ms <= wall_ms:
+            raise InvalidArgumentError("the key would have expired already: choose a later time, or none")
+        self._check_governs(asking, command.allow)
+        if len(self._ring) >= self._keys_max:
+            raise OverloadedError(f"there are {len(self._ring)} API keys, the most that are kept: revoke some first")
+        secret = make_secret(self._entropy)
+        allow = Permissions(command.allow).texts
+        key = self._ring.add(ApiKey(name, ALGORITHM, digest_of(secret), allow, wall_ms, command.expires_ms))
+        self._done(ApiKeyCreated(name, asking.name, allow, command.expires_ms))
+        return KeyMade(secret, key.view())
+
+    def _grant(self, asking: Key, command: GrantKey) -> Done:
+        key = self._managed(asking, command.name)
+        self._check_governs(asking, command.allow)
+        record = key.record
+        allow = Permissions([*record.allow, *command.allow]).texts
+        key.update(
+            ApiKey(key.name, record.algorithm, key.digest, allow, record.created_ms, record.expires_ms, record.used_ms)
+        )
+        return self._done(ApiKeyGranted(key.name, asking.name, allow))
+
+    def _list(self, asking: Key, command: ListKeys) -> KeyList:
+        if command.name is not None:
+            return KeyList([self._managed(asking, command.name).view()])
+        govern_all = asking.permissions.govern_all
+        names = sorted(key.name for key in self._ring if key.name > command.after and govern_all(key.permissions.texts))
+        shown = [key.view() for key in map(self._ring.get, names[:KEYS_PAGE]) if key is not None]
+        return KeyList(shown, len(names) > KEYS_PAGE)
+
+    def _managed(self, asking: Key, name: str) -> Key:
+        """Return the key of a name, if the asking key may know of it."""
+        key = self._ring.get(name)
+        if key is None or not asking.permissions.govern_all(key.permissions.texts):
+            raise InvalidArgumentError(f"there is no API key {name!r} among those that {asking.name!r} may manage")
+        return key
+
+    def _check_governs(self, asking: Key, allow: Iterable[str]) -> None:
+        for text in allow:
+            if not asking.permissions.govern_all([text]):
+                raise asking.denied(f"admin permission on all queues of {text!r}, which it wants to give away")
+
+    def _done(self, note: Event) -> Done:
+        self.unsaved = self.changed = True
+        self._version = self._new_version()
+        self.notes.append(note)
+        return Done()
+
+    def check(self) -> None:
+        """Check the invariants, for tests."""
+        self._ring.check()
+        self._internal.check()

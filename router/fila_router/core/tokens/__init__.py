@@ -1,0 +1,1 @@
+"""The token buckets of all throttle keys."""
