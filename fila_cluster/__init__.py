@@ -5,6 +5,7 @@
 
 from fila_cluster import errors
 from fila_cluster.client import (
+    Act,
     AsyncBatch,
     AsyncBatchConsumer,
     AsyncClient,
@@ -15,6 +16,8 @@ from fila_cluster.client import (
     BatchConsumer,
     Client,
     ClusterStatus,
+    ConfigEdit,
+    Connection,
     Consumer,
     Delivery,
     Explanation,
@@ -32,6 +35,7 @@ from fila_cluster.client import (
 )
 
 __all__ = [
+    "Act",
     "AsyncBatch",
     "AsyncBatchConsumer",
     "AsyncClient",
@@ -42,6 +46,8 @@ __all__ = [
     "BatchConsumer",
     "Client",
     "ClusterStatus",
+    "ConfigEdit",
+    "Connection",
     "Consumer",
     "Delivery",
     "Explanation",

@@ -57,6 +57,14 @@ _SHAPE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", re.ASCII)
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
+def written_ms(milliseconds: int) -> str:
+    """Return a duration as :func:`duration_s` reads it, in the largest unit that makes it whole: 30s, 1500ms."""
+    for unit in ("h", "m", "s"):
+        if milliseconds and milliseconds % _MILLISECONDS[unit] == 0:
+            return f"{milliseconds // _MILLISECONDS[unit]}{unit}"
+    return f"{milliseconds}ms"
+
+
 def duration_s(text: str) -> float:
     """Return a duration as people write it, in seconds; :class:`ValueError` shows the forms."""
     match = _SHAPE.fullmatch(text.strip())

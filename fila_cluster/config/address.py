@@ -68,13 +68,14 @@ def checked_address(text: str, flag: str) -> Address:
         raise InvalidConfigError(f"{flag} {text}: {error}") from None
 
 
-def refuse_exposure(addresses: Iterable[Address], *, insecure: bool) -> None:
-    """Raise :class:`InvalidConfigError` for an address that other machines can reach, unless ``insecure`` allows it."""
+def refuse_exposure(addresses: Iterable[Address], *, insecure: bool, auth: bool) -> None:
+    """Raise :class:`InvalidConfigError` for an address that other machines can reach, unless ``auth`` protects it, or ``insecure``
+    allows it."""
     for address in addresses:
-        if not (insecure or address.is_loopback):
+        if not (auth or insecure or address.is_loopback):
             raise InvalidConfigError(
                 f"{address} can be reached from other machines, and clients there would need no key: "
-                "listen on 127.0.0.1, or add --insecure if the network is trusted"
+                "listen on 127.0.0.1, set [auth] enabled = true, or add --insecure if the network is trusted"
             )
 
 

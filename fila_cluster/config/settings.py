@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fila_cluster.config.address import Address, ConfiguredAddress
+from fila_cluster.figures import duration_s
 from fila_proto_zmq.limits import (
     DELAY_MS_MAX,
     LEASE_MS_MAX,
@@ -32,12 +33,6 @@ METRICS_INTERVAL_MS_MIN = 100
 
 PAYLOAD_BYTES_MAX = 1 << 30
 """A payload is held in memory several times on its way; larger ones belong in an object store."""
-
-
-def _refuse_auth(enabled: bool) -> bool:
-    if enabled:
-        raise ValueError("this version has no authentication: leave it out, and listen on 127.0.0.1 only")
-    return enabled
 
 
 COUNT_MAX = 2**63 - 1
@@ -62,7 +57,7 @@ class Server(Section):
     """``[server]``. ``workers`` and ``shards``: None means that the data directory or the machine decides."""
 
     listen_addr: ConfiguredAddress = Address("127.0.0.1", 5555)
-    """Where clients connect, as `host:port` or `tcp://host:port`. Other than loopback only with `--insecure`, because there is no authentication yet."""
+    """Where clients connect, as `host:port` or `tcp://host:port`. Other than loopback only with `[auth] enabled`, or with `--insecure`."""
     data_dir: Annotated[Path, BeforeValidator(_check_data_dir)] = Path("fila-data")
     """Where everything is kept. Only one cluster at a time may use it."""
     workers: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
@@ -149,8 +144,17 @@ class Limits(Section):
 class Auth(Section):
     """``[auth]``."""
 
-    enabled: Annotated[bool, AfterValidator(_refuse_auth)] = False
-    """Only `false` is possible in this version."""
+    enabled: bool = False
+    """Whether clients need an [API key](security.md), and connections are encrypted. `fila-cluster auth init` makes the first keys."""
+
+
+class Http(Section):
+    """``[http]``. TLS for the dashboard, the metrics and everything else that is served over HTTP."""
+
+    certificate: Path | None = None
+    """A PEM file with the certificate and those that vouch for it. It is read again when it changes."""
+    key: Path | None = None
+    """A PEM file with the private key of `certificate`."""
 
 
 class Dashboard(Section):
@@ -159,10 +163,30 @@ class Dashboard(Section):
     enabled: bool = True
     """Whether `up` serves HTTP: the [dashboard](dashboard.md), the [metrics](metrics.md) for Prometheus, `/healthz` and `/readyz`."""
     listen_addr: ConfiguredAddress = Address("127.0.0.1", 8555)
-    """Where `up` serves HTTP. Other than loopback only with `--insecure`."""
+    """Where `up` serves HTTP. Other than loopback only with `[auth] enabled`, or with `--insecure`."""
     allowed_hosts: tuple[str, ...] = ()
     """Names under which a browser may open the dashboard, besides addresses, `localhost` and this machine's name. Any other name is refused, because
     a foreign page could point a name of its own here."""
+
+
+BACKUP_EVERY_MS_MIN = 1_000
+"""Backups that follow each other faster than they are made would never end."""
+
+
+def _milliseconds(value: object) -> object:
+    """Return the milliseconds of a duration with a unit, as on the command line; leave the rest to the check for a number."""
+    return round(1000 * duration_s(value)) if isinstance(value, str) else value
+
+
+class Backup(Section):
+    """``[backup]``."""
+
+    target: Annotated[str | None, Field(min_length=1)] = None
+    """Where `up` makes [backups](backup.md) on schedule: a folder, or a URL like `s3://bucket/folder`. Default: none are made."""
+    every: Annotated[int, Field(ge=BACKUP_EVERY_MS_MIN, le=DELAY_MS_MAX), BeforeValidator(_milliseconds)] = 86_400_000
+    """Milliseconds between two backups, or a duration with a unit: `30m`, `24h`."""
+    keep: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 7
+    """How many backups stay at the target. Older ones are removed after each scheduled one."""
 
 
 class Settings(BaseSettings):
@@ -184,3 +208,5 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     auth: Auth = Auth()
     dashboard: Dashboard = Dashboard()
+    http: Http = Http()
+    backup: Backup = Backup()

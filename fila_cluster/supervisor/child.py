@@ -1,5 +1,6 @@
 """One child process: how it is started, whether it lives, and when it is started again."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -71,6 +72,15 @@ PRIVATE = 0o077
 """The umask of children: logs, tables and sockets are private, whatever mode the data directory has."""
 
 
+SECRET_VARIABLES = ("FILA_API_KEY", "FILA_WORKER_TOKEN")
+"""What a user's environment may hold for clients and commands. Parts of a cluster get their secrets on their standard input."""
+
+
+def without_secrets() -> dict[str, str]:
+    """Return this process's environment as its parts may have it."""
+    return {name: value for name, value in os.environ.items() if name not in SECRET_VARIABLES}
+
+
 class Child:
     """A part of the cluster, through all its processes. Invariant: it runs, or ``restart_at`` is when it will."""
 
@@ -80,7 +90,8 @@ class Child:
         """When to start it again, monotonic seconds; None while it runs."""
         self.starts = 0
         self._module = module
-        self._settings = settings
+        self.settings = settings
+        """What it is told at its next start."""
         self._cwd = cwd
         self._lock_fd = lock_fd
         self._backoff = Backoff()
@@ -115,9 +126,10 @@ class Child:
                 pass_fds=[self._lock_fd],
                 process_group=0,
                 umask=PRIVATE,
+                env=without_secrets(),
             )
         with suppress(BrokenPipeError, ConnectionResetError):  # it has died already; the next turn handles that
-            self._input.sendall(self._settings)
+            self._input.sendall(self.settings)
         self._input.setblocking(False)
 
     def _let_go(self) -> None:

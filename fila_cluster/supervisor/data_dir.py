@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 
 from fila_cluster.supervisor import CannotStartError
+from fila_cluster.supervisor.reshard_plan import refuse_unfinished
+from fila_process.files import write_whole
 
 FORMAT = 1
 IDENTITY_FILE = "fila.json"
@@ -25,25 +27,44 @@ ORPHANS_S_MAX = 10.0
 _LOOK_AGAIN_S = 0.02
 
 
+class DirectoryInUseError(CannotStartError):
+    """Another process has the data directory's lock."""
+
+
 class DataDir:
     """A data directory that belongs to this process, as long as its lock is open here or in a child.
 
     Opening changes nothing; :meth:`claim` makes what is missing. ``shards``: None if it is new.
     """
 
-    def __init__(self, path: Path, *, shared: bool = False) -> None:
+    def __init__(self, path: Path, *, shared: bool = False, damaged: bool = False, resharding: bool = False) -> None:
         """Take the lock if there is one; ``shared``: beside other holders of single shards.
 
-        Raises :class:`CannotStartError` if another process has it, or if this is no data directory of fila-cluster.
+        ``damaged``: open it also if ``fila.json`` is missing or cannot be read. ``problem`` is then what is wrong with it.
+
+        Raises :class:`CannotStartError` if another process has it (:class:`DirectoryInUseError`), if this is no data directory of
+        fila-cluster, or if the change of its number of shards is not finished and this process is not ``resharding``.
         """
         self.path = path.expanduser().absolute()
         self._lock_fd: int | None = None
         self._mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        self.shards: int | None = None
+        self.problem: str | None = None
         try:
             if self._lock_file.exists():
                 self._take_lock()
+            if not resharding:
+                refuse_unfinished(self.path)
             self.shards = self._read_shards()
+        except DirectoryInUseError:
+            raise
+        except CannotStartError as error:
+            if not damaged:
+                self.release()
+                raise
+            self.problem = str(error)
         except OSError as error:
+            self.release()
             raise self._unusable(error) from None
 
     @property
@@ -53,7 +74,7 @@ class DataDir:
         return self._lock_fd
 
     def claim(self, shards: int) -> None:
-        """Make the directory if it is new, with ``shards`` for ever, and put this process's name on the lock."""
+        """Make the directory if it is new, with ``shards``, and put this process's name on the lock."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are private
             if self._lock_fd is None:
@@ -68,6 +89,13 @@ class DataDir:
         except OSError as error:
             raise self._unusable(error) from None
 
+    def restore_identity(self, shards: int) -> None:
+        """Write ``fila.json`` again, where it is lost and the shards say how many they are."""
+        try:
+            self._write_identity(shards)
+        except OSError as error:
+            raise self._unusable(error) from None
+
     @property
     def _lock_file(self) -> Path:
         return self.path / LOCK_FILE
@@ -79,7 +107,7 @@ class DataDir:
             holder = _pid_in(fd)
             if time.monotonic() > give_up_at or _is_alive(holder):
                 os.close(fd)
-                raise CannotStartError(
+                raise DirectoryInUseError(
                     f"data directory {self.path} is in use by process {holder}: stop that one, or choose another --data-dir"
                 )
             time.sleep(_LOOK_AGAIN_S)
@@ -110,14 +138,18 @@ class DataDir:
         if any(self.path.glob("shard-*")):
             raise CannotStartError(f"{self.path} holds shards but no {IDENTITY_FILE}: restore that file from a backup")
 
+    def release(self) -> None:
+        """Give the lock back, if this process has it."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def renumber(self, shards: int) -> None:
+        """Set the number of shards, after they were exchanged. Raises :class:`OSError`."""
+        self._write_identity(shards)
+
     def _write_identity(self, shards: int) -> None:
-        """Write it whole or not at all."""
-        draft = self.path / f"{IDENTITY_FILE}.new"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump({"format": FORMAT, "shards": shards}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(self.path / IDENTITY_FILE)
+        write_whole(self.path / IDENTITY_FILE, [json.dumps({"format": FORMAT, "shards": shards}).encode()])
         self.shards = shards
 
     def _unusable(self, error: OSError) -> CannotStartError:

@@ -5,15 +5,17 @@ A quarantined shard does not keep the others from serving, and only a person can
 
 import json
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from ssl import CERT_NONE, PROTOCOL_TLS_CLIENT, SSLContext
 
 import zmq
 
 from fila_cluster.config.address import Address
+from fila_cluster.supervisor.auth import ClusterAuth
 from fila_cluster.supervisor.layout import Layout
 from fila_proto_zmq.codec import decode_body, encode_command
-from fila_proto_zmq.commands import ClusterStatus, GetClusterStatus
-from fila_proto_zmq.frames import ERROR, unpack_header
+from fila_proto_zmq.commands import ClusterStatus, GetClusterStatus, Hello
+from fila_proto_zmq.frames import ERROR, VERSIONS, unpack_header
 from fila_proto_zmq.outages import QUARANTINED
 
 ASK_AGAIN_S = 0.02
@@ -28,8 +30,19 @@ class ReadyProbe:
     Hardly ever blocks.
     """
 
-    def __init__(self, endpoint: str, layout: Layout, dashboard: Address | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        layout: Layout,
+        dashboard: Address | None = None,
+        auth: ClusterAuth | None = None,
+        *,
+        tls: bool = False,
+    ) -> None:
+        """``tls``: whether the dashboard is served over TLS."""
+        self._tls = tls
         self._layout = layout
+        self._greeting = None if auth is None else Hello(list(VERSIONS), api_key=auth.api_key)
         self._dashboard = dashboard
         self._complete = False
         self._asked_at = 0.0
@@ -40,19 +53,25 @@ class ReadyProbe:
         self._socket.set(zmq.RECONNECT_IVL, 10)  # the router does not listen yet
         self._socket.set(zmq.IMMEDIATE, 1)
         self._socket.set(zmq.IPV6, int("[" in endpoint))
+        if auth is not None:
+            self._socket.curve_serverkey = auth.stored.server.public_key.encode()
+            self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
         self._socket.connect(endpoint)
 
     def check(self, now: float) -> bool:
         """Take in answers, and ask again when it is time; return whether the cluster serves. ``now`` is monotonic seconds."""
         while self._socket.poll(0, zmq.POLLIN):
-            header, _, body = self._socket.recv_multipart()
-            if not unpack_header(header).flags & ERROR and self._is_complete(decode_body(ClusterStatus, body)):
-                self._complete = True
+            packed, _, body = self._socket.recv_multipart()
+            header = unpack_header(packed)
+            if header.opcode == GetClusterStatus.opcode and not header.flags & ERROR:
+                self._complete |= self._is_complete(decode_body(ClusterStatus, body))
         if self._complete:
-            return self._dashboard is None or _says_so(self._dashboard.reachable)
+            return self._dashboard is None or _says_so(self._dashboard.reachable, tls=self._tls)
         if now >= self._asked_at + ASK_AGAIN_S and self._socket.poll(0, zmq.POLLOUT):
             self._asked_at = now
             self._asked += 1
+            if self._greeting is not None:
+                self._socket.send_multipart(encode_command(self._greeting, self._asked))
             self._socket.send_multipart(encode_command(GetClusterStatus(), self._asked))
         return False
 
@@ -67,9 +86,13 @@ class ReadyProbe:
         return len(up) == self._layout.workers and served | quarantined == set(range(self._layout.shards))
 
 
-def _says_so(dashboard: Address) -> bool:
+def _says_so(dashboard: Address, *, tls: bool) -> bool:
     """Return whether the observer answers there, with the same view of the cluster."""
-    asking = HTTPConnection(dashboard.host.strip("[]"), dashboard.port, timeout=ANSWER_S_MAX)
+    host, port = dashboard.host.strip("[]"), dashboard.port
+    if tls:  # a certificate for another name is the browsers' concern: here it is only asked whether pages are served
+        asking: HTTPConnection = HTTPSConnection(host, port, timeout=ANSWER_S_MAX, context=_unverified_context())
+    else:
+        asking = HTTPConnection(host, port, timeout=ANSWER_S_MAX)
     try:
         asking.request("GET", "/readyz")
         answer = asking.getresponse()
@@ -80,3 +103,10 @@ def _says_so(dashboard: Address) -> bool:
         return False
     finally:
         asking.close()
+
+
+def _unverified_context() -> SSLContext:
+    context = SSLContext(PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = CERT_NONE
+    return context

@@ -10,22 +10,28 @@ from pathlib import Path
 from typing import NoReturn
 
 from fila_cluster.config.address import Address, refuse_exposure
-from fila_cluster.config.settings import Settings
+from fila_cluster.config.settings import Auth, Settings
 from fila_cluster.supervisor import CannotStartError
-from fila_cluster.supervisor.child import PRIVATE
+from fila_cluster.supervisor.auth import open_auth
+from fila_cluster.supervisor.child import PRIVATE, without_secrets
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.endpoints import WorkerEndpoint
 from fila_cluster.supervisor.layout import one_line, router_settings, worker_settings
+from fila_worker.settings import JoinKeys
 
 
 def router(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool) -> NoReturn:
     """Become a router. Raises ``CannotStartError`` and ``InvalidConfigError``."""
     listen, shards = settings.server.listen_addr, settings.server.shards
-    refuse_exposure([listen, *([worker_endpoint.address] if worker_endpoint.address else [])], insecure=insecure)
+    addresses = [listen, *([worker_endpoint.address] if worker_endpoint.address else [])]
+    refuse_exposure(addresses, insecure=insecure, auth=settings.auth.enabled)
     if shards is None:
         raise CannotStartError("a router alone cannot know how many shards the cluster has: add --shards N")
     worker_endpoint.check_path("--worker-listen")
-    _become("fila_router", one_line(router_settings(settings, listen.endpoint, worker_endpoint.endpoint, shards)), Path.cwd())
+    data_dir = settings.server.data_dir.expanduser().absolute()
+    auth = open_auth(data_dir) if settings.auth.enabled else None
+    process_settings = router_settings(settings, listen.endpoint, worker_endpoint.endpoint, shards, auth)
+    _become("fila_router", one_line(process_settings), Path.cwd() if auth is None else data_dir)
 
 
 def worker(
@@ -34,14 +40,19 @@ def worker(
     name: str,
     shards: list[int],
     door: Address | None,
+    keys: JoinKeys | None,
     *,
     insecure: bool,
 ) -> NoReturn:
-    """Become a worker that hosts ``shards``; ``door``: where clients may reach it directly over the network.
+    """Become a worker that hosts ``shards``.
+
+    ``door``: where clients may reach it directly over the network; ``keys``: those of a router with authentication.
 
     Raises ``CannotStartError`` and ``InvalidConfigError``.
     """
-    refuse_exposure([] if door is None else [door], insecure=insecure)
+    refuse_exposure([] if door is None else [door], insecure=insecure, auth=False)
+    if keys is not None:
+        settings = settings.model_copy(update={"auth": Auth(enabled=True)})
     data_dir = DataDir(settings.server.data_dir, shared=True)
     total = settings.server.shards or data_dir.shards
     if total is None:
@@ -53,7 +64,7 @@ def worker(
     data_dir.claim(total)
     os.set_inheritable(data_dir.lock, True)
     process_settings = worker_settings(
-        settings, name, worker_endpoint.endpoint, data_dir.path, shards, total, door.endpoint if door else None
+        settings, name, worker_endpoint.endpoint, data_dir.path, shards, total, door.endpoint if door else None, keys
     )
     _become("fila_worker", one_line(process_settings), data_dir.path)
 
@@ -66,4 +77,4 @@ def _become(module: str, line: bytes, cwd: Path) -> NoReturn:
     os.chdir(cwd)
     os.umask(PRIVATE)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", module])
+    os.execve(sys.executable, [sys.executable, "-P", "-m", module], without_secrets())

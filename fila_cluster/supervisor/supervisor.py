@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 from fila_cluster.supervisor import CannotStartError
@@ -16,6 +16,7 @@ from fila_proto_zmq.events import (
     ChildDied,
     ChildHung,
     ChildKilled,
+    ChildRenewed,
     ChildStarted,
     ChildUnstartable,
     ClusterStopped,
@@ -77,7 +78,9 @@ class Supervisor:
         readiness: ReadyProbe,
         announce: Callable[[], None],
         journal: Journal,
+        renewed: Callable[[], Mapping[str, bytes]] = dict,
     ) -> None:
+        """``renewed``: settings of children, by name, that may have changed; asked once a second."""
         self._router = router
         self._workers = workers
         self._observers = observers
@@ -85,6 +88,7 @@ class Supervisor:
         self._readiness: ReadyProbe | None = readiness
         self._announce = announce
         self._journal = journal
+        self._renewed = renewed
         self._wakeups = Signals()
         self._turned_at = time.monotonic()
 
@@ -103,7 +107,9 @@ class Supervisor:
             return 0
         now = time.monotonic()
         paused, self._turned_at = now - self._turned_at > PAUSE_S, now
+        settings = self._renewed()
         for child in self._children:
+            self._renew(child, settings.get(child.name, child.settings))
             child.listen(now)
             if paused:
                 child.liveness.excuse(now)
@@ -138,6 +144,13 @@ class Supervisor:
         except OSError as error:  # no memory, no process ids: both may pass
             restart_ms = round(1000 * child.schedule_restart(now))
             self._journal.tell([ChildUnstartable(child.name, str(error.strerror), restart_ms)])
+
+    def _renew(self, child: Child, settings: bytes) -> None:
+        """Have a child start again, if its settings have changed."""
+        if settings != child.settings:
+            child.settings = settings
+            self._journal.tell([ChildRenewed(child.name, child.pid)])
+            child.send(signal.SIGTERM)
 
     def _look_after(self, child: Child, now: float) -> bool:
         """Restart a child when it is due; return False if it can't be started."""

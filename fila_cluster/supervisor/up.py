@@ -2,10 +2,15 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import msgspec
+
+from fila_cluster.backup.target import target_at
 from fila_cluster.config.address import Address, refuse_exposure, refuse_sharing
 from fila_cluster.config.settings import Settings
+from fila_cluster.supervisor.auth import AuthWatch, ClusterAuth, open_auth
 from fila_cluster.supervisor.child import Child
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.endpoints import Ports, WorkerEndpoint
@@ -16,16 +21,19 @@ from fila_cluster.supervisor.layout import (
     observer_settings,
     one_line,
     router_settings,
+    schedule_settings,
     worker_settings,
 )
 from fila_cluster.supervisor.ready_probe import ReadyProbe
 from fila_cluster.supervisor.supervisor import Supervisor
 from fila_process.journal import Journal
+from fila_proto_zmq.errors import InvalidConfigError
 from fila_proto_zmq.events import ClusterReady, ClusterStarting, DataDirCreated
 from fila_proto_zmq.version import VERSION
+from fila_worker.residence import forget_moves
 
-Announce: TypeAlias = Callable[[Address, Address | None, int], None]
-"""Called once, when all parts serve: with the clients' address, the dashboard's if there is one, and the number of workers.
+Announce: TypeAlias = Callable[[Address, str | None, int], None]
+"""Called once, when all parts serve: with the clients' address, the dashboard's URL if there is one, and the number of workers.
 """
 
 
@@ -38,31 +46,48 @@ def up(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool, a
 def _up(settings: Settings, worker_endpoint: WorkerEndpoint, ports: Ports, *, insecure: bool, announce: Announce) -> int:
     began = time.monotonic()
     addresses = _addresses(settings, worker_endpoint)
-    refuse_exposure(addresses.values(), insecure=insecure)
+    refuse_exposure(addresses.values(), insecure=insecure, auth=settings.auth.enabled)
+    _refuse_plain_login(settings, insecure=insecure)
     refuse_sharing(addresses)
     data_dir = DataDir(settings.server.data_dir)
+    auth = open_auth(data_dir.path) if settings.auth.enabled else None
+    backups = None if settings.backup.target is None else target_at(settings.backup.target).name
     layout = lay_out(settings.server.workers, settings.server.shards, data_dir.shards)
     worker_endpoint.check_path("--worker-listen", data_dir.path)
     listen = ports.reserve(settings.server.listen_addr, "--listen")
     worker_endpoint = worker_endpoint.reserve(ports, "--worker-listen")
     dashboard = ports.reserve(settings.dashboard.listen_addr, "--dashboard") if settings.dashboard.enabled else None
+    tls = settings.http.certificate is not None
     is_new = data_dir.shards is None
     data_dir.claim(layout.shards)
+    forget_moves(data_dir.path)  # the shards are dealt anew
     journal = _open_journal(settings, data_dir, layout, is_new=is_new)
 
     def ready() -> None:
-        announce(listen, dashboard, layout.workers)
-        where = f"http://{dashboard.reachable}" if dashboard else None
+        where = f"{'https' if tls else 'http'}://{dashboard.reachable}" if dashboard else None
+        announce(listen, where, layout.workers)
         took_ms = round(1000 * (time.monotonic() - began))
         journal.tell([ClusterReady(listen.endpoint, where, layout.workers, took_ms)])
 
+    children = _Children(settings, data_dir, layout, listen, worker_endpoint, auth)
+    watch = None if auth is None else AuthWatch(data_dir.path, auth)
+
+    def renewed() -> dict[str, bytes]:
+        """Return new settings for those that have the server's keys, once these have changed."""
+        changed = None if watch is None else watch.changed()
+        if changed is None:
+            return {}
+        anew = replace(children, auth=changed)
+        return {child.name: child.settings for child in (anew.router(), *anew.helpers(dashboard, backups))}
+
     supervisor = Supervisor(
-        _router(settings, data_dir, layout, listen, worker_endpoint),
-        [_worker(settings, data_dir, layout, listen, worker_endpoint, index) for index in range(layout.workers)],
-        _observers(settings, data_dir, listen, dashboard),
-        ReadyProbe(listen.reachable.endpoint, layout, dashboard),
+        children.router(),
+        children.workers(),
+        children.helpers(dashboard, backups),
+        ReadyProbe(listen.reachable.endpoint, layout, dashboard, auth, tls=tls),
         ready,
         journal,
+        renewed,
     )
     return supervisor.run()
 
@@ -87,23 +112,66 @@ def _addresses(settings: Settings, worker_endpoint: WorkerEndpoint) -> dict[str,
     return {flag: address for flag, address in addresses.items() if address is not None}
 
 
-def _router(settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, worker_endpoint: WorkerEndpoint) -> Child:
-    process_settings = router_settings(settings, listen.endpoint, worker_endpoint.endpoint, layout.shards)
-    return Child("router", "fila_router", one_line(process_settings), data_dir.path, data_dir.lock)
+def _refuse_plain_login(settings: Settings, *, insecure: bool) -> None:
+    """Raise :class:`InvalidConfigError` if API keys would cross a network in the clear, on their way to the dashboard."""
+    if (settings.http.certificate is None) is not (settings.http.key is None):
+        raise InvalidConfigError("[http] certificate and key belong together: name both files, or none")
+    dashboard = settings.dashboard.listen_addr
+    exposed = settings.auth.enabled and settings.dashboard.enabled and not dashboard.is_loopback
+    if exposed and settings.http.certificate is None and not insecure:
+        raise InvalidConfigError(
+            f"--dashboard {dashboard} can be reached from other machines, and API keys would cross the network in the clear: "
+            "name [http] certificate and key, or listen on 127.0.0.1 behind a proxy that has a certificate"
+        )
 
 
-def _observers(settings: Settings, data_dir: DataDir, listen: Address, dashboard: Address | None) -> list[Child]:
-    """Return the observer, if there is a dashboard or an export."""
-    if dashboard is None and settings.telemetry.otlp_endpoint is None:
-        return []
-    process_settings = observer_settings(settings, listen.reachable.endpoint, dashboard)
-    return [Child("observer", "fila_cluster.observer", one_line(process_settings), data_dir.path, data_dir.lock)]
+@dataclass(frozen=True, slots=True)
+class _Children:
+    """How the processes of one cluster are started. ``listen`` and ``worker_endpoint`` are addresses that are reserved already."""
 
+    settings: Settings
+    data_dir: DataDir
+    layout: Layout
+    listen: Address
+    worker_endpoint: WorkerEndpoint
+    auth: ClusterAuth | None
 
-def _worker(
-    settings: Settings, data_dir: DataDir, layout: Layout, listen: Address, worker_endpoint: WorkerEndpoint, index: int
-) -> Child:
-    name, shards = f"worker-{index}", layout.shards_of(index)
-    door = Address(listen.host, 0).endpoint  # a free port, which the router names to clients
-    process_settings = worker_settings(settings, name, worker_endpoint.join, data_dir.path, shards, layout.shards, door)
-    return Child(name, "fila_worker", one_line(process_settings), data_dir.path, data_dir.lock)
+    def router(self) -> Child:
+        """Return the router."""
+        listen, worker_listen = self.listen.endpoint, self.worker_endpoint.endpoint
+        return self._child(
+            "router", "fila_router", router_settings(self.settings, listen, worker_listen, self.layout.shards, self.auth)
+        )
+
+    def workers(self) -> list[Child]:
+        """Return the workers."""
+        return [self._worker(index) for index in range(self.layout.workers)]
+
+    def _worker(self, index: int) -> Child:
+        layout, name = self.layout, f"worker-{index}"
+        door = Address(self.listen.host, 0).endpoint  # a free port, which the router names to clients
+        keys = self.auth.of_workers if self.auth else None
+        shards = layout.shards_of(index)
+        router = self.worker_endpoint.join
+        return self._child(
+            name,
+            "fila_worker",
+            worker_settings(self.settings, name, router, self.data_dir.path, shards, layout.shards, door, keys),
+        )
+
+    def helpers(self, dashboard: Address | None, backup_target: str | None) -> list[Child]:
+        """Return the observer, if there is a dashboard or an export, and the process that makes backups, if there is a target."""
+        settings, endpoint, auth = self.settings, self.listen.reachable.endpoint, self.auth
+        found = []
+        if dashboard is not None or settings.telemetry.otlp_endpoint is not None:
+            found.append(
+                self._child("observer", "fila_cluster.observer", observer_settings(settings, endpoint, dashboard, auth))
+            )
+        if backup_target is not None:
+            found.append(
+                self._child("backup", "fila_cluster.backup", schedule_settings(settings, endpoint, backup_target, auth))
+            )
+        return found
+
+    def _child(self, name: str, module: str, settings: msgspec.Struct) -> Child:
+        return Child(name, module, one_line(settings), self.data_dir.path, self.data_dir.lock)
