@@ -7,14 +7,16 @@ queues are made with each tick, since adding up half hours of a thousand queues 
 Left out: storing it. For more than half an hour there is Prometheus.
 """
 
+import math
 from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fila_cluster.analysis.rates import ClusterRates, Rates, all_queues, rates
 from fila_cluster.analysis.rows import totals
 from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics
+from fila_proto_zmq.names import is_dead_letter
 
 TICK_S: Final = 5.0
 TICKS: Final = 360
@@ -137,6 +139,19 @@ class History:
         those as ``dead_letters``."""
         return {name: self._in_order(ring) for name, ring in self._all.items()}
 
+    def of_some(self, may_see: Callable[[str], bool]) -> Callable[[], Mapping[str, list[float]]]:
+        """Return what makes the sums of :meth:`of_all` over the queues that may be seen, without the dead letters.
+
+        It takes a part of a millisecond a queue, and may be called in a thread.
+        """
+        rings = [queue.rings for name, queue in self._queues.items() if may_see(name) and not is_dead_letter(name)]
+        columns = {name: [self._copied(each[name]) for each in rings] for name in SERIES}
+        none = [()] * min(self._ticks, TICKS)
+        return lambda: {
+            name: [_together(name, numbers) for numbers in (zip(*rows, strict=True) if rows else none)]
+            for name, rows in columns.items()
+        }
+
     def shares(self, queue: str) -> list[Share]:
         """Return the busiest keys of the last minute by deliveries, then all others together as :data:`OTHER_KEYS`.
 
@@ -166,10 +181,21 @@ class History:
         return sorted(shares, key=lambda share: (share.fairness_key == OTHER_KEYS, -share.actual, share.fairness_key))
 
     def _in_order(self, ring: "array[float]") -> list[float]:
+        return self._copied(ring).tolist()
+
+    def _copied(self, ring: "array[float]") -> "array[float]":
         if self._ticks <= TICKS:
-            return ring[: self._ticks].tolist()
+            return ring[: self._ticks]
         slot = self._ticks % TICKS
-        return (ring[slot:] + ring[:slot]).tolist()
+        return ring[slot:] + ring[:slot]
+
+
+def _together(name: str, numbers: Sequence[float]) -> float:
+    """Return the sum, or the greatest age, of the numbers that are known."""
+    known = [number for number in numbers if not math.isnan(number)]
+    if not known:
+        return UNKNOWN
+    return max(known) if name == "oldest_age_s" else sum(known)
 
 
 def _numbers(queue: QueueMetrics, flow: Rates | None) -> dict[str, float]:

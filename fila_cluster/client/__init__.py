@@ -12,9 +12,21 @@ from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason
 from fila_cluster.client.message import Message, MessageView
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
-from fila_cluster.client.views import ClusterStatus, KeyStats, QueueInfo, QueueStats, ShardOutage, ThrottleStats, WorkerStatus
+from fila_cluster.client.views import (
+    Act,
+    ClusterStatus,
+    ConfigEdit,
+    Connection,
+    KeyStats,
+    QueueInfo,
+    QueueStats,
+    ShardOutage,
+    ThrottleStats,
+    WorkerStatus,
+)
 
 __all__ = [
+    "Act",
     "AsyncBatch",
     "AsyncBatchConsumer",
     "AsyncClient",
@@ -25,6 +37,8 @@ __all__ = [
     "BatchConsumer",
     "Client",
     "ClusterStatus",
+    "ConfigEdit",
+    "Connection",
     "Consumer",
     "Delivery",
     "Explanation",

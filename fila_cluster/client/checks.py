@@ -6,10 +6,12 @@ argument's name, the value and a remedy. The broker checks again what it depends
 
 import math
 import os
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from fila_proto_zmq.errors import InvalidArgumentError
@@ -251,11 +253,53 @@ def direct_or_default(direct: Any) -> bool:
     return direct
 
 
-def refuse_keys(**keys: Any) -> None:
-    """Refuse keys: one that is ignored would look as if it protected the connection."""
-    for name, key in keys.items():
-        if key:
-            raise InvalidArgumentError(f"{name}: this version has no authentication, leave it out")
+API_KEY_BYTES_MAX = 512
+SERVER_KEY_CHARACTERS = 40
+SERVER_KEYS_MAX = 4
+"""Two are enough while a key is replaced."""
+
+
+def api_key_or_default(api_key: Any) -> str:
+    """Return the argument, else ``FILA_API_KEY``, else what the file named by ``FILA_API_KEY_FILE`` contains, else nothing."""
+    if api_key is None:
+        api_key = os.environ.get("FILA_API_KEY") or _from_file(os.environ.get("FILA_API_KEY_FILE"))
+    if not isinstance(api_key, str):
+        raise InvalidArgumentError(f"api_key is a str, not {type(api_key).__name__}")
+    if len(api_key.encode(errors="surrogateescape")) > API_KEY_BYTES_MAX:
+        raise InvalidArgumentError(f"api_key has {len(api_key)} characters: that is no key of fila-cluster")
+    return api_key
+
+
+def _from_file(path: str | None) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"FILA_API_KEY_FILE={path}: {error}") from None
+
+
+def server_key_or_default(server_key: Any) -> str | None:
+    """Return the argument, else ``FILA_SERVER_KEY``, else None: public keys as ``auth init`` prints them, with commas between."""
+    if server_key is None:
+        server_key = os.environ.get("FILA_SERVER_KEY") or None
+    if server_key is None:
+        return None
+    keys = server_key.split(",") if isinstance(server_key, str) else []
+    if not 1 <= len(keys) <= SERVER_KEYS_MAX or not all(map(_is_server_key, keys)):
+        raise InvalidArgumentError(
+            f"server_key is not the {SERVER_KEY_CHARACTERS} characters that `fila-cluster auth init` printed: pass those, or up to "
+            f"{SERVER_KEYS_MAX} such keys with commas between, while the server's key is replaced"
+        )
+    return ",".join(keys)
+
+
+def _is_server_key(text: str) -> bool:
+    return len(text) == SERVER_KEY_CHARACTERS and _Z85.fullmatch(text) is not None
+
+
+_Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]*", re.ASCII)
+"""The characters of ZeroMQ's RFC 32."""
 
 
 def timeout_seconds(timeout: Any) -> float:

@@ -1,8 +1,10 @@
 """The broker's state for programs: queues, keys, workers. The field names are those of ``--json``, too."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from fila_cluster.client.message import utc
 from fila_proto_zmq import commands
 
 
@@ -77,7 +79,7 @@ class ShardOutage:
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """One worker as the router sees it: ``state`` is ``up`` or ``down``; ``shards`` are its own; ``outages`` are those of
-    them that do not serve."""
+    them that do not serve; ``draining``: it gives its shards to other workers, and takes none."""
 
     name: str
     pid: int
@@ -86,6 +88,7 @@ class WorkerStatus:
     rss_bytes: int
     queues: int
     outages: list[ShardOutage] = field(default_factory=list)
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,56 @@ class ClusterStatus:
     version: str
     shards: int
     workers: list[WorkerStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One administrative act: who, from where, what, and how it ended.
+
+    ``by`` is the name of an API key, ``client`` the session; ``result`` is ``"ok"`` or an error's code. The steps of one act, and
+    refusals of one kind, are one entry: ``times`` counts them.
+    """
+
+    at: datetime
+    by: str
+    client: str
+    address: str
+    verb: str
+    target: str
+    details: str
+    result: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A client that has greeted. ``key`` is the name of its API key.
+
+    ``consumes`` are queues that it receives from, some of them if they are many; ``subscriptions`` counts its subscriptions and
+    waiting receives, ``unsettled`` the messages that are leased to it.
+    """
+
+    client: str
+    key: str
+    address: str
+    version: str
+    since: datetime
+    heard_at: datetime
+    consumes: list[str]
+    subscriptions: int
+    unsettled: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEdit:
+    """One version of the runtime config: what changed, when, and by which API key. None: the key had no value."""
+
+    version: int
+    at: datetime
+    by: str
+    key: str
+    old: str | None
+    new: str | None
 
 
 def queue_infos(infos: list[commands.QueueInfo]) -> list[QueueInfo]:
@@ -125,6 +178,21 @@ def cluster_status(reply: commands.ClusterStatus) -> ClusterStatus:
     return ClusterStatus(reply.version, reply.shards, [_worker_status(worker) for worker in reply.workers])
 
 
+def acts(reply: commands.ActList) -> list[Act]:
+    """Return administrative acts, the latest first."""
+    return [Act(**_dated(act, at="at_ms")) for act in reply.acts]
+
+
+def connections(found: list[commands.ConnectionView]) -> list[Connection]:
+    """Return clients, by name."""
+    return [Connection(**_dated(each, since="since_ms", heard_at="heard_ms")) for each in found]
+
+
+def config_edits(edits: list[commands.ConfigEdit]) -> list[ConfigEdit]:
+    """Return changes of the runtime config, the latest first."""
+    return [ConfigEdit(**_dated(edit, at="at_ms")) for edit in edits]
+
+
 def _worker_status(worker: commands.WorkerStatus) -> WorkerStatus:
     outages = [ShardOutage(**_fields(outage)) for outage in worker.outages]
     hosted = sorted([*worker.shards, *(outage.shard for outage in outages)])
@@ -137,3 +205,9 @@ def _info_fields(info: commands.QueueInfo) -> dict[str, Any]:
 
 def _fields(struct: commands.Struct) -> dict[str, Any]:
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def _dated(struct: commands.Struct, **moments: str) -> dict[str, Any]:
+    """Return the fields, of which some are moments in Unix ms that get other names."""
+    fields = _fields(struct)
+    return fields | {name: utc(fields.pop(field)) for name, field in moments.items()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from fila_cluster.client import Client, checks
-from fila_cluster.client.checks import endpoint_or_default
+from fila_cluster.client.checks import endpoint_or_default, server_key_or_default
 from fila_cluster.figures import duration_s
 from fila_proto_zmq.errors import InvalidArgumentError
 
@@ -90,17 +90,13 @@ class BrokerAccess:
     def of(cls, options: Mapping[str, str]) -> Self:
         """Read it from options; without the option, the endpoint comes from the environment."""
         api_key, server_key = text_of(options, "api_key"), text_of(options, "server_key")
-        _refuse_keys(api_key=api_key, server_key=server_key)
+        try:
+            server_key_or_default(server_key)
+        except InvalidArgumentError as wrong:
+            raise InvalidArgumentError(f"option {wrong}") from None
         endpoint = endpoint_or_default(text_of(options, "endpoint"))
         return cls(endpoint, api_key, server_key, seconds_of(options, "timeout", TIMEOUT_S))
 
     def client(self, *, timeout_s: float | None = None) -> Client:
         """Return a client of that broker; close it. ``timeout_s``: instead of the option's."""
-        return Client(self.endpoint, timeout=timeout_s or self.timeout_s)
-
-
-def _refuse_keys(**keys: str | None) -> None:
-    """Refuse keys: one that is ignored would look as if it protected the connection."""
-    for name, value in keys.items():
-        if value:
-            raise InvalidArgumentError(f"option {name}: this version has no authentication, leave it out")
+        return Client(self.endpoint, api_key=self.api_key, server_key=self.server_key, timeout=timeout_s or self.timeout_s)

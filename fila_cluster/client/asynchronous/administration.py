@@ -6,7 +6,7 @@ The questions and the meaning of their answers are in :mod:`fila_cluster.client.
 from typing import Any, Literal, TypeVar, Unpack
 
 from fila_cluster.client import views
-from fila_cluster.client.calls import backlog, cluster, queues, redrive
+from fila_cluster.client.calls import backlog, cluster, operating, queues, redrive
 from fila_cluster.client.calls.explain import Explaining
 from fila_cluster.client.calls.request import Request, Steps
 from fila_cluster.client.explanation import Explanation
@@ -184,6 +184,40 @@ class AsyncAdministration:
         """Delete a key; return whether it had a value."""
         change: commands.ConfigChange = await self.request(cluster.delete_config(key))
         return change.existed
+
+    async def config_history(
+        self, key: str | None = None, *, limit: int = 100, before: int | None = None
+    ) -> list[views.ConfigEdit]:
+        """Return the changes of the runtime config, or of one key, the latest first. ``before``: only earlier versions.
+
+        The broker remembers the latest thousand, fewer if their values are large.
+        """
+        return views.config_edits(await self._walk(operating.ConfigHistory(key, limit, before)))
+
+    async def undo_config(self, version: int, *, force: bool = False) -> None:
+        """Set the key that ``version`` changed back to its value before, as a new version.
+
+        :class:`InvalidConfigError` if the key was changed since, unless ``force``, or if that version is not remembered.
+        """
+        await self.request(operating.undo_config(version, force))
+
+    # --- operation ----------------------------------------------------------------------------------------------------
+
+    async def audit(self, limit: int = 100) -> list[views.Act]:
+        """Return the latest administrative acts, at most 1,000, the latest first. A new router knows none; the log has all."""
+        return views.acts(await self.request(operating.audit(limit)))
+
+    async def connections(self, *, limit: int = 1000) -> list[views.Connection]:
+        """Return the clients that are connected, by name. The timeout counts for each five hundred."""
+        return views.connections(await self._walk(operating.Connections(limit)))
+
+    async def close_connection(self, client: str) -> None:
+        """End the session of a client that :meth:`connections` names.
+
+        What is leased to it goes back at once, without a failed attempt, and nothing more is delivered to it. It may connect anew:
+        revoke its API key first to keep it out.
+        """
+        await self.request(operating.close_connection(client))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from fila_cluster.client.blocking.consumer import Consumer
 from fila_cluster.client.blocking.producer import Producer
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.request import Request, as_request
-from fila_cluster.client.checks import endpoint_or_default, refuse_keys, timeout_seconds
+from fila_cluster.client.checks import endpoint_or_default, timeout_seconds
 from fila_cluster.client.io.confirming import ThreadConfirmer, Unseen
 from fila_cluster.client.io.pump import Pump
 from fila_cluster.client.message import BytesLike, Message
@@ -58,9 +58,10 @@ class Client(Administration):
         """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555).
 
         ``direct``: whether calls that concern one shard go straight to its worker where that can be reached, and else through the
-        router (default: ``FILA_DIRECT``, else true). There is no authentication yet: a key is refused.
+        router (default: ``FILA_DIRECT``, else true). ``api_key``, ``server_key``: who the client is, and the public key of the server,
+        if the cluster has authentication (default: ``FILA_API_KEY``, or the file ``FILA_API_KEY_FILE``; ``FILA_SERVER_KEY``). Several
+        public keys, with commas between, are tried in turn.
         """
-        refuse_keys(api_key=api_key, server_key=server_key)
         self.endpoint = endpoint_or_default(endpoint)
         self._session = Session(
             self.endpoint,
@@ -69,9 +70,10 @@ class Client(Administration):
             timeout_s=timeout_seconds(timeout),
             client_version=CLIENT_VERSION,
             random=Random(),
+            api_key=checks.api_key_or_default(api_key),
             direct=checks.direct_or_default(direct),
         )
-        self._io = Pump(self._session, self.endpoint)
+        self._io = Pump(self._session, self.endpoint, checks.server_key_or_default(server_key))
         self._confirmer = ThreadConfirmer(self._io, self._session.pipelines)
 
     # --- producing ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ socket without touching it.
 import math
 import os
 import weakref
+from struct import Struct
 from typing import Any, Protocol
 
 import zmq
@@ -66,21 +67,43 @@ _OPTIONS = (
     (zmq.RECONNECT_IVL, 50),
     (zmq.RECONNECT_IVL_MAX, 250),  # a router restarts in less than a second
 )
+_EVENTS = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)
+_EVENT = Struct("=hi")
+"""The event and its value, in a monitor's message."""
+_MISMATCH = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 # As plain numbers: pyzmq's enums cost a lookup each.
+_FIRST = int(zmq.SNDMORE | zmq.NOBLOCK)
 _POLLIN, _NOBLOCK, _SNDMORE, _RCVMORE = int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.RCVMORE)
 
 
 class Link:
     """One DEALER socket and its monitor, in a context of their own: closing it leaves nothing behind."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, server_key: str | None = None) -> None:
+        """``server_key``: the server's public key, 40 characters of Z85, if the connection is to be encrypted."""
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         for option, value in _OPTIONS:
             self._socket.set(option, value)
         self._socket.set(zmq.IPV6, int("[" in endpoint))
+        if server_key is not None:
+            public_key, secret_key = zmq.curve_keypair()  # of this connection: who the client is, its API key says
+            self._socket.curve_serverkey = server_key.encode()
+            self._socket.curve_publickey, self._socket.curve_secretkey = public_key, secret_key
+        self._encrypted = server_key is not None
+        self.dead = False
+        """Whether the server speaks in another way, so that libzmq does not connect again."""
+        self.refused: str | None = None
+        """Why the server refused the last handshake; the owner resets it."""
+        self.accepted = False
+        """Whether the server has accepted a handshake."""
         self._disowned = False
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor = self._socket.get_monitor_socket(_EVENTS)
         self._both = [(self._socket, _POLLIN), (self._monitor, _POLLIN)]
         try:
             self._socket.connect(endpoint)
@@ -100,8 +123,7 @@ class Link:
         """
         more = (arrived or now - self._looked_at > _LOOK_S) and self._take_in(session, now)
         session.flush(now)
-        while session.outgoing:
-            self._send(session)
+        while session.outgoing and not self.dead and self._send(session):
             more = self._take_in(session, now)
         return more
 
@@ -126,13 +148,19 @@ class Link:
         self._socket.close(0)
         self._context.term()
 
-    def _send(self, session: Session) -> None:
+    def _send(self, session: Session) -> bool:
+        """Send what is outgoing. Return False if the socket takes nothing: the link is dead, which the monitor is about to say."""
         send, outgoing = self._socket.send, session.outgoing
         while outgoing:
-            header, key, body = outgoing.popleft()
-            send(header, _SNDMORE)
+            header, key, body = outgoing[0]
+            try:
+                send(header, _FIRST)
+            except zmq.Again:  # libzmq has given up the connection: a send that waits would wait for ever
+                return False
+            outgoing.popleft()
             send(key, _SNDMORE)
             send(body)
+        return True
 
     def _take_in(self, session: Session, now: float) -> bool:
         self._looked_at = now
@@ -159,10 +187,25 @@ class Link:
             return
 
     def _read_monitor(self, session: Session, now: float) -> None:
-        self._monitor.recv_multipart(_NOBLOCK)  # always the event that was asked for
-        session.disconnected(now)
+        event, code = _EVENT.unpack(self._monitor.recv_multipart(_NOBLOCK)[0])
+        if event == zmq.EVENT_DISCONNECTED:
+            session.disconnected(now)
+        elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self.accepted = True
+        else:
+            self.dead = event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+            self.refused = _why_refused(encrypted=self._encrypted, mismatch=code == _MISMATCH)
 
 
-def check_endpoint(endpoint: str) -> None:
+def _why_refused(*, encrypted: bool, mismatch: bool) -> str:
+    """Return why a server refused the handshake of CurveZMQ, as far as libzmq knows."""
+    if not encrypted:
+        return "the server refuses connections without encryption: pass its public key as server_key=, or set FILA_SERVER_KEY"
+    if mismatch:
+        return "the server does not encrypt: leave out server_key= (FILA_SERVER_KEY), if you trust the network"
+    return "the encrypted handshake failed: server_key= (FILA_SERVER_KEY) is not this server's public key, or it does not encrypt"
+
+
+def check_endpoint(endpoint: str, server_key: str | None = None) -> None:
     """Raise :class:`InvalidArgumentError` unless a link could be made to ``endpoint``. Leaves nothing behind."""
-    Link(endpoint).close()
+    Link(endpoint, None if server_key is None else server_key.split(",")[0]).close()

@@ -26,9 +26,13 @@ class Watcher(Protocol):
 class Links:
     """The router's link, and the wires by their ways."""
 
-    def __init__(self, endpoint: str, watcher: Watcher) -> None:
-        self.router = Link(endpoint)
+    def __init__(self, endpoint: str, server_key: str | None, watcher: Watcher) -> None:
+        """``server_key``: public keys that the server may have, with commas between; they are tried in turn."""
         self._endpoint = endpoint
+        self._server_keys: list[str | None] = [None] if server_key is None else [*server_key.split(",")]
+        self._refused = 0
+        """Handshakes that were refused since the last that was not."""
+        self.router = Link(endpoint, self._server_keys[0])
         self._torn = False
         """Whether an interrupt came in the middle of an exchange with the router: an answer may be lost, or half of a frame sent."""
         self._watcher = watcher
@@ -77,10 +81,31 @@ class Links:
 
     def _exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
         try:
-            return self.router.exchange(session, now, arrived=arrived)
+            more = self.router.exchange(session, now, arrived=arrived)
         except BaseException:
             self._torn = True
             raise
+        link = self.router
+        if link.accepted:
+            self._refused, link.accepted = 0, False
+        self._torn |= link.dead
+        if link.refused is not None:
+            why, link.refused = link.refused, None
+            return self._try_next_key(why, session) or more
+        return more
+
+    def _try_next_key(self, why: str, session: Session) -> bool:
+        """Have another key of the server tried at once, and return True; False if that was the last one.
+
+        Then libzmq tries the last key again after a pause, and the others follow.
+        """
+        self._refused += 1
+        if self.router.dead or self._refused % len(self._server_keys) == 0:
+            session.refused_link(why, final=self.router.dead)
+            return False
+        self._server_keys.append(self._server_keys.pop(0))
+        self._torn = True
+        return True
 
     def distrust(self) -> None:
         """Begin anew with the router in the next exchange: an interrupt came in the middle of a change of the session."""
@@ -91,7 +116,7 @@ class Links:
         for descriptor in self.router.descriptors:
             self._watcher.unwatch(descriptor)
         self.router.close()
-        self.router = Link(self._endpoint)
+        self.router = Link(self._endpoint, self._server_keys[0])
         for descriptor in self.router.descriptors:
             self._watcher.watch(descriptor, writable=False)
         session.disconnected(now)

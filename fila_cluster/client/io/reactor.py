@@ -29,10 +29,10 @@ class Reactor:
     INTERRUPTION: Final = asyncio.CancelledError
     """What ends a caller's wait before there is an answer."""
 
-    def __init__(self, session: Session, endpoint: str) -> None:
-        check_endpoint(endpoint)
+    def __init__(self, session: Session, endpoint: str, server_key: str | None = None) -> None:
+        check_endpoint(endpoint, server_key)
         self._session = session
-        self._endpoint = endpoint
+        self._endpoint, self._server_key = endpoint, server_key
         self._links: Links | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
@@ -121,7 +121,9 @@ class Reactor:
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None:
             raise RuntimeError("this client belongs to another event loop: open one in each loop")
-        links = self._links = Links(self._endpoint, self)  # not before: a client that was made at import must survive a fork
+        links = self._links = Links(
+            self._endpoint, self._server_key, self
+        )  # not before: a client made at import must survive a fork
         self._loop = loop
         self._session.connect(time.monotonic())
         for descriptor, _ in links.descriptors:

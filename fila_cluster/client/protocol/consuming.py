@@ -14,6 +14,7 @@ confirmed.
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import repeat
 from typing import Protocol, TypeAlias
@@ -206,6 +207,12 @@ class Consumption:
         fences: Fences = [(lease, []) for lease in unwanted if lease != NO_LEASE]
         if fences:
             self._send(queue, Settle(Verb.RELEASE, fences))
+
+    def refused(self, error: FilaError) -> None:
+        """End all subscriptions: the broker does not let this client in (any more)."""
+        for subscription in list(self.subscriptions.values()):
+            subscription.error = copy(error)
+            self._discard(subscription)
 
     def disconnected(self, concerns: Callable[[str], bool]) -> None:
         """Note the loss of a link, on which pushes of some queues may have been lost."""

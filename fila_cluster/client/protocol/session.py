@@ -35,6 +35,7 @@ from fila_cluster.client.requests.connection import KEPT_BYTES_MAX, PIPE_BYTES_M
 from fila_cluster.client.requests.way import DirectWay, Way
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import (
+    CLOSED,
     DELIVERY,
     MARK,
     PLACEMENT,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 CLIENT_VERSION = f"python/{VERSION}"
 """The name of this library in the greeting and in traces."""
 
-_OF_THE_LINK = frozenset({MARK, PLACEMENT, PLATE})
+_OF_THE_LINK = frozenset({CLOSED, MARK, PLACEMENT, PLATE})
 """Pushes that are about the connection itself."""
 
 GREETING_LOOK_S = 0.05
@@ -83,6 +84,7 @@ class Session:
         timeout_s: float,
         client_version: str,
         random: Random,
+        api_key: str = "",
         direct: bool = False,
         kept_bytes_max: int = KEPT_BYTES_MAX,
         pipe_bytes_max: int = PIPE_BYTES_MAX,
@@ -95,6 +97,7 @@ class Session:
             self._welcomed,
             self._moved,
             random,
+            api_key=api_key,
             direct=direct,
             kept_bytes_max=kept_bytes_max,
             pipe_bytes_max=pipe_bytes_max,
@@ -124,6 +127,10 @@ class Session:
         self._at(now)
         self._consumption.disconnected(self._by_router)
         self._connection.disconnected(now)
+
+    def refused_link(self, why: str, *, final: bool) -> None:
+        """Note that the server refused a connection before any frame could be sent. ``final``: the link will not try again."""
+        self._connection.refused_link(why, final=final)
 
     def _by_router(self, queue: str) -> bool:
         """Return whether pushes of a queue come through the router."""
@@ -155,6 +162,8 @@ class Session:
             self._connection.placed(decode_body(Placement, body))
         elif opcode == PLATE and isinstance(way, DirectWay):
             self._connection.at_door(way, decode_body(Plate, body).door, self._now)
+        elif opcode == CLOSED and way is None:
+            self.disconnected(self._now)  # as if the connection were a new one
         # else a mark: it only shows the broker that this client reads frames
 
     def flush(self, now: float) -> None:
@@ -169,6 +178,8 @@ class Session:
             self._connection.tick()
         if self._connection.reachable:
             self._consumption.tick()
+        elif self._connection.refusal is not None:
+            self._consumption.refused(self._connection.refusal)
 
     def next_deadline(self) -> float:
         """Return when to call :meth:`flush` at the latest."""

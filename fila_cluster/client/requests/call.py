@@ -21,6 +21,7 @@ from fila_proto_zmq.commands import (
     Receive,
     Redrive,
     SetConfig,
+    UndoConfig,
     UpdateQueue,
 )
 from fila_proto_zmq.errors import FilaError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NOT_REPEATABLE = (Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel, SetConfig, Pause, UpdateQueue)
+_NOT_REPEATABLE = (Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel, SetConfig, UndoConfig, Pause, UpdateQueue)
 """Done twice, these have another effect or another answer than done once, or undo a change that another client made between
 the two. Repetitions of the others do no harm. (A receive that is repeated under its request id gets the same messages again.)
 """

@@ -56,6 +56,7 @@ from fila_proto_zmq.errors import (
     PayloadTooLargeError,
     RequestTimeoutError,
     ShardUnavailableError,
+    UnauthenticatedError,
     UnsupportedVersionError,
 )
 from fila_proto_zmq.frames import ERROR, VERSIONS, Header, check_version, pack_header
@@ -77,6 +78,8 @@ PIPE_BYTES_MAX = 8 * 1024 * 1024
 """Frames in the socket's pipe, or one larger one: many times as much as keeps a connection busy until the next answer."""
 PLACEMENT_S = 5.0
 """How long to wait for the router to say where the shards are, before it is asked again."""
+HANDSHAKES_MAX = 3
+"""A router that ends during a handshake looks like one that refuses it; one that refuses does so again and again."""
 REFUSED_RETRY_S = 0.1
 """When to try again a call for which the client itself had no room."""
 
@@ -100,6 +103,7 @@ class Connection:
         on_move: Callable[[int], None],
         random: Random,
         *,
+        api_key: str = "",
         direct: bool = False,
         kept_bytes_max: int = KEPT_BYTES_MAX,
         pipe_bytes_max: int = PIPE_BYTES_MAX,
@@ -113,6 +117,7 @@ class Connection:
         self.farewell: FilaError | None = None
         self.due_at = math.inf
         self.now = 0.0
+        self._api_key = api_key
         self._direct = direct
         self._client_version = client_version
         self._on_open = on_open
@@ -125,6 +130,8 @@ class Connection:
         self._kept_bytes_max = kept_bytes_max
         self._asks_placement = False
         self._refusal: FilaError | None = None
+        self._handshakes_failed = 0
+        """In a row, and none succeeded since."""
         self._was_open = False
         self._frame_bytes_max: float = math.inf
         self._requests = 0
@@ -137,7 +144,8 @@ class Connection:
         self.now = now
         self.welcome = None
         self.router.open = False
-        self._greet(self.router, Hello(list(VERSIONS), self._client_version, self._session, self._direct), self._greeted)
+        hello = Hello(list(VERSIONS), self._client_version, self._session, self._direct, self._api_key)
+        self._greet(self.router, hello, self._greeted)
 
     def _greet(self, way: Way, hello: Hello, then: Callable[[Call], None]) -> None:
         if way.greeting is not None:
@@ -148,9 +156,9 @@ class Connection:
 
     def start(self, call: Call) -> Call:
         """Send a call, or hold it back until the broker has answered the greeting."""
-        refusal = self.farewell or self._refusal
         # A goodbye still has to reach the broker after the farewell is set.
-        if refusal is not None and not isinstance(call.command, Goodbye):
+        refusal = self._refusal or (None if isinstance(call.command, Goodbye) else self.farewell)
+        if refusal is not None:
             call.finish(error=copy(refusal))
             return call
         self._register(call)
@@ -161,6 +169,11 @@ class Connection:
             call.shard = self.routes.shard(call.key)
         self._dispatch(call)
         return call
+
+    @property
+    def refusal(self) -> FilaError | None:
+        """Why the broker does not let this client in, if so: every call ends with this error."""
+        return self._refusal
 
     @property
     def reachable(self) -> bool:
@@ -205,7 +218,8 @@ class Connection:
 
     def disconnected(self, now: float) -> None:
         """Note the loss of the link to the router and of everything in flight on it; its outgoing frames are not lost."""
-        self._refusal = None
+        if self._handshakes_failed < HANDSHAKES_MAX:
+            self._refusal = None
         unsent = self.router.take_unsent()
         self._recount()
         self.greet(now)
@@ -213,6 +227,19 @@ class Connection:
         for call in [each for each in self._calls.values() if self._is_lost(each)]:
             self._dispatch(call)
         self.routes.left(self.router)
+
+    def refused_link(self, why: str, *, final: bool) -> None:
+        """Note that the server refused a connection before any frame could be sent. After some in a row it is not by chance.
+
+        ``final``: the link does not try again by itself; there will be another link for later calls.
+        """
+        error = UnauthenticatedError(f"no connection to {self.endpoint}: {why}")
+        self._handshakes_failed += 1
+        if final:
+            self.fail_all(error)
+        elif self._handshakes_failed == HANDSHAKES_MAX:
+            self._refusal = error
+            self.fail_all(error)
 
     def lost(self, way: DirectWay, now: float) -> None:
         """Note the loss of a direct connection, or that none could be made. What was not sent goes another way."""
@@ -259,7 +286,7 @@ class Connection:
         if not door:
             self._retire(way)
         elif door == way.door and way.state == State.OPENING:
-            hello = Hello(list(VERSIONS), self._client_version, self._session)
+            hello = Hello(list(VERSIONS), self._client_version, self._session, api_key=self._api_key)
             self._greet(way, hello, partial(self._admitted, way))
         else:
             self.lost(way, now)
@@ -354,7 +381,7 @@ class Connection:
             assert all(self._calls.get(request) is call for request, call in way.held.items())
             assert way.greeting is None or self._calls.get(way.greeting.request) is way.greeting
         for call in calls:
-            held = call.way is not None and call.request in call.way.held
+            held = self._is_held(call)
             assert held + call.under_way + (call.retry_at is not None) == 1, (str(call), held, call.under_way, call.retry_at)
         self.routes.check([call for call in calls if call.under_way])
 
@@ -440,8 +467,11 @@ class Connection:
 
     def _is_lost(self, call: Call) -> bool:
         """Return whether an interrupt has left a call neither held, nor under way, nor to be sent again."""
-        is_held = call.way is not None and call.request in call.way.held
-        return not (call.done or call.under_way or is_held or call.retry_at is not None)
+        return not (call.done or call.under_way or self._is_held(call) or call.retry_at is not None)
+
+    def _is_held(self, call: Call) -> bool:
+        """Return whether a call waits on its way, to be sent soon."""
+        return call.way is not None and call.request in call.way.held
 
     def _send_held(self, way: Way) -> None:
         """Send calls for which there is room, in order."""
@@ -459,10 +489,13 @@ class Connection:
 
     def _ask_for_room(self, way: Way) -> None:
         if way.open and way.probe is None and way.pipe_bytes:
-            question = Hello(list(VERSIONS), "", self._session) if isinstance(way, DirectWay) else GetClusterStatus()
+            question = self._greeting_again() if isinstance(way, DirectWay) else GetClusterStatus()
             probe = way.probe = Call("", question, 0.0, math.inf, then=partial(self._probed, way), persistent=False)
             probe.way = way
             self._send(self._register(probe), way)
+
+    def _greeting_again(self) -> Hello:
+        return Hello(list(VERSIONS), "", self._session, api_key=self._api_key)
 
     def _probed(self, way: Way, probe: Call) -> None:
         if way.probe is probe:
@@ -485,6 +518,7 @@ class Connection:
             self.fail_all(greeting.error)
             return
         welcome: Welcome = greeting.value
+        self._refusal, self._handshakes_failed = None, 0
         self.welcome = welcome
         self._was_open = True
         self._session, self._tag = welcome.session, int.from_bytes(welcome.session[:TAG_BYTES], "big")
@@ -512,16 +546,21 @@ class Connection:
             self.greet(now)
         if call.under_way:
             self._settle(call)
+        elif call.way is not None:  # an earlier attempt is answered, and the call waits to be sent again
+            call.way.held.pop(call.request, None)
         if error.details.get("moved") is True and call.shard is not None and not call.done:
             self.routes.unplace(call.shard)
             self._ask_placement()
-            call.go_back(now)
-            self._dispatch(call)
+            if not self._is_held(call):
+                call.go_back(now)
+                self._dispatch(call)
             return
         delay_s = backoff_s(error, call.attempts, self._random)
         # An attempt that the broker may have begun makes the call's outcome unknown, whatever later attempts get.
         call.doubtful |= error.retryable and error.details.get("refused") is not True
         if self._may_repeat(call, error) and now + delay_s < call.deadline:
+            if self._is_held(call):  # an earlier attempt was refused, and it is about to be sent again
+                return
             call.attempts += 1
             call.go_back(now + delay_s)
             call.retry_at = now + delay_s

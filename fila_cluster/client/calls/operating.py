@@ -1,0 +1,65 @@
+"""Calls of operators: who did what, who is connected, and how the runtime config came to be."""
+
+from typing import Any
+
+from fila_cluster.client import checks
+from fila_cluster.client.calls.request import COUNT_MAX, Request
+from fila_proto_zmq import commands
+from fila_proto_zmq.limits import ACTS_LISTED_MAX, CONFIG_EDITS_LISTED_MAX, CONNECTIONS_LISTED_MAX
+
+
+def audit(limit: Any) -> Request:
+    """Ask for the latest administrative acts."""
+    return Request("", commands.ListActs(checks.whole_number("limit", limit, 1, ACTS_LISTED_MAX)))
+
+
+def close_connection(client: Any) -> Request:
+    """End a client's session."""
+    return Request("", commands.CloseConnection(checks.plain_text("client", client, "a name that connections() shows")))
+
+
+def undo_config(version: Any, force: Any) -> Request:
+    """Set a key back to what it was before a change."""
+    return Request("", commands.UndoConfig(checks.whole_number("version", version, 1, 2**63 - 1), bool(force)))
+
+
+class Connections:
+    """One ``connections``; its result is the list of clients."""
+
+    def __init__(self, limit: Any) -> None:
+        self.result: list[commands.ConnectionView] = []
+        self._limit = checks.whole_number("limit", limit, 1, COUNT_MAX)
+        self._over = False
+
+    def next_request(self) -> Request | None:
+        """Return the next request; None when it is done."""
+        after = self.result[-1].client if self.result else ""
+        count = min(self._limit - len(self.result), CONNECTIONS_LISTED_MAX)
+        return None if self._over else Request("", commands.ListConnections(after, count))
+
+    def answered(self, page: commands.ConnectionList) -> None:
+        """Take in a page."""
+        self.result += page.connections
+        self._over = not page.more or not page.connections or len(self.result) >= self._limit
+
+
+class ConfigHistory:
+    """One ``config_history``; its result is the list of changes."""
+
+    def __init__(self, key: Any, limit: Any, before: Any) -> None:
+        self.result: list[commands.ConfigEdit] = []
+        self._key = None if key is None else checks.plain_text("key", key, "for example 'throttle:provider:rate'")
+        self._limit = checks.whole_number("limit", limit, 1, COUNT_MAX)
+        self._before = 0 if before is None else checks.whole_number("before", before, 1, 2**63 - 1)
+        self._over = False
+
+    def next_request(self) -> Request | None:
+        """Return the next request; None when it is done."""
+        before = self.result[-1].version if self.result else self._before
+        count = min(self._limit - len(self.result), CONFIG_EDITS_LISTED_MAX)
+        return None if self._over else Request("", commands.ListConfigHistory(self._key, before, count))
+
+    def answered(self, page: commands.ConfigHistory) -> None:
+        """Take in a page."""
+        self.result += page.edits
+        self._over = not page.more or not page.edits or len(self.result) >= self._limit
