@@ -9,6 +9,7 @@ import msgspec
 from fila_cluster.client.io.reactor import run
 from fila_cluster.observer.serving import CannotListenError, listen_to_libraries, serve
 from fila_cluster.observer.settings import ObserverSettings
+from fila_cluster.observer.tls import BadCertificateError
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, read_settings
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped
@@ -18,7 +19,7 @@ def main() -> int:
     """Run until asked to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
         return _observe(read_settings(ObserverSettings))
-    except (CannotListenError, msgspec.MsgspecError) as error:
+    except (CannotListenError, BadCertificateError, msgspec.MsgspecError) as error:
         print(f"fila observer: {error}", file=sys.stderr)
         return 1
 
@@ -29,7 +30,7 @@ def _observe(settings: ObserverSettings) -> int:
     listen_to_libraries(journal)
     try:
         run(serve(settings, STDIN, journal))
-    except CannotListenError:
+    except (CannotListenError, BadCertificateError):
         raise
     except Exception as error:  # a bug: log it and end; the parent starts the process again
         journal.tell([ProcessFailed.of(error)])

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fila_cluster.analysis.history import History
 from fila_cluster.analysis.watch import Watch
@@ -37,28 +37,43 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse."""
-        refusal = None if scope["type"] == "lifespan" else self._refusal(scope.get("path", ""), Headers(scope=scope))
+        refusal = None if scope["type"] == "lifespan" else self._refusal(scope, Headers(scope=scope))
         if refusal is None:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, _never_framed(send) if scope["type"] == "http" else send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal[:_REASON_MAX]})
         else:
             await PlainTextResponse(refusal + "\n", status_code=403)(scope, receive, send)
 
-    def _refusal(self, path: str, headers: Headers) -> str | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> str | None:
+        path, scheme = scope.get("path", ""), "https" if scope.get("scheme") in {"https", "wss"} else "http"
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
-            return f"requests from {origin} are refused: open the dashboard under its own address, http://{host}/"
+            return f"requests from {origin} are refused: open the dashboard under its own address, {scheme}://{host}/"
         if host and not self._answers_to(_name_in(host), path):
             other = "" if self._loopback_only else ", as the address it has, or name it in [dashboard] allowed_hosts"
-            return f"this address is not served as {host!r}: open it as http://127.0.0.1 or http://localhost, with its port{other}"
+            return f"this address is not served as {host!r}: open it as {scheme}://127.0.0.1 or {scheme}://localhost, with its port{other}"
         return None
 
     def _answers_to(self, name: str, path: str) -> bool:
         if is_loopback(name) or name in self._names:
             return True
         return not self._loopback_only and (_is_address(name) or path in _HARMLESS)
+
+
+def _never_framed(send: Send) -> Send:
+    """Let no page of others show these pages within itself: clicks there could be meant for something else."""
+
+    async def framed_by_nobody(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["Content-Security-Policy"] = "frame-ancestors 'none'"
+            headers["X-Frame-Options"] = "DENY"
+            headers["X-Content-Type-Options"] = "nosniff"
+        await send(message)
+
+    return framed_by_nobody
 
 
 def _name_in(host: str) -> str:

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
@@ -19,10 +20,13 @@ from starlette.types import ASGIApp
 
 from fila_cluster import AsyncClient
 from fila_cluster.analysis.history import History
+from fila_cluster.analysis.visitor import CLICK_S_MAX
 from fila_cluster.analysis.watch import ANSWER_S_MAX, Watch, remember
 from fila_cluster.client.calls.cluster import ask_metrics
 from fila_cluster.observer.app import NOT_LOADED, Guard, application
+from fila_cluster.observer.login import Keys, Login
 from fila_cluster.observer.settings import ObserverSettings, without_password
+from fila_cluster.observer.tls import follow, tls_context
 from fila_process.journal import Journal
 from fila_process.parent import BEAT_S, Heartbeat
 from fila_proto_zmq.events import DashboardLeftOut, LibraryFailed, LibraryWarned, ObserverServing, ProcessStopping, where
@@ -78,13 +82,18 @@ class _Server(uvicorn.Server):
 async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> None:
     """Watch and publish until a signal comes, or ``stdin`` ends. Raises :class:`CannotListenError`."""
     stop = _stop_event(stdin)
+    context = None
+    if settings.certificate is not None and settings.private_key is not None:
+        context = tls_context(settings.certificate, settings.private_key)
     listener = None if settings.host is None else listen(settings.host, settings.port)
-    async with AsyncClient(settings.endpoint, timeout=ANSWER_S_MAX) as client:
+    async with AsyncClient(
+        settings.endpoint, api_key=settings.api_key, server_key=settings.server_key, timeout=ANSWER_S_MAX
+    ) as client:
         watch = Watch(lambda: ask_metrics(client))
         parts: list[Part] = [watch.run(), _beat(Heartbeat(stdin))]
         if listener is not None:
             history = History()
-            parts += [remember(watch, history), _show(settings, watch, history, listener, journal)]
+            parts += [remember(watch, history), _show(settings, watch, history, listener, context, journal)]
         if settings.otlp_endpoint is not None:
             parts.append(_export(settings, settings.otlp_endpoint, watch, journal))
         address = None if listener is None else f"{settings.host}:{settings.port}"
@@ -144,13 +153,27 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def _show(
-    settings: ObserverSettings, watch: Watch, history: History, listener: socket.socket, journal: Journal
+    settings: ObserverSettings,
+    watch: Watch,
+    history: History,
+    listener: socket.socket,
+    context: ssl.SSLContext | None,
+    journal: Journal,
 ) -> None:
     """Serve the dashboard if it is installed, else a page that says how to install it; both beside ``/metrics``."""
     assert settings.host is not None
     async with contextlib.AsyncExitStack() as stack:
         pages = await _pages(stack, settings, watch, history, journal)
-        await _answer(Guard(pages, settings.host, (*settings.allowed_hosts, socket.gethostname())), listener)
+        if settings.api_key is not None:
+            keys = Keys(
+                lambda key: AsyncClient(settings.endpoint, api_key=key, server_key=settings.server_key, timeout=CLICK_S_MAX)
+            )
+            stack.push_async_callback(keys.close)
+            pages = Login(pages, keys)
+        if context is not None and settings.certificate is not None and settings.private_key is not None:
+            following = asyncio.ensure_future(follow(context, settings.certificate, settings.private_key, journal))
+            stack.callback(following.cancel)
+        await _answer(Guard(pages, settings.host, (*settings.allowed_hosts, socket.gethostname())), listener, context)
 
 
 async def _pages(
@@ -162,7 +185,7 @@ async def _pages(
         from fila_cluster.dashboard.serving import dashboard  # noqa: PLC0415  # most of a second, and 60 MiB
 
         app = application(watch, history, None)
-        await stack.enter_async_context(dashboard(app, watch, history, settings.endpoint))
+        await stack.enter_async_context(dashboard(app, watch, history, settings))
     except Exception as error:  # a library of another version: /metrics, let alone the broker, must go on
         journal.tell([DashboardLeftOut(type(error).__name__, where(error))])
         return application(watch, history, NOT_LOADED)
@@ -170,11 +193,13 @@ async def _pages(
         return app
 
 
-async def _answer(pages: ASGIApp, listener: socket.socket) -> None:
-    """Serve until cancelled; open requests are finished."""
+async def _answer(pages: ASGIApp, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+    """Serve until cancelled; open requests are finished. ``context``: of TLS; None: in the clear."""
     config = uvicorn.Config(
         pages, log_level="warning", access_log=False, log_config=None, timeout_graceful_shutdown=STOP_S_MAX
     )
+    config.load()
+    config.ssl = context
     server = _Server(config)
     answering = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:

@@ -12,6 +12,9 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     endpoint: str
     """The router's endpoint."""
+    api_key: str | None = None
+    """With authentication: the key of the cluster's own processes, which may do everything."""
+    server_key: str | None = None
     host: str | None
     port: int
     otlp_endpoint: str | None
@@ -19,6 +22,9 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     metrics_interval_ms: int
     allowed_hosts: tuple[str, ...] = ()
     """Host names of the dashboard, besides those that it has by itself."""
+    certificate: str | None = None
+    """A PEM file: HTTP is served over TLS; None: in the clear."""
+    private_key: str | None = None
     log: LogSettings = LogSettings()
 
 
