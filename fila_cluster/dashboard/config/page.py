@@ -5,21 +5,26 @@
 
 from nicegui import ui
 
+from fila_cluster.dashboard.config.history import ConfigHistory
 from fila_cluster.dashboard.config.meaning import FAMILIES
 from fila_cluster.dashboard.config.table import ConfigTable
 from fila_cluster.dashboard.config.throttle_card import ThrottleCard
-from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
+from fila_cluster.dashboard.shell.frame import frame, lacks
 from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.errors import FilaError
 
 
-def register(context: Context) -> None:
+def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/config")
     def config(throttle: str = "", search: str = "") -> None:
+        context = visits.context()
         with frame(context, "Config", "/config"):
+            if not context.may(ADMIN, EVERYTHING):
+                lacks(f"{ADMIN}:{EVERYTHING}, which the runtime config needs")
+                return
             page = _Config(context, throttle, search)
         page.look_now = keep_live(context, page.look, page.trouble)
 
@@ -36,6 +41,7 @@ class _Config:
         with self._body:
             self._throttles = ThrottleCard(context, throttle, self._look_again)
             self._table = ConfigTable(context, search, self._look_again)
+            self._history = ConfigHistory(context, self._look_again)
         self._body.set_visibility(False)
         _explain()
 
@@ -51,6 +57,7 @@ class _Config:
         self._body.set_visibility(True)
         self._throttles.show(config)
         self._table.show(config)
+        await self._history.look()
 
 
 def _explain() -> None:

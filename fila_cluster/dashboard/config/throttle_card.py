@@ -71,7 +71,7 @@ class ThrottleCard:
     def show(self, config: Mapping[str, str]) -> None:
         """Change the rows."""
         self._config = config
-        metrics = self._context.watch.latest
+        metrics = self._context.latest
         rows: list[ThrottleRow] = throttle_rows(config, metrics) if metrics else []
         self._table.show(rows)
         if self._wanted:

@@ -61,20 +61,6 @@ def _is_rate(value: float | None) -> bool:
     return value is not None and RATE_MIN <= value <= RATE_MAX
 
 
-async def confirm_by_name(question: str, name: str, *, yes: str) -> bool:
-    """Ask before an action on everything: the user has to type ``name``."""
-    with ui.dialog() as dialog, ui.card().classes("max-w-lg"):
-        ui.label(question).classes("whitespace-pre-line")
-        typed = ui.input(f"Type {name}").props("dense outlined data-testid=typed-name").classes("w-full")
-        with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-            button = ui.button(yes, on_click=lambda: dialog.submit(True), color="negative").props("data-testid=confirm")
-            button.bind_enabled_from(typed, "value", backward=lambda text: text == name)
-    answer = await dialog
-    dialog.delete()
-    return bool(answer)
-
-
 TellAddress = Callable[[str | None, str | None], None]
 
 
@@ -83,14 +69,20 @@ class LetterDialog:
     the one before it."""
 
     def __init__(
-        self, client: AsyncClient, dlq: str, changed: Callable[[], Awaitable[None]], tell_address: TellAddress
+        self,
+        client: AsyncClient,
+        dlq: str,
+        changed: Callable[[], Awaitable[None]],
+        tell_address: TellAddress,
+        *,
+        may_change: bool,
     ) -> None:
         self._client, self._dlq, self._changed, self._tell_address = client, dlq, changed, tell_address
         actions = [
             MessageAction("Redrive", "replay", "redrive", self._redrive),
             MessageAction("Delete", "delete", "delete", self._delete, is_danger=True),
         ]
-        self._dialog = MessageDialog(actions, lambda: tell_address(None, None))
+        self._dialog = MessageDialog(actions if may_change else [], lambda: tell_address(None, None))
 
     async def open(self, message_id: str, after: str | None) -> None:
         """Show one letter as it is now; ``after`` is the id of the one before it, if known."""

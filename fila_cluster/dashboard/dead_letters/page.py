@@ -8,16 +8,16 @@ from fastapi import Query
 from nicegui import ui
 
 from fila_cluster.client.calls.queues import describe_queue
-from fila_cluster.dashboard.dead_letters.dialogs import LetterDialog, confirm_by_name
+from fila_cluster.dashboard.dead_letters.dialogs import LetterDialog
 from fila_cluster.dashboard.dead_letters.groups import Group, grouped
 from fila_cluster.dashboard.dead_letters.job_list import JobList
 from fila_cluster.dashboard.dead_letters.jobs import Job, Jobs
 from fila_cluster.dashboard.dead_letters.queue_list import LetterQueues
 from fila_cluster.dashboard.dead_letters.reading import Reading
 from fila_cluster.dashboard.dead_letters.tables import GroupTable, LetterSelection, LetterTable, letters
-from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import attempt, notify
-from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
+from fila_cluster.dashboard.shell.feedback import attempt, confirm_by_name, notify
+from fila_cluster.dashboard.shell.frame import frame, lacks
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import keep_live
 from fila_cluster.errors import FilaError, QueueNotFoundError
@@ -31,7 +31,7 @@ SHOWN_EVERY: Final = 2500
 """While letters are read, groups are drawn each time this many more are there; drawing takes longer than a step."""
 
 
-def register(context: Context) -> None:
+def register(visits: Visits) -> None:
     """Add the page. Its jobs live as long as the observer."""
     jobs = Jobs()
 
@@ -43,9 +43,13 @@ def register(context: Context) -> None:
         message_id: Annotated[str, Query(alias="id")] = "",
         after: str | None = None,
     ) -> None:
+        context = visits.context()
         with frame(context, f"Dead letters of {queue}" if queue else "Dead letters", "/letters"):
             if not queue:
                 _overview(context, jobs)
+                return
+            if not context.may(CONSUME, queue):
+                lacks(f"{CONSUME}:{queue}")
                 return
             page = _Letters(context, jobs, queue, reason, kind)
             page.wanted = message_id, after
@@ -54,7 +58,7 @@ def register(context: Context) -> None:
 
 def _overview(context: Context, jobs: Jobs) -> None:
     trouble = ui.label().classes("text-negative").props("data-testid=trouble")
-    JobList(jobs.all)
+    JobList(lambda: [job for job in jobs.all() if context.may(ADMIN, job.dlq)])
     keep_live(context, LetterQueues(context).look, trouble)
 
 
@@ -79,13 +83,15 @@ class _Letters:
         with ui.column().classes("w-full gap-3") as self._body:
             self._build(jobs)
         self._body.set_visibility(False)
-        self._dialog = LetterDialog(context.client, dlq, self.read, self._tell_address)
+        self._dialog = LetterDialog(context.client, dlq, self.read, self._tell_address, may_change=context.may(ADMIN, dlq))
 
     # --- what it looks like -------------------------------------------------------------------------------------------
 
     def _build(self, jobs: Jobs) -> None:
         self._build_head()
-        JobList(lambda: jobs.of(self._dlq), self._ended)
+        may_change = self._context.may(ADMIN, self._dlq)
+        if may_change:
+            JobList(lambda: jobs.of(self._dlq), self._ended)
         with ui.row().classes("w-full items-center gap-3"):
             self._progress = ui.linear_progress(value=0, show_value=False).props("size=6px").classes("w-48")
             self._read = ui.label().classes("fila-quiet").props("data-testid=read")
@@ -94,10 +100,11 @@ class _Letters:
             self._reasons = ui.toggle({ALL: "All"}, value=ALL, on_change=lambda it: self._choose_reason(it.value))
             self._reasons.props('no-caps unelevated dense padding="2px 10px" data-testid=reasons')
         self._selection = LetterSelection(self._context.client, jobs, self._dlq, self._picked, self._untick)
-        self._group_table = GroupTable(self._open_group, self._selection.look)
+        self._selection.row.set_visibility(may_change)
+        self._group_table = GroupTable(self._open_group, self._selection.look, selection=may_change)
         with ui.column().classes("w-full gap-2") as self._opened:
             self._opened_title = ui.label().classes("font-semibold fila-mono break-all").props("data-testid=opened")
-            self._letter_table = LetterTable(self._dlq, self._open_letter, self._selection.look)
+            self._letter_table = LetterTable(self._dlq, self._open_letter, self._selection.look, selection=may_change)
         self._opened.set_visibility(False)
 
     def _build_head(self) -> None:
@@ -108,12 +115,16 @@ class _Letters:
             ui.link("All dead letters", "/letters")
             ui.link("Queue", queue_page(root_name(self._dlq)))
             ui.link("Messages", link("/messages", queue=self._dlq))
-            ui.button("Redrive all", icon="replay", on_click=lambda: self._selection.redrive_all(self._depth)).props(
-                "outline dense no-caps data-testid=redrive-all"
-            )
-            ui.button("Purge", icon="delete_sweep", on_click=self._purge, color="negative").props(
-                "outline dense no-caps data-testid=purge"
-            )
+            if self._context.may(ADMIN, self._dlq):
+                self._build_buttons()
+
+    def _build_buttons(self) -> None:
+        ui.button("Redrive all", icon="replay", on_click=lambda: self._selection.redrive_all(self._depth)).props(
+            "outline dense no-caps data-testid=redrive-all"
+        )
+        ui.button("Purge", icon="delete_sweep", on_click=self._purge, color="negative").props(
+            "outline dense no-caps data-testid=purge"
+        )
 
     async def look(self) -> None:
         """Ask how many letters there are now; the first time, find the dead letter queue, and read it."""

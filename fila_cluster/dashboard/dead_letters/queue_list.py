@@ -6,7 +6,7 @@ from fila_cluster import QueueInfo
 from fila_cluster.analysis.rates import all_queues
 from fila_cluster.dashboard.dead_letters.groups import kind_shares
 from fila_cluster.dashboard.dead_letters.reading import Reading
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.context import CONSUME, Context
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
 from fila_cluster.errors import FilaError
@@ -50,7 +50,11 @@ class LetterQueues:
 
     async def look(self) -> None:
         """Ask for the queues, and for the letters of those that changed."""
-        infos = [info for info in await self._context.client.active_queues() if info.is_dead_letter]
+        infos = [
+            info
+            for info in await self._context.client.active_queues()
+            if info.is_dead_letter and self._context.may(CONSUME, info.name)
+        ]
         infos.sort(key=lambda info: -info.depth)
         self._show(infos)
         self._sampled = {info.name: (info, await self._errors(info)) for info in infos[:QUEUES_SAMPLED]}
@@ -69,7 +73,7 @@ class LetterQueues:
         return kind_shares(reading.letters)
 
     def _show(self, infos: list[QueueInfo]) -> None:
-        latest = self._context.watch.latest
+        latest = self._context.latest
         oldest = {queue.info.name: queue.oldest_pending_ms for queue in all_queues(latest)} if latest else {}
         self._table.show(
             [

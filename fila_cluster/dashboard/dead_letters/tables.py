@@ -60,7 +60,7 @@ Opened = Callable[[Any], Awaitable[None]]
 class GroupTable:
     """``opened`` is awaited with the clicked kind, ``ticked`` is called when the selection changed."""
 
-    def __init__(self, opened: Opened, ticked: Callable[[], None]) -> None:
+    def __init__(self, opened: Opened, ticked: Callable[[], None], *, selection: bool) -> None:
         self._table = PagedTable(
             _GROUP_COLUMNS,
             key="kind",
@@ -68,7 +68,7 @@ class GroupTable:
             descending=True,
             mark="groups",
             search_in=["kind", "example"],
-            selection=True,
+            selection=selection,
             empty="No dead letters.",
             page_size=25,
         )
@@ -91,7 +91,7 @@ class GroupTable:
 class LetterTable:
     """``opened`` is awaited with the id of the clicked letter, ``ticked`` is called when the selection changed."""
 
-    def __init__(self, dlq: str, opened: Opened, ticked: Callable[[], None]) -> None:
+    def __init__(self, dlq: str, opened: Opened, ticked: Callable[[], None], *, selection: bool) -> None:
         self._dlq = dlq
         self._table = PagedTable(
             _LETTER_COLUMNS,
@@ -100,7 +100,7 @@ class LetterTable:
             descending=True,
             mark="letters",
             search_in=["id", "fairness_key", "error"],
-            selection=True,
+            selection=selection,
             more=self._more,
             empty="No such dead letter.",
             page_size=25,
@@ -152,7 +152,7 @@ class LetterSelection:
         self, client: AsyncClient, jobs: Jobs, dlq: str, picked: Callable[[], Sequence[str]], started: Callable[[], None]
     ) -> None:
         self._client, self._jobs, self._dlq, self._picked, self._started = client, jobs, dlq, picked, started
-        with ui.row().classes("w-full items-center gap-3"):
+        with ui.row().classes("w-full items-center gap-3") as self.row:
             self._count = ui.label().props("data-testid=selected")
             self._redrive = ui.button("Redrive selected", icon="replay", on_click=self._redrive_picked)
             self._redrive.props("outline dense no-caps data-testid=redrive-selected")

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from fila_cluster.dashboard.hooks.policy import HOOKS, HookPolicy, Shelf, changes, policy_of
 from fila_cluster.dashboard.hooks.script_editor import ScriptEditor, follow_colours
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.context import ADMIN, Context
 from fila_cluster.dashboard.shell.feedback import confirm, notify
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.commands import QueueDescription
@@ -40,10 +40,14 @@ class HookEditor:
         with ui.row().classes("w-full gap-3 items-stretch"):
             self._editors = {hook: ScriptEditor(hook, self._mark) for hook in HOOKS}
         follow_colours(list(self._editors.values()))
-        with ui.row().classes("w-full items-center gap-3"):
+        with ui.row().classes("w-full items-center gap-3") as row:
             self._build_limits()
             ui.space()
             self._build_buttons()
+        if not context.may(ADMIN, queue):
+            row.set_visibility(False)
+            for editor in self._editors.values():
+                editor.lock()
         self._meanwhile = ui.label("These hooks were changed elsewhere since you began to edit. Reset shows the new ones.")
         self._meanwhile.classes("text-warning").props("data-testid=meanwhile")
         self._refusal = ui.label().classes("text-negative fila-mono whitespace-pre-line").props("data-testid=refusal")

@@ -10,7 +10,7 @@ from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.dashboard.hooks.editor import HookEditor
 from fila_cluster.dashboard.hooks.policy import Shelf
 from fila_cluster.dashboard.hooks.trial_card import HookTrial
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import Look, keep_live
@@ -23,12 +23,13 @@ from fila_proto_zmq.commands import HookMetrics, HookState, QueueDescription, Qu
 from fila_proto_zmq.names import is_dead_letter
 
 
-def register(context: Context) -> None:
+def register(visits: Visits) -> None:
     """Add the page."""
     shelf = Shelf()
 
     @ui.page("/hooks")
     def hooks(queue: str = "") -> None:
+        context = visits.context()
         with frame(context, f"Hooks of {queue}" if queue else "Hooks", "/hooks"):
             if queue:
                 page = _QueueHooks(context, queue, shelf)
@@ -79,12 +80,12 @@ class _AllHooks:
             descending=True,
             mark="hooks",
             search_in=("queue",),
-            empty="No queue has hooks. Choose one above to give it some.",
+            empty="No queue has hooks." + (" Choose one above to give it some." if context.may_some(ADMIN) else ""),
         )
         self._note = ui.label().classes("fila-quiet")
 
     async def look(self) -> None:
-        metrics = self._context.watch.latest
+        metrics = self._context.latest
         assert metrics is not None
         self._table.show([_row(queue, queue.hooks) for queue in all_queues(metrics) if queue.hooks is not None])
         left_out = sum(shard.queues_left_out for worker in metrics.workers for shard in worker.shards)
@@ -122,7 +123,8 @@ class _QueueHooks:
         with self._body:
             self._state = HookStateCard()
             self._editor = HookEditor(context, queue, shelf, self._look_again)
-            HookTrial(context, queue, lambda: self._editor.wanted)
+            if context.may(ADMIN, queue):
+                HookTrial(context, queue, lambda: self._editor.wanted)
             self._build_config()
         self._body.set_visibility(False)
 
@@ -138,6 +140,7 @@ class _QueueHooks:
             )
             ui.link("Change it", "/config")
         self._config_box.props("data-testid=hook-config-box dense")
+        self._config_box.set_visibility(self._context.may(ADMIN, EVERYTHING))
 
     async def _look_again(self) -> None:
         await self.look_now()

@@ -27,6 +27,7 @@ class ScriptEditor:
     def __init__(self, hook: str, edited: Callable[[], None]) -> None:
         self.hook = hook
         self._edited = edited
+        self._may_start = True
         with ui.card().classes("p-3 gap-2 grow basis-0 min-w-[22rem]"):
             with ui.row().classes("w-full items-center gap-2 h-7 no-wrap"):
                 ui.label(hook).classes("font-semibold fila-mono")
@@ -44,6 +45,12 @@ class ScriptEditor:
             self.editor.classes("w-full h-60").props(f"data-testid=editor-{hook}")
         self.mark(changed=False)
 
+    def lock(self) -> None:
+        """Let nobody change it."""
+        self.editor.disable()
+        self._may_start = False
+        self._start.set_visibility(False)
+
     @property
     def text(self) -> str:
         """The script in the editor."""
@@ -57,7 +64,7 @@ class ScriptEditor:
         """Show whether it differs from the applied script."""
         self._mark.set_visibility(changed)
         self._none.set_visibility(not self.text.strip() and not changed)
-        self._start.set_visibility(not self.text.strip())
+        self._start.set_visibility(self._may_start and not self.text.strip())
 
     def _changed(self) -> None:
         self._edited()

@@ -24,7 +24,8 @@ from fila_cluster.dashboard.hooks.trials.verdicts import (
     failure_rows,
     result_line,
 )
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.context import ADMIN, CONSUME, EVERYTHING, Context
+from fila_cluster.dashboard.widgets.header_lines import read_headers
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.names import dead_letter_name
@@ -52,15 +53,6 @@ class SampleForm:
             self._key.value or "default",
             attempts=int(self._attempts.value or 1),
         )
-
-
-def read_headers(text: str) -> dict[str, str]:
-    """Return the headers in lines of ``name=value``."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    for line in lines:
-        if "=" not in line:
-            raise ValueError(f"{line!r} is no header: write it as name=value")
-    return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
 
 SOURCES: Final = {
@@ -98,13 +90,20 @@ class HookTrial:
             self._results = ui.column().classes("w-full gap-2")
 
     def _build_choice(self) -> None:
-        self._source = ui.select(SOURCES, value="newest").props("dense outlined data-testid=source").classes("w-52")
+        may_read = self._context.may(CONSUME, self._queue)
+        sources = SOURCES if may_read else {"sample": SOURCES["sample"]}
+        self._source = (
+            ui.select(sources, value="newest" if may_read else "sample")
+            .props("dense outlined data-testid=source")
+            .classes("w-52")
+        )
         self._count = ui.number("How many", value=20, min=1, max=TRIED_MAX, precision=0).props("dense outlined")
         self._count.classes("w-24").bind_visibility_from(self._source, "value", lambda source: source != "sample")
         self._error = ui.input("Error of the nack", placeholder="the message's last one").props("dense outlined")
         self._error.classes("w-64").props("data-testid=trial-error")
         self._button = ui.button("Try", icon="science", on_click=self._try).props("dense no-caps outline data-testid=try")
-        ui.label("Nothing is applied, no message changes.").classes("fila-quiet")
+        without = "" if self._context.may(ADMIN, EVERYTHING) else " fila.get finds nothing: your key may not read the config."
+        ui.label(f"Nothing is applied, no message changes.{without}").classes("fila-quiet")
 
     async def _try(self) -> None:
         self._button.disable()
@@ -131,10 +130,14 @@ class HookTrial:
             wanted.script("on_failure"),
             wanted.timeout_ms or TIMEOUT_MS,
             wanted.memory_limit_bytes or MEMORY_LIMIT_BYTES,
-            await self._context.client.list_config(),
+            await self._config(),
             await self._messages(),
             costs=self._source.value == "sample",
         )
+
+    async def _config(self) -> dict[str, str]:
+        """Return the runtime config, as far as the visitor may read it: scripts see what is in it."""
+        return await self._context.client.list_config() if self._context.may(ADMIN, EVERYTHING) else {}
 
     async def _messages(self) -> list[TrialMessage]:
         client, count = self._context.client, max(1, min(TRIED_MAX, int(self._count.value or 1)))

@@ -11,9 +11,9 @@ from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.messages.dialog import MessageAction, MessageDialog
 from fila_cluster.dashboard.messages.find import find_message
 from fila_cluster.dashboard.messages.table import MessageTable
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
 from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, notify_error
-from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.frame import frame, lacks
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.timestamps import distance
 from fila_cluster.dashboard.widgets.queue_choice import QueueChoice
@@ -25,7 +25,7 @@ PAGE_MESSAGES: Final = 50
 STATES: Final = {"": "All", "pending": "Pending", "delayed": "Delayed", "leased": "Leased"}
 
 
-def register(context: Context) -> None:
+def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/messages")
@@ -36,8 +36,12 @@ def register(context: Context) -> None:
         message_id: Annotated[str, Query(alias="id")] = "",
         after: str | None = None,
     ) -> None:
+        context = visits.context()
         with frame(context, f"Messages of {queue}" if queue else "Messages", "/messages"):
             page = _Messages(context, queue, state, key)
+            if queue and not context.may(CONSUME, queue):
+                lacks(f"{CONSUME}:{queue}")
+                return
         if queue:
             ui.timer(0, lambda: page.begin(message_id, after), once=True)
 
@@ -52,9 +56,8 @@ class _Messages:
         self._key = key
         self._trail: list[str | None] = [None]
         self._shown: list[MessageView] = []
-        self._dialog = MessageDialog(
-            [MessageAction("Cancel message", "delete", "cancel", self._cancel, is_danger=True)], self._closed
-        )
+        cancel = MessageAction("Cancel message", "delete", "cancel", self._cancel, is_danger=True)
+        self._dialog = MessageDialog([cancel] if context.may(ADMIN, queue) else [], self._closed)
         self._build_choice(state)
         self._trouble = ui.label().classes("text-negative").props("data-testid=trouble")
         self._trouble.set_visibility(False)

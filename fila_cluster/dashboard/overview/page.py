@@ -7,7 +7,7 @@ from nicegui import ui
 
 from fila_cluster.analysis.attention import Concern
 from fila_cluster.analysis.rows import totals, worker_rows
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.context import Context, Visits
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import keep_live
@@ -20,11 +20,12 @@ FLOWS = {"enqueued": "enqueued", "delivered": "delivered", "acked": "acked", "de
 LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
 
 
-def register(context: Context) -> None:
+def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/")
     def overview() -> None:
+        context = visits.context()
         with frame(context, "Overview", "/"):
             page = _Overview(context)
         keep_live(context, page.look)
@@ -69,20 +70,23 @@ class _Overview:
         with ui.row().classes("w-full gap-3"):
             self._flows = TimeChart("Messages a second", FLOWS)
             self._levels = TimeChart("Messages held", LEVELS, stacked=True)
-        ui.label("Workers").classes("text-lg font-semibold")
-        self._workers = PagedTable(
-            _WORKER_COLUMNS, key="name", sort_by="name", mark="workers", empty="No worker has come yet."
-        )
+        with ui.column().classes("w-full gap-4") as all_workers:
+            ui.label("Workers").classes("text-lg font-semibold")
+            self._workers = PagedTable(
+                _WORKER_COLUMNS, key="name", sort_by="name", mark="workers", empty="No worker has come yet."
+            )
+        all_workers.set_visibility(context.sees_all)
 
     async def look(self) -> None:
-        metrics = self._context.watch.latest
+        metrics = self._context.latest
         assert metrics is not None
         self._show_totals(metrics)
         self._feed.show(self._context.concerns())
-        history, times = self._context.history.of_all(), self._context.history.times()
+        times, history = await self._context.series_of_all()
         self._flows.show(times, history)
         self._levels.show(times, history)
-        self._workers.show(worker_rows(metrics, self._context.rates()))
+        if self._context.sees_all:
+            self._workers.show(worker_rows(metrics, self._context.rates()))
 
     def _show_totals(self, metrics: Metrics) -> None:
         held = totals(metrics)

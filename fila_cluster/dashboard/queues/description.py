@@ -1,6 +1,6 @@
 """The consumers of a queue, and its options."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from nicegui import ui
@@ -24,7 +24,8 @@ _DEFAULT: Final = "default"
 class QueueDescriptionCards:
     """Consumers beside options."""
 
-    def __init__(self) -> None:
+    def __init__(self, change: Callable[[], Awaitable[None]] | None) -> None:
+        """``change`` is awaited when the user wants other options; None: the user may not change them."""
         with ui.row().classes("w-full gap-3 items-start"):
             with ui.column().classes("grow gap-2"):
                 with ui.row().classes("items-baseline gap-3"):
@@ -40,7 +41,13 @@ class QueueDescriptionCards:
                     page_size=10,
                 )
             with ui.column().classes("gap-2 min-w-[20rem]"):
-                ui.label("Options").classes("text-lg font-semibold")
+                with ui.row().classes("w-full items-center"):
+                    ui.label("Options").classes("text-lg font-semibold")
+                    if change is not None:
+                        ui.space()
+                        ui.button("Change", icon="edit", on_click=change).props(
+                            "flat dense no-caps size=sm data-testid=change-options"
+                        )
                 with ui.card().classes("w-full p-3 gap-1").props("data-testid=options"):
                     self._options = ui.grid(columns="auto 1fr").classes("w-full gap-x-6 gap-y-1")
         self._shown: list[tuple[str, str]] = []

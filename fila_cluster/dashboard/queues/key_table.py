@@ -9,7 +9,7 @@ from nicegui.events import GenericEventArguments
 
 from fila_cluster import QueueStats
 from fila_cluster.analysis.rows import KeyRow, key_rows
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.context import ADMIN, Context
 from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, succeeds
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
@@ -19,10 +19,13 @@ RATES_S: Final = 10.0
 """Rates are measured over about this long, or since the last answer if that was longer ago. Answers with ten thousand keys
 are large: few are kept."""
 
+_WHY: Final = """
+<q-btn dense flat size="sm" icon="help" :href="props.row.why" aria-label="why"><q-tooltip>Why does it wait?</q-tooltip></q-btn>
+"""
+
 _ACTIONS: Final = """
 <q-btn dense flat size="sm" :icon="props.row.paused ? 'play_arrow' : 'pause'" @click="$parent.$emit('turn', props.row)"
  :aria-label="props.row.paused ? 'resume' : 'pause'"><q-tooltip>{{ props.row.paused ? 'Resume' : 'Pause' }} this key</q-tooltip></q-btn>
-<q-btn dense flat size="sm" icon="help" :href="props.row.why" aria-label="why"><q-tooltip>Why does it wait?</q-tooltip></q-btn>
 <q-btn dense flat size="sm" icon="delete_sweep" color="negative" @click="$parent.$emit('purge', props.row)" aria-label="purge">
 <q-tooltip>Delete its pending and delayed messages</q-tooltip></q-btn>
 """
@@ -56,8 +59,9 @@ class KeyTable:
         with ui.row().classes("items-baseline gap-3"):
             ui.label("Fairness keys").classes("text-lg font-semibold")
             self._count = ui.label().classes("fila-quiet").props("data-testid=key-count")
+        slot = _WHY + _ACTIONS if context.may(ADMIN, queue) else _WHY
         self._table = PagedTable(
-            (*_COLUMNS, TableColumn("actions", "", slot=_ACTIONS, is_value=False)),
+            (*_COLUMNS, TableColumn("actions", "", slot=slot, is_value=False)),
             key="fairness_key",
             sort_by="pending",
             descending=True,

@@ -5,7 +5,9 @@ from typing import Any
 from nicegui import ui
 
 from fila_cluster.analysis.rows import QueueRow
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.queues.options_dialog import create_dialog
+from fila_cluster.dashboard.shell.context import ADMIN, Context, Visits
+from fila_cluster.dashboard.shell.feedback import notify
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import keep_live
@@ -15,11 +17,12 @@ from fila_cluster.figures import aged, counted, paced
 from fila_proto_zmq.names import dead_letter_name
 
 
-def register(context: Context) -> None:
+def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/queues")
     def queues() -> None:
+        context = visits.context()
         with frame(context, "Queues", "/queues"):
             page = _Queues(context)
         keep_live(context, page.look)
@@ -47,10 +50,13 @@ _COLUMNS = (
 class _Queues:
     def __init__(self, context: Context) -> None:
         self._context = context
-        with ui.row().classes("items-center gap-6"):
+        with ui.row().classes("w-full items-center gap-6"):
             self._with_letters = ui.switch("Dead letter queues, too").props("data-testid=with-letters")
             self._only_full = ui.switch("Only those with messages").props("data-testid=only-full")
             self._count = ui.label().classes("fila-quiet").props("data-testid=queue-count")
+            ui.space()
+            create = ui.button("Create queue", icon="add", on_click=self._create)
+            create.props("outline dense no-caps data-testid=create-queue").set_visibility(context.may_some(ADMIN))
         self._table = PagedTable(
             _COLUMNS,
             key="name",
@@ -58,10 +64,16 @@ class _Queues:
             mark="queues",
             search_in=["name", "state"],
             more=_addresses,
-            empty="No queue. `fila-cluster queue create NAME` makes one.",
+            empty="No queue.",
         )
         for switch in (self._with_letters, self._only_full):
             switch.on_value_change(self.look)
+
+    async def _create(self) -> None:
+        name = await create_dialog(lambda name, options: self._context.client.create_queue(name, **options))
+        if name is not None:
+            notify(f"{name} and {dead_letter_name(name)} are there")
+            ui.navigate.to(queue_page(name))
 
     async def look(self) -> None:
         rows = [row for row in await self._context.queue_rows() if self._is_wanted(row)]

@@ -9,15 +9,19 @@ from fila_cluster.analysis.rows import plain_state
 from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.dashboard.queues.description import QueueDescriptionCards
 from fila_cluster.dashboard.queues.key_table import KeyTable
-from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, succeeds
-from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.queues.options_dialog import change_dialog
+from fila_cluster.dashboard.queues.send_dialog import SendDialog
+from fila_cluster.dashboard.shell.context import ADMIN, CONSUME, PRODUCE, Context, Visits
+from fila_cluster.dashboard.shell.feedback import attempt, confirm, confirm_by_name, notify, notify_error, succeeds
+from fila_cluster.dashboard.shell.frame import frame, lacks
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
 from fila_cluster.dashboard.widgets.queue_state import show_state, state_badge
+from fila_cluster.errors import DeadLetterQueueNotEmptyError, FilaError
 from fila_cluster.figures import aged, counted, paced
-from fila_proto_zmq.names import dead_letter_name
+from fila_proto_zmq.commands import QueueOptions
+from fila_proto_zmq.names import dead_letter_name, is_dead_letter
 
 LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
 FLOWS = {
@@ -39,12 +43,16 @@ TILES = {
 }
 
 
-def register(context: Context) -> None:
+def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/queue")
     def queue(name: str = "") -> None:
+        context = visits.context()
         with frame(context, name or "Queue", "/queues"):
+            if not context.may_see(name):
+                lacks(f"any permission on {name!r}")
+                return
             page = _Queue(context, name)
         page.look_now = keep_live(context, page.look, page.trouble)
 
@@ -65,39 +73,57 @@ class _Queue:
             self._shares = ShareChart()
         self._gauges = Gauges()
         self._keys = KeyTable(context, name, self._look_again)
-        self._description = QueueDescriptionCards()
+        may_change = context.may(ADMIN, name) and not is_dead_letter(name)
+        self._description = QueueDescriptionCards(self._change if may_change else None)
+        self._options = QueueOptions()
 
     def _build_head(self) -> None:
         with ui.row().classes("w-full items-center gap-3"):
             ui.label(self._name).classes("text-xl font-semibold break-all")
             self._state = state_badge()
             ui.space()
-            for title, path in (
-                ("Messages", "/messages"),
-                ("Dead letters", "/letters"),
-                ("Hooks", "/hooks"),
-                ("Why?", "/why"),
+            letters, may = dead_letter_name(self._name), self._context.may
+            for title, path, target, is_open in (
+                ("Messages", "/messages", self._name, may(CONSUME, self._name)),
+                ("Dead letters", "/letters", letters, may(CONSUME, letters)),
+                ("Hooks", "/hooks", self._name, True),
+                ("Why?", "/why", self._name, True),
             ):
-                target = dead_letter_name(self._name) if path == "/letters" else self._name
-                ui.link(title, link(path, queue=target))
-            self._pause = ui.button("Pause", icon="pause", on_click=self._turn).props(
-                "outline dense no-caps data-testid=pause"
-            )
-            ui.button("Redrive", icon="replay", on_click=self._redrive).props("outline dense no-caps data-testid=redrive")
-            ui.button("Purge", icon="delete_sweep", on_click=self._purge, color="negative").props(
-                "outline dense no-caps data-testid=purge"
-            )
+                if is_open:
+                    ui.link(title, link(path, queue=target))
+        with ui.row().classes("w-full items-center justify-end gap-3") as row:
+            self._build_buttons()
+        may_some = may(PRODUCE, self._name) or may(ADMIN, self._name) or may(ADMIN, letters)
+        row.set_visibility(may_some)
+
+    def _build_buttons(self) -> None:
+        may = self._context.may
+        if may(PRODUCE, self._name):
+            dialog = SendDialog(self._context.client, self._name, self._look_again)
+            ui.button("Send message", icon="send", on_click=dialog.open).props("outline dense no-caps data-testid=send")
+        self._pause = ui.button("Pause", icon="pause", on_click=self._turn)
+        self._pause.props("outline dense no-caps data-testid=pause").set_visibility(may(ADMIN, self._name))
+        redrive = ui.button("Redrive", icon="replay", on_click=self._redrive)
+        redrive.props("outline dense no-caps data-testid=redrive")
+        redrive.set_visibility(may(ADMIN, dead_letter_name(self._name)))
+        purge = ui.button("Purge", icon="delete_sweep", on_click=self._purge, color="negative")
+        purge.props("outline dense no-caps data-testid=purge").set_visibility(may(ADMIN, self._name))
+        delete = ui.button("Delete", icon="delete_forever", on_click=self._delete, color="negative")
+        delete.props("outline dense no-caps data-testid=delete-queue")
+        delete.set_visibility(may(ADMIN, self._name) and not is_dead_letter(self._name))
 
     async def look(self) -> None:
         stats = await self._context.client.queue_stats(self._name)
         self._show_numbers(stats)
-        history, times = self._context.history.of_queue(self._name), self._context.history.times()
+        history, times = self._context.series_of(self._name), self._context.times()
         self._levels.show(times, history)
         self._flows.show(times, history)
-        self._shares.show(self._context.history.shares(self._name))
+        self._shares.show(self._context.shares_of(self._name))
         self._gauges.show(stats.throttles)
         self._keys.show(stats, time.monotonic())
-        self._description.show(await describe_queue(self._context.client, self._name), time.time_ns() // 1_000_000)
+        description = await describe_queue(self._context.client, self._name)
+        self._options = description.options
+        self._description.show(description, time.time_ns() // 1_000_000)
 
     def _show_numbers(self, stats: QueueStats) -> None:
         self._is_paused = stats.paused
@@ -124,6 +150,28 @@ class _Queue:
             return
         if changed:
             await self._look_again()
+
+    async def _change(self) -> None:
+        client, name = self._context.client, self._name
+        if await change_dialog(name, self._options, lambda _, options: client.update_queue(name, **options)):
+            notify(f"{name} has its new options")
+            await self._look_again()
+
+    async def _delete(self) -> None:
+        question = f"Delete {self._name} with all its messages, for good?\nConsumers and producers get errors from then on."
+        if not await confirm_by_name(question, self._name, yes="Delete the queue"):
+            return
+        try:
+            await self._context.client.delete_queue(self._name)
+        except DeadLetterQueueNotEmptyError as error:
+            if not await confirm(f"{error}\nDelete the dead letters, too?", yes="Delete all of it"):
+                return
+            if not await succeeds(self._context.client.delete_queue(self._name, force=True), f"{self._name} is deleted"):
+                return
+        except FilaError as error:
+            notify_error(str(error))
+            return
+        ui.navigate.to("/queues")
 
     async def _redrive(self) -> None:
         letters = dead_letter_name(self._name)

@@ -24,6 +24,20 @@ async def confirm(question: str, *, yes: str, danger: bool = True) -> bool:
     return bool(answer)
 
 
+async def confirm_by_name(question: str, name: str, *, yes: str) -> bool:
+    """Ask before an action on everything: the user has to type ``name``."""
+    with ui.dialog() as dialog, ui.card().classes("max-w-lg"):
+        ui.label(question).classes("whitespace-pre-line")
+        typed = ui.input(f"Type {name}").props("dense outlined data-testid=typed-name").classes("w-full")
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
+            button = ui.button(yes, on_click=lambda: dialog.submit(True), color="negative").props("data-testid=confirm")
+            button.bind_enabled_from(typed, "value", backward=lambda text: text == name)
+    answer = await dialog
+    dialog.delete()
+    return bool(answer)
+
+
 async def attempt(call: Awaitable[Result]) -> Result | None:
     """Await a call to the broker; an error is shown, and gives None."""
     try:

@@ -6,9 +6,13 @@ from typing import Final
 
 from nicegui import ui
 
+from fila_cluster.analysis.visitor import Visitor
 from fila_cluster.dashboard.shell import theme
-from fila_cluster.dashboard.shell.context import Context
-from fila_cluster.dashboard.shell.links import NAVIGATION
+from fila_cluster.dashboard.shell.context import Context, visitor_of_page
+from fila_cluster.dashboard.shell.links import NAVIGATION, NavigationEntry
+from fila_cluster.errors import FilaError, UnauthenticatedError
+
+_LOG_OUT: Final = "fetch('/logout', {method: 'POST'}).then(() => location.assign('/login'))"
 
 LOOK_S: Final = 0.5
 """How often a page checks whether the broker is there."""
@@ -20,6 +24,7 @@ def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
 
     ``here`` is the path of its entry in the navigation.
     """
+    visitor = visitor_of_page()
     theme.paint()
     ui.page_title(f"{title} · fila-cluster")
     drawer = ui.left_drawer(bordered=True).props("width=190 breakpoint=900").classes("p-2 gap-1")
@@ -30,12 +35,15 @@ def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
         ui.space()
         state = ui.badge("").props("rounded").classes("px-3 py-1").props("data-testid=state")
         theme.switch()
+        if visitor is not None:
+            _who(visitor)
     with drawer:
         for place in NAVIGATION:
-            _entry(place.path, place.title, place.icon, is_here=place.path == here)
+            if may_open(context, place):
+                _entry(place.path, place.title, place.icon, is_here=place.path == here)
     down = _down()
     content = ui.column().classes("w-full max-w-[1500px] mx-auto p-2 gap-4")
-    _keep_honest(context, state, down, content)
+    _keep_honest(context, state, down, content, visitor)
     with content:
         yield content
 
@@ -57,18 +65,57 @@ def _down() -> ui.card:
     return card
 
 
-def _keep_honest(context: Context, state: ui.badge, down: ui.card, content: ui.column) -> None:
-    """Show the content only while the broker answers."""
+def may_open(context: Context, place: NavigationEntry) -> bool:
+    """Return whether a page has anything for the visitor."""
+    if place.needs is None:
+        return True
+    kind, queue = place.needs
+    return context.may_some(kind) if queue is None else context.may(kind, queue)
+
+
+def lacks(permission: str) -> None:
+    """Say that the visitor's key lacks a permission, instead of what needs it."""
+    with ui.row().classes("items-center gap-2").props("data-testid=lacks"):
+        ui.icon("lock").classes("text-xl fila-quiet")
+        ui.label(f"Your API key does not have {permission}.")
+
+
+def _who(visitor: Visitor) -> None:
+    ui.label(visitor.key.name).classes("fila-quiet max-sm:hidden").props("data-testid=who")
+    with ui.button(icon="logout", on_click=lambda: ui.run_javascript(_LOG_OUT)).props("flat round dense data-testid=logout"):
+        ui.tooltip(f"Log out {visitor.key.name}")
+
+
+def _keep_honest(context: Context, state: ui.badge, down: ui.card, content: ui.column, visitor: Visitor | None) -> None:
+    """Show the content only while the broker answers, and to nobody whose login has ended."""
     reason = [it for it in down.descendants() if isinstance(it, ui.label)][1]
 
-    def look() -> None:
-        is_up = context.watch.latest is not None
-        obstacles = context.watch.obstacles()
+    def show() -> None:
+        is_up = context.latest is not None
+        obstacles = context.obstacles()
         content.set_visibility(is_up)
         down.set_visibility(not is_up)
-        reason.text = context.watch.why_not
+        reason.text = context.why_not
         state.text = "down" if not is_up else "serving" if not obstacles else "partly down"
         state.props(f"color={'negative' if not is_up else 'positive' if not obstacles else 'warning'}")
 
-    look()
-    ui.timer(LOOK_S, look)
+    async def look() -> None:
+        if visitor is None or not visitor.key.ended:
+            show()
+        if visitor is not None and await _has_ended(visitor):
+            timer.cancel()
+            content.clear()
+            ui.navigate.to("/login")
+
+    show()
+    timer = ui.timer(LOOK_S, look)
+
+
+async def _has_ended(visitor: Visitor) -> bool:
+    try:
+        await visitor.check()
+    except UnauthenticatedError:
+        return True
+    except FilaError:  # nobody can say so now: the page shows that the broker is down
+        return False
+    return False

@@ -3,6 +3,8 @@
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
+from fila_admission.permissions import ADMIN, CONSUME, EVERYTHING
+
 
 class NavigationEntry(NamedTuple):
     """A page in the navigation."""
@@ -10,15 +12,19 @@ class NavigationEntry(NamedTuple):
     path: str
     title: str
     icon: str
+    needs: tuple[str, str | None] | None = None
+    """The permission that the page needs: its kind, and its queue (None: any queue)."""
 
 
 NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "dashboard"),
     NavigationEntry("/queues", "Queues", "view_list"),
-    NavigationEntry("/messages", "Messages", "mail"),
-    NavigationEntry("/letters", "Dead letters", "report"),
+    NavigationEntry("/messages", "Messages", "mail", (CONSUME, None)),
+    NavigationEntry("/letters", "Dead letters", "report", (CONSUME, None)),
     NavigationEntry("/hooks", "Hooks", "code"),
-    NavigationEntry("/config", "Config", "tune"),
+    NavigationEntry("/config", "Config", "tune", (ADMIN, EVERYTHING)),
+    NavigationEntry("/connections", "Connections", "cable", (ADMIN, EVERYTHING)),
+    NavigationEntry("/audit", "Audit", "history", (ADMIN, EVERYTHING)),
     NavigationEntry("/why", "Why", "help"),
 )
 

@@ -29,7 +29,7 @@ def keep_live(context: Context, look: Look, trouble: ui.label | None = None) -> 
     """
 
     async def look_once() -> None:
-        if context.watch.latest is None:
+        if context.latest is None:
             return
         started = time.monotonic()
         try:

@@ -7,7 +7,7 @@ from nicegui import ui
 
 from fila_cluster.client.calls.explain import UNKNOWN
 from fila_cluster.client.explanation import Explanation
-from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
 from fila_cluster.dashboard.shell.feedback import succeeds
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
@@ -24,11 +24,12 @@ GONE: Final = "It is gone: delivered and settled since the last look, or cancell
 DELIVERED: Final = "It was delivered: a consumer holds it. This page shows when it is settled, or comes back."
 
 
-def register(context: Context) -> None:
+def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/why")
     def why(queue: str = "", message_id: Annotated[str, Query(alias="id")] = "", key: str | None = None) -> None:
+        context = visits.context()
         message_id = message_id.strip()
         with frame(context, "Why", "/why"):
             _Form(context, queue, message_id, key or "")
@@ -89,7 +90,13 @@ class _Why:
             self._place = Tile("Before it in its key", "why-position")
             self._expected = Tile("Delivery expected", "why-expected")
         self._headline = ui.label().classes("fila-quiet").props("data-testid=headline")
-        self._reasons = ReasonList(self._queue, self._act)
+        self._reasons = ReasonList(self._queue, self._act, self._may)
+
+    def _may(self, action: Action) -> bool:
+        """Return whether the visitor may do something, or open its page."""
+        if action.verb:
+            return self._context.may(ADMIN, self._queue)
+        return not action.href.startswith("/config") or self._context.may(ADMIN, EVERYTHING)
 
     async def look(self) -> bool:
         """Ask; return False if the shard did not answer."""

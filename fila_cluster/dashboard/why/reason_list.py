@@ -16,15 +16,17 @@ class ReasonList:
     ``act`` does the actions that have a verb.
     """
 
-    def __init__(self, queue: str, act: Act) -> None:
+    def __init__(self, queue: str, act: Act, may: Callable[[Action], bool]) -> None:
+        """``may``: whether to offer an action."""
         self._queue = queue
+        self._may = may
         self._act = act
         self._rows: list[_Row] = []
         self._list = ui.column().classes("w-full gap-2").props("data-testid=reasons")
 
     def show(self, reasons: Sequence[Reason]) -> None:
         """Show new reasons."""
-        kinds = [(reason.code, tuple(actions(self._queue, reason))) for reason in reasons]
+        kinds = [(reason.code, tuple(filter(self._may, actions(self._queue, reason)))) for reason in reasons]
         if kinds != [row.kind for row in self._rows]:
             self._list.clear()
             with self._list:
