@@ -5,6 +5,9 @@ import click
 from fila_cluster.cli.shared.invocation import Invocation, print_json
 from fila_cluster.cli.shared.tables import table
 
+SHOWN_MAX = 60
+"""Characters of a value in the history's table."""
+
 
 @click.group()
 def command() -> None:
@@ -61,3 +64,39 @@ def delete(invocation: Invocation, key: str) -> None:
     with invocation.connect() as client:
         deleted = client.delete_config(key)
     invocation.show({"key": key, "deleted": deleted}, f"deleted {key}" if deleted else f"{key} had no value")
+
+
+@command.command("history", short_help="Show who changed what.")
+@click.argument("key", required=False)
+@click.option("--limit", type=int, default=20, show_default=True, metavar="N", help="The latest N changes.")
+@click.pass_obj
+def history(invocation: Invocation, key: str | None, limit: int) -> None:
+    """Show the changes of the runtime config, or of KEY, the latest first.
+
+    The cluster remembers the latest thousand, fewer if their values are large.
+    """
+    with invocation.connect() as client:
+        edits = client.config_history(key, limit=limit)
+    rows = table("#version", "when", "by", "key", "before", "after")
+    for edit in edits:
+        moment = f"{edit.at:%Y-%m-%d %H:%M:%S}"
+        rows.add_row(str(edit.version), moment, edit.by or "–", edit.key, _value(edit.old), _value(edit.new))
+    invocation.show(edits, rows if edits else "no changes")
+
+
+@command.command("undo", short_help="Take a change back.")
+@click.argument("version", type=int)
+@click.option("--force", is_flag=True, help="Also if the key was changed since.")
+@click.pass_obj
+def undo(invocation: Invocation, version: int, force: bool) -> None:
+    """Set the key that VERSION changed back to its value before, as a new version. `config history` shows the versions."""
+    with invocation.connect() as client:
+        client.undo_config(version, force=force)
+    invocation.show({"version": version, "undone": True}, f"took back version {version}")
+
+
+def _value(value: str | None) -> str:
+    """Return a value for people, cut if it is long."""
+    if value is None:
+        return "–"
+    return value if len(value) <= SHOWN_MAX else f"{value[: SHOWN_MAX - 1]}…"

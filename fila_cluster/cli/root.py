@@ -11,22 +11,39 @@ import click
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.lazy import LazyGroup
 
-SUMMARIES = {
-    "up": "Run a cluster in the foreground.",
-    "status": "Show the cluster and its workers.",
-    "queue": "Create, change, delete, list and inspect queues.",
-    "message": "Cancel single messages.",
-    "enqueue": "Put messages into a queue.",
-    "consume": "Take messages out of a queue.",
-    "redrive": "Send dead letters back to where they came from.",
-    "why": "Say why a queue, a message or a fairness key waits.",
-    "top": "Watch the cluster live: queues, keys, workers.",
-    "bench": "Measure the cluster: rates, latencies, a histogram.",
-    "config": "Read and change the runtime config.",
-    "hook": "Try out Lua hooks.",
-    "spark": "Move data in and out in bulk, with Apache Spark.",
-    "router": "Run a router alone.",
-    "worker": "Run a worker alone.",
+FOLDERS = {
+    "processes": {
+        "up": "Run a cluster in the foreground.",
+        "router": "Run a router alone.",
+        "worker": "Run a worker alone.",
+        "shard": "Move shards from one worker to another.",
+        "drain": "Move all shards of a worker to the others.",
+    },
+    "": {
+        "status": "Show the cluster and its workers.",
+        "top": "Watch the cluster live: queues, keys, workers.",
+        "bench": "Measure the cluster: rates, latencies, a histogram.",
+        "config": "Read and change the runtime config.",
+        "auth": "Make and revoke API keys.",
+        "audit": "Show who did what: the latest administrative acts.",
+        "connections": "Show who is connected, and close connections.",
+        "hook": "Try out Lua hooks.",
+        "spark": "Move data in and out in bulk, with Apache Spark.",
+    },
+    "queues": {
+        "queue": "Create, change, delete, list and inspect queues.",
+        "message": "Cancel single messages.",
+        "enqueue": "Put messages into a queue.",
+        "consume": "Take messages out of a queue.",
+        "redrive": "Send dead letters back to where they came from.",
+        "why": "Say why a queue, a message or a fairness key waits.",
+    },
+    "data": {
+        "check": "Check, repair or salvage a data directory, offline.",
+        "reshard": "Change the number of shards of a stopped cluster.",
+        "backup": "Back up a running cluster, and look after its backups.",
+        "restore": "Restore a backup to a new data directory.",
+    },
 }
 
 
@@ -47,18 +64,23 @@ class _Root(LazyGroup):
             raise click.ClickException(f"cannot read the input or write the output: {error.strerror or error}") from error
 
 
-@click.group(
-    cls=_Root, package="fila_cluster.cli", summaries=SUMMARIES, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=_Root, package="fila_cluster.cli", folders=FOLDERS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--endpoint", metavar="URL", help="The cluster to talk to: FILA_ENDPOINT, or tcp://127.0.0.1:5555.")
+@click.option(
+    "--api-key", metavar="KEY", help="Who you are, with authentication: FILA_API_KEY (better: others see arguments)."
+)
+@click.option("--server-key", metavar="KEY", help="The server's public key, with authentication: FILA_SERVER_KEY.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.version_option(package_name="fila-cluster", message="%(prog)s %(version)s")
 @click.pass_context
-def root(ctx: click.Context, endpoint: str | None, as_json: bool) -> None:
+def root(ctx: click.Context, endpoint: str | None, api_key: str | None, server_key: str | None, as_json: bool) -> None:
     """A durable message broker in which fairness and limits are part of delivery.
 
     Start one with `fila-cluster up`; the other commands talk to it.
     """
+    for variable, value in (("FILA_API_KEY", api_key), ("FILA_SERVER_KEY", server_key)):
+        if value is not None:
+            os.environ[variable] = value  # every client of the command finds it, in child processes too
     ctx.obj = Invocation(endpoint, as_json)
 
 

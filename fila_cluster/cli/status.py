@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from fila_cluster.client.views import ClusterStatus
+    from fila_cluster.client.views import ClusterStatus, WorkerStatus
 
 
 @click.command()
@@ -31,12 +31,15 @@ def command(invocation: Invocation) -> None:
 def _facts(status: "ClusterStatus") -> dict[str, Any]:
     """Return the fields of the status.
 
-    Only a worker that has outages has the field ``outages``, so that the usual row stays the same.
+    Only a worker that has outages has the field ``outages``, and only one that is drained ``draining``, so that the usual row stays
+    the same.
     """
     facts = asdict(status)
     for worker in facts["workers"]:
         if not worker["outages"]:
             del worker["outages"]
+        if not worker["draining"]:
+            del worker["draining"]
     return facts
 
 
@@ -45,13 +48,19 @@ def _workers(status: "ClusterStatus") -> "Table":
     for worker in status.workers:
         rows.add_row(
             worker.name,
-            flagged(worker.state, good=worker.state == "up"),
+            flagged(_state(worker), good=worker.state == "up"),
             str(worker.pid),
             counted(worker.queues),
             sized(worker.rss_bytes),
             ranged(worker.shards),
         )
     return rows
+
+
+def _state(worker: "WorkerStatus") -> str:
+    if not worker.draining:
+        return worker.state
+    return f"{worker.state}, {'draining' if worker.shards else 'drained'}"
 
 
 def _outages(status: "ClusterStatus") -> "Iterator[Text]":

@@ -21,11 +21,12 @@ class Invocation:
     endpoint: str | None
     as_json: bool
 
-    def connect(self) -> "Client":
-        """Return a client for the chosen cluster; close it, or use it as a context."""
+    def connect(self, timeout: float | None = None) -> "Client":
+        """Return a client for the chosen cluster; close it, or use it as a context. ``timeout``: of its calls, if not the usual one."""
         from fila_cluster import Client  # noqa: PLC0415 # quick --help
 
-        return Client(self.endpoint) if self.endpoint else Client()
+        options: dict[str, Any] = {"endpoint": self.endpoint or None, "timeout": timeout}
+        return Client(**{name: value for name, value in options.items() if value is not None})
 
     def show(self, value: Any, *human: "RenderableType") -> None:
         """Print ``value`` as JSON, or ``human`` as text."""

@@ -1,4 +1,4 @@
-"""Messages as JSON: the input of ``enqueue --file``, and the output of ``consume`` and ``queue browse``.
+"""Messages as JSON: the input of ``enqueue --file``, and the output of ``consume``, ``queue browse`` and ``check --salvage``.
 
 A line to enqueue has ``Message``'s fields; the payload is text in ``payload``, or any bytes in ``payload_base64``.
 """
@@ -6,6 +6,7 @@ A line to enqueue has ``Message``'s fields; the payload is text in ``payload``, 
 import base64
 import binascii
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -70,6 +71,21 @@ def _read_time(text: str) -> datetime:
         raise BadLineError(f"deliver_at={text!r} is no time: write it as 2030-12-31T23:59:00+00:00") from None
 
 
+def write_message(message: Message) -> str:
+    """Return the line that :func:`read_message` reads as this message."""
+    fields = _payload_field("payload", bytes(message.payload))
+    plain = Message(b"")
+    for name in _OPTIONS:
+        value = getattr(message, name)
+        if value != getattr(plain, name):
+            fields[name] = value
+    return json.dumps(fields, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else dict(value) if isinstance(value, Mapping) else list(value)
+
+
 def write_delivery(delivery: Delivery) -> str:
     """Return the line of a delivery."""
     return json.dumps(_fields(delivery, _PRINTED_OF_LEASES), default=datetime.isoformat, ensure_ascii=False)
@@ -91,7 +107,7 @@ def _fields(message: Delivery | MessageView, more: tuple[str, ...]) -> dict[str,
     return fields
 
 
-def _payload_field(name: str, content: bytes) -> dict[str, str]:
+def _payload_field(name: str, content: bytes) -> dict[str, Any]:
     try:
         return {name: content.decode()}
     except UnicodeDecodeError:

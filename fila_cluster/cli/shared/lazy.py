@@ -7,12 +7,17 @@ import click
 
 
 class LazyGroup(click.Group):
-    """Subcommands by name, each with its line of help. The module of that name beside the group has it as ``command``."""
+    """Subcommands by name, each with its line of help, in folders of the package.
 
-    def __init__(self, *args: Any, package: str, summaries: dict[str, str], **kwargs: Any) -> None:
+    The module of a command's name has it as ``command``. The folder "" is the package itself.
+    """
+
+    def __init__(self, *args: Any, package: str, folders: dict[str, dict[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._package = package
-        self._summaries = summaries
+        self._modules = {
+            name: ".".join(filter(None, (package, folder, name))) for folder, names in folders.items() for name in names
+        }
+        self._summaries = {name: summary for names in folders.values() for name, summary in names.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order given."""
@@ -22,7 +27,7 @@ class LazyGroup(click.Group):
         """Import a command."""
         if cmd_name not in self._summaries:
             return None
-        command = import_module(f"{self._package}.{cmd_name}").command
+        command = import_module(self._modules[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
 

@@ -5,11 +5,12 @@ from rich.text import Text
 
 
 def table(*columns: str) -> Table:
-    """Return an empty table. A column whose name starts with ``#`` holds numbers."""
+    """Return an empty table. A column whose name starts with ``#`` holds numbers, one with ``=`` what people copy: it is not wrapped."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         number = column.startswith("#")
-        made.add_column(column.lstrip("#"), justify="right" if number else "left", no_wrap=number, overflow="fold")
+        whole = number or column.startswith("=")
+        made.add_column(column.lstrip("#="), justify="right" if number else "left", no_wrap=whole, overflow="fold")
     return made
 
 

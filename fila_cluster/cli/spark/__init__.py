@@ -11,7 +11,7 @@ SUMMARIES = {
 }
 
 
-@click.group(cls=LazyGroup, package=__name__, summaries=SUMMARIES)
+@click.group(cls=LazyGroup, package=__name__, folders={"": SUMMARIES})
 def command() -> None:
     """Move data in and out of queues in bulk, with Apache Spark.
 

@@ -7,6 +7,7 @@ import click
 from fila_cluster.config.address import checked_address
 from fila_cluster.config.loading import load
 from fila_cluster.supervisor import standalone
+from fila_cluster.supervisor.auth import read_token
 from fila_cluster.supervisor.endpoints import WorkerEndpoint
 
 
@@ -25,6 +26,12 @@ from fila_cluster.supervisor.endpoints import WorkerEndpoint
     metavar="ADDR",
     help="Where clients may reach it without the router, tcp://HOST:PORT. Default: only a socket in the data directory.",
 )
+@click.option(
+    "--token",
+    envvar="FILA_WORKER_TOKEN",
+    metavar="TOKEN",
+    help="For a router with authentication: the token of `fila-cluster auth init`. Better in FILA_WORKER_TOKEN: others see arguments.",
+)
 @click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
@@ -36,6 +43,7 @@ def command(
     data_dir: str | None,
     name: str | None,
     direct_listen: str | None,
+    token: str | None,
     insecure: bool,
     config: Path | None,
 ) -> None:
@@ -43,4 +51,5 @@ def command(
     settings = load({"server": {"shards": shards, "data_dir": data_dir}}, config)
     door = None if direct_listen is None else checked_address(direct_listen, "--direct-listen")
     router, shown = WorkerEndpoint.parse(join, "--join"), name or f"worker-{hosted[0]}"
-    standalone.worker(settings, router, shown, sorted(set(hosted)), door, insecure=insecure)
+    keys = None if token is None else read_token(token)
+    standalone.worker(settings, router, shown, sorted(set(hosted)), door, keys, insecure=insecure)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fila_cluster.cli.enqueue_file import enqueue_file
+from fila_cluster.cli.queues.enqueue_file import enqueue_file
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.parameters import DURATION
 

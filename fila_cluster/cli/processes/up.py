@@ -28,7 +28,11 @@ from fila_cluster.supervisor.up import up
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
 )
-@click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen on addresses that other machines can reach, without authentication or encryption.",
+)
 def command(
     workers: int | None,
     shards: int | None,
@@ -54,8 +58,8 @@ def command(
     sys.exit(up(load(flags, config), worker_endpoint, insecure=insecure, announce=_announce))
 
 
-def _announce(listen: Address, dashboard: Address | None, workers: int) -> None:
-    watched = f"dashboard http://{dashboard.reachable} · " if dashboard else ""
+def _announce(listen: Address, dashboard: str | None, workers: int) -> None:
+    watched = f"dashboard {dashboard} · " if dashboard else ""
     try:
         print(f"ready: {listen.endpoint} · {watched}{workers} workers", flush=True)
     except BrokenPipeError:  # standard output is closed; the cluster serves all the same

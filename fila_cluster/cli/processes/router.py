@@ -14,12 +14,20 @@ from fila_cluster.supervisor.endpoints import WorkerEndpoint
 @click.option(
     "--worker-listen", metavar="ENDPOINT", required=True, help="Where workers connect: tcp://HOST:PORT or ipc://PATH."
 )
+@click.option("--data-dir", metavar="DIR", help="Where `fila-cluster auth init` has put the keys, with [auth] enabled.")
 @click.option("--shards", type=int, metavar="N", help="The number of shards of the cluster.")
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
 )
 @click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
-def command(listen: str | None, worker_listen: str, shards: int | None, config: Path | None, insecure: bool) -> None:
+def command(
+    listen: str | None,
+    worker_listen: str,
+    data_dir: str | None,
+    shards: int | None,
+    config: Path | None,
+    insecure: bool,
+) -> None:
     """Run a router alone in the foreground; its workers join it with `fila-cluster worker`."""
-    settings = load({"server": {"listen_addr": listen, "shards": shards}}, config)
+    settings = load({"server": {"listen_addr": listen, "shards": shards, "data_dir": data_dir}}, config)
     standalone.router(settings, WorkerEndpoint.parse(worker_listen, "--worker-listen"), insecure=insecure)

@@ -1,0 +1,54 @@
+"""``fila-cluster drain``."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.figures import ranged
+
+if TYPE_CHECKING:
+    from fila_cluster import Client
+    from fila_cluster.client.views import WorkerStatus
+
+LOOK_S = 0.2
+
+
+@click.command()
+@click.argument("worker")
+@click.option("--undo", is_flag=True, help="Let WORKER take shards again. It gets none back by itself: use `shard move`.")
+@click.pass_obj
+def command(invocation: Invocation, worker: str, undo: bool) -> None:
+    """Move all shards of WORKER to the other workers of its data directory, one after the other, and wait until it has none.
+
+    It takes no shard until the drain is undone, or the worker is restarted. If this command is stopped, the drain goes on.
+    """
+    from fila_proto_zmq.commands import DrainWorker  # noqa: PLC0415 # quick --help
+
+    with invocation.connect() as client:
+        client.request(DrainWorker(worker, undo))
+        status = _status(client, worker) if undo else _wait(client, worker)
+    takes = "takes shards again" if undo else "is drained: it has no shards, and takes none"
+    invocation.show({"worker": worker, "shards": status.shards, "draining": status.draining}, f"{worker} {takes}")
+
+
+def _wait(client: "Client", worker: str) -> "WorkerStatus":
+    while (status := _status(client, worker)).shards:
+        if not status.draining:
+            raise click.ClickException(f"{worker} was restarted, or its drain was undone, with shards left: drain it again")
+        if all(shard in _quarantined(status) for shard in status.shards):
+            raise click.ClickException(f"{worker} keeps {ranged(status.shards)}: a shard can only be moved while it serves")
+        time.sleep(LOOK_S)
+    return status
+
+
+def _quarantined(status: "WorkerStatus") -> set[int]:
+    return {outage.shard for outage in status.outages if outage.state == "quarantined"}
+
+
+def _status(client: "Client", worker: str) -> "WorkerStatus":
+    for each in client.cluster_status().workers:
+        if each.name == worker:
+            return each
+    raise click.ClickException(f"{worker} is gone: `fila-cluster status` shows where its shards are")

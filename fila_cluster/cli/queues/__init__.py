@@ -1,0 +1,1 @@
+"""Commands about queues and their messages."""
