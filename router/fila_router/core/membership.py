@@ -56,10 +56,14 @@ class Membership:
     def register(self, identity: bytes, offer: Register, now_ms: int) -> Registered:
         """Route to a worker from now on; the answer brings it up to date. Raises for an outdated worker's offer."""
         try:
-            superseded = self._table.register(identity, offer, now_ms)
+            self._table.check_offer(identity, offer)
         except FilaError as error:
             self._outgoing.notes.append(WorkerRefused(identity.decode(errors="replace"), error.code, str(error)))
             raise
+        known = self._table.workers.get(identity)
+        if known is not None and known.routable and known.pid != offer.pid:  # it came before the tick that would have seen
+            self.lose(known, "another process has taken its place", now_ms)
+        superseded = self._table.register(identity, offer, now_ms)
         for worker, shards in superseded:
             self._abandon(worker, shards)
         for shard in {shard for shard, _ in offer.shards}.union(*(shards for _, shards in superseded)):

@@ -139,10 +139,9 @@ class RoutingTable:
     def register(self, identity: bytes, offer: Register, now_ms: int) -> list[tuple[Worker, frozenset[int]]]:
         """Let the worker own what it offers, and nothing else.
 
-        Returns the shards that changed hands or epochs, by their previous owners: requests for those are lost. Raises
-        :class:`InvalidArgumentError` and changes nothing if the offer is malformed or a shard's epoch is outdated.
+        The offer has passed :meth:`check_offer`. Returns the shards that changed hands or epochs, by their previous owners:
+        requests for those are lost.
         """
-        self._check_offer(identity, offer)
         worker = self.workers.get(identity)
         if worker is None:
             worker = self.workers[identity] = Worker(
@@ -154,7 +153,8 @@ class RoutingTable:
         self._forget_idle()
         return superseded
 
-    def _check_offer(self, identity: bytes, offer: Register) -> None:
+    def check_offer(self, identity: bytes, offer: Register) -> None:
+        """Raise :class:`InvalidArgumentError` if the offer is malformed or a shard's epoch is outdated."""
         if offer.worker.encode() != identity:
             raise InvalidArgumentError(f"worker {offer.worker!r} registers as {identity!r}: the two names must agree")
         if not offer.shards and not offer.outages and not offer.home:  # with a home, shards may be moved there

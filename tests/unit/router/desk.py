@@ -8,6 +8,7 @@ from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Enqueue, Fault, Le
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_router.core.access import Access
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import START_MS_MAX
 from fila_router.core.router import Router
@@ -29,9 +30,11 @@ class Answer(NamedTuple):
 
 
 class Desk:
-    def __init__(self, shards: int = 1, *, started: bool = True, limits: RouterLimits = DEFAULTS) -> None:
+    def __init__(
+        self, shards: int = 1, *, started: bool = True, limits: RouterLimits = DEFAULTS, access: Access | None = None
+    ) -> None:
         """``started``: long ago, so that the router does not wait for the owner of shard 0 any more."""
-        self.router = Router(shards, 15_000, 1 << 24, "9.9", entropy=Random(7).randbytes, limits=limits)
+        self.router = Router(shards, 15_000, 1 << 24, "9.9", entropy=Random(7).randbytes, limits=limits, access=access)
         self.now_ms = 0
         for now_ms in (-START_MS_MAX, 0) if started else ():
             self.router.tick(now_ms)
@@ -122,10 +125,10 @@ class Desk:
         assert not self.router.from_worker(worker.encode(), b"", header, b"", body, self.now_ms)
 
     def register(
-        self, worker: str = "worker-0", *, epoch: int = 1, shards: tuple[int, ...] = (0,), **known: Any
+        self, worker: str = "worker-0", *, epoch: int = 1, shards: tuple[int, ...] = (0,), pid: int = PID, **known: Any
     ) -> Reply | FilaError:
         """``known``: what it brings of config and parks."""
-        return self.say(worker, Register(worker, PID, "9.9", [(shard, epoch) for shard in shards], **known))
+        return self.say(worker, Register(worker, pid, "9.9", [(shard, epoch) for shard in shards], **known))
 
     def unreachable(self, worker: str) -> None:
         self.router.unreachable(worker.encode(), self.now_ms)

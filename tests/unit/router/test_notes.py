@@ -4,6 +4,7 @@ import pytest
 
 from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Hello
+from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.events import ClientConnected, ClientRefused, Event, WorkerJoined, WorkerLeft, WorkerLost, WorkerReturned
 from fila_router.core.sessions import TELL_AGAIN_MS
 from tests.unit.router.desk import CLIENT, PID, Desk
@@ -81,3 +82,20 @@ def test_a_lost_worker_s_next_life_joins_and_does_not_return():
     desk.unreachable("worker-0")
     desk.register(epoch=2)
     assert [type(note) for note in desk.notes()] == [WorkerJoined, WorkerLost, WorkerJoined]
+
+
+def test_a_process_whose_place_is_taken_before_the_router_misses_it_is_lost_first():
+    desk = Desk()
+    desk.register()
+    desk.enqueue()
+    desk.register(epoch=2, pid=43)
+    joined, lost, again = desk.notes()
+    assert lost == WorkerLost("worker-0", PID, [0], "another process has taken its place")
+    assert (joined, again) == (WorkerJoined("worker-0", PID, "9.9", [0]), WorkerJoined("worker-0", 43, "9.9", [0]))
+
+
+def test_a_process_that_may_not_take_a_place_loses_nobody_s():
+    desk = Desk()
+    desk.register(epoch=2)
+    assert isinstance(desk.register(epoch=1, pid=43), InvalidArgumentError)
+    assert desk.notes(WorkerLost) == []

@@ -10,7 +10,9 @@ from fila_router.core.routing import RoutingTable
 
 
 def register(table: RoutingTable, worker: str, *offers: tuple[int, int]):
-    superseded = table.register(worker.encode(), Register(worker, 1, "v", list(offers)), 0)
+    offer = Register(worker, 1, "v", list(offers))
+    table.check_offer(worker.encode(), offer)
+    superseded = table.register(worker.encode(), offer, 0)
     return {(owner.name, shard) for owner, shards in superseded for shard in shards}
 
 
@@ -107,7 +109,7 @@ def test_a_shard_that_does_not_exist_is_refused(shard: int):
 
 def test_a_worker_says_its_own_name():
     with pytest.raises(InvalidArgumentError, match="the two names must agree"):
-        RoutingTable(1).register(b"a", Register("b", 1, "v", [(0, 1)]), 0)
+        RoutingTable(1).check_offer(b"a", Register("b", 1, "v", [(0, 1)]))
 
 
 def test_a_worker_without_shards_is_refused():
