@@ -39,6 +39,7 @@ def run(settings: ScheduleSettings) -> None:
         if stop.requested(readable):
             break
     journal.tell([ProcessStopped(round(1000 * (time.monotonic() - began)))])
+    stop.close()
 
 
 def _work(settings: ScheduleSettings, journal: Journal) -> None:

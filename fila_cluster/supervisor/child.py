@@ -68,6 +68,9 @@ class Liveness:
         return 0.0 if self._heard_at is None else now - self._heard_at
 
 
+KILL_S = 1.0
+"""How long to wait for the end of a killed process: it may sleep in the kernel, at a disk that does not answer."""
+
 PRIVATE = 0o077
 """The umask of children: logs, tables and sockets are private, whatever mode the data directory has."""
 
@@ -163,6 +166,13 @@ class Child:
         if self.is_running():
             assert self._running is not None
             self._running.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it, and wait until it is gone: it holds the lock of the data directory until then."""
+        self.send(signal.SIGKILL)
+        if self._running is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._running.wait(KILL_S)
 
     def is_running(self) -> bool:
         """Return whether the process is there."""

@@ -12,6 +12,7 @@ from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.child import GRACE_S, HUNG_S, PAUSE_S, Child, describe_exit
 from fila_cluster.supervisor.ready_probe import ASK_AGAIN_S, ReadyProbe
 from fila_process.journal import Journal
+from fila_process.parent import shut_out_signals
 from fila_proto_zmq.events import (
     ChildDied,
     ChildHung,
@@ -45,11 +46,8 @@ class Signals:
         return signal.SIGTERM in numbers or signal.SIGINT in numbers
 
     def close(self) -> None:
-        """Block signals at the end: one that comes now must not change the exit code while the interpreter ends.
-
-        They are blocked, because a change of handlers would be a race with signals under way, which Python reports.
-        """
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+        """Let no signal disturb the end of this process."""
+        shut_out_signals()
 
 
 def _only_wake(number: int, frame: FrameType | None) -> None:
@@ -200,4 +198,4 @@ class Supervisor:
         for child in children:
             if child.is_running():
                 self._journal.tell([ChildKilled(child.name, child.pid, round(1000 * within_s))])
-                child.send(signal.SIGKILL)
+                child.kill()

@@ -71,6 +71,19 @@ class StopRequests:
             return True
         return self._parent_fd in readable and not os.read(self._parent_fd, 4096)
 
+    def close(self) -> None:
+        """Let no signal disturb the end of this process."""
+        shut_out_signals()
+
+
+def shut_out_signals() -> None:
+    """Block signals from here to the end of the process: one that comes now must change neither its exit code nor its output.
+
+    They are blocked, because a change of handlers would be a race with signals under way, which Python reports. SIGCHLD is
+    among them, because Python reports a wake-up descriptor that is closed when a late one comes.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+
 
 def _let_poll_wake(number: int, frame: FrameType | None) -> None:
     """Do nothing: the interpreter has written to the wake-up descriptor by now."""

@@ -64,6 +64,7 @@ def serve(settings: RouterSettings) -> int:
             journal.tell([ProcessFailed.of(error)])
             return 1
     journal.tell([ProcessStopped(round(1000 * (time.monotonic() - listening_at)))])
+    stop.close()
     return 0
 
 

@@ -129,6 +129,7 @@ def run(settings: WorkerSettings) -> int:
         journal.tell([ProcessFailed.of(error)])
         return 1
     journal.tell([ProcessStopped(clock.now_ms() - began_ms)])
+    stop.close()
     return 0
 
 
