@@ -14,6 +14,7 @@ from tests.architecture.sources import PACKAGES, ROOT, imports_of, roots, source
 
 SPARK = PACKAGES["fila_cluster"] / "spark"
 DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
+REMOTE = PACKAGES["fila_cluster"] / "backup" / "remote.py"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def used_by(files: list[Path]) -> set[str]:
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD} & {*file.parents}]
+    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE} & {file, *file.parents}]
     assert used_by(files) - declared == set()
 
 
@@ -62,6 +63,11 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
 def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, folder: Path) -> None:
     declared = declared_in(project["project"]["dependencies"])
     assert used_by(sources(folder)) - declared == declared_in(project["project"]["optional-dependencies"][extra])
+
+
+def test_what_backups_to_a_url_need_is_declared_as_an_extra(project: dict) -> None:
+    declared = declared_in(project["project"]["dependencies"])
+    assert used_by([REMOTE]) - declared == declared_in(project["project"]["optional-dependencies"]["backup"])
 
 
 def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ PATIENCE_MS = 1000 * (WAIT_S_MAX + 30)
 
 HIDE_UNTIL_CONNECTED = """
 addEventListener('DOMContentLoaded', () => {
+  if (location.pathname === '/login') return;
   document.documentElement.style.visibility = 'hidden';
   const look = setInterval(() => {
     if (window.did_handshake) {
@@ -32,7 +33,7 @@ addEventListener('DOMContentLoaded', () => {
   }, 5);
 });
 """
-"""A page can be seen before its server hears of clicks: until then they are lost. Playwright clicks on nothing that is hidden."""
+"""A page can be seen before its server hears of clicks: until then they are lost. Playwright clicks on nothing that is hidden. The login has no server beside it."""
 
 BREAKER = "[lua]\ncircuit_breaker_cooldown_ms = 3600000\n"
 """A breaker that opened is still open when a test reads it, however late."""

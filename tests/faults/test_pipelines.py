@@ -55,9 +55,8 @@ def test_what_is_confirmed_is_in_once_and_in_order(tmp_path: Path, victims: tupl
             number for number, result in results.items() if isinstance(result, FilaError) and result.details.get("refused")
         }
         assert not refused & set(taken)
-        by_key: dict[int, list[str]] = defaultdict(
-            list
-        )  # by ids, which ascend as messages are stored: a lost delivery comes again later
+        # Ids ascend as messages are stored. The order of the deliveries says less: one that is lost comes again later.
+        by_key: dict[int, list[str]] = defaultdict(list)
         for number in confirmed:
             by_key[number % 5].append(str(results[number]))
         assert all(ids == sorted(ids) for ids in by_key.values())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import Grants, Tokens, TokenWant
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.token_bank import TokenBank
+from fila_router.core.tokens.token_bank import TokenBank
 from tests.unit.router.bank_desk import TOKEN, check, limit
 
 REPEAT_MS = 500

@@ -7,6 +7,7 @@ from typing import Any
 
 import zmq
 
+from fila_admission.keys import digest_of
 from fila_cluster import AsyncClient
 from fila_cluster.client.asynchronous import client as asynchronous
 from fila_cluster.client.protocol.session import Session
@@ -16,6 +17,14 @@ from tests.simulation.processes import FRONT
 from tests.simulation.replacing import replaced
 from tests.simulation.sockets import DealerSocket, Network
 from tests.simulation.world import World
+
+ADDRESSES = 4
+"""So many machines have clients: those who try wrong keys share them with others."""
+
+
+def address_of(name: str) -> str:
+    """Where a client is."""
+    return f"10.0.0.{int(name.rpartition('-')[2]) % ADDRESSES}"
 
 
 class ClientProcess:
@@ -30,9 +39,12 @@ class ClientProcess:
         limits: Mapping[str, int],
         *,
         direct: bool,
+        api_key: str = "",
     ) -> None:
         self.world = world
         self.name = name
+        self.address = address_of(name)
+        self.api_key = api_key
         self.alive = True
         self.paused_until_us = 0
         self.pauses: list[tuple[int, int]] = []
@@ -45,7 +57,7 @@ class ClientProcess:
         previous, world.current = world.current, self
         try:
             with replaced([(asynchronous, "Session", partial(Session, **limits))]):
-                self.client = AsyncClient(FRONT, timeout=timeout_s, direct=direct)
+                self.client = AsyncClient(FRONT, api_key=api_key, timeout=timeout_s, direct=direct)
         finally:
             world.current = previous
 
@@ -93,7 +105,7 @@ class ClientProcess:
     def identity(self) -> bytes | None:
         """The identity by which workers know it, once a router has given it one."""
         secret = self.client._session._connection._session
-        return client_of(secret) if secret else None
+        return client_of(secret, digest_of(self.api_key) if self.api_key else b"") if secret else None
 
     @property
     def dealer(self) -> DealerSocket | None:
@@ -107,6 +119,9 @@ class RawPeer:
     def __init__(self, world: World, network: Network, name: str, identity: bytes) -> None:
         self.world = world
         self.name = name
+        self.address = address_of(name)
+        self.api_key = ""
+        """What it greets with."""
         self.sockets: list[Any] = []
         self.paused_until_us = 0
         self.heard: list[list[bytes]] = []

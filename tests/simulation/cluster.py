@@ -7,6 +7,7 @@ from fila_proto_zmq.names import shard_of
 from fila_worker.core.settings import ShardSettings
 from fila_worker.settings import WorkerSettings
 from tests.simulation.disk import Disk
+from tests.simulation.key_file import KeyFile
 from tests.simulation.options import Options
 from tests.simulation.processes import BACK, RouterProcess, Supervisor, WorkerProcess
 from tests.simulation.sockets import Network
@@ -23,11 +24,16 @@ class Cluster:
         self.layout = options.layout
         self.shards = sum(map(len, self.layout))
         self.disks = {index: Disk(world, index) for index in range(self.shards)}
+        self.hosts: dict[int, str] = {}
+        """The workers of the shards that were moved."""
         self.supervisor = Supervisor(world)
         self._walls: dict[str, int] = {}
         """How far each machine's wall clock is off, microseconds."""
         settings = options.shard_settings
-        self.router = RouterProcess(world, options.work_us, self.shards, settings.consumer_timeout_ms, options.router_limits)
+        self.key_file = KeyFile(world) if "guest" in options.features else None
+        self.router = RouterProcess(
+            world, options.work_us, self.shards, settings.consumer_timeout_ms, options.router_limits, self.key_file
+        )
         self.workers = [self._worker(number, shards, settings) for number, shards in enumerate(self.layout)]
         for process in self.processes:
             self.supervisor.watch(process)
@@ -47,9 +53,10 @@ class Cluster:
             shards=list(shards),
             shards_total=self.shards,
             shard=settings,
+            auth=self.key_file is not None,
             doors=[f"tcp://worker-{number}:0"] if "direct" in self.options.features else [],
         )
-        return WorkerProcess(self.world, told.name, self.options.work_us, told, self.disks)
+        return WorkerProcess(self.world, told.name, self.options.work_us, told, self.disks, self.hosts)
 
     def start(self) -> None:
         """Start everything."""
@@ -72,8 +79,12 @@ class Cluster:
         return shard_of(queue, self.shards)
 
     def worker_of(self, shard: int) -> WorkerProcess:
-        """Who hosts a shard."""
-        return next(worker for worker in self.workers if shard in worker.disks)
+        """Who hosts a shard: who has it open, or else who is to open it."""
+        holder = self.disks[shard].holder
+        if holder is not None and holder[0].alive and isinstance(holder[0], WorkerProcess):
+            return holder[0]
+        host = self.hosts.get(shard)
+        return next(each for each in self.workers if (each.name == host if host else shard in each.settings.shards))
 
     def wall_us(self, process: Any) -> int:
         """How far off a process's wall clock is."""

@@ -15,6 +15,8 @@ from typing import Any
 
 from fila_admission.in_flight import _ROOM_OF, InFlight
 from fila_cluster.client.requests.connection import Connection
+from fila_proto_zmq.errors import OverloadedError
+from fila_router.core.access import Access, Attempts
 from fila_router.core.unread import Unread
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue
@@ -54,8 +56,8 @@ class Boundary:
     name: str
     crossed: Callable[[Any, Any, Any], bool] = _always
     measure: Callable[[Any], Any] | None = None
-    raises: bool = False
-    """It is crossed if the call raises."""
+    raises: tuple[type[Exception], ...] = ()
+    """It is crossed if the call raises one of these."""
 
 
 BOUNDARIES: dict[str, Boundary] = {
@@ -68,7 +70,7 @@ BOUNDARIES: dict[str, Boundary] = {
         enqueue, "_take_in_steps", _was, lambda of: len(of[3].envelopes) > of[0].settings.limits.enqueue_step_messages
     ),
     "a purge goes on in steps": Boundary(purge, "_purge_in_steps"),
-    "a job is refused": Boundary(Jobs, "_refuse_if_crowded", raises=True),
+    "a job is refused": Boundary(Jobs, "_refuse_if_crowded", raises=(Exception,)),
     "a finished lease is forgotten": Boundary(
         LeaseBook,
         "remember",
@@ -97,6 +99,9 @@ BOUNDARIES: dict[str, Boundary] = {
     "the router holds back what is not read": Boundary(Unread, "hold"),
     "a client refuses a call": Boundary(Connection, "_no_room"),
     "a client's frame waits for room in its pipe": Boundary(Connection, "_fits", _no),
+    "an API key too many is refused": Boundary(Access, "_create", raises=(OverloadedError,)),
+    "a greeting with a wrong key gets no answer": Boundary(Attempts, "fail", lambda _, too_many, of: too_many),
+    "an address that greeted with wrong keys is forgotten": Boundary(Attempts, "_forget_oldest"),
 }
 """By what happens there."""
 
@@ -121,7 +126,7 @@ def _watching(real: Any, several: list[tuple[str, Boundary]], counts: Counter[st
     def raising(*arguments: Any, **options: Any) -> Any:
         try:
             return real(*arguments, **options)
-        except Exception:
+        except first.raises:
             counts[what] += 1
             raise
 

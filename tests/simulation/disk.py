@@ -7,11 +7,14 @@ before it, stay.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fila_proto_zmq.errors import StorageError
+from fila_worker.core.store import InUseError
+from fila_worker.residence import Residence
 from fila_worker.storage.memory import MemoryBatch, MemoryStore
-from tests.simulation.world import World
+from tests.simulation.world import Process, World
 
 
 class SimBatch(MemoryBatch):
@@ -54,9 +57,20 @@ class Disk:
     watchers: list[Any] = field(default_factory=list)
     """Who sees every commit: ``watch(shard, changes)``."""
     fsync: bool = False
+    holder: tuple[Process, int] | None = None
+    """The process that has it open, and in which of its lives it opened it."""
 
     def __post_init__(self) -> None:
         self.store = SimStore(self)
+
+    def open(self, process: Process) -> "SimStore":
+        """Open the store for a process; another one that lives and has it open keeps it."""
+        if self.holder is not None and self.holder[0] is not process:
+            other, life = self.holder
+            if other.alive and other.lives == life:
+                raise InUseError(f"shard {self.shard}: {other.name} has it open")
+        self.holder = process, process.lives
+        return self.store
 
     def cut_power(self, back_us: int) -> int | None:
         """Undo the commits of the last ``back_us``; returns the time of the first that is undone."""
@@ -92,6 +106,8 @@ class SimStore(MemoryStore):
         process = disk.world.current
         if process is not None:
             process.touch(f"commit {disk.commits + 1} of shard {disk.shard}")
+            if disk.holder is None or disk.holder[0] is not process:
+                disk.world.fail("two owners", f"{process.name} commits to shard {disk.shard}, which it does not have open")
         if disk.fail_in is not None:
             disk.fail_in -= 1
             if disk.fail_in <= 0:
@@ -111,6 +127,38 @@ class SimStore(MemoryStore):
             watch(disk.shard, batch.changes)
         if process is not None:
             process.touch(f"what follows commit {disk.commits} of shard {disk.shard}")
+
+    def close(self) -> None:
+        process, disk = self._disk.world.current, self._disk
+        if process is not None:
+            process.touch(f"close shard {disk.shard}")
+        if disk.holder is not None and disk.holder[0] is process:
+            disk.holder = None
+        if process is not None:
+            process.touch(f"what follows the end of shard {disk.shard}")
+
+
+class SimResidence(Residence):
+    """The files that name the workers of moved shards: those of a dictionary that all workers share."""
+
+    def __init__(self, world: World, hosts: dict[int, str], worker: str) -> None:
+        self._world = world
+        self._hosts = hosts
+        self._worker = worker
+        self._folder = Path("moved")
+        self.home = "the data directory"
+
+    def host_of(self, shard: int) -> str | None:
+        return self._hosts.get(shard)
+
+    def arrived(self) -> list[int]:
+        return sorted(shard for shard, host in self._hosts.items() if host == self._worker)
+
+    def give(self, shard: int, worker: str) -> None:
+        process = self._world.current
+        process.touch(f"give shard {shard} to {worker}")
+        self._hosts[shard] = worker
+        process.touch(f"what follows the gift of shard {shard}")
 
 
 def _apply(change: Sequence[Any], undo: list[tuple[Any, bytes, bytes | None]]) -> None:

@@ -22,6 +22,14 @@ def kill_worker(run: "Run", random: Random) -> None:
     random.choice(run.cluster.workers).doom(_touches(random), "die")
 
 
+def endanger(run: "Run", random: Random) -> None:
+    """Perhaps a process dies at one of the next steps of what has just begun, if this run has such faults."""
+    process = random.choice(run.cluster.processes)
+    fault = "kill_router" if process is run.cluster.router else "kill_worker"
+    if fault in run.options.faults and random.random() < 0.5:
+        process.doom(random.randrange(1, 25), "die")
+
+
 def away(run: "Run", random: Random) -> None:
     """A worker is away for longer than some calls take."""
     run.cluster.supervisor.keep_away(

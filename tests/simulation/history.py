@@ -10,7 +10,7 @@ from typing import Any
 
 from fila_proto_zmq.codec import decode_body
 from fila_proto_zmq.commands import DELIVERY, Delivered, FetchReserved, Receive
-from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.errors import FilaError, PermissionDeniedError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import Record, open_envelope, unpack_record
@@ -38,6 +38,11 @@ class Done:
     @property
     def ok(self) -> bool:
         return self.ended_us is not None and self.error is None
+
+    @property
+    def denied(self) -> bool:
+        """Whether it had no effect for certain: its client's API key never allowed it."""
+        return isinstance(self.error, PermissionDeniedError)
 
 
 @dataclass
@@ -104,6 +109,20 @@ class Sent:
 
 
 @dataclass
+class KeyLife:
+    """An API key, as those saw it who made and ended it. Of a wrong key ``end_confirmed_us`` is 0."""
+
+    allow: list[str]
+    made_us: int
+    expires_us: int | None = None
+    end_began_us: int | None = None
+    """When its revocation was asked for first."""
+    end_confirmed_us: int | None = None
+    grants: list[tuple[str, Done]] = field(default_factory=list)
+    """Permissions that were added, and the calls that did it."""
+
+
+@dataclass
 class History:
     """Everything that was seen, in the order in which it happened."""
 
@@ -121,6 +140,8 @@ class History:
     identities: dict[bytes, str] = field(default_factory=dict)
     clients: list[Any] = field(default_factory=list)
     """Their processes."""
+    keys: dict[str, KeyLife] = field(default_factory=dict)
+    """The API keys of clients that may not do everything, by client."""
     healed_us: int = 0
     """When faults ended."""
     audit_us: int = 1 << 60
@@ -187,8 +208,10 @@ class History:
     def was_swept(self, sent: Sent) -> bool:
         """Whether a purge or a deletion may have met it."""
         for call in self.calls:
-            if call.kind in ("purge_queue", "delete_queue") and (
-                call.ended_us is None or call.ended_us >= sent.call.started_us
+            if (
+                call.kind in ("purge_queue", "delete_queue")
+                and (call.ended_us is None or call.ended_us >= sent.call.started_us)
+                and not call.denied
             ):
                 options = self.queues.get(sent.queue, {})
                 if call.queue in (sent.queue, f"{sent.queue}.dlq", options.get("dead_letter")):

@@ -24,10 +24,13 @@ STEPS, STEP_WEIGHTS = (6, 10, 16, 30, 80), (4, 4, 4, 2, 1)
 """How long scripts are: most are short, because the end of a run costs as much as twenty steps; a few are long, for what takes long to
 come about."""
 SPAN_US_MAX = 11_000_000
-EXTRAS = {"crowd": "crowded", "cancelled": "impatient", "direct": "straight", "piped": "piped"}
+EXTRAS = {
+    "crowd": "crowded", "cancelled": "impatient", "direct": "straight", "piped": "piped", "move": "moving", "guest": "guarded",
+}  # fmt: skip
 """Features with numbers of their own, so that the seeds without them are what they would be if these did not exist: several keys with a
 backlog; calls that their callers cancel; clients that reach workers directly; producers and batches that do not wait
-for each answer."""
+for each answer; shards that are moved to other workers; a cluster with authentication, and guests whose API keys allow little, or not for
+long."""
 DOORS, DOORS_SHARE = "shut_doors", 0.3
 """The fault that only direct connections have, and how many of their seeds have it."""
 EXTRA_SHARE = 0.2

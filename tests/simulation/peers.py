@@ -22,11 +22,13 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import REPLY, VERSION, pack_header
 from tests.simulation.clients import RawPeer
+from tests.simulation.key_file import ADMIN
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
 INDEXES = (0, 1, -1, -3, 7, 2**31, -(2**63), 2**63 - 1)
+WRONG = "fila_wrong"
 PAUSE_US = 150_000
 """Between two frames of a peer."""
 
@@ -35,7 +37,7 @@ def hostile(run: "Run", random: Random) -> None:
     """Someone sends what no client would, under names that are not its own."""
     peer = _peer(run, random.choice([b"", b"\0reserved\0x", b"\0\0\0\0\1", _known_client(run, random), random.randbytes(9)]))
     if random.random() < 0.7:
-        _greet(peer)
+        _greet(run, peer)
     for number in range(random.choice([1, 4, 12])):
         run.world.after((number + 1) * PAUSE_US, _say_something, run, peer, random)
 
@@ -43,7 +45,7 @@ def hostile(run: "Run", random: Random) -> None:
 def unread(run: "Run", random: Random) -> None:
     """Someone asks for much, and reads nothing of it."""
     peer = _peer(run, b"")
-    _greet(peer)
+    _greet(run, peer)
     run.world.after(PAUSE_US, _ask_for_much, run, peer, random)
 
 
@@ -53,8 +55,23 @@ def _peer(run: "Run", identity: bytes) -> RawPeer:
     return peer
 
 
-def _greet(peer: RawPeer) -> None:
-    peer.say(encode_command(Hello([VERSION], "0", b""), 1))
+def _greet(run: "Run", peer: RawPeer) -> None:
+    if run.guarded:
+        peer.api_key = Random(f"{run.options.seed} {peer.name}").choice(["", WRONG, ADMIN])
+    peer.say(encode_command(Hello([VERSION], "0", b"", api_key=peer.api_key), 1))
+
+
+def guesser(run: "Run", random: Random) -> None:
+    """Someone tries wrong keys, one after the other, and asks all the same."""
+    peer = _peer(run, b"")
+    for number in range(random.choice([1, 3, 12])):
+        run.world.after(number * random.choice([10_000, 300_000]), _guess, run, peer, random)
+
+
+def _guess(run: "Run", peer: RawPeer, random: Random) -> None:
+    if not peer.socket.closed:
+        peer.say(encode_command(Hello([VERSION], "0", b"", api_key=random.choice(["", WRONG])), 1))
+        peer.say(encode_command(random.choice([ListQueues(), Browse(5)]), 2, random.choice(sorted(run.history.queues))))
 
 
 def _tag(peer: RawPeer) -> int:

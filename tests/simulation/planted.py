@@ -8,10 +8,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
+from fila_admission.keys import KeyRing
+from fila_admission.permissions import KINDS, Permissions
 from fila_cluster.client.requests.call import Call
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.record import pack_record, unpack_record
-from fila_router.core.bucket import Bucket
+from fila_router.core.tokens.bucket import Bucket
 from fila_worker.core.deliver import subscriptions
 from fila_worker.core.enqueue.dedup import Dedup
 from fila_worker.core.enqueue.sequences import Sequences
@@ -21,6 +23,7 @@ from fila_worker.core.model.leases import LeaseBook, Reservation
 from fila_worker.core.model.state import State
 from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
+from fila_worker.host import Host
 
 Plant = Callable[[ExitStack], None]
 
@@ -228,12 +231,47 @@ def broken_sequence(stack: ExitStack) -> None:
     _replace(stack, Sequences, "go_on", make)
 
 
+def unheard_revocation(stack: ExitStack) -> None:
+    """A worker goes on with connections whose API key was revoked."""
+
+    def make(real: Any) -> Any:
+        def replace(ring: Any, records: Any) -> None:
+            earlier = list(ring)
+            real(ring, records)
+            for key in earlier:
+                key.ended = False
+
+        return replace
+
+    _replace(stack, KeyRing, "replace", make)
+
+
+def any_kind_will_do(stack: ExitStack) -> None:
+    """Who may do anything with a queue may do everything with it."""
+    _replace(stack, Permissions, "allow", lambda real: lambda permissions, kind, queue: any(
+        real(permissions, each, queue) for each in KINDS
+    ))  # fmt: skip
+
+
+def lost_arrival(stack: ExitStack) -> None:
+    """A worker opens a shard that was moved to it only if the router says so."""
+
+    def make(real: Any) -> Any:
+        def look(host: Any, *, told: bool = False) -> None:
+            if told:
+                real(host, told=told)
+
+        return look
+
+    _replace(stack, Host, "look_for_arrivals", make)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral,
-        broken_sequence,
+        broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
     )
 }  # fmt: skip
 

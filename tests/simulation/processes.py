@@ -27,8 +27,9 @@ from fila_worker.core.effects import Effect
 from fila_worker.direct.clients import Connection, DirectClients
 from fila_worker.host import Host
 from fila_worker.settings import WorkerSettings
-from tests.simulation.disk import Disk
+from tests.simulation.disk import Disk, SimResidence
 from tests.simulation.hooks import compile_hooks
+from tests.simulation.key_file import AUTH, KeyFile
 from tests.simulation.replacing import replaced
 from tests.simulation.sockets import FakeZmq, Network, StopDescriptor
 from tests.simulation.streams import FakeSockets
@@ -94,11 +95,20 @@ class RouterProcess(Process):
     core: Router | None = None
 
     def __init__(
-        self, world: World, work_us: tuple[int, int], shards: int, consumer_timeout_ms: int, limits: RouterLimits
+        self,
+        world: World,
+        work_us: tuple[int, int],
+        shards: int,
+        consumer_timeout_ms: int,
+        limits: RouterLimits,
+        key_file: KeyFile | None,
     ) -> None:
+        """``key_file``: None without authentication."""
         super().__init__(world, "router", work_us)
         self.limits = limits
-        self._settings = RouterSettings(FRONT, BACK, shards, consumer_timeout_ms, 16 * 1024 * 1024)
+        self.key_file = key_file
+        auth = None if key_file is None else AUTH
+        self._settings = RouterSettings(FRONT, BACK, shards, consumer_timeout_ms, 16 * 1024 * 1024, auth)
 
     def run(self) -> str:
         return f"exit {fila_router.__main__.serve(self._settings)}"
@@ -109,16 +119,24 @@ class RouterProcess(Process):
 
 
 class WorkerProcess(Process):
-    """A worker with some shards."""
+    """A worker with some shards. It may open each of ``disks``."""
 
     host: Host | None = None
 
     def __init__(
-        self, world: World, name: str, work_us: tuple[int, int], settings: WorkerSettings, disks: dict[int, Disk]
+        self,
+        world: World,
+        name: str,
+        work_us: tuple[int, int],
+        settings: WorkerSettings,
+        disks: dict[int, Disk],
+        hosts: dict[int, str],
     ) -> None:
         super().__init__(world, name, work_us)
         self.settings = settings
-        self.disks = {index: disks[index] for index in settings.shards}
+        self.disks = disks
+        self.hosts = hosts
+        """The workers of the shards that were moved."""
 
     def run(self) -> str:
         return f"exit {fila_worker.loop.run(self.settings)}"
@@ -229,8 +247,8 @@ class _WatchedClients(DirectClients):
     """Shows what a worker gives to a client to those who watch the wire. The connection may end before it is on the wire, and at most
     once, it counts as given all the same."""
 
-    def __init__(self, network: Network, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, network: Network, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._network = network
 
     def send(self, effect: Effect) -> Connection | None:
@@ -261,14 +279,17 @@ def in_place_of_the_kernel(
             "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "VERSION": "0",
             "allow_many_connections": lambda: None, "gc": SimpleNamespace(freeze=lambda: None),
             "Router": _observed(world, make_router, "core"), "Heartbeat": Heartbeat,
-            "secrets": SimpleNamespace(token_bytes=entropy.randbytes),
+            "secrets": SimpleNamespace(token_bytes=entropy.randbytes), "DEFAULTS": limits,
+            "load_keys": lambda directory: world.current.key_file.load(),
+            "save_keys": lambda directory, keys: world.current.key_file.save(keys),
         },
         fila_router.sockets: {"zmq": zmq, "_seed": lambda: None, "DEFAULTS": limits},
         fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},
         fila_worker.loop: {
             "selectors": sockets, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,
             "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "Heartbeat": Heartbeat, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
-            "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].store,
+            "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].open(world.current),
+            "Residence": lambda data_dir, worker, total: SimResidence(world, world.current.hosts, worker),
             "refuse_missing": lambda path: None, "mark_made": lambda path: None,
             "Host": _observed(world, Host, "host"), "allow_many_connections": lambda: None, "connections_allowed": lambda reserved: 10_000,
             "secrets": SimpleNamespace(token_bytes=world.random("doors").randbytes),

@@ -8,7 +8,16 @@ from typing import Any
 
 from fila_cluster import Message
 from fila_cluster.client.calls.request import Request
-from fila_proto_zmq.commands import EndReservation, FetchReserved, RenewReservation, Reserve, Verb
+from fila_proto_zmq.commands import (
+    Command,
+    DrainWorker,
+    EndReservation,
+    FetchReserved,
+    MoveShard,
+    RenewReservation,
+    Reserve,
+    Verb,
+)
 from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
 from fila_proto_zmq.record import unpack_record
 from tests.simulation.clients import ClientProcess
@@ -526,6 +535,17 @@ class Programs:
         key, value = f"app:{random.randrange(3)}", str(random.randrange(100))
         await self.call("set_config", "", lambda: self.client.set_config(key, value), key=key, value=value)
         await self.call("get_config", "", lambda: self.client.get_config(key), key=key)
+
+    async def move(self, random: Random, queue: str) -> None:
+        """An operator has a shard moved, or a worker drained."""
+        layout = self.options.layout
+        worker = f"worker-{random.randrange(len(layout))}"
+        command: Command
+        if random.random() < 0.7:
+            command = MoveShard(random.randrange(sum(map(len, layout))), worker)
+        else:
+            command = DrainWorker(worker, undo=random.random() < 0.5)
+        await self.call("move", "", lambda: self.client.request(command), command=command)
 
     async def close(self, random: Random, queue: str) -> None:
         """Leave in good order; another client comes in its place (the run sees to that)."""

@@ -12,12 +12,13 @@ from typing import Any
 
 from fila_proto_zmq.errors import FilaError
 from fila_worker.core.model.component import InvariantBroken
-from tests.simulation import checkers, peers
+from tests.simulation import checkers, guests, peers
 from tests.simulation.clients import ClientProcess, RawPeer
 from tests.simulation.cluster import Cluster
 from tests.simulation.crossings import counted
-from tests.simulation.faults import FAULTS_BY_NAME
-from tests.simulation.history import History
+from tests.simulation.faults import FAULTS_BY_NAME, endanger
+from tests.simulation.history import History, KeyLife
+from tests.simulation.key_file import ADMIN
 from tests.simulation.options import Options, draw
 from tests.simulation.processes import in_place_of_the_kernel
 from tests.simulation.programs import Programs
@@ -68,6 +69,9 @@ class Run:
         self.history.power_cuts = self.cluster.power_cuts
         self.history.deaths = self.cluster.supervisor.deaths
         self.clients: list[Programs] = []
+        self.guests: list[Programs] = []
+        """Clients whose API keys allow little, or not for long."""
+        self.guarded = self.cluster.key_file is not None
         self.peers: list[RawPeer] = []
         self.buffer_bytes = options.shard_settings.buffer_bytes
         """The bound as it was asked for, whatever becomes of the settings."""
@@ -86,7 +90,7 @@ class Run:
 
     # --- clients --------------------------------------------------------------------------------------------------------
 
-    def new_client(self) -> Programs:
+    def new_client(self, api_key: str = ADMIN) -> Programs:
         """Another program connects."""
         self._clients_made += 1
         process = ClientProcess(
@@ -96,10 +100,18 @@ class Run:
             self.options.work_us,
             self.options.client_limits,
             direct="direct" in self.options.features,
+            api_key=api_key if self.guarded else "",
         )
         programs = Programs(process, self.history, self.options)
         self.history.clients.append(process)
         return programs
+
+    def new_guest(self, api_key: str, life: KeyLife) -> Programs:
+        """A client with an API key that others have made."""
+        guest = self.new_client(api_key)
+        self.guests.append(guest)
+        self.history.keys[guest.process.name] = life
+        return guest
 
     def replace_client(self, number: int) -> None:
         """A client is gone, and another comes."""
@@ -150,7 +162,12 @@ class Run:
         programs = self.clients[step.who]
         names = sorted(self.history.queues)
         queue = random.choice([name for name in names if not name.startswith("brief")])
+        if step.what == "guest":
+            guests.visit(self, programs, random, queue)
+            return
         programs.process.spawn(getattr(programs, step.what)(random, queue))
+        if step.what == "move":
+            endanger(self, random)
         if step.what == "close":
             self.replace_client(step.who)
 
@@ -183,10 +200,11 @@ class Run:
         world, history = self.world, self.history
         world.tell("WORLD", "everybody leaves, an auditor comes")
         history.audit_us = world.now_us
-        for programs in self.clients:
+        everybody = [*self.clients, *self.guests]
+        for programs in everybody:
             programs.quiet = True
             programs.process.spawn(programs.close(Random(0), ""))
-        self._run_until(lambda: all(programs.process.closed_us is not None for programs in self.clients), 3_000_000)
+        self._run_until(lambda: all(programs.process.closed_us is not None for programs in everybody), 3_000_000)
         auditor = self.new_client()
         self._wait_for(auditor, checkers.audit(auditor, history, self._queues_in_order))
         history.drained_us = world.now_us

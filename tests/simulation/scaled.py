@@ -79,6 +79,8 @@ EXEMPT = {
     "view_keys_max": "the same", "view_ranges_max": "the same", "view_names_at_once": "the same", "view_wait_ms_max": "the same",
     "waste_bytes_min": "the disks here waste nothing",
     "session_silence_ms": "the router takes ten times the consumers' timeout at least", "inbound_frames": "of the real sockets",
+    "acts_max": "nobody asks for acts here", "config_edits_max": "nor for the history of the config", "config_edits_bytes_max": "the same",
+    "config_edits_at_once": "the same", "config_edits_page_bytes_max": "the same",
 }  # fmt: skip
 """Fields that are not scaled, and why."""
 
@@ -91,6 +93,9 @@ LINKED = {
 }
 """Bounds in proportion to the finished leases remembered, as in the product or larger: what lies on disk and what is remembered must not
 depend on each other."""
+
+REFILLS = {"refill_messages_min": 0.5}
+"""Bounds in proportion to the most messages of a refill."""
 
 ROUTER_FIELDS: dict[str, tuple[Any, ...]] = {
     "sessions_max": (12, 20_000),
@@ -112,6 +117,14 @@ ROUTER_FIELDS: dict[str, tuple[Any, ...]] = {
 UNREAD = {"client_unread_refused": 4, "client_unread_max": 16, "unread_max": 32}
 """Bounds of unread bytes in proportion to what is probed, as in the product."""
 
+ACCESS: dict[str, tuple[Any, ...]] = {
+    "keys_max": (2, 3, 4096),
+    "failures_max": (1, 3, 200),
+    "failure_ms": (50, 2000),
+    "addresses_max": (1, 2, 10_000),
+}
+"""Fields of ``RouterLimits`` that are drawn from numbers of their own: the other draws are what they would be without them."""
+
 CLIENT: dict[str, tuple[Any, ...]] = {"kept_bytes_max": (8000, 1 << 28, 1 << 28), "pipe_bytes_max": (500, 1 << 23)}
 """Bounds of a client's session, as its parameters."""
 
@@ -125,7 +138,7 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "fila_router.loop.BURST_FRAMES": (1, 5, 500),
     "fila_router.loop.TICK_MS": (900,),
     "fila_router.core.routing.CACHED_KEYS_MAX": (1, 10),
-    "fila_router.core.token_bank.SERVED_MAX": (1, 500),
+    "fila_router.core.tokens.token_bank.SERVED_MAX": (1, 500),
     "fila_admission.in_flight.CALL_MS_MAX": (7_000,),
     "fila_router.core.router.SWEEP_MS": (2000,),
     "fila_cluster.client.io.link.FRAMES_PER_EXCHANGE": (1, 4, 256),
@@ -142,14 +155,17 @@ def draw_limits(random: Random) -> Limits:
     drawn = {name: random.choice(choices) for name, choices in FIELDS.items()}
     proportion = random.choice([1, 4, 12])
     linked = {name: max(1, int(proportion * drawn["finished_leases_max"] * share)) for name, share in LINKED.items()}
-    return Limits(**drawn, **linked)
+    refills = {name: max(1, int(drawn["refill_messages_max"] * share)) for name, share in REFILLS.items()}
+    return Limits(**drawn, **linked, **refills)
 
 
 def draw_router_limits(random: Random) -> RouterLimits:
     """Small limits of the router's core."""
     drawn = {name: random.choice(choices) for name, choices in ROUTER_FIELDS.items()}
     unread = {name: share * drawn["unread_probed"] for name, share in UNREAD.items()}
-    return RouterLimits(**drawn, **unread)
+    own = Random(f"access {drawn}")
+    access = {name: own.choice(choices) for name, choices in ACCESS.items()}
+    return RouterLimits(**drawn, **unread, **access)
 
 
 def draw_client_limits(random: Random) -> dict[str, int]:

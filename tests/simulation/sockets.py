@@ -9,6 +9,7 @@ a newcomer takes over the identity of its predecessor, and what that one had sen
 import builtins
 from collections import deque
 from collections.abc import Sequence
+from struct import pack
 from typing import Any
 
 import zmq
@@ -31,6 +32,10 @@ class NothingThere(zmq.Again):
         """Nothing to look up."""
 
 
+DISCONNECTED = 0x0200
+"""``zmq.EVENT_DISCONNECTED``."""
+
+
 class Frame(bytes):
     """One part, as pyzmq gives it out uncopied. ``more``: others follow."""
 
@@ -44,11 +49,22 @@ class Frame(bytes):
     def buffer(self) -> memoryview:
         return memoryview(self)
 
+    def get(self, name: str) -> str:
+        """What is known of the connection that it came on."""
+        assert name == "Peer-Address"
+        return "10.0.0.1"
+
 
 class LastFrame(Frame):
-    """The last part of a message."""
+    """The last part of a message. ``address``: where it came from."""
 
     more = False
+    address = ""
+
+    def get(self, name: str) -> str:
+        """Return what libzmq knows of the sender."""
+        assert name == "Peer-Address", name
+        return self.address
 
 
 def frames_of(parts: Sequence[bytes]) -> list[Frame]:
@@ -324,7 +340,7 @@ class DealerSocket(Socket):
         self.connection = None
         self.losses += 1
         if self.monitor is not None:
-            self.monitor.inbox.append([b"disconnected", b""])
+            self.monitor.inbox.append([pack("=hi", DISCONNECTED, 0), b""])
             self.monitor._notify()
         self.network.world.after(self._reconnect_us(), self._try)
 
@@ -364,6 +380,8 @@ class RouterSocket(Socket):
         self.endpoint = ""
         self.peers: dict[bytes, Connection] = {}
         self._reading: list[bytes] = []
+        self._address = ""
+        """Where the message that is read came from."""
         self._target: Connection | None = None
         self._parts: list[bytes] = []
 
@@ -387,10 +405,14 @@ class RouterSocket(Socket):
                 assert flagged(flags, NOBLOCK), "nothing here may block"
                 raise NothingThere
             connection, parts = self.inbox.popleft()
-            self._reading = parts[::-1]
+            self._reading, self._address = parts[::-1], connection.dealer.owner.address
             return connection.identity if not connection.replaced else b"\0" + connection.number.to_bytes(4, "big")
         part = self._reading.pop()
-        return part if copy else Frame(part) if self._reading else LastFrame(part)
+        if copy or self._reading:
+            return part if copy else Frame(part)
+        last = LastFrame(part)
+        last.address = self._address
+        return last
 
     def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
         parts = [self.recv(flags, copy)]

@@ -115,6 +115,8 @@ class StreamSocket:
         self.side = 0
         self.address: tuple[str, int] | None = None
         self.accepted: deque[StreamSocket] = deque()
+        self.came_from = ""
+        """Of a worker's end: where its client is."""
         self.selector: Selector | None = None
         self._data: deque[bytes] = deque()
         self._end: int | None = None
@@ -152,10 +154,11 @@ class StreamSocket:
         assert self.address is not None
         return self.address
 
-    def accept(self) -> "tuple[StreamSocket, None]":
+    def accept(self) -> "tuple[StreamSocket, tuple[str, int]]":
         if not self.accepted:
             raise BlockingIOError
-        return self.accepted.popleft(), None
+        sock = self.accepted.popleft()
+        return sock, (sock.came_from, 0)
 
     def connect_ex(self, address: tuple[str, int]) -> int:
         self.network.world.after(self.network.latency(), self._try, address)
@@ -219,7 +222,7 @@ class StreamSocket:
         else:
             other = StreamSocket(network, listening.owner)
             self.stream = other.stream = Stream(network, self, other)
-            other.side = 1
+            other.side, other.came_from = 1, self.owner.address
             listening.accepted.append(other)
             listening.notify()
         self.notify()

@@ -95,6 +95,7 @@ class Process:
     def __init__(self, world: World, name: str, work_us: tuple[int, int]) -> None:
         self.world = world
         self.name = name
+        self.address = "10.0.1.1"
         self.lives = 0
         self.alive = False
         self.away = False

@@ -74,7 +74,7 @@ def test_a_dedup_id_of_its_own(shared_cluster: Cluster, client: Client, queue: s
         ({"fairness_key": 3}, "fairness_key=3: pass a str"),
         ({"dedup_window": "soon"}, "option dedup_window: 'soon' is no duration"),
         ({"retry_for": True}, "retry_for=True: pass a duration"),
-        ({"api_key": "secret"}, "this version has no authentication"),
+        ({"server_key": "secret"}, "option server_key is not the 40 characters"),
     ],
 )
 def test_arguments_that_cannot_work(options, told):

@@ -182,7 +182,7 @@ ROWS = "select cast(id as string) payload from range(4)"
         ("select 'a' body", {}, "unknown column 'body': "),
         (ROWS, {"dedup_windov": "5m"}, "unknown option 'dedup_windov': "),
         (ROWS, {"dedup_window": "soon"}, "option dedup_window: 'soon' is no duration"),
-        (ROWS, {"api_key": "secret"}, "option api_key: this version has no authentication"),
+        (ROWS, {"server_key": "secret"}, "option server_key is not the 40 characters"),
         (ROWS, {"queue": ""}, "no queue: name one with option queue"),
         (ROWS, {"queue": "not-there"}, "no queue 'not-there': create it"),
         (ROWS, {"queue": "not-there.dlq"}, "option queue: 'not-there.dlq' is a dead letter queue"),

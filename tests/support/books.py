@@ -52,6 +52,8 @@ class Books:
         self.wrong: list[str] = []
         self.late: list[str] = []
         """Calls that took longer than their timeout."""
+        self.refused: list[str] = []
+        """Errors that clients saw. Faults excuse them; what does not count as a fault has none."""
 
     # --- what clients do ----------------------------------------------------------------------------------------------
 
@@ -89,7 +91,8 @@ class Books:
                 delivery.nack("again")
             else:
                 delivery.retry(after=0.05)
-        except FilaError:
+        except FilaError as error:
+            self.refused.append(f"{verb}: {error!r}")
             return  # unknown or refused: nothing is counted on
         with self.lock:
             handed.settled = True
@@ -216,8 +219,10 @@ class Load:
             try:
                 results: list[object] = list(client.enqueue_many(queue, batch))
             except BatchError as error:
+                self.books.refused.append(f"enqueue_many: {error!r}")
                 results = list(error.results)
-            except FilaError:
+            except FilaError as error:
+                self.books.refused.append(f"enqueue_many: {error!r}")
                 return False
         for message, result in zip(batch, results, strict=True):
             if isinstance(result, str):
@@ -238,7 +243,8 @@ class Load:
         with self._timed("receive", self._timeout + 0.2):
             try:
                 deliveries = client.receive(queue, choice.choice((1, 10, 50)), wait=0.2)
-            except FilaError:
+            except FilaError as error:
+                self.books.refused.append(f"receive: {error!r}")
                 return
         for delivery in deliveries:
             self._settle(delivery, self.books.hand(delivery), choice)
@@ -247,7 +253,7 @@ class Load:
         """Take some deliveries as they come; the rest is given back."""
         ends_at = time.monotonic() + choice.uniform(0.5, 2)
         with (
-            suppress(FilaError),
+            self._refusals("consume"),
             client.consume(choice.choice(self.queues), prefetch=choice.choice((1, 20, 100))) as deliveries,
         ):
             closing = threading.Timer(ends_at - time.monotonic(), deliveries.close)
@@ -255,6 +261,13 @@ class Load:
             for delivery in deliveries:
                 self._settle(delivery, self.books.hand(delivery), choice)
             closing.cancel()
+
+    @contextmanager
+    def _refusals(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except FilaError as error:
+            self.books.refused.append(f"{what}: {error!r}")
 
     def _settle(self, delivery: Delivery, handed: Handed, choice: random.Random) -> None:
         draw = choice.random()

@@ -38,13 +38,17 @@ class Carrier:
         settings: ShardSettings | None = None,
         compile_hooks: HookCompiler = compile_lua,
         stores: Mapping[int, Store] | None = None,
+        total: int = SHARDS,
+        now_ms: int = 1_000_000,
     ) -> None:
         self.stations = {
             index: ShardHarness(
                 (stores or {}).get(index) or MemoryStore(),
                 settings or ShardSettings(),
+                now_ms,
                 compile_hooks=compile_hooks,
                 index=index,
+                shards=total,
             )
             for index in shards
         }

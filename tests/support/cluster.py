@@ -121,8 +121,14 @@ class Cluster:
 
     def router_pid(self) -> int:
         """Of the router, once it lives (again)."""
-        eventually(lambda: bool(self._router_pids()), "a router")
-        return self._router_pids()[0]
+        found: list[int] = []
+
+        def lives() -> bool:
+            found[:] = self._router_pids()
+            return bool(found)
+
+        eventually(lives, "a router")
+        return found[0]
 
     def _router_pids(self) -> list[int]:
         living = []

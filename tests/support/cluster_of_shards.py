@@ -11,7 +11,7 @@ from random import Random
 from fila_proto_zmq.commands import Enqueue, Grants, Park, PutConfig, Subscribe, Tokens, Verb
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import all_limits, bucket_limit, buckets_of, changes_for
-from fila_router.core.token_bank import TokenBank
+from fila_router.core.tokens.token_bank import TokenBank
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard import Got, ShardHarness
 

@@ -130,6 +130,7 @@ class ShardHarness:
     checked: bool = True
     compile_hooks: HookCompiler = compile_lua
     index: int = 3
+    shards: int = SHARDS
 
     def __post_init__(self) -> None:
         self.requests = 0
@@ -149,13 +150,13 @@ class ShardHarness:
 
     def _opened(self) -> Shard:
         self.openings += 1
-        entropy = Random(self.openings * SHARDS + self.index).getrandbits(64)
+        entropy = Random(self.openings * self.shards + self.index).getrandbits(64)
         return recover(
             self.store,
             self.settings,
             self.compile_hooks,
             index=self.index,
-            shards=SHARDS,
+            shards=self.shards,
             now_ms=self.now_ms,
             entropy=entropy,
         )

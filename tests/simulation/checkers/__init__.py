@@ -6,7 +6,7 @@ messages, before and after everything was killed once more; ``rested`` when noth
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers import calls, dead_letters, dedup, fairness, fate, lives, memory, order, rest, throttles
+from tests.simulation.checkers import calls, dead_letters, dedup, fairness, fate, keys, lives, memory, order, rest, throttles
 from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.places import Places
@@ -56,6 +56,7 @@ def audited(run: "Run") -> None:
     throttles.check(history)
     dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)
     calls.check(history, run.world.now_us)
+    keys.check(run)
 
 
 def rested(run: "Run") -> None:

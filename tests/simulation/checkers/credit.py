@@ -22,6 +22,8 @@ def unknown_leases(run: "Run") -> set[Missing]:
                 process = alive.get(lease.client)
                 if process is None or process.closed_us is not None or not lease.subscription_id:
                     continue
+                if process.name in run.history.keys:  # once its key has ended, the shard waits for it in vain
+                    continue
                 if run.history.settlements_undone(shard.index, lease.id):
                     continue
                 if lease.id not in _known(process.client._session._consumption):

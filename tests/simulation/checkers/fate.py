@@ -40,7 +40,7 @@ def check_lost(history: History) -> None:
 
 
 def _may_be_gone(history: History, sent: Sent, calls: list[Done], grants: list[Grant]) -> bool:
-    if any(call.kind in ("ack", "cancel", "end_reservation_ack") for call in calls):
+    if any(call.kind in ("ack", "cancel", "end_reservation_ack") and not call.denied for call in calls):
         return True
     if any(grant.at_most_once for grant in grants):
         return True

@@ -126,6 +126,8 @@ def _held_at(each: Grant, grant: Grant, calls: object) -> bool:
     """Whether it surely was leased when the other one went: its first settlement began later, and one was confirmed."""
     if each.at_most_once:
         return False
+    if any("cancelled_after" in call.said and call.started_us < grant.at_us for call in calls[each.token]):  # type: ignore[index]
+        return False  # its caller did not wait to hear whether it was done
     about = [
         call for call in calls[each.token]  # type: ignore[index]
         if call.said.get("lease") == each.lease and call.said.get("index") == each.index and call.kind != "extend"

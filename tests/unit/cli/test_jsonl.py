@@ -1,11 +1,12 @@
 """Messages as lines of JSON."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.cli.shared.jsonl import read_message, view_fields
+from fila_cluster.cli.shared.jsonl import read_message, view_fields, write_message
 from fila_cluster.client.message import message_view
 from fila_proto_zmq.commands import MessageView
 from tests.unit.client.peer import BORN_MS, record
@@ -78,3 +79,13 @@ def test_a_browsed_dead_letter_says_where_it_comes_from():
     packed = record(reason="failed", source_queue="orders", dead_lettered_ms=BORN_MS, metadata=b"m")
     fields = view_fields(message_view("orders.dlq", MessageView("pending", "k", 1, [], 0, 0, 0, "", packed)))
     assert (fields["reason"], fields["source_queue"], fields["metadata"]) == ("failed", "orders", "m")
+
+
+def test_a_message_is_read_as_it_was_written():
+    plain, full = Message(b"text"), Message(
+        b"\xff", {"a": "b"}, fairness_key="k", weight=2, throttle_keys=["t"], priority=-1, cost=2.5, ttl=1.5, lease=3.0,
+        deliver_at=datetime(2030, 1, 1, tzinfo=UTC), dedup_id="d",
+    )  # fmt: skip
+    assert json.loads(write_message(plain)) == {"payload": "text"}
+    assert read_message(write_message(plain).encode()) == plain
+    assert read_message(write_message(full).encode()) == full

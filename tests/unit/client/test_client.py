@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fila_cluster import AsyncClient, Client, Message, Request
+from fila_cluster.client import checks
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
 from fila_cluster.errors import (
     AlreadySettledError,
@@ -69,13 +70,44 @@ def test_bad_timeouts(connect, timeout):
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_key_that_would_protect_nothing_is_refused_and_not_quoted(kind):
-    for name in ("api_key", "server_key"):
-        with pytest.raises(InvalidArgumentError, match=name) as caught:
-            kind("tcp://127.0.0.1:1", **{name: "s3cret"})
-        assert "s3cret" not in str(caught.value)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"server_key": "s3cret"},
+        {"server_key": "s" * 39 + "é"},
+        {"server_key": 7},
+        {"api_key": 7},
+        {"api_key": "s3cret" * 100},
+    ],
+)
+def test_what_can_be_no_key_is_refused_and_not_quoted(kind, keys):
+    with pytest.raises(InvalidArgumentError, match=next(iter(keys))) as caught:
+        kind("tcp://127.0.0.1:1", **keys)
+    assert "s3cret" not in str(caught.value)
     assert inspect.signature(kind).parameters["api_key"].default is None
     gc.collect()
+
+
+def test_keys_may_come_from_the_environment_or_a_file(monkeypatch, tmp_path):
+    file = tmp_path / "key"
+    file.write_text("fila_from_file\n")
+    monkeypatch.setenv("FILA_API_KEY_FILE", str(file))
+    assert checks.api_key_or_default(None) == "fila_from_file"
+    monkeypatch.setenv("FILA_API_KEY", "fila_from_variable")
+    assert checks.api_key_or_default(None) == "fila_from_variable"
+    assert checks.api_key_or_default("fila_given") == "fila_given"
+    monkeypatch.delenv("FILA_API_KEY")
+    monkeypatch.setenv("FILA_API_KEY_FILE", str(tmp_path / "missing"))
+    with pytest.raises(InvalidArgumentError, match="FILA_API_KEY_FILE="):
+        checks.api_key_or_default(None)
+    assert checks.server_key_or_default(None) is None
+    monkeypatch.setenv("FILA_SERVER_KEY", "x" * 40)
+    assert checks.server_key_or_default(None) == "x" * 40
+    two = f"{'x' * 40},{'y' * 40}"
+    assert checks.server_key_or_default(two) == two
+    for wrong in ("", "x" * 39, f"{two},", ",".join(["x" * 40] * 5), 7, "é" * 40):
+        with pytest.raises(InvalidArgumentError, match="auth init"):
+            checks.server_key_or_default(wrong)
 
 
 def test_the_endpoint_may_come_from_the_environment(connect, monkeypatch):

@@ -42,15 +42,16 @@ def test_how_this_machine_reaches_it(text: str, reachable: str):
 
 @pytest.mark.parametrize("text", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"])
 def test_loopback_is_open_to_all(text: str):
-    refuse_exposure([Address.parse(text)], insecure=False)
+    refuse_exposure([Address.parse(text)], insecure=False, auth=False)
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:1", "*:1", "[::]:1", "10.0.0.1:1", "broker.example.org:1"])
 def test_any_other_address_wants_a_word(text: str):
     address = Address.parse(text)
     with pytest.raises(InvalidConfigError, match="--insecure"):
-        refuse_exposure([Address("127.0.0.1", 1), address], insecure=False)
-    refuse_exposure([address], insecure=True)
+        refuse_exposure([Address("127.0.0.1", 1), address], insecure=False, auth=False)
+    refuse_exposure([address], insecure=True, auth=False)
+    refuse_exposure([address], insecure=False, auth=True)
 
 
 @pytest.mark.parametrize("other", ["127.0.0.1:1", "0.0.0.0:1"])

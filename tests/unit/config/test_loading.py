@@ -196,10 +196,6 @@ def test_a_section_that_is_none_is_refused_even_if_flags_say_the_same():
     )
 
 
-def test_authentication_is_not_there_yet():
-    assert "this version has no authentication" in wrong("[auth]\nenabled = true\n")
-
-
 @pytest.mark.parametrize("name", ["missing.toml", "."])
 def test_a_file_that_cannot_be_read_is_named(name: str):
     with pytest.raises(InvalidConfigError, match="cannot read"):

@@ -13,7 +13,7 @@ from fila_proto_zmq.events import CATALOGUE, FRAMES_MAX, TEXT_MAX, Event, Level,
 ROOT = Path(__file__).parents[3]
 SOURCES = {
     file: file.read_text()
-    for folder in ("proto_zmq/fila_process", "router", "worker", "fila_cluster")
+    for folder in ("proto_zmq/fila_admission", "proto_zmq/fila_process", "router", "worker", "fila_cluster")
     for file in sorted((ROOT / folder).rglob("*.py"))
 }
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 from fila_proto_zmq.commands import Grant, Grants, Tokens, TokenWant
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.bucket import SessionState
-from fila_router.core.token_bank import TokenBank
+from fila_router.core.tokens.bucket import SessionState
+from fila_router.core.tokens.token_bank import TokenBank
 
 TOKEN = 1_000_000
 EPOCH = 1

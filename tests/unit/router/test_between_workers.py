@@ -14,8 +14,8 @@ from fila_proto_zmq.commands import (
     TransferMessages,
 )
 from fila_proto_zmq.frames import pack_header
-from fila_router.core import grant_updates
-from fila_router.core.grant_updates import Parks
+from fila_router.core.tokens import grant_updates
+from fila_router.core.tokens.grant_updates import Parks
 from tests.unit.router.desk import Desk
 
 

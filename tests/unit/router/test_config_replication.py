@@ -11,6 +11,7 @@ from fila_proto_zmq.commands import (
     Enqueue,
     GetConfig,
     ListConfig,
+    ListConfigHistory,
     Pulse,
     PutConfig,
     Register,
@@ -18,6 +19,7 @@ from fila_proto_zmq.commands import (
     SetConfig,
     Tokens,
     TokenWant,
+    UndoConfig,
 )
 from fila_proto_zmq.errors import (
     InvalidConfigError,
@@ -194,7 +196,7 @@ def test_a_worker_that_cannot_take_a_change_is_reported_and_gets_the_whole_next_
     desk.confirm("worker-1", PutConfig(1, {}), 1, StorageError("disk full"))
     error = desk.error()
     assert isinstance(error, StorageError)
-    assert desk.router.outgoing.notes[-1] == ConfigNotTaken("worker-1", 1, "STORAGE")
+    assert desk.notes(ConfigNotTaken) == [ConfigNotTaken("worker-1", 1, "STORAGE")]
     told = dict(change(desk, 2, b="2"))
     assert told["worker-0"] == PutConfig(2, {"b": "2"})
     assert told["worker-1"] == PutConfig(2, {"a": "1", "b": "2"}, whole=True)
@@ -483,3 +485,25 @@ def test_a_new_router_waits_for_workers_that_it_does_not_know() -> None:
     assert desk.answers() == []
     desk.pass_ms(TRUST_MS + 250, "worker-0")
     assert len(desk.answers()) == 1
+
+
+def test_who_asks_for_a_change_or_takes_one_back_is_told_to_the_owner(desk: Desk):
+    change(desk, 1, a="1")
+    confirm(desk, 1, "worker-0", "worker-1", "worker-2")
+    desk.answers()
+    desk.ask(UndoConfig(1, by="somebody else"), b"")
+    ((worker, asked),) = desk.told()
+    assert (worker, asked) == ("worker-0", UndoConfig(1, False, ""))  # there is no authentication: it has no name
+    desk.confirm("worker-0", UndoConfig(1), 2, ConfigChange(2, {"a": None}, True))
+    assert dict(desk.told()) == {worker: PutConfig(2, {"a": None}) for worker in ("worker-0", "worker-1", "worker-2")}
+    confirm(desk, 2, "worker-0", "worker-1", "worker-2")
+    (answer,) = desk.answers()
+    assert answer.content == ConfigChange(2, {"a": None}, True)
+
+
+def test_only_the_owner_of_shard_0_is_asked_for_the_history(desk: Desk):
+    assert desk.ask(ListConfigHistory(), b"") == b"worker-0"
+    desk.unreachable("worker-0")
+    desk.answers()
+    desk.ask(ListConfigHistory(), b"")
+    assert isinstance(desk.error(), ShardUnavailableError)

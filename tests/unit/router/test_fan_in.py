@@ -1,7 +1,7 @@
 """One question to all workers, one joined answer."""
 
 from fila_proto_zmq.codec import encode_body, to_fault
-from fila_proto_zmq.commands import ListQueues, QueueInfo, QueueList
+from fila_proto_zmq.commands import BackupParts, CutBackup, ListQueues, QueueInfo, QueueList, ShardCut
 from fila_proto_zmq.errors import InvalidFrameError, OverloadedError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header
 from fila_router.core.fan_in import LIST_MS_MAX
@@ -114,3 +114,15 @@ def test_questions_under_way_are_bounded_and_shared_by_clients():
     error = desk.error()
     assert isinstance(error, OverloadedError)
     assert error.details["refused"] is True
+
+
+def test_the_parts_of_a_backup_are_joined_by_shard(desk: Desk):
+    desk.ask(CutBackup("backup-1"), key=b"")
+    parts = {"worker-0": BackupParts([ShardCut(2, 1, True, True), ShardCut(0, 1, True, True)], ["b"])}
+    parts["worker-1"] = BackupParts([ShardCut(1, 4, True, False, "/d/c/x/shard-0001", 9)], ["a"])
+    for worker, request in desk.questions(CutBackup.opcode).items():
+        header = pack_header(CutBackup.opcode, request, REPLY)
+        desk.router.from_worker(worker.encode(), b"", header, b"", encode_body(parts[worker]), desk.now_ms)
+    (joined,) = desk.answers()
+    first, last = parts["worker-0"].shards[::-1]
+    assert joined.content == BackupParts([first, *parts["worker-1"].shards, last], ["a", "b"])

@@ -120,6 +120,7 @@ def test_an_observer_knows_whom_to_ask_and_where_to_tell(dashboard: Address | No
             Settings(telemetry=telemetry, dashboard=Dashboard(allowed_hosts=("fila.example.com",))),
             "tcp://127.0.0.1:5555",
             dashboard,
+            None,
         )
     )
     assert msgspec.json.decode(line, type=ObserverSettings) == ObserverSettings(
@@ -139,9 +140,9 @@ def test_an_observer_knows_whom_to_ask_and_where_to_tell(dashboard: Address | No
 def test_all_processes_write_the_same_kind_of_log():
     settings = Settings(telemetry=Telemetry(log_format="console", log_level="debug"))
     everybody = [
-        router_settings(settings, "tcp://127.0.0.1:5555", "ipc://router", 1),
+        router_settings(settings, "tcp://127.0.0.1:5555", "ipc://router", 1, None),
         worker_settings(settings, "worker-0", "ipc://router", Path("data"), [0], 1, None),
-        observer_settings(settings, "tcp://127.0.0.1:5555", None),
+        observer_settings(settings, "tcp://127.0.0.1:5555", None, None),
     ]
     assert [told.log for told in everybody] == [LogSettings("console", "debug")] * 3
     assert log_settings(Settings()) == LogSettings()

@@ -11,12 +11,16 @@ from fila_proto_zmq.commands import (
     BY_OPCODE,
     Appoint,
     Appointed,
+    ClientsDescribed,
+    ClientWork,
     Command,
     ConfigChange,
     ConfigValues,
     CreateQueue,
     Delivered,
+    DescribeClients,
     Done,
+    EndClient,
     Enqueue,
     Enqueued,
     Fault,
@@ -43,6 +47,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_proto_zmq.record import seal_envelope
+from fila_worker import client_work
 from fila_worker.core.effects import Post
 from fila_worker.core.manage import config as shard_config
 from fila_worker.core.manage.config import PAGES_WAIT_MS
@@ -121,6 +126,44 @@ def test_the_next_timer_is_the_earliest_of_all_shards(host: HostHarness) -> None
     assert host.host.next_due(host.now_ms) == 4_000
 
 
+# --- clients, for operators --------------------------------------------------------------------------------------------
+
+
+def work(host: HostHarness, *clients: bytes) -> list[ClientWork]:
+    (frame,) = host.exchange([b"", *encode_command(DescribeClients(list(clients)), 5)])
+    return decode_body(ClientsDescribed, frame[3]).clients
+
+
+def test_what_a_client_has_is_summed_up_over_all_shards(host: HostHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shard in HERE:
+        host.ask(CreateQueue(QueueOptions()), NAMES[shard])
+        host.exchange([b"\x02producer", *encode_command(Enqueue([seal_envelope(b"x")] * 3), 1, NAMES[shard])])
+    assert work(host, CLIENT) == []
+    host.ask(Receive(2, 0), NAMES[0])
+    host.exchange([CLIENT, *encode_command(Subscribe(1, 1), 50, NAMES[2])])
+    host.exchange([CLIENT, *encode_command(Receive(1, 60_000), 51, NAMES[0] + ".dlq")])
+    mine = ClientWork(CLIENT, host.now_ms, sorted([NAMES[0] + ".dlq", NAMES[2]]), 2, 3)
+    assert work(host, b"stranger", CLIENT) == [mine]
+    host.host.heard_at_door = lambda client: host.now_ms + 1 if client == CLIENT else 7
+    assert work(host, b"stranger", CLIENT) == [
+        ClientWork(b"stranger", 7, [], 0, 0),
+        ClientWork(CLIENT, host.now_ms + 1, mine.consumes, 2, 3),
+    ]
+    monkeypatch.setattr(client_work, "LEASES_COUNTED_MAX", 1)
+    monkeypatch.setattr(client_work, "DEMANDS_LOOKED_AT_MAX", 1)
+    (bounded,) = work(host, CLIENT)
+    assert (len(bounded.consumes), bounded.unsettled) == (1, 2)
+
+
+def test_a_client_is_ended_on_every_shard(host: HostHarness) -> None:
+    for shard in HERE:
+        host.ask(CreateQueue(QueueOptions()), NAMES[shard])
+        host.ask(Subscribe(1, 5), NAMES[shard])
+    assert [frame for frame in tell(host, EndClient(CLIENT)) if not frame[0]] == []
+    host.exchange()
+    assert work(host, CLIENT) == []
+
+
 # --- the cluster's word -----------------------------------------------------------------------------------------------
 
 
@@ -170,7 +213,7 @@ def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: Hos
     tell(host, PutConfig(5, {"b": "2"}, whole=True), 5)
     assert [shard.config for shard in host.host.shards.values()] == [{"b": "2"}] * 3
     tell(host, PutConfig(4, {"a": "3"}), 4)  # late: what is newer stays
-    assert host.host.config == {"b": "2"}
+    assert host.host.config.values == {"b": "2"}
 
 
 def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks() -> None:
@@ -180,9 +223,9 @@ def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks()
     behind.put_config(PutConfig(2, {"a": "0", "old": "x"}), 0)
     behind.park({"api": 9_000, "sms": 7_000}, 0)
     host = Host([ahead, behind], SHARDS_TOTAL, 0)
-    assert (host.config_version, host.config) == (4, {"a": "1"})
+    assert (host.config.version, host.config.values) == (4, {"a": "1"})
     assert behind.config == {"a": "1"}
-    assert ahead.parks() == behind.parks() == host.parks() == {"api": 9_000, "sms": 7_000}
+    assert ahead.parks() == behind.parks() == host.config.parks() == {"api": 9_000, "sms": 7_000}
 
 
 def test_a_whole_config_in_pages_is_put_on_every_shard_a_page_a_turn_and_confirmed_at_the_end(host: HostHarness) -> None:
@@ -208,7 +251,7 @@ def test_a_host_whose_next_page_of_a_config_does_not_come_registers_again(host: 
     assert host.host.offers == offers + 1
     host.exchange()
     assert host.host.offers == offers + 1
-    assert host.host.config == {}
+    assert host.host.config.values == {}
 
 
 def test_a_shard_that_lacks_a_large_config_of_the_others_gets_it_a_page_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +286,7 @@ def test_what_a_registration_brings_is_for_every_shard(host: HostHarness) -> Non
     assert versions(host) == {2}
     assert {tuple(shard.parks()) for shard in host.host.shards.values()} == {("api",)}
     host.host.registered(Registered(2), host.now_ms)
-    assert host.host.config == {"a": "1"}
+    assert host.host.config.values == {"a": "1"}
 
 
 def test_a_park_of_the_router_is_for_every_shard_and_not_sent_again(host: HostHarness) -> None:

@@ -7,7 +7,7 @@ from fila_proto_zmq.commands import Enqueue, Extend, Settle, Subscribe, Verb
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
-from fila_worker.core.recovery import FORMAT, recover, recover_in_steps
+from fila_worker.core.recovery import EPOCHS_SKIPPED, FORMAT, begin_anew, recover, recover_in_steps
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard import SHARDS, ShardHarness, compile_lua, fences
@@ -231,6 +231,15 @@ def opened(store: MemoryStore, index: int = 3, shards: int = 8) -> int:
 def test_every_opening_has_a_higher_epoch() -> None:
     store = MemoryStore()
     assert [opened(store) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_restored_copy_has_epochs_that_the_original_did_not_reach() -> None:
+    shard = ShardHarness()
+    epoch = begin_anew(shard.store, shard.index, SHARDS)
+    shard.restart()
+    assert shard.shard.epoch == epoch > EPOCHS_SKIPPED
+    with pytest.raises(StorageError, match="is empty"):
+        begin_anew(MemoryStore(), 0, SHARDS)
 
 
 @pytest.mark.parametrize(("index", "shards"), [(4, 8), (3, 4), (3, 9), (0, 1)])

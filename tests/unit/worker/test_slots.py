@@ -82,7 +82,7 @@ def settle(host: HostHarness) -> list[list[bytes]]:
     for _ in range(100):
         if host.host.opening and host.host.next_due(host.now_ms) == 0:
             sent += host.exchange()
-    host.host.registered(Registered(host.host.config_version), host.now_ms)
+    host.host.registered(Registered(host.host.config.version), host.now_ms)
     return sent
 
 

@@ -1,7 +1,7 @@
 """A turn is bounded, whatever there is to look at, and what it did not reach is not forgotten."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from sys import getrefcount
@@ -34,7 +34,9 @@ from fila_worker.core.manage.config import KEYS_AT_ONCE
 from fila_worker.core.model import token_client
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.settle import settle
+from fila_worker.core.store import Family
 from fila_worker.core.walking import LOOKS_AT_ONCE, pieces
+from fila_worker.storage.memory import MemoryStore
 from tests.support.shard import ShardHarness
 
 PATIENT = ShardSettings(consumer_timeout_ms=1 << 40)
@@ -78,6 +80,37 @@ def test_queues_share_a_turn() -> None:
     counts = {number: len(shard.take_pushed(b"greedy", number + 1)) for number in range(8)}
     assert sum(counts.values()) == 2000
     assert set(counts.values()) == {250}
+
+
+class CountingStore(MemoryStore):
+    """Counts the messages that are read."""
+
+    read = 0
+
+    def scan(self, begin: bytes, end: bytes, family: Family) -> Iterator[tuple[bytes, bytes]]:
+        for item in super().scan(begin, end, family):
+            self.read += family is self.families.messages
+            yield item
+
+
+def test_lanes_that_run_out_together_do_not_make_a_turn_long() -> None:
+    """Deficit round robin empties the head buffers of all lanes in one turn."""
+    limits, lanes = Limits(turn_effort=300, refill_messages_max=100, refill_messages_min=3), 50
+    store = CountingStore()
+    shard = ShardHarness(store, settings=replace(PATIENT, buffer_bytes=1, limits=limits), checked=False)
+    shard.create()
+    for key in range(lanes):
+        enqueue(shard, 200, fairness_key=str(key))
+    shard.shard.buffers.bytes_max = 1 << 30
+    read = []
+    for round_ in range(1, 20):
+        before = store.read
+        delivered = shard.receive(lanes * 10)
+        assert Counter(each.key for each in delivered) == {str(key): 10 for key in range(lanes)}, round_
+        read.append(store.read - before)
+        shard.ack(delivered)
+    assert max(read) <= limits.turn_effort + limits.refill_messages_max + lanes * (10 + limits.refill_messages_min)
+    assert sum(read) < 1.2 * lanes * 200, "hardly a message is read twice"
 
 
 def test_many_messages_past_their_time_do_not_make_a_turn_long_and_hide_none_that_lives() -> None:

@@ -1,15 +1,12 @@
 """The thread that sends heartbeats while no caller waits."""
 
-import sys
 import threading
-from collections.abc import Callable
 from itertools import count
-from types import FrameType
-from typing import Any
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
 from tests.support.cluster import eventually
 from tests.unit.client.conftest import stray_threads
+from tests.unit.client.interrupts import interrupted_at
 
 
 class CountingPump:
@@ -24,26 +21,6 @@ class CountingPump:
         return None if self.closed else 3600.0
 
 
-def ends_before_line(call: Callable[[], object], number: int) -> bool:
-    """Make a call with an interrupt at its n-th line of Python; return whether it ends before that."""
-    lines = count()
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if event == "line" and next(lines) == number:
-            raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return False
-    finally:
-        sys.settrace(before)
-    return True
-
-
 def test_an_interrupt_at_any_line_leaves_a_thread_that_can_be_woken_and_ended() -> None:
     for line in count():
         pump = CountingPump()
@@ -53,12 +30,12 @@ def test_an_interrupt_at_any_line_leaves_a_thread_that_can_be_woken_and_ended() 
             thread.wake_at(1.0)
             thread.wake_at(2.0)
 
-        done = ends_before_line(wake_twice, line)
+        interrupted = interrupted_at(line, wake_twice)
         thread.wake_at(3.0)
         eventually(lambda pump=pump: pump.rounds > 0, "a round")
         pump.closed = True
         thread.stop()
-        if done:
+        if not interrupted:
             break
     assert line > 2
 

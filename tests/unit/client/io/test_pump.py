@@ -1,7 +1,6 @@
 """What only the blocking client has: threads that lead and follow, a thread for heartbeats, signals, forks, finalizers."""
 
 import gc
-import linecache
 import math
 import os
 import signal
@@ -10,11 +9,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -37,6 +34,7 @@ from fila_proto_zmq.commands import (
 )
 from tests.support.cluster import PATIENCE_S, eventually
 from tests.unit.client.conftest import stray_threads
+from tests.unit.client.interrupts import interrupted_at
 from tests.unit.client.peer import answering, batch, broker, give_up
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
@@ -193,39 +191,6 @@ def test_an_interrupt_leaves_the_client_usable():
 CLIENT = str(Path(fila_cluster.client.__file__).parent)
 
 
-class Interrupt(BaseException):
-    pass
-
-
-def interrupted_at(step: int, act: Callable[[], object]) -> bool:
-    """Interrupt ``act`` before the line with this number among those of the client that it executes; False if it ended before."""
-    left = step
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal left
-        if CLIENT not in frame.f_code.co_filename:
-            return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
-        if event == "line" and not line.startswith("with "):  # leaving it is a line, too, but a signal can't come there
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise Interrupt
-        return trace
-
-    gc.collect()  # not meanwhile: an interrupt in a finalizer is swallowed
-    gc.disable()
-    sys.settrace(trace)
-    try:
-        act()
-    except Interrupt:
-        return True
-    finally:
-        sys.settrace(None)
-        gc.enable()
-    return False
-
-
 @pytest.mark.parametrize("first", range(3))
 def test_an_interrupt_at_any_line_of_the_first_call_leaves_the_client_usable(first):
     """While it connects, too: what was half done with the router is begun anew."""
@@ -233,7 +198,7 @@ def test_an_interrupt_at_any_line_of_the_first_call_leaves_the_client_usable(fir
         step = first
         while True:
             with Client(peer.endpoint, timeout=PATIENCE_S) as client:
-                was_interrupted = interrupted_at(step, client.list_queues)
+                was_interrupted = interrupted_at(step, client.list_queues, CLIENT)
                 assert client.list_queues() == []
                 client._session._connection.check()
             if not was_interrupted:

@@ -9,6 +9,7 @@ from fila_cluster.errors import (
     QueueNotFoundError,
     RequestTimeoutError,
     ShardUnavailableError,
+    UnauthenticatedError,
 )
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import (
@@ -18,6 +19,7 @@ from fila_proto_zmq.commands import (
     Extended,
     Goodbye,
     Heartbeat,
+    Hello,
     Receive,
     Settle,
     Settled,
@@ -283,6 +285,17 @@ def test_after_a_reconnection_it_is_sent_at_once(peer):
 
 
 # --- leaving ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_greeting_ends_it_also_between_its_heartbeats(peer):
+    subscription = subscribe(peer)
+    waiting = subscription.want()
+    peer.session.disconnected(peer.now)
+    peer.refuse(peer.one(Hello), UnauthenticatedError("the key has ended"))
+    peer.sent()
+    assert waiting.done
+    assert subscription.ended
+    assert isinstance(subscription.failure(), UnauthenticatedError)
 
 
 def test_leaving_gives_back_what_was_not_taken_after_unsubscribing(peer):

@@ -1,6 +1,5 @@
 """Producers without I/O: how messages become batches, what holds a producer back, and what becomes of it all."""
 
-import sys
 from contextlib import nullcontext
 
 import pytest
@@ -12,6 +11,7 @@ from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.ids import format_id, high_half, low_half
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
+from tests.unit.client.interrupts import Interrupt, interrupted_at
 from tests.unit.client.peer import BORN_MS, Peer, row
 
 HIGH = high_half(BORN_MS, 3)
@@ -360,42 +360,13 @@ def test_a_callback_may_resolve_what_is_being_resolved():
 # --- interrupts -------------------------------------------------------------------------------------------------------
 
 
-class Interrupt(BaseException):
-    pass
-
-
-def interrupted_at(step, act):
-    """Run ``act`` and interrupt it before the line with this number among those that it executes; False if it ended before."""
-    left = step
-
-    def trace(frame, event, argument):
-        nonlocal left
-        if frame.f_code.co_filename != pipelining.__file__:
-            return trace
-        if event == "line":
-            left -= 1
-            if left < 0:
-                raise Interrupt
-        return trace
-
-    earlier = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    except Interrupt:
-        return True
-    finally:
-        sys.settrace(earlier)
-    return False
-
-
 @pytest.mark.parametrize("step", range(70))
 def test_an_interrupt_at_any_line_of_a_send_loses_or_doubles_no_other_message(step):
     """The message itself may be in or not. All others are sent once, in order, and the producer does not hang."""
     piped = Piped(batch=2, max_outstanding=6)
     piped.pipelines.lock = nullcontext()  # a real interrupt comes between instructions, and finds the lock held or not
     futures = piped.put(b"1")
-    interrupted_at(step, lambda: piped.put(b"2"))
+    interrupted_at(step, lambda: piped.put(b"2"), pipelining.__file__)
     futures += piped.put(b"3", b"4")
     flush = piped.pipe.flush(piped.peer.now, None)
     got = []

@@ -16,6 +16,7 @@ from fila_cluster.errors import (
 )
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
+    CLOSED,
     MARK,
     ClusterStatus,
     CreateQueue,
@@ -146,6 +147,17 @@ def test_a_mark_means_nothing_to_it():
     peer = Peer()
     peer.session.arrived([pack_header(MARK), b"", b"\x90"], peer.now)
     assert peer.sent() == []
+
+
+def test_a_session_that_was_closed_is_greeted_for_anew_and_harmless_calls_are_sent_again():
+    peer = Peer()
+    question, enqueue = ask(peer, ListQueues(""), ""), ask(peer, Enqueue([b"\0\0\0\0"]))
+    first = peer.sent()
+    peer.session.arrived([pack_header(CLOSED), b"", b"\x90"], peer.now)
+    again = peer.welcome()
+    assert [sent.header.request for sent in again] == [first[0].header.request]
+    assert isinstance(enqueue.error, ShardUnavailableError)
+    assert not question.done
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -410,6 +422,20 @@ def test_after_a_loss_what_may_be_repeated_is_sent_again_behind_the_greeting():
     peer.reply(listing, QueueList([]))
     assert call.done
     assert later.done
+
+
+def test_a_refusal_of_an_earlier_attempt_sends_a_call_that_waits_for_the_greeting_once():
+    """The session is the same, so the answer may come on the new link."""
+    peer = Peer()
+    call = ask(peer)
+    (sent,) = peer.sent()
+    peer.session.disconnected(peer.now)
+    peer.refuse(sent, LOST)
+    again = peer.welcome()
+    peer.advance(2)
+    assert [*again, *peer.sent(GetQueueStats)] == [sent]
+    peer.reply(sent, Done())
+    assert call.done
 
 
 @pytest.mark.parametrize("connected", [False, True])

@@ -10,6 +10,7 @@ from fila_proto_zmq.commands import (
     PLATE,
     Browse,
     Command,
+    CreateQueue,
     Delivered,
     Done,
     Enqueued,
@@ -24,8 +25,11 @@ from fila_proto_zmq.commands import (
     Hello,
     ListConfig,
     ListQueues,
+    Pause,
     Plate,
     Pulse,
+    PurgeQueue,
+    QueueOptions,
     Receive,
     Redrive,
     SetConfig,
@@ -42,6 +46,7 @@ from fila_proto_zmq.errors import (
     StorageError,
     UnsupportedVersionError,
 )
+from fila_proto_zmq.events import AdminActed
 from fila_proto_zmq.frames import REPLY, epoch_tag, pack_header
 from fila_worker.direct.clients import QUIET_MS, SWEEP_MS, Connection
 from fila_worker.direct.limits import DoorLimits, limits_here
@@ -564,3 +569,62 @@ def test_a_retired_door_is_not_quiet_while_it_owes_something_or_does_not_read(po
     porch.say(connection, Redrive(1), QUEUE)
     porch.now_ms += QUIET_MS
     assert not porch.clients.quiet(porch.now_ms), "a request is open"
+
+
+def test_an_ended_client_s_connection_is_closed_and_it_may_come_anew(porch: Porch) -> None:
+    connection, client = porch.connect(), client_of(SECRET)
+    porch.advance(100)
+    assert porch.host.heard_at_door(client) == porch.now_ms - 100
+    porch.clients.end(b"stranger")
+    porch.clients.end(client)
+    assert porch.clients.take_to_close() == [connection]
+    assert not connection.open
+    assert porch.host.heard_at_door(client) == 0
+    assert isinstance(porch.ask(porch.connect(), enqueue()), Enqueued)
+
+
+# --- administrative acts ------------------------------------------------------------------------------------------------
+
+
+def acts(porch: Porch) -> list[tuple[str, str, str]]:
+    """What the next pulse says; the log has the same."""
+    taken = [(act.verb, act.target, act.result) for act in porch.clients.audit.take()]
+    assert [(note.verb, note.target, note.result) for note in porch.host.notes if isinstance(note, AdminActed)] == taken
+    porch.host.notes.clear()
+    return taken
+
+
+def test_acts_are_noted_with_their_results(porch: Porch) -> None:
+    connection = porch.connect()
+    porch.ask(connection, Pause())
+    porch.ask(connection, enqueue())
+    porch.ask(connection, PurgeQueue())
+    porch.ask(connection, CreateQueue(QueueOptions()))
+    assert acts(porch) == [
+        ("queue.pause", QUEUE, "ok"),
+        ("queue.purge", QUEUE, "ok"),
+        ("queue.create", QUEUE, "QUEUE_EXISTS"),
+    ]
+    porch.ask(connection, Pause(), "no such name")
+    assert acts(porch) == [("queue.pause", "no such name", "INVALID_ARGUMENT")]
+    porch.say(connection, Pause(), QUEUE)
+    porch.clients.closed(connection)  # its answer comes too late
+    porch.turn()
+    assert acts(porch) == [("queue.pause", QUEUE, "ok")]
+    assert len(porch.clients.audit) == 0
+
+
+def test_an_act_that_goes_on_through_the_router_is_noted_there(porch: Porch) -> None:
+    connection = porch.connect()
+    request = porch.say(connection, Pause(), QUEUE)
+    porch.say_by_router(SECRET, Pause(), QUEUE, request)
+    porch.turn()
+    assert acts(porch) == []
+
+
+def test_an_act_that_fails_with_its_shard(porch: Porch) -> None:
+    connection = porch.connect()
+    porch.say(connection, Pause(), QUEUE)
+    break_shard(porch, porch.host.slot_of(QUEUE).index)
+    porch.turn()
+    assert acts(porch) == [("queue.pause", QUEUE, "SHARD_UNAVAILABLE")]

@@ -4,7 +4,7 @@ from fila_proto_zmq.commands import DeleteQueue, Enqueue, Enqueued, Grant, Grant
 from fila_proto_zmq.errors import FilaError, QueueNotFoundError, RateLimitedError, ShardUnavailableError
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import bucket_limit
-from fila_router.core.token_bank import TokenBank
+from fila_router.core.tokens.token_bank import TokenBank
 from fila_worker.core.enqueue import enqueue_rates
 from fila_worker.core.settings import Limits
 from tests.support.shard import ShardHarness

@@ -57,6 +57,24 @@ def test_goodbye_of_a_stranger_is_no_error(shard: ShardHarness) -> None:
     shard.ask(Goodbye(), client=b"stranger")
 
 
+def test_an_operator_ends_a_client_like_a_goodbye(shard: ShardHarness) -> None:
+    shard.enqueue(*numbered(4))
+    shard.subscribe(2)
+    waiting = shard.send(Receive(1, 60_000), client=b"c1")
+    shard.subscribe(2, client=b"c2")
+    held = shard.take_pushed(b"c2")
+    shard.shard.end_client(b"stranger", shard.now_ms)
+    shard.shard.end_client(b"c1", shard.now_ms)
+    shard.turn()
+    assert waiting in shard.late
+    shard.ack(held)
+    assert len(shard.take_pushed(b"c2")) == 2
+    assert not shard.shard.consumers.leaving
+    assert set(shard.shard.consumers.by_client) == {b"c2"}
+    shard.subscribe(4)  # it may come anew
+    assert shard.stats().expired == shard.stats().nacked == 0
+
+
 def test_what_was_given_back_by_goodbye_cannot_be_settled(shard: ShardHarness) -> None:
     shard.enqueue(b"")
     got = shard.receive()

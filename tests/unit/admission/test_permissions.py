@@ -1,0 +1,92 @@
+"""Which permission allows what, and which covers another one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fila_admission.permissions import PERMISSIONS_MAX, Need, Permission, Permissions, kind_of, need_of
+from fila_admission.requests import OF_A_QUEUE
+from fila_proto_zmq.commands import (
+    COMMANDS,
+    DescribeQueue,
+    Explain,
+    GetClusterStatus,
+    GetOwnKey,
+    GetPlacement,
+    GetQueueStats,
+    ListQueues,
+)
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.frames import pack_header
+from fila_proto_zmq.names import matches
+
+NAMES = st.text("ab/.", max_size=4)
+PATTERNS = st.builds(lambda name, star: name + star, NAMES, st.sampled_from(["", "*"])).filter(bool)
+
+
+@given(PATTERNS, PATTERNS, st.text("ab/.", max_size=6))
+def test_what_covers_a_pattern_allows_all_that_it_matches(outer: str, inner: str, name: str) -> None:
+    if Permission("admin", outer).covers(inner) and matches(inner, name):
+        assert matches(outer, name)
+
+
+@given(PATTERNS, PATTERNS)
+def test_what_does_not_cover_a_pattern_leaves_a_name_out(outer: str, inner: str) -> None:
+    if not Permission("admin", outer).covers(inner):
+        within = [inner] if not inner.endswith("*") else [inner[:-1] + rest for rest in ("", "x", "y", "xy")]
+        assert not all(matches(outer, name) for name in within)
+
+
+def test_no_kind_implies_another_one() -> None:
+    permissions = Permissions(["produce:a*", "consume:b", "admin:c*"])
+    allowed = {
+        kind: {name for name in ("a1", "b", "b1", "c1") if permissions.allow(kind, name)}
+        for kind in ("produce", "consume", "admin")
+    }
+    assert allowed == {"produce": {"a1"}, "consume": {"b"}, "admin": {"c1"}}
+    assert [name for name in ("a", "b", "b.dlq", "c.dlq", "d") if permissions.know(name)] == ["a", "b", "c.dlq"]
+    assert permissions.patterns == ["a*", "b", "c*"]
+    assert not permissions.know_all()
+    assert permissions.govern_all(["produce:c", "consume:c1*"])
+    assert not permissions.govern_all(["produce:c", "consume:b"])
+
+
+def test_every_request_for_a_queue_has_a_kind_but_questions_about_it() -> None:
+    without = {each for each in COMMANDS if pack_header(each.opcode)[:6] in OF_A_QUEUE and kind_of(each.opcode) is None}
+    assert without == {GetQueueStats, DescribeQueue, Explain}
+
+
+def test_what_is_not_listed_needs_a_permission_for_everything() -> None:
+    assert need_of(59) is Need.GOVERN_ALL  # an opcode that a later version may have
+    assert {each for each in COMMANDS if need_of(each.opcode) is Need.NOTHING} == {
+        GetPlacement,
+        GetClusterStatus,
+        GetOwnKey,
+        ListQueues,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "produce",
+        "produce:",
+        ":a",
+        "own:a",
+        "produce:a*b",
+        "produce:**",
+        "produce:a/b/c",
+        "produce:é",
+        "admin:" + "a" * 201,
+    ],
+)
+def test_what_is_no_permission_is_named(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="permission"):
+        Permissions([text])
+
+
+def test_a_key_has_few_permissions() -> None:
+    Permissions(f"produce:q{number}" for number in range(PERMISSIONS_MAX))
+    with pytest.raises(InvalidArgumentError, match="use patterns"):
+        Permissions(f"produce:q{number}" for number in range(PERMISSIONS_MAX + 1))
