@@ -21,8 +21,11 @@ MODULES: Final = {
     "long_turns": "benchmarks.inside.long_turns",
     "router_hop": "benchmarks.inside.router_hop",
     "chaos": "benchmarks.faults.chaos",
+    "moves": "benchmarks.faults.moves",
     "overload": "benchmarks.faults.overload",
+    "hostile": "benchmarks.faults.hostile",
     "metrics": "benchmarks.costs.metrics",
     "tracing": "benchmarks.costs.tracing",
+    "encryption": "benchmarks.costs.encryption",
     "spark": "benchmarks.costs.spark",
 }

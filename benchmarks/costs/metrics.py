@@ -241,7 +241,7 @@ def report(run: Run[Scale], pairs: list[tuple[Window, Window]], asking_ms: dict[
             run.figure("CPU seconds for 100,000 messages", kind, column, "s", *spent)
     for kind, spent_ms in asking_ms.items():
         run.figure("CPU time of questions to an idle cluster, a second", kind, "more than alone", "ms", spent_ms)
-    cost = interval([1 - watched.rate / alone.rate for alone, watched in pairs])
+    cost = interval([1 - watched.rate / max(1e-9, alone.rate) for alone, watched in pairs])
     brokers = "router", "worker"
     computed = interval([watched.cpu_of(*brokers) / max(1e-9, alone.cpu_of(*brokers)) - 1 for alone, watched in pairs])
     share = sum(asking_ms.values()) / 1000 / (os.cpu_count() or 1)

@@ -19,7 +19,15 @@ STOP_S_MAX = 60.0
 class OneCluster(Processes):
     """``fila-cluster up`` on a free port, for the length of a ``with`` block. ``options`` are flags of ``up``."""
 
-    def __init__(self, data_dir: Path, *options: str, workers: int = 1, facts: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *options: str,
+        workers: int = 1,
+        facts: Mapping[str, str] = {},
+        settings: Mapping[str, str] = {},
+    ) -> None:
+        """``settings``: in the environment, as ``FILA_SECTION__KEY``."""
         super().__init__(self.processes, data_dir)
         watched = [] if "--dashboard" in options else ["--no-dashboard"]
         self._command = [
@@ -27,12 +35,14 @@ class OneCluster(Processes):
             "--data-dir", str(data_dir), "--workers", str(workers), *options,
         ]  # fmt: skip
         self.facts = facts
+        self._settings = settings
         self.ready_line = self.address = ""
         self._up: subprocess.Popen[str]
 
     def __enter__(self) -> Self:
         env = {name: value for name, value in os.environ.items() if not name.startswith("FILA_")}
         env["FILA_TELEMETRY__LOG_LEVEL"] = "warning"  # keep the log out of the table
+        env |= self._settings
         self._up = subprocess.Popen(self._command, env=env, stdout=subprocess.PIPE, text=True)
         assert self._up.stdout is not None
         self.ready_line = self._up.stdout.readline()

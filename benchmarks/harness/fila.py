@@ -22,7 +22,12 @@ PREFETCH = 4000
 WAYS = ("direct", "router")
 WAYS_OR_BOTH = (*WAYS, "both")
 """For benchmarks that show both ways beside each other."""
-CLIENTS = {"Fila": "asyncio on uvloop", "FilaProducer": "asyncio on uvloop, producer()", "FilaBlocking": "blocking"}
+CLIENTS = {
+    "Fila": "asyncio on uvloop",
+    "FilaProducer": "asyncio on uvloop, producer()",
+    "FilaBlocking": "blocking",
+    "Guarded": "asyncio on uvloop",
+}
 
 
 def client_options() -> dict[str, Any]:
@@ -187,16 +192,19 @@ class Fila:
         """As tables show it."""
         return self.label
 
-    @contextmanager
-    def serve(self, directory: Path) -> Iterator[OneCluster]:
-        """Start a cluster."""
-        facts = {
+    def facts(self) -> dict[str, str]:
+        """Return what is measured."""
+        return {
             "version": VERSION,
             "durability": f'"{self.durability}"',
             "client": f"{CLIENTS[type(self).__name__]}, way {self.way}",
         }
+
+    @contextmanager
+    def serve(self, directory: Path) -> Iterator[OneCluster]:
+        """Start a cluster."""
         flags = ("--durability", self.durability, *self.options)
-        with OneCluster(directory, *flags, workers=self.workers, facts=facts) as cluster:
+        with OneCluster(directory, *flags, workers=self.workers, facts=self.facts()) as cluster:
             yield cluster
 
     def environment(self) -> Mapping[str, str]:

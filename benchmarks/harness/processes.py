@@ -65,7 +65,7 @@ class ClientProcess:
     def __init__(self, work: Work, *arguments: Any, env: Mapping[str, str] = {}, precise: bool = False) -> None:
         self._pipe, theirs = CONTEXT.Pipe()
         self._process = CONTEXT.Process(target=_child, args=(work, arguments, precise, theirs), daemon=True)
-        with _environment(env):
+        with environment(env):
             self._process.start()
         theirs.close()
 
@@ -145,7 +145,8 @@ async def _awaited(work: Work, gate: Gate, arguments: tuple[Any, ...]) -> Any:
 
 
 @contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+def environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Change the environment of this process, and of those that it starts meanwhile."""
     before = dict(os.environ)
     os.environ.update(changes)
     try:

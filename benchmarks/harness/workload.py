@@ -120,6 +120,10 @@ class Run(Generic[Scale_co]):
         """Return the values of a cell."""
         return self._figures[table, row, column].values
 
+    def cells(self) -> list[tuple[str, str, str]]:
+        """Return the table, row and column of each figure."""
+        return list(self._figures)
+
     def chart(self, chart: Chart) -> None:
         """Add a chart of lines."""
         self._charts.append(chart)

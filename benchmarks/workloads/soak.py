@@ -1,11 +1,12 @@
 """Measure minutes at a share of the greatest rate: the longest turn of the worker, latencies over time, and memory.
 
-First the greatest rate is measured: messages that are received while they are enqueued. Then batches of 100 are enqueued at fixed times, at
-a share of that rate, and received. A message's time counts from the moment when it was to be sent to its arrival. Messages are made while
-the clock runs, so the machine has more to do than that share. No turn of the worker may take longer than 100 ms.
+Batches of 100 messages, one for each of 100 fairness keys, are made, enqueued and received. First each batch follows as soon as there is
+room for it: the greatest rate. Then the same programs send at fixed times, at a share of that rate. A message's time counts from the moment
+when it was to be sent to its arrival. No turn of the worker may take longer than 100 ms.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from benchmarks.harness import clients
 from benchmarks.harness.fila import WAYS, Fila, blocking_client
 from benchmarks.harness.histogram import SHOWN, Histogram
 from benchmarks.harness.messages import Check, Load, time_of
-from benchmarks.harness.processes import Gate, together
+from benchmarks.harness.processes import Gate, Spent, together
 from benchmarks.harness.results import Chart, Series, Verified
 from benchmarks.harness.sampling import sampled
 from benchmarks.harness.workload import Benchmark, Run, choice, number
+from fila_cluster import AsyncClient
 from fila_proto_zmq.commands import GetMetrics
 
 QUEUE = "soaked"
@@ -46,76 +48,98 @@ class Scale:
 class Taken:
     """What the consumer saw: all latencies, and p50 and p99 in ms by the seconds since the start."""
 
+    spent: Spent
     verified: Verified
     histogram: str
     windows: list[tuple[float, float, float]]
 
 
-async def send_batches(gate: Gate, system: Fila, address: str, load: Load, per_second: float) -> None:
-    """Enqueue a batch at each of its times. Needs a precise event loop."""
-    under_way = set[asyncio.Task[None]]()
+async def send_batches(gate: Gate, system: Fila, address: str, load: Load, per_second: float) -> Spent:
+    """Enqueue a batch at each of its times; ``inf``: as soon as there is room. Needs a precise event loop."""
     places = asyncio.Semaphore(clients.UNSENT_MAX // BATCH)
 
     async with system.connect(address) as connection:
 
         async def send(part: Load, at_ns: int) -> None:
-            try:
-                timed = Load(part.count, part.payload_bytes, part.keys, part.first, part.headers, at_ns)
-                await connection.send_all(QUEUE, connection.prepare(timed))
-            finally:
-                places.release()
+            timed = Load(part.count, part.payload_bytes, part.keys, part.first, part.headers, at_ns)
+            await connection.send_all(QUEUE, connection.prepare(timed))
+            places.release()
 
         gate.wait()
         first_ns = time.monotonic_ns()
-        for part in load.parts(BATCH):
-            at_ns = first_ns + int(part.first * 1e9 / per_second)
-            while (early_ns := at_ns - time.monotonic_ns()) > 0:
-                await asyncio.sleep(early_ns / 1e9)
-            await places.acquire()
-            task = asyncio.create_task(send(part, at_ns))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
-        await asyncio.gather(*under_way)
+        async with asyncio.TaskGroup() as under_way:
+            for part in load.parts(BATCH):
+                at_ns = first_ns + int(part.first * 1e9 / per_second)
+                while (early_ns := at_ns - time.monotonic_ns()) > 0:
+                    await asyncio.sleep(early_ns / 1e9)
+                await places.acquire()
+                under_way.create_task(send(part, at_ns))
+        return gate.spent()
 
 
 async def receive_batches(gate: Gate, system: Fila, address: str, load: Load) -> Taken:
     """Receive and ack, and note the latencies by window."""
-    check, whole, window, windows = Check(load), Histogram(), Histogram(), list[tuple[float, float, float]]()
-    acks: deque[asyncio.Task[None]] = deque()
+    check, taken = Check(load), Latencies()
     async with system.connect(address) as connection:
         gate.wait()
-        start = window_began = time.monotonic()
-        while check.left > 0:
-            deliveries = await connection.client.receive(QUEUE, RECEIVED_AT_ONCE, wait=30)
-            now_ns = time.monotonic_ns()
-            payloads = [delivery.payload for delivery in deliveries]
-            for at_ns, group in groupby(map(time_of, payloads)):
-                times = len(list(group))
-                whole.record(now_ns - at_ns, times)
-                window.record(now_ns - at_ns, times)
-            check.note(payloads)
-            acks.append(asyncio.create_task(connection.client.ack(deliveries)))
-            if len(acks) == ACKS_IN_FLIGHT:
-                await acks.popleft()
-            if time.monotonic() - window_began > WINDOW_S:
-                windows.append((time.monotonic() - start, window.ms(50), window.ms(99)))
-                window, window_began = Histogram(), time.monotonic()
-        await asyncio.gather(*acks)
-    return Taken(check.verified(), whole.encoded(), windows)
+        await clients.moving(_receive_all(connection.client, check, taken), check)
+        spent = gate.spent()
+    return Taken(spent, check.verified(), taken.whole.encoded(), taken.windows)
+
+
+class Latencies:
+    """Latencies of all messages, and their p50 and p99 by the seconds since the start."""
+
+    def __init__(self) -> None:
+        self.whole = Histogram()
+        self.windows: list[tuple[float, float, float]] = []
+        self._window = Histogram()
+        self._start = self._window_began = time.monotonic()
+
+    def note(self, payloads: list[bytes]) -> None:
+        """Note messages that came just now."""
+        now_ns = time.monotonic_ns()
+        for at_ns, group in groupby(map(time_of, payloads)):
+            times = len(list(group))
+            self.whole.record(now_ns - at_ns, times)
+            self._window.record(now_ns - at_ns, times)
+        if now_ns / 1e9 - self._window_began > WINDOW_S:
+            self.windows.append((now_ns / 1e9 - self._start, self._window.ms(50), self._window.ms(99)))
+            self._window, self._window_began = Histogram(), now_ns / 1e9
+
+
+async def _receive_all(client: AsyncClient, check: Check, latencies: Latencies) -> None:
+    acks: deque[asyncio.Task[None]] = deque()
+    while check.left > 0:
+        deliveries = await client.receive(QUEUE, RECEIVED_AT_ONCE, wait=30)
+        payloads = [delivery.payload for delivery in deliveries]
+        latencies.note(payloads)
+        check.note(payloads)
+        acks.append(asyncio.create_task(client.ack(deliveries)))
+        if len(acks) == ACKS_IN_FLIGHT:
+            await acks.popleft()
+    await asyncio.gather(*acks)
+
+
+def sent_and_taken(run: Run[Scale], system: Fila, address: str, count: int, per_second: float) -> tuple[Spent, Taken]:
+    """Send and receive messages at a rate."""
+    load = Load(count, keys=KEYS)
+    sent, taken = together(
+        (send_batches, system, address, load, per_second),
+        (receive_batches, system, address, load),
+        env=system.environment(),
+        precise=[0],
+    )
+    run.verify(taken.verified)
+    return sent, taken
 
 
 def greatest_rate(run: Run[Scale], system: Fila) -> float:
     """Return the messages a second from the first enqueue to the last ack."""
-    load = Load(run.scale.capacity, keys=KEYS)
     with run.serving(system) as server:
         clients.create(system, server, QUEUE)
-        sent, taken = together(
-            (clients.produce, system, server.address, QUEUE, load),
-            (clients.consume, system, server.address, QUEUE, load),
-            env=system.environment(),
-        )
-    run.verify(taken.verified)
-    rate: float = load.count / (taken.spent.ended - sent.spent.began)
+        sent, taken = sent_and_taken(run, system, server.address, run.scale.capacity, math.inf)
+    rate: float = run.scale.capacity / (taken.spent.ended - sent.began)
     return rate
 
 
@@ -133,19 +157,13 @@ def measure(run: Run[Scale]) -> None:
     rate = greatest_rate(run, system)
     run.figure(TABLE, "greatest rate", system.name, "/s", rate)
     paced = run.scale.share * rate
-    load = Load(max(BATCH, int(paced * run.scale.minutes * 60)), keys=KEYS)
+    count = max(BATCH, int(paced * run.scale.minutes * 60))
     with run.serving(system) as server:
         clients.create(system, server, QUEUE)
         before = turns(server.address)
         with sampled(lambda: sum(server.rss_bytes().values()) / (1 << 20)) as memory:
-            _, taken = together(
-                (send_batches, system, server.address, load, paced),
-                (receive_batches, system, server.address, load),
-                env=system.environment(),
-                precise=[0],
-            )
+            _, taken = sent_and_taken(run, system, server.address, count, paced)
         after = turns(server.address)
-    run.verify(taken.verified)
     _report(run, system, paced, taken)
     run.figure(TABLE, "most memory of router and worker", system.name, "MiB", memory.most)
     run.chart(Chart("Memory of router and worker", "seconds", "MiB", [memory.series(system.name)]))
@@ -177,4 +195,4 @@ def _judge(run: Run[Scale], system: Fila, before: list[tuple[int, int]], after: 
     run.promise(text, over == 0)
 
 
-BENCHMARK = Benchmark("soak", measure, Scale(0.02, 2_000), Scale(1.0, 100_000), Scale(10.0, 400_000))
+BENCHMARK = Benchmark("soak", measure, Scale(0.02, 2_000), Scale(1.0, 100_000), Scale(10.0, 1_000_000))

@@ -31,17 +31,23 @@ BARE = "A bare loop over RocksDB, messages a second"
 
 
 @dataclass(frozen=True)
-class Scale:
-    """The numbers of this benchmark."""
+class Loads:
+    """What is measured of each system, and how often."""
 
     messages: int = number("Messages of each load.", 2_000)
     rounds: int = number("Rounds.", 1)
     payload: int = number("Bytes of a payload.", 1024)
+
+
+@dataclass(frozen=True)
+class Scale(Loads):
+    """The numbers of this benchmark."""
+
     keys: int = number("Fairness keys of the rows with many keys.", 100)
     way: str = choice("How clients reach the workers.", WAYS_OR_BOTH)
 
 
-def compare(run: Run[Scale], systems: Sequence[System], keys: Sequence[int] = (1,)) -> None:
+def compare(run: Run[Loads], systems: Sequence[System], keys: Sequence[int] = (1,)) -> None:
     """Measure systems side by side, round by round."""
     variants = [(system, count) for system in systems for count in keys]
     for system, count in run.rounds(run.scale.rounds, variants, "throughput"):
@@ -50,7 +56,7 @@ def compare(run: Run[Scale], systems: Sequence[System], keys: Sequence[int] = (1
         both_at_once(run, system, load)
 
 
-def backlog(run: Run[Scale], system: System, load: Load) -> None:
+def backlog(run: Run[Loads], system: System, load: Load) -> None:
     """Enqueue a load, then consume it."""
     with run.serving(system) as server:
         clients.create(system, server, QUEUE)
@@ -66,7 +72,7 @@ def backlog(run: Run[Scale], system: System, load: Load) -> None:
         run.figure(CLIENT_COSTS, _row("receive + ack", load), system.name, "s", taken.spent.cpu_s * PER / load.count)
 
 
-def both_at_once(run: Run[Scale], system: System, load: Load) -> None:
+def both_at_once(run: Run[Loads], system: System, load: Load) -> None:
     """Consume a load while it is enqueued."""
     with run.serving(system) as server:
         clients.create(system, server, QUEUE)
@@ -82,7 +88,7 @@ def both_at_once(run: Run[Scale], system: System, load: Load) -> None:
         server_costs(run, server, before, system, row, load.count)
 
 
-def server_costs(run: Run[Scale], server: Server, before: dict[str, float], system: System, row: str, count: int) -> None:
+def server_costs(run: Run[Loads], server: Server, before: dict[str, float], system: System, row: str, count: int) -> None:
     """Add the CPU seconds of all processes of a server since ``before``, and of each kind if there are several."""
     time.sleep(FLUSH_S)
     after = server.cpu_seconds()
