@@ -29,7 +29,7 @@ up: .venv/.installed
 
 unit: .venv/.unit
 	$(BIN)/pytest --numprocesses auto --maxprocesses 6 tests/unit/worker tests/unit/router tests/unit/protocol \
-		tests/unit/process tests/unit/client $(ARGS)
+		tests/unit/process tests/unit/admission tests/unit/client $(ARGS)
 
 check: lint unit
 
@@ -42,7 +42,7 @@ test: .venv/.tested
 routed: .venv/.tested
 	FILA_DIRECT=0 $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder \
 		tests/faults tests/integration/client tests/integration/policy \
-		--ignore tests/faults/test_direct_ways.py --ignore tests/faults/test_damage.py --ignore tests/faults/test_disk.py \
+		--ignore tests/faults/test_direct_ways.py --ignore tests/faults/test_reshard.py --ignore tests/faults/test_backups.py --ignore tests/faults/test_damage.py --ignore tests/faults/test_disk.py \
 		--ignore tests/faults/test_hung_processes.py --ignore tests/integration/client/test_bad_input.py \
 		--ignore tests/integration/client/test_outage.py --ignore tests/integration/policy/test_hostile_scripts.py $(ARGS)
 
@@ -83,7 +83,7 @@ bench: .venv/.tested
 	@touch $@
 
 .venv/.tested: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers]" --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers,backup]" --group dev --group bench
 	@touch $@
 
 clean:

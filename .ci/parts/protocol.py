@@ -5,21 +5,13 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq import limits as limit_constants
 from fila_proto_zmq.errors import BY_CODE
+from fila_proto_zmq.frames import pack_header
 from parts.markdown import field_docs, prose, table
 
-_WORKERS_FROM = 80
-_WITHOUT_KEY = (
-    wire.Hello,
-    wire.ListQueues,
-    wire.GetClusterStatus,
-    wire.GetMetrics,
-    wire.SetConfig,
-    wire.GetConfig,
-    wire.ListConfig,
-)
 _ONE_WAY = (
     wire.Tokens,
     wire.Grants,
@@ -31,6 +23,7 @@ _ONE_WAY = (
 )
 _PUSHES = {
     wire.MARK: ("MARK", "–", "Nothing: the broker sees whether the connection takes frames. Ignore it.", "–"),
+    wire.CLOSED: ("CLOSED", "–", "An operator has ended this session. Greet again before anything else.", "–"),
     wire.DELIVERY: ("DELIVERY", "queue", "Messages for a subscription.", "`Delivered`"),
 }
 _COLUMNS = {
@@ -48,13 +41,13 @@ def commands() -> str:
     asked = {
         each.opcode: (
             each.__name__,
-            "–" if each in _WITHOUT_KEY else "queue",
+            "queue" if pack_header(each.opcode)[:6] in OF_A_QUEUE else "–",
             _meaning(each),
             _fields(each),
             each.reply.__name__,
         )
         for each in wire.COMMANDS
-        if each.opcode < _WORKERS_FROM
+        if each.opcode < OF_WORKERS
     }
     pushed = {
         opcode: (name, key, f"*Pushed by the broker.* {text}", body, "")
@@ -69,20 +62,20 @@ def worker_commands() -> str:
     rows = (
         (str(each.opcode), each.__name__, _meaning(each), _fields(each), "" if each in _ONE_WAY else each.reply.__name__)
         for each in wire.COMMANDS
-        if each.opcode >= _WORKERS_FROM
+        if each.opcode >= OF_WORKERS
     )
     return "\n".join(table(["opcode", "command", "what it says", "body", "reply"], rows))
 
 
 def structs() -> str:
     """Return the table of replies to clients, and of the structs in them."""
-    return _structs(each for each in wire.COMMANDS if each.opcode < _WORKERS_FROM)
+    return _structs(each for each in wire.COMMANDS if each.opcode < OF_WORKERS)
 
 
 def worker_structs() -> str:
     """Return the table of structs that only router and workers use."""
     known = structs()
-    lines = _structs(each for each in wire.COMMANDS if each.opcode >= _WORKERS_FROM).splitlines()
+    lines = _structs(each for each in wire.COMMANDS if each.opcode >= OF_WORKERS).splitlines()
     return "\n".join(line for line in lines if line not in known.splitlines()[2:])
 
 
