@@ -23,7 +23,9 @@ signal.raise_signal(signal.Signals({number}))
 
 def late(number: signal.Signals, *, closed: bool) -> subprocess.CompletedProcess[str]:
     code = LATE.format(closed=closed, number=int(number))
-    return subprocess.run([sys.executable, "-c", code], stdin=subprocess.PIPE, capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, capture_output=True, text=True, timeout=30, check=False
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD])
