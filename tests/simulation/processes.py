@@ -78,6 +78,9 @@ class StopRequests:
     def requested(self, readable: object) -> bool:
         return bool(self._process.stop_wanted)
 
+    def close(self) -> None:
+        """No signal disturbs an end here."""
+
 
 class Heartbeat:
     """Signs of life for a supervisor that does not look for them: nothing hangs here."""
