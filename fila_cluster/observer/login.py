@@ -21,6 +21,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fila_admission.login_attempts import LoginAttempts
 from fila_admission.permissions import Permissions
 from fila_cluster.analysis.visitor import SCOPE_KEY
 from fila_cluster.client import AsyncClient
@@ -95,7 +96,7 @@ class Keys:
         self._clock = clock
         self._holders: OrderedDict[bytes, Holder] = OrderedDict()
         self._admitting = asyncio.Semaphore(ADMITTED_AT_ONCE)
-        self._failures = Failures(clock)
+        self._attempts = LoginAttempts(FAILURES_MAX, int(1000 * FAILURE_S), ADDRESSES_MAX)
 
     async def find(self, digest: bytes) -> Holder:
         """Return a key that was admitted before. Raise :class:`UnauthenticatedError` if it has ended, or is not known here any more."""
@@ -131,7 +132,8 @@ class Keys:
         digest = _digest(secret)
         if digest in self._holders:
             return await self.find(digest)
-        self._failures.add(address)  # until it is known to be none
+        if not self._attempts.take(address, self._now_ms()):  # given back unless the key turns out to be wrong
+            raise OverloadedError(f"too many failed logins from {address}: wait some seconds")
         async with self._admitting, AsyncExitStack() as stack:
             client = await stack.enter_async_context(self._connect(secret))
             try:
@@ -139,15 +141,18 @@ class Keys:
             except UnauthenticatedError:
                 raise
             except FilaError:
-                self._failures.forgive(address)
+                self._attempts.give_back(address, self._now_ms())
                 raise
-            self._failures.forgive(address)
+            self._attempts.give_back(address, self._now_ms())
             if digest in self._holders:  # another request was faster
                 return self._holders[digest]
             stack.pop_all()  # the client stays open
             holder = self._holders[digest] = Holder(digest, client, view, self._clock())
         await self._forget_idle()
         return holder
+
+    def _now_ms(self) -> int:
+        return int(1000 * self._clock())
 
     async def _forget_idle(self) -> None:
         while True:
@@ -176,34 +181,6 @@ async def _own_key(client: AsyncClient) -> KeyView:
     if view is None:
         raise UnauthenticatedError("this cluster has no authentication any more: start the dashboard again")
     return view
-
-
-class Failures:
-    """Failed logins by the address that they came from: a token bucket for each."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._of: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def add(self, address: str) -> None:
-        """Count one. Raise :class:`OverloadedError` if there were too many."""
-        now = self._clock()
-        count, since = self._of.pop(address, (0.0, now))
-        count = max(0.0, count - (now - since) / FAILURE_S)
-        full = count + 1 > FAILURES_MAX
-        self._of[address] = (count if full else count + 1), now
-        if len(self._of) > ADDRESSES_MAX:
-            self._of.popitem(last=False)
-        if full:
-            raise OverloadedError(f"too many failed logins from {address}: wait some seconds")
-
-    def forgive(self, address: str) -> None:
-        """Take one back."""
-        count, since = self._of.get(address, (0.0, 0.0))
-        if count <= 1:
-            self._of.pop(address, None)
-        else:
-            self._of[address] = count - 1, since
 
 
 class Visitor:

@@ -93,7 +93,7 @@ class Key:
             if not permissions.know_all():
                 raise self.denied(need.value)
         elif need is Need.GOVERN_SOME:
-            if not permissions.govern_some():
+            if not permissions.allow_some(ADMIN):
                 raise self.denied(f"{ADMIN}:PATTERN")
         elif need is not Need.NOTHING and not permissions.govern(EVERYTHING):
             raise self.denied(need.value)

@@ -110,6 +110,10 @@ class Permissions:
         """Return whether one of them allows this kind of work on a queue."""
         return any(permission.allows(queue) for permission in self._of_kind[kind])
 
+    def allow_some(self, kind: str) -> bool:
+        """Return whether they allow this kind of work on any queues at all."""
+        return bool(self._of_kind[kind])
+
     def know(self, queue: str) -> bool:
         """Return whether any kind of work on a queue is allowed, so that it may be seen to exist."""
         return any(self.allow(kind, queue) for kind in KINDS)
@@ -126,10 +130,6 @@ class Permissions:
     def govern(self, pattern: str) -> bool:
         """Return whether ``admin`` is allowed on every queue that a pattern may match."""
         return any(permission.covers(pattern) for permission in self._of_kind[ADMIN])
-
-    def govern_some(self) -> bool:
-        """Return whether ``admin`` is allowed on any queues at all."""
-        return bool(self._of_kind[ADMIN])
 
     def govern_all(self, allow: Iterable[str]) -> bool:
         """Return whether they govern all queues of some permissions."""

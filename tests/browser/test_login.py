@@ -138,6 +138,9 @@ def test_a_key_that_reads_sees_its_queues_and_no_buttons(browser: Browser, guard
             expect(page.get_by_test_id("lacks")).to_contain_text(f"any permission on '{queue}'")
             opened(page, guarded, f"/messages?queue={queue}")
             expect(page.get_by_test_id("lacks")).to_contain_text(f"consume:{queue}")
+        for path, what in (("config", "runtime config"), ("connections", "list of connections"), ("audit", "audit")):
+            opened(page, guarded, f"/{path}")
+            expect(page.get_by_test_id("lacks")).to_contain_text(f"does not have admin:*, which the {what} needs")
         opened(page, guarded, "/messages?queue=orders")
         page.get_by_test_id("messages").locator("tbody tr").first.click()
         expect(page.get_by_test_id("message-facts")).to_contain_text("orders-key")

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fila_admission.in_flight import _ROOM_OF, InFlight
+from fila_admission.login_attempts import LoginAttempts
 from fila_cluster.client.requests.connection import Connection
 from fila_proto_zmq.errors import OverloadedError
-from fila_router.core.access import Access, Attempts
+from fila_router.core.access import Access
 from fila_router.core.unread import Unread
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue
@@ -100,8 +101,8 @@ BOUNDARIES: dict[str, Boundary] = {
     "a client refuses a call": Boundary(Connection, "_no_room"),
     "a client's frame waits for room in its pipe": Boundary(Connection, "_fits", _no),
     "an API key too many is refused": Boundary(Access, "_create", raises=(OverloadedError,)),
-    "a greeting with a wrong key gets no answer": Boundary(Attempts, "fail", lambda _, too_many, of: too_many),
-    "an address that greeted with wrong keys is forgotten": Boundary(Attempts, "_forget_oldest"),
+    "a greeting with a wrong key gets no answer": Boundary(LoginAttempts, "take", _no),
+    "an address that greeted with wrong keys is forgotten": Boundary(LoginAttempts, "_forget_oldest"),
 }
 """By what happens there."""
 

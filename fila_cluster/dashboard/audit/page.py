@@ -1,36 +1,26 @@
 """``/audit``: administrative acts, the latest first: who, from where, what, and how it ended."""
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from nicegui import ui
 
 from fila_cluster import Act
-from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
-from fila_cluster.dashboard.shell.frame import frame, lacks
+from fila_cluster.dashboard.shell.context import Context, Visits
+from fila_cluster.dashboard.shell.frame import frame, may_govern
 from fila_cluster.dashboard.shell.live import keep_live
-from fila_cluster.dashboard.shell.timestamps import clock
+from fila_cluster.dashboard.widgets.cells import MONO, origin, short_time, wrapped
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.figures import counted
 
 SHOWN: Final = 1000
 
-LOCAL: Final = "local"
-"""Who comes by a socket file has no address."""
-
 _RESULT: Final = """<q-badge :color="props.value == 'ok' ? 'positive' : 'negative'">{{ props.value }}</q-badge>"""
-_WRAPPED: Final = '<div class="whitespace-normal break-all min-w-[8rem]">{{ props.value }}</div>'
-_QUIET: Final = '<span class="fila-mono">{{ props.value }}</span>'
-
-
-def _clock(at: datetime) -> str:
-    return clock(at, datetime.now(UTC))
-
+_WRAPPED: Final = wrapped("8rem")
 
 _COLUMNS: Final = (
-    TableColumn("at", "At (UTC)", _clock),
+    TableColumn("at", "At (UTC)", short_time),
     TableColumn("by", "API key"),
-    TableColumn("address", "From", slot=_QUIET),
+    TableColumn("address", "From", slot=MONO),
     TableColumn("verb", "Act"),
     TableColumn("target", "Target", slot=_WRAPPED),
     TableColumn("details", "Details", slot=_WRAPPED),
@@ -46,8 +36,7 @@ def register(visits: Visits) -> None:
     def audit() -> None:
         context = visits.context()
         with frame(context, "Audit", "/audit"):
-            if not context.may(ADMIN, EVERYTHING):
-                lacks(f"{ADMIN}:{EVERYTHING}, which the audit needs")
+            if not may_govern(context, "the audit"):
                 return
             page = _Audit(context)
         keep_live(context, page.look, page.trouble)
@@ -82,7 +71,7 @@ def _row(number: int, act: Act) -> dict[str, Any]:
         "number": number,
         "at": act.at,
         "by": act.by or None,
-        "address": act.address or LOCAL,
+        "address": origin(act.address),
         "verb": act.verb,
         "target": act.target or None,
         "details": act.details,

@@ -1,7 +1,6 @@
 """The latest changes of the runtime config, and a way to undo each."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from nicegui import ui
@@ -10,30 +9,24 @@ from nicegui.events import GenericEventArguments
 from fila_cluster import ConfigEdit
 from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.feedback import confirm, notify, notify_error
-from fila_cluster.dashboard.shell.timestamps import clock
+from fila_cluster.dashboard.widgets.cells import MONO_BROKEN, short_time
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError, InvalidConfigError
 
 SHOWN: Final = 200
 
-_TEXT: Final = '<span class="fila-mono" style="white-space: normal; word-break: break-all">{{ props.value }}</span>'
 _UNDO: Final = """
 <q-btn dense flat size="sm" icon="undo" @click="$parent.$emit('undo', props.row)" aria-label="undo change">
 <q-tooltip>Bring back the value before</q-tooltip></q-btn>
 """
 
-
-def _clock(at: datetime) -> str:
-    return clock(at, datetime.now(UTC))
-
-
 _COLUMNS: Final = (
     TableColumn("version", "Version", is_number=True),
-    TableColumn("at", "At (UTC)", _clock),
+    TableColumn("at", "At (UTC)", short_time),
     TableColumn("by", "API key"),
-    TableColumn("key", "Key", slot=_TEXT),
-    TableColumn("old", "Before", slot=_TEXT),
-    TableColumn("new", "After", slot=_TEXT),
+    TableColumn("key", "Key", slot=MONO_BROKEN),
+    TableColumn("old", "Before", slot=MONO_BROKEN),
+    TableColumn("new", "After", slot=MONO_BROKEN),
     TableColumn("actions", "", slot=_UNDO, is_value=False),
 )
 

@@ -9,8 +9,8 @@ from fila_cluster.dashboard.config.history import ConfigHistory
 from fila_cluster.dashboard.config.meaning import FAMILIES
 from fila_cluster.dashboard.config.table import ConfigTable
 from fila_cluster.dashboard.config.throttle_card import ThrottleCard
-from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
-from fila_cluster.dashboard.shell.frame import frame, lacks
+from fila_cluster.dashboard.shell.context import Context, Visits
+from fila_cluster.dashboard.shell.frame import frame, may_govern
 from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.errors import FilaError
 
@@ -22,8 +22,7 @@ def register(visits: Visits) -> None:
     def config(throttle: str = "", search: str = "") -> None:
         context = visits.context()
         with frame(context, "Config", "/config"):
-            if not context.may(ADMIN, EVERYTHING):
-                lacks(f"{ADMIN}:{EVERYTHING}, which the runtime config needs")
+            if not may_govern(context, "the runtime config"):
                 return
             page = _Config(context, throttle, search)
         page.look_now = keep_live(context, page.look, page.trouble)

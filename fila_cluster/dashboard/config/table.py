@@ -9,10 +9,9 @@ from nicegui.events import GenericEventArguments
 from fila_cluster.dashboard.config.meaning import meaning
 from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.feedback import confirm, notify, succeeds
+from fila_cluster.dashboard.widgets.cells import MONO_BROKEN
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError
-
-_KEY: Final = '<span class="fila-mono" style="white-space: normal; word-break: break-all">{{ props.value }}</span>'
 
 _VALUE: Final = """
 <div v-if="props.row._edited" class="row items-start no-wrap q-gutter-xs">
@@ -31,7 +30,7 @@ _ACTIONS: Final = """
 """
 
 _COLUMNS: Final = (
-    TableColumn("key", "Key", slot=_KEY),
+    TableColumn("key", "Key", slot=MONO_BROKEN),
     TableColumn("value", "Value", slot=_VALUE),
     TableColumn("meaning", "Meaning"),
     TableColumn("actions", "", slot=_ACTIONS, is_value=False),

@@ -9,6 +9,7 @@ from nicegui.events import GenericEventArguments
 from fila_cluster.dashboard.config.meaning import ThrottleRow, throttle_rows, wrong_field
 from fila_cluster.dashboard.shell.context import Context
 from fila_cluster.dashboard.shell.feedback import confirm, notify, succeeds
+from fila_cluster.dashboard.widgets.cells import MONO
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import counted
@@ -20,7 +21,7 @@ _ACTIONS: Final = """
 """
 
 _COLUMNS: Final = (
-    TableColumn("key", "Throttle key", slot='<span class="fila-mono">{{ props.value }}</span>'),
+    TableColumn("key", "Throttle key", slot=MONO),
     TableColumn("rate", "Tokens / s", lambda number: f"{number:,g}", is_number=True),
     TableColumn("burst", "Burst", lambda number: f"{number:,g}", is_number=True),
     TableColumn("tokens", "Tokens now", lambda number: f"{number:,.1f}", is_number=True),

@@ -7,37 +7,30 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from fila_cluster import Connection
-from fila_cluster.dashboard.audit.page import LOCAL
-from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
+from fila_cluster.dashboard.shell.context import Context, Visits
 from fila_cluster.dashboard.shell.feedback import confirm, succeeds
-from fila_cluster.dashboard.shell.frame import frame, lacks
+from fila_cluster.dashboard.shell.frame import frame, may_govern
 from fila_cluster.dashboard.shell.live import Look, keep_live
+from fila_cluster.dashboard.widgets.cells import MONO, ago, origin, wrapped
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
-from fila_cluster.figures import aged, counted
+from fila_cluster.figures import counted
 
 SHOWN: Final = 2000
 """More are not asked for."""
 
-_QUIET: Final = '<span class="fila-mono">{{ props.value }}</span>'
-_WRAPPED: Final = '<div class="whitespace-normal break-all min-w-[10rem]">{{ props.value }}</div>'
 _ACTIONS: Final = """
 <q-btn dense flat size="sm" icon="link_off" color="negative" @click="$parent.$emit('drop', props.row)" aria-label="close connection">
 <q-tooltip>Close its session</q-tooltip></q-btn>
 """
 
-
-def _ago(seconds: float) -> str:
-    return f"{aged(seconds)} ago"
-
-
 _COLUMNS: Final = (
-    TableColumn("client", "Client", slot=_QUIET),
+    TableColumn("client", "Client", slot=MONO),
     TableColumn("key", "API key"),
-    TableColumn("address", "Address", slot=_QUIET),
+    TableColumn("address", "Address", slot=MONO),
     TableColumn("version", "Version"),
-    TableColumn("since", "Connected", _ago, is_number=True),
-    TableColumn("heard", "Last heard", _ago, is_number=True),
-    TableColumn("consumes", "Consumes", slot=_WRAPPED),
+    TableColumn("since", "Connected", ago, is_number=True),
+    TableColumn("heard", "Last heard", ago, is_number=True),
+    TableColumn("consumes", "Consumes", slot=wrapped("10rem")),
     TableColumn("subscriptions", "Subscriptions", counted, is_number=True),
     TableColumn("unsettled", "Unsettled", counted, is_number=True),
     TableColumn("actions", "", slot=_ACTIONS, is_value=False),
@@ -51,8 +44,7 @@ def register(visits: Visits) -> None:
     def connections() -> None:
         context = visits.context()
         with frame(context, "Connections", "/connections"):
-            if not context.may(ADMIN, EVERYTHING):
-                lacks(f"{ADMIN}:{EVERYTHING}, which the list of connections needs")
+            if not may_govern(context, "the list of connections"):
                 return
             page = _Connections(context)
         page.look_now = keep_live(context, page.look, page.trouble)
@@ -97,7 +89,7 @@ def _row(connection: Connection, now: datetime) -> dict[str, Any]:
     return {
         "client": connection.client,
         "key": connection.key or None,
-        "address": connection.address or LOCAL,
+        "address": origin(connection.address),
         "version": connection.version or None,
         "since": max(0.0, (now - connection.since).total_seconds()),
         "heard": max(0.0, (now - connection.heard_at).total_seconds()),

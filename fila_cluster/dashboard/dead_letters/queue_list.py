@@ -8,7 +8,8 @@ from fila_cluster.dashboard.dead_letters.groups import kind_shares
 from fila_cluster.dashboard.dead_letters.reading import Reading
 from fila_cluster.dashboard.shell.context import CONSUME, Context
 from fila_cluster.dashboard.shell.links import link
-from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
+from fila_cluster.dashboard.widgets.cells import linked
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import aged, counted
 

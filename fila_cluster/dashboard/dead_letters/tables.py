@@ -1,7 +1,6 @@
 """Dead letters in two tables, by kind of error and letter by letter; the selection, and the buttons that act on it."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from nicegui import ui
@@ -15,7 +14,7 @@ from fila_cluster.dashboard.messages.dialog import STATE_SLOT
 from fila_cluster.dashboard.messages.table import ID_SLOT, short
 from fila_cluster.dashboard.shell.feedback import confirm, notify_error
 from fila_cluster.dashboard.shell.links import link
-from fila_cluster.dashboard.shell.timestamps import clock
+from fila_cluster.dashboard.widgets.cells import short_time
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.figures import counted
 
@@ -29,18 +28,13 @@ _KIND: Final = (
 
 _KEYS: Final = '<div class="whitespace-normal max-w-[14rem]">{{ props.value }}</div>'
 
-
-def _clock(at: datetime) -> str:
-    return clock(at, datetime.now(UTC))
-
-
 _GROUP_COLUMNS: Final = (
     TableColumn("kind", "Error", slot=_KIND),
     TableColumn("count", "Letters", counted, is_number=True),
     TableColumn("reasons", "Reason", slot=_KEYS.replace("14rem", "10rem")),
     TableColumn("fairness_keys", "Fairness keys", slot=_KEYS),
-    TableColumn("first_at", "First (UTC)", _clock),
-    TableColumn("last_at", "Last (UTC)", _clock),
+    TableColumn("first_at", "First (UTC)", short_time),
+    TableColumn("last_at", "Last (UTC)", short_time),
 )
 
 _LETTER_COLUMNS: Final = (
@@ -49,7 +43,7 @@ _LETTER_COLUMNS: Final = (
     TableColumn("state", "State", slot=STATE_SLOT),
     TableColumn("reason", "Reason"),
     TableColumn("attempts", "Attempts", counted, is_number=True),
-    TableColumn("dead_lettered_at", "Since (UTC)", _clock),
+    TableColumn("dead_lettered_at", "Since (UTC)", short_time),
     TableColumn("source_queue", "Came from"),
     TableColumn("error", "Error", slot=_ERROR),
 )

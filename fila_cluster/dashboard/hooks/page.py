@@ -14,8 +14,9 @@ from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, Vis
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import Look, keep_live
+from fila_cluster.dashboard.widgets.cells import linked
 from fila_cluster.dashboard.widgets.charts import Tile
-from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.dashboard.widgets.queue_choice import QueueChoice
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.figures import counted

@@ -25,6 +25,7 @@ from fila_cluster.dashboard.hooks.trials.verdicts import (
     result_line,
 )
 from fila_cluster.dashboard.shell.context import ADMIN, CONSUME, EVERYTHING, Context
+from fila_cluster.dashboard.widgets.cells import MONO
 from fila_cluster.dashboard.widgets.header_lines import read_headers
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.errors import FilaError
@@ -62,11 +63,10 @@ SOURCES: Final = {
     "sample": "A sample",
 }
 
-_QUIET: Final = '<span class="fila-mono">{{ props.value }}</span>'
 _FAILURE: Final = '<span class="text-negative fila-mono" style="white-space: normal">{{ props.value }}</span>'
 _HEAD: Final = (
     TableColumn("number", "#", is_number=True),
-    TableColumn("id", "Message", slot=_QUIET),
+    TableColumn("id", "Message", slot=MONO),
     TableColumn("headers", "Headers", slot='<div class="ellipsis" style="max-width: 18rem">{{ props.value }}</div>'),
 )
 

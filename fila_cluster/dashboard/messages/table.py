@@ -14,8 +14,9 @@ from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.messages.dialog import STATE_SLOT
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.timestamps import distance
+from fila_cluster.dashboard.widgets.cells import ago
 from fila_cluster.errors import FilaError
-from fila_cluster.figures import aged, counted, sized
+from fila_cluster.figures import counted, sized
 
 ID_SLOT: Final = '<a :href="props.row.href" class="fila-mono text-primary" :title="props.row.key" @click.exact.prevent>{{ props.value }}</a>'
 """The id leads to the message; a click with a key held opens it beside. A plain click is the row's."""
@@ -75,7 +76,7 @@ def _row(message: MessageView, before: str | None, now: datetime) -> dict[str, A
         "state": message.state,
         "priority": message.priority,
         "attempts": counted(message.attempts),
-        "enqueued": f"{aged((now - message.enqueued_at).total_seconds())} ago",
+        "enqueued": ago((now - message.enqueued_at).total_seconds()),
         "next": next_of(message, now),
         "size": _size(message),
         "consumer": (message.consumer or "")[:12],

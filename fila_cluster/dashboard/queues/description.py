@@ -5,6 +5,7 @@ from typing import Final
 
 from nicegui import ui
 
+from fila_cluster.dashboard.widgets.cells import ago
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.figures import aged, counted, sized
 from fila_proto_zmq.commands import QueueDescription, QueueOptions
@@ -15,7 +16,7 @@ _CONSUMER_COLUMNS: Final = (
     TableColumn("in_flight", "In flight", counted, is_number=True),
     TableColumn("prefetch", "Prefetch", counted, is_number=True),
     TableColumn("credit", "Credit", counted, is_number=True),
-    TableColumn("heard", "Heard of", lambda seconds: f"{aged(seconds)} ago", is_number=True),
+    TableColumn("heard", "Heard of", ago, is_number=True),
 )
 
 _DEFAULT: Final = "default"

@@ -12,7 +12,8 @@ from fila_cluster.analysis.rows import KeyRow, key_rows
 from fila_cluster.dashboard.shell.context import ADMIN, Context
 from fila_cluster.dashboard.shell.feedback import attempt, confirm, notify, succeeds
 from fila_cluster.dashboard.shell.links import link
-from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
+from fila_cluster.dashboard.widgets.cells import linked
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.figures import counted, paced, shared
 
 RATES_S: Final = 10.0

@@ -11,7 +11,8 @@ from fila_cluster.dashboard.shell.feedback import notify
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import keep_live
-from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
+from fila_cluster.dashboard.widgets.cells import linked
+from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.dashboard.widgets.queue_state import STATE_SLOT
 from fila_cluster.figures import aged, counted, paced
 from fila_proto_zmq.names import dead_letter_name

@@ -63,7 +63,7 @@ class Context:
 
     def may_some(self, kind: str) -> bool:
         """Return whether the visitor may do this kind of work on any queue."""
-        return self._key is None or any(text.startswith(f"{kind}:") for text in self._key.permissions.texts)
+        return self._key is None or self._key.permissions.allow_some(kind)
 
     def may_see(self, queue: str) -> bool:
         """Return whether the visitor may know that a queue exists."""

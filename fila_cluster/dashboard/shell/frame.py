@@ -8,7 +8,7 @@ from nicegui import ui
 
 from fila_cluster.analysis.visitor import Visitor
 from fila_cluster.dashboard.shell import theme
-from fila_cluster.dashboard.shell.context import Context, visitor_of_page
+from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, visitor_of_page
 from fila_cluster.dashboard.shell.links import NAVIGATION, NavigationEntry
 from fila_cluster.errors import FilaError, UnauthenticatedError
 
@@ -78,6 +78,14 @@ def lacks(permission: str) -> None:
     with ui.row().classes("items-center gap-2").props("data-testid=lacks"):
         ui.icon("lock").classes("text-xl fila-quiet")
         ui.label(f"Your API key does not have {permission}.")
+
+
+def may_govern(context: Context, what: str) -> bool:
+    """Return whether the visitor may govern the whole cluster. If not, say that ``what`` needs that."""
+    may = context.may(ADMIN, EVERYTHING)
+    if not may:
+        lacks(f"{ADMIN}:{EVERYTHING}, which {what} needs")
+    return may
 
 
 def _who(visitor: Visitor) -> None:

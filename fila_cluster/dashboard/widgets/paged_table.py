@@ -152,8 +152,3 @@ def _quasar(column: TableColumn) -> dict[str, Any]:
         "sortOrder": "da" if column.is_number else "ad",
         "align": "right" if column.is_number else "left",
     }
-
-
-def linked(href: str) -> str:
-    """Return the slot of a column whose text leads to the address in another column of the row."""
-    return f'<a :href="props.row.{href}" class="text-primary">{{{{ props.value }}}}</a>'

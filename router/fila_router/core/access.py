@@ -5,11 +5,11 @@ get copies for their own doors. A change is confirmed once the caller has stored
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from fila_admission.keys import ALGORITHM, Key, KeyRing, digest_of, make_secret
+from fila_admission.login_attempts import LoginAttempts
 from fila_admission.permissions import Permissions
 from fila_proto_zmq.commands import (
     ApiKey,
@@ -40,30 +40,6 @@ NAME_MAX: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9._@-]+", re.ASCII)
 
 
-class Attempts:
-    """Failed greetings by the address that they came from: a token bucket for each."""
-
-    def __init__(self, limits: RouterLimits) -> None:
-        self._limits = limits
-        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def fail(self, address: str, now_ms: int) -> bool:
-        """Count a failure. Return whether there were too many of them."""
-        limits = self._limits
-        left, since_ms = self._left.pop(address, (float(limits.failures_max), now_ms))
-        left = min(limits.failures_max, left + (now_ms - since_ms) / limits.failure_ms) - 1
-        self._left[address] = max(left, -1.0), now_ms
-        if len(self._left) > limits.addresses_max:
-            self._forget_oldest()
-        return left < 0
-
-    def _forget_oldest(self) -> None:
-        self._left.popitem(last=False)
-
-
 class Access:
     """The keys of a cluster with authentication.
 
@@ -83,7 +59,8 @@ class Access:
         """Whether workers lack a change."""
         self.notes: list[Event] = []
         """Events for the log."""
-        self.attempts = Attempts(limits)
+        self.attempts = LoginAttempts(limits.failures_max, limits.failure_ms, limits.addresses_max)
+        """Greetings with wrong keys that may be answered."""
         self._entropy = entropy
         self._version = self._new_version()
         self._keys_max = limits.keys_max

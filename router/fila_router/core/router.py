@@ -334,7 +334,7 @@ class Router:
             except UnauthenticatedError as error:
                 if connection.session is not None and connection.session.key is not None:
                     self._sessions.forget(connection.session)
-                if not self.access.attempts.fail(address, now_ms):
+                if self.access.attempts.take(address, now_ms):
                     raise
                 self._counters.refuse(error.code, b"")
                 return

@@ -44,6 +44,8 @@ def test_no_kind_implies_another_one() -> None:
         for kind in ("produce", "consume", "admin")
     }
     assert allowed == {"produce": {"a1"}, "consume": {"b"}, "admin": {"c1"}}
+    assert all(permissions.allow_some(kind) for kind in allowed)
+    assert [kind for kind in allowed if Permissions(["consume:b", "consume:c*"]).allow_some(kind)] == ["consume"]
     assert [name for name in ("a", "b", "b.dlq", "c.dlq", "d") if permissions.know(name)] == ["a", "b", "c.dlq"]
     assert permissions.patterns == ["a*", "b", "c*"]
     assert not permissions.know_all()
