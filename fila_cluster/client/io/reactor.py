@@ -121,9 +121,8 @@ class Reactor:
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None:
             raise RuntimeError("this client belongs to another event loop: open one in each loop")
-        links = self._links = Links(
-            self._endpoint, self._server_keys, self
-        )  # not before: a client made at import must survive a fork
+        # Not before now: a client made at import must survive a fork.
+        links = self._links = Links(self._endpoint, self._server_keys, self)
         self._loop = loop
         self._session.connect(time.monotonic())
         for descriptor, _ in links.descriptors:
