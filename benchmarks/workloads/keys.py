@@ -54,9 +54,8 @@ def _measure(run: Run[Scale], system: Fila, data: Path) -> None:
     run.figure(TABLE, "memory for a key and its message", column, "bytes", (full - empty) / keys)
     start = time.monotonic()
     with system.serve(data) as server, blocking_client(server.address) as client:
-        pending = next(
-            info.pending for info in client.list_queues() if info.name == QUEUE
-        )  # its statistics would list all keys
+        # Not from the statistics of the queue: those would list all keys.
+        pending = next(info.pending for info in client.list_queues() if info.name == QUEUE)
         ready_s = time.monotonic() - start
         assert pending == keys, "messages are missing after the restart"
         again = server.rss_bytes()["worker"]

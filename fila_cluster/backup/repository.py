@@ -143,9 +143,8 @@ class Repository:
         with self.writing():
             ids = self.ids()
             old, kept = ids[: max(0, len(ids) - keep)], ids[max(0, len(ids) - keep) :]
-            needed = {
-                file.sha256 for backup in kept for file in self.manifest(backup).every_file
-            }  # before anything is removed
+            # Before anything is removed: a manifest that cannot be read raises here.
+            needed = {file.sha256 for backup in kept for file in self.manifest(backup).every_file}
             for backup in old:
                 self.target.delete(_manifest(backup))
             unneeded = {

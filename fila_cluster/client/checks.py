@@ -285,21 +285,23 @@ def server_key_or_default(server_key: Any) -> str | None:
         server_key = os.environ.get("FILA_SERVER_KEY") or None
     if server_key is None:
         return None
-    keys = server_key.split(",") if isinstance(server_key, str) else []
-    if not 1 <= len(keys) <= SERVER_KEYS_MAX or not all(map(_is_server_key, keys)):
+    if not isinstance(server_key, str) or _SERVER_KEYS.fullmatch(server_key) is None:
         raise InvalidArgumentError(
             f"server_key is not the {SERVER_KEY_CHARACTERS} characters that `fila-cluster auth init` printed: pass those, or up to "
             f"{SERVER_KEYS_MAX} such keys with commas between, while the server's key is replaced"
         )
-    return ",".join(keys)
+    return server_key
 
 
-def _is_server_key(text: str) -> bool:
-    return len(text) == SERVER_KEY_CHARACTERS and _Z85.fullmatch(text) is not None
+_Z85_KEY = rf"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{{}}@%$#]{{{SERVER_KEY_CHARACTERS}}}"
+"""One key, in the characters of ZeroMQ's RFC 32."""
+_SERVER_KEYS = re.compile(rf"{_Z85_KEY}(?:,{_Z85_KEY}){{0,{SERVER_KEYS_MAX - 1}}}")
 
 
-_Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]*", re.ASCII)
-"""The characters of ZeroMQ's RFC 32."""
+def server_keys(server_key: Any) -> tuple[str, ...]:
+    """Return the public keys of :func:`server_key_or_default` in the order to try them. Empty: do not encrypt."""
+    keys = server_key_or_default(server_key)
+    return () if keys is None else tuple(keys.split(","))
 
 
 def timeout_seconds(timeout: Any) -> float:

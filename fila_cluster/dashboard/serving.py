@@ -65,7 +65,6 @@ async def dashboard(app: Starlette, watch: Watch, history: History, broker: Brok
         visits = Visits(watch, history, broker.endpoint, client)
         for register in PAGES:
             register(visits)
-        ui.run_with(
-            cast(FastAPI, app), title="fila-cluster", dark=None, show_welcome_message=False
-        )  # it accepts any Starlette
+        # The annotation asks for FastAPI, but any Starlette is accepted.
+        ui.run_with(cast(FastAPI, app), title="fila-cluster", dark=None, show_welcome_message=False)
         yield

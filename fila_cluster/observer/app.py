@@ -131,9 +131,8 @@ def application(watch: Watch, history: History, no_dashboard: str | None = NOT_I
     async def index(_: Request) -> Response:
         return HTMLResponse(_PAGE.format(why=no_dashboard))
 
-    def metrics(
-        _: Request,
-    ) -> Response:  # in a thread: with thousands of queues it takes a second, and no other request may wait
+    # Not async, so that it runs in a thread: with thousands of queues it takes a second, and no other request may wait.
+    def metrics(_: Request) -> Response:
         return Response(exposition(families(watch.latest)), headers=_FRESH | {"Content-Type": CONTENT_TYPE})
 
     async def healthz(_: Request) -> Response:

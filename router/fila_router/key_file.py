@@ -1,8 +1,8 @@
 """The files of a cluster with authentication, in ``auth`` of its data directory: the server's key pair, and the API keys.
 
-``server.json`` has the CurveZMQ pairs of the server and of workers on other hosts; only ``auth rotate-server-key`` changes it. ``keys.json`` has the API
-keys, as hashes. Both are private. The router alone writes ``keys.json`` while the cluster runs: whole or not at all, and on disk before
-a change is confirmed.
+``server.json`` has the CurveZMQ pairs of the server and of workers on other hosts. Only ``auth rotate-server-key`` changes it.
+``keys.json`` has the API keys, as hashes. Both are private. Only the router writes ``keys.json`` while the cluster runs: whole or not
+at all, and on disk before a change is confirmed.
 """
 
 from pathlib import Path
@@ -40,11 +40,11 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
     server: Pair
     """Clients pin its public key."""
     workers: Pair
-    """What workers on other hosts prove with that they are some."""
+    """With this pair workers on other hosts prove that they belong to the cluster."""
     next_server: Pair | None = None
     """The pair that the server is to have next, while clients learn its public key."""
     workers_server: Pair | None = None
-    """The pair whose public key workers on other hosts pin; None: that of the server, which was never replaced."""
+    """The pair whose public key workers on other hosts pin. None: the pair of the server, because that was never replaced."""
 
 
 class StoredKey(msgspec.Struct, kw_only=True):

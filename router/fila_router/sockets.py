@@ -86,7 +86,7 @@ def open_back(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socke
 
 
 def _encryption(settings: RouterSettings, endpoint: str, domain: str) -> dict[zmq.SocketOption, int | bytes]:
-    """Return the options of CurveZMQ; none without authentication, and for a socket file, which only its user can open."""
+    """Return the options of CurveZMQ. There are none without authentication, or for a socket file, which only its user can open."""
     if settings.auth is None or endpoint.startswith("ipc://"):
         return {}
     return {

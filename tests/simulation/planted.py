@@ -257,9 +257,9 @@ def lost_arrival(stack: ExitStack) -> None:
     """A worker opens a shard that was moved to it only if the router says so."""
 
     def make(real: Any) -> Any:
-        def look(host: Any, *, told: bool = False) -> None:
-            if told:
-                real(host, told=told)
+        def look(host: Any, *, asked: bool = False) -> None:
+            if asked:
+                real(host, asked=asked)
 
         return look
 

@@ -6,13 +6,13 @@ A client asks all workers for each step, through the router, and goes on when al
     cut     a checkpoint of each shard, one a turn                   until all shards are cut
     keep    transfers go on; the client copies the files, and says how long to keep them
 
-Each step may be repeated. So a backup depends on no frame, and on no worker that is restarted: a shard that was opened again
-no longer ``rested``, and then the client begins another backup. Only one backup is open at a time. What is not renewed ends by
-itself, so the number of checkpoints and their age are bounded. A checkpoint consists of hard links, and costs disk space as soon
-as the shard drops the files.
+Each step may be repeated, so no single frame matters. A worker may be restarted: a shard that was opened again has not ``rested``,
+and then the client begins another backup. Only one backup is open at a time. A backup that is not renewed ends by itself, so the
+number of checkpoints and their age are bounded. A checkpoint consists of hard links, and costs disk space as soon as the shard drops
+the files.
 
-A worker that was killed finds its checkpoints again and keeps them for a while: the client may be copying them. Those that it was
-making or removing have a name of their own, and are removed.
+A worker that starts after it was killed keeps the checkpoints that it finds for a while, because the client may be copying them.
+Those that were being made or removed have another name, and are removed.
 """
 
 import re
@@ -42,7 +42,7 @@ BUFFERED_BYTES_MAX: Final = 2 * 1024 * 1024
 """Smaller memtables are not flushed before the cut begins. Each flush makes files that RocksDB merges with others soon."""
 
 DRAFT: Final = ".tmp"
-"""RocksDB's name for a checkpoint that it is making, and ours for one that is being removed, after the shard's directory."""
+"""The end of the name of a checkpoint that RocksDB is making, or that is being removed here."""
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{8,64}")
 
 BackupCommand: TypeAlias = BeginBackup | CutBackup | KeepBackup
@@ -69,7 +69,7 @@ class Checkpointed(Protocol):
 
 @dataclass(slots=True)
 class _Part:
-    """A shard in a backup, as it was opened with ``epoch``. It is not held: a shard that failed must be freed."""
+    """A shard in a backup, as it was opened with ``epoch``. It refers to no shard, so that the memory of a failed one is freed."""
 
     index: int
     epoch: int
@@ -81,10 +81,10 @@ class _Part:
     """Whether the last flush before its checkpoint has begun."""
     rested: bool = True
     size_bytes: int | None = None
-    """Of its checkpoint; None: not cut yet."""
+    """The size of its checkpoint; None: not cut yet."""
 
     def prepare(self, store: Checkpointed) -> None:
-        """Flush what is in memory, in the background, once; note whether that is done."""
+        """Flush what is in memory once, in the background. Note whether that is done."""
         if self.ready or store.flushing:
             self.ready = not store.flushing
         elif self.prepared or store.buffered_bytes <= BUFFERED_BYTES_MAX:
@@ -156,7 +156,7 @@ class Checkpoints:
 
     def _cut(self, command: CutBackup, slots: Mapping[int, Slot], now_ms: int) -> None:
         self._check_open(command.backup)
-        if self._resting:  # else it is a repeated request, after a later one
+        if self._resting:  # else the request is repeated, and a later step has begun
             self._cutting = True
             self._rest_on(slots, now_ms)
 
@@ -180,7 +180,7 @@ class Checkpoints:
     # --- the rest of transfers ----------------------------------------------------------------------------------------
 
     def _alive(self, slots: Mapping[int, Slot]) -> Iterator[tuple[_Part, Shard]]:
-        """Yield the parts whose shard is the one with which the backup began. The others cannot be part of it."""
+        """Yield the parts whose shard was not opened again since the backup began. Note that the others have not rested."""
         for part in self._parts.values():
             shard = slots[part.index].shard if part.index in slots else None
             if shard is not None and shard.epoch == part.epoch:
@@ -189,7 +189,7 @@ class Checkpoints:
                 part.rested = False
 
     def _rest_on(self, slots: Mapping[int, Slot], now_ms: int) -> None:
-        """Let transfers rest for longer. A part whose rest has ended meanwhile is void."""
+        """Let transfers rest for longer. A part whose rest ended in between has not rested."""
         self._until_ms = now_ms + REST_MS
         for part, shard in self._alive(slots):
             part.rested = part.rested and shard.transfers_rest(now_ms)
@@ -206,7 +206,7 @@ class Checkpoints:
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def turn(self, slots: Mapping[int, Slot], now_ms: int) -> None:
-        """Cut a shard, if one is to be cut; end what is not renewed. Call it after the turns of the shards."""
+        """Cut a shard if one is to be cut, or end a backup that was not renewed. Call it after the turns of the shards."""
         if self._backup is None:
             return
         if now_ms >= self._until_ms:
@@ -225,7 +225,7 @@ class Checkpoints:
         assert isinstance(store, Checkpointed)
         if not part.flushed:
             part.flushed = True
-            store.flush()  # what is left for the turn of the checkpoint was written during this short flush
+            store.flush()  # so the checkpoint has little to flush: what is written during this short flush
         if not store.flushing:
             self._checkpoint(part, store)
 
@@ -252,7 +252,10 @@ class Checkpoints:
         self._remove(paths)
 
     def _find(self, shards: dict[str, int], now_ms: int) -> None:
-        """Keep the last backup that an earlier process had of these shards; remove the rest. Other workers have theirs here, too."""
+        """Keep the last backup that an earlier process had of these shards, and remove its others.
+
+        The folder also has the checkpoints of other workers.
+        """
         names = [f"{name}{suffix}" for name in shards for suffix in ("", DRAFT)]
         found = [path for backup in _entries(self._folder) for name in names if (path := backup / name).exists()]
         whole = [path for path in found if path.name in shards]

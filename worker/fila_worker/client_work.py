@@ -1,4 +1,4 @@
-"""What clients have at this worker, for the list of connections. Reading changes nothing, so no shard can fail of it."""
+"""What clients have at this worker, for the list of connections. It only reads, so no shard can fail because of it."""
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
@@ -10,17 +10,17 @@ from fila_worker.core.model.leases import Lease
 from fila_worker.core.shard import Shard
 
 LEASES_COUNTED_MAX: Final = 20_000
-"""Leases that are looked at to count the messages of all these clients: a millisecond."""
+"""Leases that are read to count the messages of all these clients, which takes a millisecond."""
 
 DEMANDS_LOOKED_AT_MAX: Final = 100
 """Demands of a client that are searched for names of queues."""
 
 QUEUES_SHOWN_MAX: Final = 10
-"""Queues that are named of one client."""
+"""Queues that are listed for one client."""
 
 
 def work_of(clients: list[bytes], shards: Collection[Shard], heard_at_door: Callable[[bytes], int]) -> list[ClientWork]:
-    """Return what each of the clients has here, those without anything left out.
+    """Return what each of the clients has here. Clients that have nothing are left out.
 
     ``heard_at_door``: when a client was last heard of at the worker's own door, Unix ms; 0: it is not connected there.
     """

@@ -28,17 +28,17 @@ OF_THE_CONFIG: Final = (SetConfig, UndoConfig, GetConfig, ListConfig)
 """Commands that :meth:`ConfigCopies.reply` answers."""
 
 Guarded: TypeAlias = Callable[[Slot, int, Callable[[Shard], Any]], Any]
-"""Has a shard do something, and returns the result; None if the shard is not open, or fails."""
+"""Lets a shard do something and returns the result. The result is None if the shard is not open, or fails."""
 
 
 class ConfigCopies:
-    """The copies of the shards in some slots. ``guarded``: a shard that fails does not take the others with it."""
+    """The copies of the shards in some slots. ``guarded``: keeps the failure of one shard from the others."""
 
     def __init__(self, slots: Mapping[int, Slot], guarded: Guarded) -> None:
         self._slots = slots
         self._guarded = guarded
         self.pages: deque[tuple[Slot, PutConfig]] = deque()
-        """A large config for shards that lack it, a page for each turn; no frames are read meanwhile."""
+        """A large config for shards that lack it, a page for each turn. No frames are read until it is empty."""
         self.page_read = False
         """Whether a page of a config was read in this turn. All shards apply it, so one page a turn is enough."""
 
@@ -108,7 +108,7 @@ class ConfigCopies:
         self._guarded(slot, now_ms, lambda shard: shard.put_config(put, now_ms))
 
     def registered(self, reply: Registered, now_ms: int) -> None:
-        """Take over what the router knows better."""
+        """Take over the config and the parks with which the router answers a registration."""
         if reply.config is not None:
             put = PutConfig(reply.config_version, {**reply.config}, whole=True)
             for slot in self._slots.values():

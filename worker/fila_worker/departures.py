@@ -1,8 +1,9 @@
 """Shards that leave this worker for another one, and shards that arrive.
 
-A shard leaves in two steps, each asked for by the router. First its memtables are flushed in the background, so that neither its
-end here nor its beginning there takes long. Then it takes in nothing more; once its work is answered, the next worker is named on
-disk, and the database is closed. What waits by design (receives) is interrupted, and its client asks again.
+A shard leaves in two steps, and the router asks for each. In the first step its memtables are flushed in the background, so that
+closing it here and opening it there are quick. In the second step it takes in no more requests. Once it has answered those that it
+has, the next worker is named on disk and the database is closed. Receives that wait for messages are interrupted, and their clients
+ask again.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +20,12 @@ from fila_worker.residence import Residence
 from fila_worker.slots import Slot
 
 WORK_MS_MAX: Final = 2_000
-"""How long a shard that takes in nothing more may work on what it has. Longer work is dropped, as at a restart."""
+"""How long a leaving shard may work on the requests that it has. Longer work is dropped, as at a restart."""
 
 
 @dataclass(slots=True)
 class _Departure:
-    """``turned``: whether the shard has ended the turn in which it took in its last request, and all its effects were sent."""
+    """``turned``: whether the turn with the shard's last request has ended, and its effects were sent."""
 
     call: Call
     command: ReleaseShard
@@ -39,43 +40,43 @@ class Departures:
         self._residence = residence
         self._make_slot = make_slot
         self._named: set[int] = set()
-        """The shards that were named as this worker's when this was last looked for."""
+        """The shards that were moved here, as of the last call of :meth:`arrivals`."""
         self._flushing: dict[int, tuple[Call, PrepareShard]] = {}
         self._leaving: dict[int, _Departure] = {}
         self._left: list[Effect] = []
-        """Answers for the shards that were closed in the last turn. RocksDB's lock is held as long as anything in memory refers to the
-        database, and the owner has the collector free that at the end of the turn; so the next worker hears of it after that."""
+        """Answers for the shards that were closed in the last turn. They are sent a turn later, because RocksDB's lock is held as long
+        as an object in memory refers to the database. The owner frees those objects at the end of the turn."""
 
     @property
     def home(self) -> str:
-        """Names the data directory."""
+        """The name of the data directory, as in :attr:`Residence.home`."""
         return self._residence.home
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def prepare(self, call: Call, command: PrepareShard, slots: Mapping[int, Slot]) -> None:
-        """Begin to flush a shard; it is answered later. Raise the error that refuses it."""
+        """Begin to flush a shard. :meth:`flushed` has the answer. Raise the error that refuses it."""
         store = _checkpointed(_open_shard(slots, command.shard))
         if store is not None and not store.flushing and store.buffered_bytes > BUFFERED_BYTES_MAX:
             store.flush()
         self._flushing[command.shard] = call, command
 
     def release(self, call: Call, command: ReleaseShard, slots: Mapping[int, Slot], now_ms: int) -> None:
-        """Let a shard take in nothing more, and close it soon; it is answered then. Raise the error that refuses it."""
+        """Let a shard take in no more requests, and have it closed soon. :meth:`left` has the answer. Raise the error that refuses it."""
         _open_shard(slots, command.shard)
         slots[command.shard].leaving = True
         self._leaving[command.shard] = _Departure(call, command, now_ms + WORK_MS_MAX)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    def arrivals(self, slots: Mapping[int, Slot], *, told: bool) -> list[Slot]:
+    def arrivals(self, slots: Mapping[int, Slot], *, asked: bool) -> list[Slot]:
         """Return slots for the shards that were moved here and have none yet. Raise :class:`StorageError`.
 
-        ``told``: the router says that they are closed. Else only those are taken that were named here before: their last host had
-        the time to close them.
+        ``asked``: the router asks for it, because their last hosts have closed them. Otherwise only those are taken that the last
+        call has found as well, so that their last hosts had the time to close them.
         """
         named_before, self._named = self._named, set(self._residence.arrived())
-        ready = self._named if told else self._named & named_before
+        ready = self._named if asked else self._named & named_before
         return [self._make_slot(shard) for shard in sorted(ready) if shard not in slots]
 
     def flushed(self, slots: Mapping[int, Slot]) -> list[Effect]:

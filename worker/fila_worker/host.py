@@ -92,7 +92,7 @@ OF_A_MOVE: Final = (PrepareShard, ReleaseShard)
 """Commands that are answered in a later turn."""
 
 LOOK_MS: Final = 2
-"""How soon to see whether a shard that is to be cut is flushed, or one that is to leave has done its work."""
+"""How often to check whether a shard to be cut is flushed, or a leaving shard has done its work."""
 
 SHARD_CACHE_MAX: Final = 100_000
 """Queue names whose shard is cached."""
@@ -114,8 +114,10 @@ class Host:
         checkpoints: Checkpoints | None = None,
         departures: Departures | None = None,
     ) -> None:
-        """``opening``: slots of shards that :meth:`turn` opens, a step a turn. ``checkpoints``: for backups, if it has a disk;
-        ``departures``: for shards that move, if it shares one."""
+        """``opening``: slots of shards that :meth:`turn` opens, a step a turn.
+
+        ``checkpoints``: for backups; None without a disk. ``departures``: for shards that move; None if they cannot.
+        """
         self.slots = {slot.index: slot for slot in (*map(Slot.of, shards), *opening)}
         self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
         self.offers = 1
@@ -134,9 +136,9 @@ class Host:
         self._checkpoints = checkpoints
         self._departures = departures
         self.draining = False
-        """Whether the router moves all shards away, and none to here."""
+        """Whether the router moves all shards of this worker away, and no shard to it."""
         self.answers_wait = False
-        """Whether the owner has answers of earlier turns to send yet."""
+        """Whether the owner still has answers of earlier turns to send."""
         self._on_trial: dict[Name, tuple[Slot, Call]] = {}
         """Suspects that were carried out and go on in later turns."""
         self._failures = 0
@@ -385,7 +387,7 @@ class Host:
 
     @property
     def home(self) -> str:
-        """Names the data directory, if shards can move to and from here."""
+        """The name of the data directory. Empty if shards cannot move to and from here."""
         return "" if self._departures is None else self._departures.home
 
     def _begin_departure(self, call: Call, command: PrepareShard | ReleaseShard) -> None:
@@ -396,12 +398,12 @@ class Host:
         else:
             self._departures.release(call, command, self.slots, call.now_ms)
 
-    def look_for_arrivals(self, *, told: bool = False) -> None:
+    def look_for_arrivals(self, *, asked: bool = False) -> None:
         """Begin to open the shards that other workers have released for this one. Call it once a second: a request may be lost.
 
-        ``told``: because of a request.
+        ``asked``: the router asks for it.
         """
-        arrivals = [] if self._departures is None else self._departures.arrivals(self.slots, told=told)
+        arrivals = [] if self._departures is None else self._departures.arrivals(self.slots, asked=asked)
         for slot in arrivals:
             self.slots[slot.index] = slot
             self.offers += 1
@@ -410,7 +412,7 @@ class Host:
         """Close the shards that are to leave and have done their work."""
         assert self._departures is not None
         answers = self._departures.left()
-        if answers:  # the router hears of it with the next registration, too
+        if answers:  # the router learns of them from the next registration, too
             effects += answers
             self.offers += 1
         effects += self._departures.flushed(self.slots)
@@ -455,7 +457,7 @@ class Host:
             client = command.client
             self._each(now_ms, lambda shard: shard.end_client(client, now_ms))
         elif isinstance(command, AdoptShards):
-            self.look_for_arrivals(told=True)
+            self.look_for_arrivals(asked=True)
         elif isinstance(command, PutDraining):
             self.draining = command.draining
             self.offers += 1

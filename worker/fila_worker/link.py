@@ -195,7 +195,7 @@ class Link:
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
     def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
-        """Handle the router's answer to a frame of this worker, or its keys; return False for a request that the host carries out."""
+        """Handle an answer of the router, or the API keys that it sends. Return False for a request that the host carries out."""
         try:
             header = unpack_header(frame[1])
         except (InvalidFrameError, IndexError):
@@ -206,8 +206,8 @@ class Link:
             raise from_fault(decode_body(Fault, frame[3]))  # another worker has these shards with a later epoch
         if not header.flags & REPLY:
             if header.opcode == PutKeys.opcode:
-                told = decode_body(PutKeys, frame[3])
-                self._clients.put_keys(told.keys, told.version)
+                put = decode_body(PutKeys, frame[3])
+                self._clients.put_keys(put.keys, put.version)
             elif header.opcode == EndClient.opcode:
                 self._clients.end(decode_body(EndClient, frame[3]).client)
             return header.opcode == PutKeys.opcode

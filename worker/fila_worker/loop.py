@@ -55,7 +55,10 @@ LEAVE_LOOK_MS: Final = 50
 
 
 def open_host(settings: WorkerSettings, now_ms: int) -> Host:
-    """Return a host of this worker's shards, which opens them turn by turn: those of the settings, unless they were moved."""
+    """Return a host that opens this worker's shards turn by turn.
+
+    They are the shards of the settings and those that were moved here, without those that were moved away.
+    """
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
 
@@ -86,9 +89,8 @@ def _opener(settings: WorkerSettings, index: int, memory: SharedMemory, residenc
         try:
             return RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
         except UnfitStoreError as error:
-            if residence.is_here(
-                index
-            ):  # no mistake of this worker's start: the worker that had it may not have closed it yet
+            # For a moved shard this is no mistake in the worker's start: the last host may not have closed it yet.
+            if residence.is_here(index):
                 raise StorageError(str(error), details=error.details) from error
             raise
 
@@ -96,7 +98,7 @@ def _opener(settings: WorkerSettings, index: int, memory: SharedMemory, residenc
         refuse_missing(path)
         store = open_here()
         try:
-            if residence.is_elsewhere(index):  # only now nobody else can move it
+            if residence.is_elsewhere(index):  # the database is open, so no other process can move it now
                 raise UnfitStoreError(
                     f"shard {index} was moved to {residence.host_of(index)} at this moment: start this worker again"
                 )
@@ -207,7 +209,7 @@ class Loop:
 
     def _look(self, now_ms: int) -> None:
         self._look_again_ms = now_ms + LOOK_MS
-        with suppress(StorageError):  # it is looked for again in a second
+        with suppress(StorageError):  # the next look follows in a second
             self._host.look_for_arrivals()
         self._host.measured(shutil.disk_usage(self._data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
         self._door.tick(now_ms)

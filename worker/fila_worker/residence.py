@@ -1,11 +1,12 @@
 """Which worker hosts a shard that was moved: a file for each of them, ``moved/shard-NNNN``, with the worker's name.
 
-A shard without a file is hosted by the worker that was started for it. A file is written only by the process that has the shard's
-database open, and RocksDB lets one process have it open. So all workers of a data directory read the same answer, whoever of them
-dies at which moment: before the file is there the shard is the old worker's, after that the next one's, who opens it as soon as
-the old one has closed it. The router has no part in this, and may be restarted in the middle of a move.
+A shard without a file is hosted by the worker that was started for it. Only the process that has the shard's database open writes
+its file, and RocksDB lets only one process at a time have it open. So all workers of a data directory read the same answer, also if
+one of them is killed during a move. Until the file is written the shard belongs to the old worker. From then on it belongs to the
+next one, which opens it as soon as the old one has closed it. The router has no part in this, and may be restarted in the middle of
+a move.
 
-``fila-cluster up`` deals all shards anew, and removes the files.
+``fila-cluster up`` distributes all shards anew, and removes the files.
 """
 
 import os
@@ -34,7 +35,7 @@ class Residence:
         self._worker = worker
         self._shards_total = shards_total
         self.home = _home(data_dir)
-        """Names the directory, and its machine: two workers that say the same use the same files."""
+        """The name of the directory on its machine. Two workers with the same ``home`` use the same files."""
 
     def file_of(self, shard: int) -> Path:
         """Return the file that names a shard's host."""
@@ -89,7 +90,7 @@ def forget_moves(data_dir: Path) -> None:
 
 
 def _home(data_dir: Path) -> str:
-    """Return a name that only this directory of this machine has: a copy of the directory elsewhere has another one."""
+    """Return a name that only this directory of this machine has. A copy of the directory elsewhere has another name."""
     try:
         machine = _BOOT.read_text().strip()
     except OSError:

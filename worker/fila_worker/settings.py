@@ -9,7 +9,7 @@ from fila_worker.core.settings import ShardSettings
 
 
 class JoinKeys(msgspec.Struct, forbid_unknown_fields=True):
-    """CurveZMQ, for a router that is reached over TCP and has authentication. Each is 40 characters of Z85."""
+    """The CurveZMQ keys for a router that is reached over TCP and has authentication. Each is 40 characters of Z85."""
 
     server_key: str
     public_key: str
@@ -28,7 +28,7 @@ class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     doors: list[str] = []
     """Where clients may reach this worker without the router: ``ipc://PATH``, ``tcp://HOST:PORT``; port 0 is a free one."""
     auth: bool = False
-    """Whether clients need an API key, which the router tells this worker."""
+    """Whether clients need an API key. The router sends the keys to this worker."""
     durability: Literal["os", "fsync"] = "os"
     shard: ShardSettings = ShardSettings()
     log: LogSettings = LogSettings()

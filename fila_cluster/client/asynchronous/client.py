@@ -74,7 +74,7 @@ class AsyncClient(AsyncAdministration):
             api_key=checks.api_key_or_default(api_key),
             direct=checks.direct_or_default(direct),
         )
-        self._io = Reactor(self._session, self.endpoint, checks.server_key_or_default(server_key))
+        self._io = Reactor(self._session, self.endpoint, checks.server_keys(server_key))
         self._confirmer = LoopConfirmer(self._io, self._session.pipelines)
 
     # --- producing ----------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Client(Administration):
             api_key=checks.api_key_or_default(api_key),
             direct=checks.direct_or_default(direct),
         )
-        self._io = Pump(self._session, self.endpoint, checks.server_key_or_default(server_key))
+        self._io = Pump(self._session, self.endpoint, checks.server_keys(server_key))
         self._confirmer = ThreadConfirmer(self._io, self._session.pipelines)
 
     # --- producing ----------------------------------------------------------------------------------------------------

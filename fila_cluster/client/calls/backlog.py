@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fila_cluster.client import checks
-from fila_cluster.client.calls.request import AsksLater, Request
+from fila_cluster.client.calls.request import AsksLater, Paging, Request
 from fila_cluster.client.message import MessageView, message_view
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
@@ -44,31 +44,25 @@ class Purging:
         self._over = purged.count == 0 or purged.remaining == 0 or self.result >= self._total
 
 
-class Browsing:
+class Browsing(Paging[MessageView]):
     """One ``browse``; its result is the list of messages."""
 
     def __init__(self, queue: Any, limit: Any, after: Any, fairness_key: Any, state: Any) -> None:
-        self.result: list[MessageView] = []
         self._queue = checks.queue_name(queue)
-        self._limit = checks.whole_number("limit", limit, 1, _LIMIT_MAX)
+        super().__init__(checks.whole_number("limit", limit, 1, _LIMIT_MAX))
         self._after = None if after is None else parse_id(after)
         self._fairness_key = checks.only_fairness_key(fairness_key)
         if state is not None and state not in _STATES:
             raise InvalidArgumentError(f"state={state!r}: use one of {', '.join(_STATES)}")
         self._state = state
-        self._over = False
 
-    def next_request(self) -> Request | None:
-        """Return the next request; None when it is done."""
-        if self._over:
-            return None
-        count = min(self._limit - len(self.result), BROWSE_MESSAGES_MAX)
+    def _ask(self) -> Request:
+        count = self._count(BROWSE_MESSAGES_MAX)
         return Request(self._queue, commands.Browse(count, self._after, self._fairness_key, self._state))
 
     def answered(self, page: commands.Browsed) -> None:
         """Take in a page."""
-        self.result += [message_view(self._queue, view) for view in page.messages]
-        self._over = not page.more or not page.messages or len(self.result) >= self._limit
+        self._add([message_view(self._queue, view) for view in page.messages], more=page.more)
         if page.messages:
             self._after = record_id(page.messages[-1].record)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fila_cluster.client import checks
-from fila_cluster.client.calls.request import COUNT_MAX, Request
+from fila_cluster.client.calls.request import COUNT_MAX, Paging, Request
 from fila_proto_zmq import commands
 from fila_proto_zmq.limits import ACTS_LISTED_MAX, CONFIG_EDITS_LISTED_MAX, CONNECTIONS_LISTED_MAX
 
@@ -23,43 +23,33 @@ def undo_config(version: Any, force: Any) -> Request:
     return Request("", commands.UndoConfig(checks.whole_number("version", version, 1, 2**63 - 1), bool(force)))
 
 
-class Connections:
+class Connections(Paging[commands.ConnectionView]):
     """One ``connections``; its result is the list of clients."""
 
     def __init__(self, limit: Any) -> None:
-        self.result: list[commands.ConnectionView] = []
-        self._limit = checks.whole_number("limit", limit, 1, COUNT_MAX)
-        self._over = False
+        super().__init__(checks.whole_number("limit", limit, 1, COUNT_MAX))
 
-    def next_request(self) -> Request | None:
-        """Return the next request; None when it is done."""
+    def _ask(self) -> Request:
         after = self.result[-1].client if self.result else ""
-        count = min(self._limit - len(self.result), CONNECTIONS_LISTED_MAX)
-        return None if self._over else Request("", commands.ListConnections(after, count))
+        return Request("", commands.ListConnections(after, self._count(CONNECTIONS_LISTED_MAX)))
 
     def answered(self, page: commands.ConnectionList) -> None:
         """Take in a page."""
-        self.result += page.connections
-        self._over = not page.more or not page.connections or len(self.result) >= self._limit
+        self._add(page.connections, more=page.more)
 
 
-class ConfigHistory:
+class ConfigHistory(Paging[commands.ConfigEdit]):
     """One ``config_history``; its result is the list of changes."""
 
     def __init__(self, key: Any, limit: Any, before: Any) -> None:
-        self.result: list[commands.ConfigEdit] = []
         self._key = None if key is None else checks.plain_text("key", key, "for example 'throttle:provider:rate'")
-        self._limit = checks.whole_number("limit", limit, 1, COUNT_MAX)
+        super().__init__(checks.whole_number("limit", limit, 1, COUNT_MAX))
         self._before = 0 if before is None else checks.whole_number("before", before, 1, 2**63 - 1)
-        self._over = False
 
-    def next_request(self) -> Request | None:
-        """Return the next request; None when it is done."""
+    def _ask(self) -> Request:
         before = self.result[-1].version if self.result else self._before
-        count = min(self._limit - len(self.result), CONFIG_EDITS_LISTED_MAX)
-        return None if self._over else Request("", commands.ListConfigHistory(self._key, before, count))
+        return Request("", commands.ListConfigHistory(self._key, before, self._count(CONFIG_EDITS_LISTED_MAX)))
 
     def answered(self, page: commands.ConfigHistory) -> None:
         """Take in a page."""
-        self.result += page.edits
-        self._over = not page.more or not page.edits or len(self.result) >= self._limit
+        self._add(page.edits, more=page.more)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict, cast
 
 from fila_cluster.client import checks
-from fila_cluster.client.calls.request import COUNT_MAX, AsksLater, Request
+from fila_cluster.client.calls.request import COUNT_MAX, AsksLater, Paging, Request
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import (
@@ -124,24 +124,21 @@ def pause(name: Any, fairness_key: Any, *, paused: bool) -> Request:
     return Request(checks.queue_name(name), commands.Pause(paused, checks.only_fairness_key(fairness_key)))
 
 
-class Listing:
+class Listing(Paging[commands.QueueInfo]):
     """One ``list_queues``; its result is the list of queues."""
 
     def __init__(self, prefix: Any, *, active: bool = False) -> None:
-        self.result: list[commands.QueueInfo] = []
+        super().__init__()
         self._prefix = checks.plain_text("prefix", prefix, "the first characters of the names to list")
         self._active = active
-        self._over = False
 
-    def next_request(self) -> Request | None:
-        """Return the next request; None when it is done."""
+    def _ask(self) -> Request:
         after = self.result[-1].name if self.result else ""
-        return None if self._over else Request("", commands.ListQueues(self._prefix, self._active, after))
+        return Request("", commands.ListQueues(self._prefix, self._active, after))
 
     def answered(self, page: commands.QueueList) -> None:
         """Take in a page."""
-        self.result += page.queues
-        self._over = not page.more or not page.queues
+        self._add(page.queues, more=page.more)
 
 
 class Counting:

@@ -1,6 +1,8 @@
 """Requests: a command for the cluster or for a queue, and calls that take several of them."""
 
-from typing import Any, NamedTuple, Protocol, TypeVar
+import sys
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fila_cluster.client import checks
 from fila_cluster.client.requests.call import Call
@@ -45,6 +47,7 @@ class AsksAhead(Protocol):
         """Return the reply, once it is there."""
 
 
+Entry = TypeVar("Entry")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -63,3 +66,35 @@ class Steps(Protocol[R_co]):
 
     def answered(self, reply: Any) -> None:
         """Take in the answer."""
+
+
+class Paging(Generic[Entry]):
+    """The :class:`Steps` of a list that the broker gives out in pages. Its ``result`` has the entries so far.
+
+    A subclass makes the request for the next page in ``_ask``, and passes the entries of each page to ``_add``.
+    """
+
+    def __init__(self, limit: int = sys.maxsize) -> None:
+        self.result: list[Entry] = []
+        self._limit = limit
+        self._over = False
+
+    def next_request(self) -> Request | None:
+        """Return the request for the next page; None when there is nothing more to ask."""
+        return None if self._over else self._ask()
+
+    def _ask(self) -> Request:
+        """Return the request for the page that follows the result so far."""
+        raise NotImplementedError
+
+    def _count(self, page_max: int) -> int:
+        """Return how many entries to ask for, if a page has at most ``page_max``."""
+        return min(self._limit - len(self.result), page_max)
+
+    def _add(self, entries: Sequence[Entry], *, more: bool) -> None:
+        """Take in the entries of a page. ``more``: others may follow.
+
+        An empty page is the last one in any case, so that the call ends.
+        """
+        self.result += entries
+        self._over = not more or not entries or len(self.result) >= self._limit

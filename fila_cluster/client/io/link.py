@@ -206,6 +206,6 @@ def _why_refused(*, encrypted: bool, mismatch: bool) -> str:
     return "the encrypted handshake failed: server_key= (FILA_SERVER_KEY) is not this server's public key, or it does not encrypt"
 
 
-def check_endpoint(endpoint: str, server_key: str | None = None) -> None:
+def check_endpoint(endpoint: str, server_keys: tuple[str, ...]) -> None:
     """Raise :class:`InvalidArgumentError` unless a link could be made to ``endpoint``. Leaves nothing behind."""
-    Link(endpoint, None if server_key is None else server_key.split(",")[0]).close()
+    Link(endpoint, server_keys[0] if server_keys else None).close()

@@ -26,10 +26,10 @@ class Watcher(Protocol):
 class Links:
     """The router's link, and the wires by their ways."""
 
-    def __init__(self, endpoint: str, server_key: str | None, watcher: Watcher) -> None:
-        """``server_key``: public keys that the server may have, with commas between; they are tried in turn."""
+    def __init__(self, endpoint: str, server_keys: tuple[str, ...], watcher: Watcher) -> None:
+        """``server_keys``: public keys that the server may have, which are tried in turn. Empty: do not encrypt."""
         self._endpoint = endpoint
-        self._server_keys: list[str | None] = [None] if server_key is None else [*server_key.split(",")]
+        self._server_keys: list[str | None] = [*server_keys] or [None]
         self._refused = 0
         """Handshakes that were refused since the last that was not."""
         self.router = Link(endpoint, self._server_keys[0])

@@ -42,7 +42,7 @@ class Pump:
     INTERRUPTION: Final = BaseException
     """What ends a caller's wait before there is an answer: an interrupt, or an exception of a signal handler."""
 
-    def __init__(self, session: Session, endpoint: str, server_key: str | None = None) -> None:
+    def __init__(self, session: Session, endpoint: str, server_keys: tuple[str, ...]) -> None:
         self._session = session
         self._lock = threading.Lock()
         self._leader: int | None = None
@@ -53,7 +53,7 @@ class Pump:
         self._followers: dict[_Follower, None] = {}
         self._no_leader = threading.Event()
         self._refusal: FilaError | None = None
-        self._links = Links(endpoint, server_key, self)
+        self._links = Links(endpoint, server_keys, self)
         self._bell = _Bell()
         self._poller = self._new_poller()
         self._heartbeat = HeartbeatThread(self)

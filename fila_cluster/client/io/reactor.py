@@ -29,10 +29,10 @@ class Reactor:
     INTERRUPTION: Final = asyncio.CancelledError
     """What ends a caller's wait before there is an answer."""
 
-    def __init__(self, session: Session, endpoint: str, server_key: str | None = None) -> None:
-        check_endpoint(endpoint, server_key)
+    def __init__(self, session: Session, endpoint: str, server_keys: tuple[str, ...]) -> None:
+        check_endpoint(endpoint, server_keys)
         self._session = session
-        self._endpoint, self._server_key = endpoint, server_key
+        self._endpoint, self._server_keys = endpoint, server_keys
         self._links: Links | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
@@ -121,9 +121,8 @@ class Reactor:
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None:
             raise RuntimeError("this client belongs to another event loop: open one in each loop")
-        links = self._links = Links(
-            self._endpoint, self._server_key, self
-        )  # not before: a client made at import must survive a fork
+        # Not before now: a client made at import must survive a fork.
+        links = self._links = Links(self._endpoint, self._server_keys, self)
         self._loop = loop
         self._session.connect(time.monotonic())
         for descriptor, _ in links.descriptors:

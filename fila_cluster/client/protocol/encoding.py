@@ -47,6 +47,7 @@ _NO_HEADERS = seal_envelope(b"")
 def seal_row(payload: Any, headers: Any, options: Options) -> Row:
     """Check and seal one message; :class:`InvalidArgumentError` names the bad argument."""
     fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id = options
+    # The usual message: a quarter of the checks.
     if (
         (
             weight is None
@@ -58,7 +59,7 @@ def seal_row(payload: Any, headers: Any, options: Options) -> Row:
         )
         and (type(priority) is type(cost) is int and priority == 0 and cost == 1)
         and (type(delay) is float and not delay)
-    ):  # the usual message: a quarter of the checks
+    ):
         return seal(payload, headers), _USUAL if fairness_key is None else _usual_columns(fairness_key)
     return seal(payload, headers), (
         checks.fairness_key(fairness_key),

@@ -179,9 +179,8 @@ class Bulk:
         else:
             results = [chunk.error] * asked
             self._all_accepted = False
-            if not isinstance(
-                chunk.error, PayloadTooLargeError
-            ):  # that error is about one large message, which travels alone
+            # A PayloadTooLargeError is about one large message, which travels alone.
+            if not isinstance(chunk.error, PayloadTooLargeError):
                 self._failure = chunk.error
         if isinstance(places, range):
             self._results[places.start : places.stop] = results

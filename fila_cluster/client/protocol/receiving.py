@@ -112,9 +112,8 @@ class Receiving(Pending["list[Delivery]"]):
             self._got[queue] += call.value
             if len(self._got[queue]) < self._wanted[queue] and may_be_cut(call.value):
                 self._ask(queue, 0)
-        elif not self._got[
-            queue
-        ]:  # otherwise it only asked for the rest: the messages that are there are leased, and handed over
+        elif not self._got[queue]:
+            # If there are messages, the call only asked for the rest. They are leased, and are handed over without the error.
             self._errors[queue] = call.error
         self._advance()
 

@@ -199,9 +199,8 @@ class Settler:
     def _insist(self, leases: Indexes) -> None:
         handing = _Handing(leases, self._handed)
         self._handing[handing] = None
-        self.collected.append(
-            (handing, ACK, {lease: [*indexes] for lease, indexes in leases.items()})
-        )  # copies: frames add to them
+        # Copies, because frames add to these lists.
+        self.collected.append((handing, ACK, {lease: [*indexes] for lease, indexes in leases.items()}))
 
     def _handed(self, handing: "_Handing", error: FilaError | None) -> None:
         del self._handing[handing]

@@ -1,7 +1,7 @@
 """Who may ask for what: the cluster's API keys, how they change, and what a session's key allows.
 
-Without authentication a router has none of this, and every client may do everything. The keys are this router's alone to change: workers
-get copies for their own doors. A change is confirmed once the caller has stored it (:attr:`Access.unsaved`).
+Without authentication a router has none of this, and every client may do everything. Only the router changes the keys. Workers get
+copies for their own doors. A change is confirmed once the caller has stored it (:attr:`Access.unsaved`).
 """
 
 import re
@@ -32,7 +32,7 @@ KEYS_PAGE: Final = 500
 """Keys in one answer."""
 
 USED_MS: Final = 60_000
-"""How exactly it is known when a key was last used."""
+"""The precision of the time at which a key was last used."""
 
 _VERSION_BYTES: Final = 7
 
@@ -43,8 +43,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._@-]+", re.ASCII)
 class Access:
     """The keys of a cluster with authentication.
 
-    ``unsaved``: whether the stored keys lack a change. ``internal`` keys are of the cluster's own processes: they end with it, and are in
-    no list.
+    ``unsaved``: whether the stored keys lack a change. ``internal``: the keys of the cluster's own processes. They end with the cluster,
+    and are not listed.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Access:
         return version == self._version
 
     def _new_version(self) -> int:
-        """Return a number that no other version has, also not one of another life of the router."""
+        """Return a number that no other version has, not even one of an earlier run of the router."""
         return int.from_bytes(self._entropy(_VERSION_BYTES), "big")
 
     def obey(self, asking: Key, command: Command, wall_ms: int) -> Reply:

@@ -91,9 +91,8 @@ class ConfigReplication:
             self._follow(made.changes, now_ms)
             self.version = made.version
             self._tell(self._live(), made.changes)
-        elif (
-            made.version > self.version
-        ):  # an earlier change was lost: let the worker register, and so bring the whole config
+        elif made.version > self.version:
+            # An earlier change was lost: let the worker register, and so bring the whole config.
             lost = ShardUnavailableError("changes of the runtime config were lost: register again")
             self._outgoing.to_workers.append([worker.identity, b"", *encode_error(Pulse.opcode, 0, lost)])
         self.settle()

@@ -1,7 +1,7 @@
-"""The clients that have greeted, for operators: listed with what they have at the workers, and closed.
+"""The connected clients, for operators: a list with what they have at the workers, and how a session is ended.
 
-The router does not hear of a connection's end before it sends something there. So each client on a page is sent a mark, and those
-that it does not reach are left out of the answer, which waits for the workers in any case.
+The router learns that a connection has ended only when it sends something there. So it sends a mark to each client on a page, and
+leaves out of the answer those that the mark does not reach. This costs no time, because the answer waits for the workers anyway.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from fila_router.core.sessions import Sessions
 from fila_router.core.unread import MARK_FRAME, Session
 
 WORK_MS_MAX: Final = 1000
-"""How long to wait for the workers. The list is of use without them."""
+"""How long to wait for the workers. The list is useful without their answers, too."""
 
 
 class ConnectionPage:
@@ -50,7 +50,7 @@ class ConnectionPage:
         return list(self._sessions)
 
     def marks(self) -> Iterator[Frame]:
-        """Yield a frame for each, which shows whether it is still there."""
+        """Yield a frame for each client on this page. Sending it shows whether the client is still connected."""
         for client in self._sessions:
             yield [client, *MARK_FRAME]
 
@@ -60,7 +60,7 @@ class ConnectionPage:
             self._work.setdefault(work.client, []).append(work)
 
     def whole(self) -> ConnectionList:
-        """Return those that are still there."""
+        """Return the clients that are still connected."""
         there = [session for session in self._sessions.values() if session.connection.session is session]
         return ConnectionList([self._view(session) for session in there], self._more and bool(there))
 
@@ -80,13 +80,13 @@ class ConnectionPage:
 
 
 class Endings:
-    """The workers' word that a client has nothing there any more. A worker that is lost has ended it, too."""
+    """The workers' answers that a session has ended there. A lost worker need not answer: what it had of the session is gone."""
 
     strict = False
     ms_max = WORK_MS_MAX
 
     def add(self, body: bytes) -> None:
-        """Take in one worker's word."""
+        """Take in one worker's answer."""
         decode_body(Done, body)
 
     def whole(self) -> Done:

@@ -38,7 +38,7 @@ class RouterLimits(RoomLimits):
     failures_max: int = 200
     """Greetings with wrong keys from one address that are answered at once; more of them get no answer."""
     failure_ms: int = 50
-    """How often one more of them may be answered."""
+    """The time after which one more of them may be answered."""
     addresses_max: int = 10_000
     """Addresses whose failed greetings are remembered, some 200 bytes each."""
 

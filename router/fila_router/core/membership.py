@@ -61,7 +61,7 @@ class Membership:
             self._outgoing.notes.append(WorkerRefused(identity.decode(errors="replace"), error.code, str(error)))
             raise
         known = self._table.workers.get(identity)
-        if known is not None and known.routable and known.pid != offer.pid:  # it came before the tick that would have seen
+        if known is not None and known.routable and known.pid != offer.pid:  # no tick has noticed the loss yet
             self.lose(known, "another process has taken its place", now_ms)
         superseded = self._table.register(identity, offer, now_ms)
         for worker, shards in superseded:

@@ -9,11 +9,11 @@
                             router ── AdoptShards ───▶ target      opens the shard, and registers it
     client ◀─── Done ────── router
 
-The router only asks; where a shard is stands on disk (:mod:`fila_worker.residence`). So a router that is restarted in the middle
-forgets the move and loses nothing: the target finds the shard by itself. The same holds for each worker.
+The router only sends requests. Files on disk say where each shard is (:mod:`fila_worker.residence`). So a router that is restarted in
+the middle forgets the move and loses nothing: the target finds the shard by itself. The same holds for each worker.
 
-A drained worker is moved empty by such moves, one at a time. It says itself that it is drained whenever it registers, so the
-router that comes next goes on.
+A drain moves all shards of a worker away, one at a time. The worker reports that it is drained whenever it registers, so the drain
+goes on after a restart of the router.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.worker_state import Worker
 
 MOVE_MS_MAX: Final = 60_000
-"""How long a move may take before its clients hear that it takes too long. A shard of a million keys opens in ten seconds."""
+"""How long a move may take before it is given up with an error. A shard of a million keys opens in ten seconds."""
 
 PAUSE_MS: Final = 1000
 """When to go on with a drain after a move that failed."""
@@ -61,7 +61,7 @@ class Move:
     released_ms: int | None = None
     """When the router began to refuse requests for the shard; None: not yet."""
     clients: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
-    """Those that wait for it: client, header, routing key."""
+    """The clients that wait for it: client, header, routing key."""
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class Moves:
         move.clients.append((client, header, key))
 
     def drain(self, command: DrainWorker) -> Reply:
-        """Let a worker give its shards away, or take some again. Raise the error that refuses it."""
+        """Drain a worker, so that its shards move to others, or undo that. Raise the error that refuses it."""
         worker = self._worker(command.worker)
         if not worker.routable:
             raise InvalidArgumentError(f"{worker.name} is down: its shards can be moved when it is back")
@@ -218,23 +218,27 @@ class Moves:
         self._outgoing.tell([move.target.identity], AdoptShards())
 
     def registered(self, now_ms: int) -> None:
-        """See which moves a registration ends. Call it after the registration."""
+        """End, continue or give up the moves that a registration concerns. Call it after the registration."""
         for number, move in list(self._open.items()):
             owner, source = self._table.owners[move.shard], move.source
             if owner is move.target:
                 self._end(number, now_ms)
             elif move.phase is Phase.PREPARING and owner is not source:
                 self._fail(number, f"{source.name} does not serve it any more", now_ms)
-            elif move.phase is Phase.RELEASING and self._table.releasing.get(move.shard) is not source:  # it was restarted
+            elif move.phase is Phase.RELEASING and self._table.releasing.get(move.shard) is not source:
+                # The source was restarted. It may have named the target on disk before that.
                 if owner is None and not any(outage.shard == move.shard for outage in source.outages):
-                    self._adopt(move)  # it had named the next worker before that
+                    self._adopt(move)
                 else:
                     self._fail(number, f"{source.name} was restarted before it gave the shard away", now_ms)
             elif move.phase is Phase.ADOPTING and owner is not None:
                 self._fail(number, f"it is on {owner.name}", now_ms)
 
     def lost(self, worker: Worker, now_ms: int) -> None:
-        """Give up the moves that wait for a worker that is lost, or leaves. Call it before the shards of the worker are counted."""
+        """Give up the moves that wait for a worker that is lost, or leaves.
+
+        Call it before asking for the worker's shards: a shard that it was about to release is its own again.
+        """
         for number, move in list(self._open.items()):
             if move.source is worker and move.phase is not Phase.ADOPTING:
                 self._fail(number, f"{worker.name} was lost before it gave the shard away", now_ms)
@@ -256,7 +260,7 @@ class Moves:
         if any(move.source is worker for move in self._open.values()) or not shards or not others:
             return
         if now_ms >= self._drain_again_ms.get(worker.identity, 0):
-            shard = shards[self._asked % len(shards)]  # one that cannot be moved does not hold up the others
+            shard = shards[self._asked % len(shards)]  # in turn, so that one that cannot be moved does not hold up the others
             self._begin(shard, worker, others[0], now_ms)
 
     # --- the end ------------------------------------------------------------------------------------------------------

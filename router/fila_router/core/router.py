@@ -254,7 +254,7 @@ class Router:
             self._ask_all_shards(client, header, key, encode_body(command), QueueLists(), now_ms)
         elif isinstance(command, (BeginBackup, CutBackup, KeepBackup)):
             self._ask_all_shards(client, header, key, body, BackupAnswers(), now_ms)
-            # That it was asked for: the workers' answers are joined elsewhere.
+            # The act ends here with the question, because the workers' answers are joined elsewhere.
             self.outgoing.note(self.outgoing.audit.end(client, header))
         elif isinstance(command, GetMetrics):
             self._ask_for_metrics(client, header, key, body, now_ms)
@@ -305,7 +305,7 @@ class Router:
         self.outgoing.to_clients += page.marks()
 
     def _close_connection(self, asking: Session, header: bytes, key: bytes, command: CloseConnection, now_ms: int) -> None:
-        """End a session here and at all workers, and answer when those that are up have done so; frames wait for the others."""
+        """End a session here and at all workers. The answer waits for the workers that are up, but not for the others."""
         session = session_named(command.client, self._sessions)
         if session is asking:
             raise InvalidArgumentError(f"{command.client!r} is the client that asks: end its program instead")
@@ -319,8 +319,8 @@ class Router:
             self.outgoing.answer(asking.client, header, key, Done())
         self.outgoing.tell([identity for identity in self._table.workers if identity not in asked], end)
         self._sessions.forget(session)
-        nobody = self._sessions.on(session.connection.name, now_ms)  # who is on that connection until it greets again
-        self.outgoing.to_clients.append([nobody.client, *_CLOSED_FRAME])
+        ungreeted = self._sessions.on(session.connection.name, now_ms)  # the connection's session until it greets again
+        self.outgoing.to_clients.append([ungreeted.client, *_CLOSED_FRAME])
 
     def _greet(self, connection: Connection, header: bytes, key: bytes, hello: Hello, now_ms: int, address: str) -> None:
         """Welcome a client to the session whose secret it brings, or to a new one."""
@@ -375,7 +375,7 @@ class Router:
         return reply
 
     def _put_keys(self, workers: list[bytes]) -> None:
-        """Tell workers who may use their own doors."""
+        """Send all API keys to workers, for their own doors."""
         if self.access is not None:
             self.outgoing.tell(workers, self.access.copies())
 

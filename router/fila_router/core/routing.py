@@ -56,7 +56,7 @@ class RoutingTable:
         self.releasing: dict[int, Worker] = {}
         """The last owners of shards that get no requests, because they are about to go to another worker."""
         self.coming: dict[int, tuple[Worker, str]] = {}
-        """The next owners of shards that nobody serves, because their last owners have closed them; with a reason for people."""
+        """The next owners of shards that no worker serves now, because the last owners have closed them. With a reason for people."""
         self.workers: dict[bytes, Worker] = {}
         self.began_ms: int | None = None
         """When the router first looked at its workers; None: not yet."""
@@ -128,11 +128,11 @@ class RoutingTable:
         return next((outage for worker in living for outage in self._outages_of(worker) if outage.shard == shard), None)
 
     def _outages_of(self, worker: Worker) -> list[ShardOutage]:
-        told = {outage.shard for outage in worker.outages}
+        reported = {outage.shard for outage in worker.outages}
         coming = [
             ShardOutage(shard, outages.OPENING, reason)
             for shard, (target, reason) in self.coming.items()
-            if target is worker and shard not in told
+            if target is worker and shard not in reported
         ]
         return worker.outages + coming
 
@@ -157,7 +157,7 @@ class RoutingTable:
         """Raise :class:`InvalidArgumentError` if the offer is malformed or a shard's epoch is outdated."""
         if offer.worker.encode() != identity:
             raise InvalidArgumentError(f"worker {offer.worker!r} registers as {identity!r}: the two names must agree")
-        if not offer.shards and not offer.outages and not offer.home:  # with a home, shards may be moved there
+        if not offer.shards and not offer.outages and not offer.home:  # shards may be moved to a worker with a home
             raise InvalidArgumentError(f"worker {offer.worker!r} offers no shards: give it at least one")
         for shard, epoch in offer.shards:
             self._check_shard(identity, shard, epoch)
@@ -180,12 +180,12 @@ class RoutingTable:
                 changed[owner].add(shard)
                 self.owners[shard] = None
         for shard, releaser in list(self.releasing.items()):
-            if releaser is worker and offered.get(shard) != self.epochs[shard]:  # it was restarted, or has closed it
+            if releaser is worker and offered.get(shard) != self.epochs[shard]:  # the worker was restarted, or has closed it
                 changed[worker].add(shard)
                 del self.releasing[shard]
         for shard, epoch in offered.items():
             if self.releasing.get(shard) is worker:
-                continue  # it has yet to read that it is to release it
+                continue  # the worker has not read the request to release it yet
             self.releasing.pop(shard, None)
             owner = self.owners[shard]
             if owner is not None and (owner is not worker or epoch > self.epochs[shard]):

@@ -40,9 +40,9 @@ class Worker:
     endpoints: list[str] = field(default_factory=list)
     """Where that door listens."""
     home: str = ""
-    """Names its data directory; empty: its shards cannot move."""
+    """The name of its data directory. Empty: its shards cannot move."""
     draining: bool = False
-    """Whether its shards go to other workers, and none comes to it."""
+    """Whether its shards are moved to other workers, and no shard is moved to it."""
     direct_clients: int = 0
     direct_frames: int = 0
     """What passes that door, as its last pulse reported."""

@@ -270,9 +270,8 @@ def test_who_lacks_a_permission_is_denied_whether_the_queue_exists_or_not(
 def test_who_has_a_permission_is_not_refused(guarded: Guarded, keys: Keys, shell: Shell, direct: bool, key: str) -> None:
     with opened(shell, guarded, keys.secrets[key], direct=direct) as client:
         for each in REQUESTS:
-            if kind_of(each.opcode) in {None, key} and not isinstance(
-                each, (DeleteQueue, OpenView)
-            ):  # these disturb others here
+            # DeleteQueue and OpenView would disturb the other requests here.
+            if kind_of(each.opcode) in {None, key} and not isinstance(each, (DeleteQueue, OpenView)):
                 got = refusal(lambda e=each: client.ask("orders", e))
                 assert got not in {UnauthenticatedError, PermissionDeniedError}, each
     with guarded.client() as admin:

@@ -17,7 +17,7 @@ IDS_AT_ONCE: Final = 200_000
 _QUEUE_BYTES: Final = 4
 
 _Ids: TypeAlias = dict[tuple[bytes, int], bytes]
-"""Dedup ids that nothing will forget so far: by key and the end of the window, on the grid of the due index."""
+"""Dedup ids for which no entry of the due index was found yet, by key and the end of the window on the grid of that index."""
 
 
 def check_dedup(reading: Reading) -> Iterator[Finding]:
@@ -70,5 +70,5 @@ def _not_forgotten(reading: Reading, ids: _Ids) -> Iterator[Finding]:
 
 
 def _free_number(key: bytes) -> bytes:
-    """Return eight bytes for a dedup id that no entry of messages has, because no shard numbers so many of them."""
+    """Return the number for a dedup id's entry in the due index: eight bytes that no message can have as its number."""
     return b"\xff" + blake2b(key, digest_size=7).digest()

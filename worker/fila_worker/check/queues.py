@@ -109,7 +109,7 @@ def _check_counters(reading: Reading) -> Iterator[Finding]:
 
 
 def _check_known(reading: Reading, queue_id: int, record: QueueRecord) -> Iterator[Finding]:
-    """Check that a message can be found by its id: its priority is noted, and that it comes from another shard."""
+    """Check what the search by an id needs: the queue has noted its messages' priorities, and whether some come from other shards."""
     missing = reading.priorities.get(queue_id, set()) - set(record.priorities) if record.priorities else set()
     stranger = queue_id in reading.strangers and not record.strangers
     if not missing and not stranger:

@@ -1,9 +1,8 @@
 """The messages of a shard that can still be read, whatever is damaged around them.
 
-Copies are read, never the database itself. Where a copy opens, damaged blocks are left out. What other tables have at the place
-of such a gap is found in a second copy, from which RocksDB has left out the damaged tables. Where the first one does not open,
-only the second one is read; there messages may come back that were acked, because the tables that were left out may have had
-their removal.
+Only copies of the database are read. In the first copy the damaged blocks are skipped, which leaves gaps. A second copy, from which
+RocksDB has left out the damaged tables, shows what other tables have in these gaps. If the first copy does not open, only the
+second one is read. Then acked messages may come back, because the tables that were left out may have had their removals.
 """
 
 from collections.abc import Iterable, Iterator
@@ -117,7 +116,7 @@ class Salvage:
                 yield from self._message(u64(prefix), record, rank, value)
 
     def _counts(self, rank: int, key: bytes, number: int) -> bool:
-        """Return whether a message is there: of the copy, only what is in a gap of the database counts."""
+        """Return whether a message counts. One of the second copy does so only in a gap of the first, or if that does not open."""
         if key in self._acked:
             return False
         return number == 0 or not self._opened or any(begin <= key < end for begin, end in self._gaps[rank])

@@ -1,4 +1,4 @@
-"""The check of one shard: every family, record by record, and what follows from one for another.
+"""The check of one shard: every family, record by record, and whether the families agree with each other.
 
 Families are read in the order of their keys and compared while they are read, so memory does not grow with the messages: it
 holds the queues, the counts of the last ledger entries, and the keys of messages in flight, as a running shard does.

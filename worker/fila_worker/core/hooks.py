@@ -115,7 +115,7 @@ class HookCompiler(Protocol):
 
 
 def no_hooks(*_: object, **__: object) -> Hooks:
-    """Refuse to compile hooks, for those who read or copy a shard and do not serve it. The worker that serves it compiles them."""
+    """Refuse to compile hooks: for programs that read or copy a shard and do not serve it."""
     raise LuaCompilationError("hooks are compiled only by the worker that serves the shard")
 
 

@@ -210,7 +210,7 @@ class Shard(State):
         return dict(self.token_client.parks)
 
     def end_client(self, client: bytes, now_ms: int) -> None:
-        """Take everything from a client whose session has ended."""
+        """Give back all messages of a client whose session has ended, and end its demands."""
         end_client(self, client, now_ms)
 
     def rest_transfers(self, until_ms: int) -> None:

@@ -100,7 +100,7 @@ class DirectClients:
         self._keys = KeyRing() if auth else None
         self._knows_keys = not auth
         self.keys_version = 0
-        """Which API keys the router has told last."""
+        """The version of the API keys that the router has sent last."""
         self._in_flight = InFlight(limits)
         self.audit = Audit(limits.acts_max)
         """Administrative acts that came here."""
@@ -122,7 +122,7 @@ class DirectClients:
         return now_ms < self._trusted_until_ms and self._knows_keys
 
     def put_keys(self, keys: list[ApiKey], version: int) -> None:
-        """Take over the router's API keys. Clients whose key is not among them get nothing more but refusals."""
+        """Take over the router's API keys. A client whose key is not among them gets only refusals from now on."""
         self.keys_version = version
         if self._keys is not None:
             self._keys.replace(keys)

@@ -32,7 +32,7 @@ class DoorLimits(RoomLimits):
     """Unread bytes of all clients together. Beyond, the connection with most of them is closed."""
 
     acts_max: int = 250
-    """Administrative acts between two pulses, which tell the router of them, and as many refusals. The log has all."""
+    """Administrative acts that are kept for the next pulse, which reports them to the router, and as many refusals. The log has all."""
 
 
 DEFAULTS = DoorLimits()

@@ -1,7 +1,7 @@
 """The copy as a process of its own: ``python -m fila_worker.reshard``, with its job as a line of JSON on standard input.
 
 A database that is closed may still write to its path while something refers to it, so the names of shards may be exchanged
-only after the end of the process that had them open. It writes lines of JSON: ``["shard", index, messages]``,
+only after the end of the process that had them open. That process writes lines of JSON: ``["shard", index, messages]``,
 ``["copied", messages]``, and at the end ``["done", totals]`` or ``["failed", text]``.
 """
 
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _say(*words: object) -> None:
-    """Write a line. Without a reader, the reshard was killed: this process ends, and the next run goes on."""
+    """Write a line. If there is no reader, the reshard was killed: then end this process. The next run goes on."""
     try:
         sys.stdout.buffer.write(msgspec.json.encode(words) + b"\n")
         sys.stdout.buffer.flush()

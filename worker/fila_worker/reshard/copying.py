@@ -111,7 +111,7 @@ def _copy_shard(
         _Copy(old, facts, news, progress).run(totals)
     finally:
         store.close()
-    collect()  # the old shard's memory is all cycles, and may be large
+    collect()  # the objects of the old shard refer to each other in cycles, and may take much memory
 
 
 class _Copy:

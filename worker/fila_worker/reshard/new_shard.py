@@ -119,7 +119,7 @@ class NewShard:
         """Put an open lease whose members have the keys of this shard.
 
         Its id stays, so its holder may settle it. If two old shards gave out the same id, which is most unlikely, the lease gets
-        another one: then its holder's settlement comes too late, and the lease ends in its time.
+        another one: then its holder's settlement comes too late, and the lease ends when it expires.
         """
         shard, leases = self.shard, self.shard.store.families.leases
         record.queue = shard.queues[name].id
@@ -160,7 +160,7 @@ class NewShard:
         self._changes = self._size_bytes = 0
 
     def complete(self) -> None:
-        """Make all of it durable, also against a power cut, and forget the position: nothing more comes."""
+        """Make everything durable, also against a power cut, and forget the position, because the copy is done."""
         shard = self.shard
         shard.batch.delete(_POSITION, shard.store.families.state)
         shard.to_be_synced = True

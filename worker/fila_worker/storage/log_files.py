@@ -2,7 +2,7 @@
 
 RocksDB takes a write-ahead log that ends in the middle of a record for one that a crash has cut, and opens without the rest.
 It does the same in the middle of a series of logs, with a log that is missing, and with a manifest whose end is missing. Then
-messages are missing without an error. What shows it is in the files: batches in logs are numbered without gaps, and the
+messages are missing without an error. The files themselves show it: batches in logs are numbered without gaps, and the
 manifest names the oldest log that is needed.
 
 Checksums are not verified here: RocksDB does that when it opens a database.

@@ -37,7 +37,7 @@ _PROBES_MAX: Final = 4096
 
 
 class DiscardedBatch:
-    """Changes that nobody keeps."""
+    """Changes that are not kept."""
 
     def __len__(self) -> int:
         return 0
@@ -284,7 +284,7 @@ def copied(path: Path, scratch: Path, *, without_damaged: bool = False) -> Offli
 
 
 _ROCKSDICT_FILE: Final = "rocksdict-config.json"
-"""A file of rocksdict, which says nothing that the options do not say."""
+"""A file of rocksdict. It only repeats what the options say."""
 
 
 def _name_manifest(scratch: Path) -> None:

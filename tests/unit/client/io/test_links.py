@@ -82,7 +82,7 @@ class Side:
             random=Random(1),
             direct=True,  # type: ignore[arg-type, return-value]
         )
-        self.links = Links("tcp://127.0.0.1:1", None, Watched())
+        self.links = Links("tcp://127.0.0.1:1", (), Watched())
         self.now = 0.0
         self.session.connect(self.now)
         header = self.session.outgoing.popleft()[0]

@@ -226,7 +226,7 @@ def goodbye(state: "State", call: "Call", command: Goodbye) -> "Done | Work":
 
 
 def end_client(state: "State", client: bytes, now_ms: int) -> None:
-    """Give back, uncounted, all messages of a client whose session an operator has ended, and end its demands."""
+    """End the demands of a client whose session an operator has ended, and give back its messages without a failed attempt."""
     consumer = state.consumers.by_client.get(client)
     if consumer is not None:
         state.notes.append(ClientLeft(consumer.shown, state.index, _held(consumer)))

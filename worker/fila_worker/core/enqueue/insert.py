@@ -84,7 +84,11 @@ def remember(state: "State", queue: Queue, record: Record) -> None:
 
 
 def _place(state: "State", queue: Queue, record: Record) -> bytes:
-    """Return a message's place in line: by its own number if no other can have it, else behind all messages of the shard."""
+    """Return a message's place in line.
+
+    It follows from the message's own number if no other message can have that number. Otherwise it is behind all messages of the
+    shard.
+    """
     number = sequence(record.id_low)
     if not state.is_own(queue, record.id_high, record.id_low):
         state.counters.sequence = number = state.counters.sequence + 1

@@ -1,4 +1,4 @@
-"""Changes of the runtime config: checked, applied, in pages if it is large, listed, and taken back."""
+"""Changes of the runtime config: check, apply (a large config in pages), list and undo them."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final

@@ -183,7 +183,10 @@ def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
 
 
 def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
-    """Return a page of the shard's queues by name: those after a name that start with the prefix and may be known."""
+    """Return a page of the shard's queues in the order of their names.
+
+    It has the queues after a given name whose names start with the prefix, and which the asking client may see.
+    """
     prefix, after, within = command.prefix, command.after, command.within
     found: list[Queue] = []
     looks = 0

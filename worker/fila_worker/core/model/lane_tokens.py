@@ -188,9 +188,8 @@ class LaneTokens:
                 if lane.token_credit > 0:
                     return lane
                 waiting.move_to_end(lane)
-            rounds = min(
-                -lane.token_credit // (lane.key.weight * TOKEN) for lane in waiting
-            )  # in so many rounds no lane gains a turn
+            # In so many rounds no lane gains a turn.
+            rounds = min(-lane.token_credit // (lane.key.weight * TOKEN) for lane in waiting)
             for lane in waiting:
                 lane.token_credit += rounds * lane.key.weight * TOKEN
 

@@ -195,9 +195,9 @@ class State:
     # --- a message's places -------------------------------------------------------------------------------------------
 
     def is_own(self, queue: Queue, id_high: int, id_low: int) -> bool:
-        """Return whether an id is of the shard that held the queue when the id was given out.
+        """Return whether an id was given out by the shard that held the queue at that time.
 
-        Its sequence number is then the message's alone, among all messages of queues with this root name.
+        Then no other message of queues with this root name has its sequence number.
         """
         number = sequence(id_low)
         for generation in self.counters.earlier:

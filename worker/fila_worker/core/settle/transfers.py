@@ -87,7 +87,8 @@ def _read(transfer: Transfer) -> Record | None:
 def confirm(state: "State", command: MessagesTransferred, now_ms: int) -> None:
     """Forget messages that have arrived, and bring back refused ones."""
     if state.outbox.rests(now_ms) or not state.outbox.awaits(command.from_shard, command.stream, command.last):
-        return  # it comes again after the rest; or it is a repeated one
+        # After a rest the confirmation comes again. One that is not awaited is a repeated one.
+        return
     if command.refused:
         _bring_back(state, command)
     state.outbox.confirmed(command.from_shard, command.last, state.batch)
