@@ -61,7 +61,8 @@ class Membership:
             self._outgoing.notes.append(WorkerRefused(identity.decode(errors="replace"), error.code, str(error)))
             raise
         known = self._table.workers.get(identity)
-        if known is not None and known.routable and known.pid != offer.pid:  # no tick has noticed the loss yet
+        if known is not None and known.routable and not known.lost and known.pid != offer.pid:
+            # no tick has noticed the loss yet
             self.lose(known, "another process has taken its place", now_ms)
         superseded = self._table.register(identity, offer, now_ms)
         for worker, shards in superseded:
@@ -97,6 +98,7 @@ class Membership:
             shards = self._table.shards_of(worker)
             self._bank.resume(shards, now_ms)
             if not registers:
+                worker.lost = False
                 self._outgoing.notes.append(WorkerReturned(worker.name, worker.pid, shards))
 
     def park(self, source: Worker, parks: dict[str, int], now_ms: int, request: int = 0) -> None:
@@ -138,7 +140,7 @@ class Membership:
         self.moves.lost(worker, now_ms)
         shards = self._table.shards_of(worker)
         if worker.routable:
-            worker.routable = False
+            worker.routable, worker.lost = False, True
             self._outgoing.notes.append(WorkerLost(worker.name, worker.pid, shards, why))
         self._bank.suspend(shards, now_ms)
         self._lose_parkings(worker)

@@ -31,6 +31,8 @@ class Worker:
     routable: bool = True
     """Requests may be sent to it. A field, because it is read for every frame."""
     leaving: bool = False
+    lost: bool = False
+    """Whether it is taken for lost, and has not been heard of since."""
     rss_bytes: int = 0
     queues: int = 0
     outages: list[ShardOutage] = field(default_factory=list)
@@ -69,7 +71,7 @@ class Worker:
         self.version = offer.version
         self.door, self.endpoints = offer.door, offer.endpoints
         self.home, self.draining = offer.home, offer.draining
-        self.leaving = False
+        self.leaving = self.lost = False
         self.routable = True
 
     def seen(self, now_ms: int) -> None:

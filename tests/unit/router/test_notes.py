@@ -80,7 +80,7 @@ def test_a_lost_worker_s_next_life_joins_and_does_not_return():
     desk = Desk()
     desk.register()
     desk.unreachable("worker-0")
-    desk.register(epoch=2)
+    desk.register(epoch=2, pid=43)
     assert [type(note) for note in desk.notes()] == [WorkerJoined, WorkerLost, WorkerJoined]
 
 

@@ -260,6 +260,18 @@ def test_a_repeated_receive_is_answered_with_the_same_leases(shard: ShardHarness
     assert seen(receive(shard, 901)) == [(b"late", 0)]
 
 
+def test_a_lease_that_starts_again_by_a_clock_that_was_set_back_ends_in_time(shard: ShardHarness) -> None:
+    shard.enqueue(b"0")
+    receive(shard, 900)
+    shard.now_ms -= 10_000
+    shard.restart()
+    (again,) = receive(shard, 900)
+    shard.shard.check()
+    assert again.expires_ms == shard.now_ms + 30_000
+    shard.pass_time(30_000)
+    assert seen(receive(shard, 901)) == [(b"0", 1)]
+
+
 def test_a_receive_whose_messages_ended_is_a_new_one(shard: ShardHarness) -> None:
     shard.enqueue(*numbered(2))
     shard.ack(receive(shard, 900, 2)[:1])

@@ -324,7 +324,7 @@ def answer_again(state: "State", leases: list[Lease], now_ms: int) -> Delivered:
         batch = lease_batch(
             members, [lane.key for _, lane in members], state.read([key for key, _ in members]), labelled=labelled
         )
-        lease.expires_ms = now_ms + lease.duration_ms
+        state.leases.start_again(lease, now_ms)
         state.leases.save(lease, state.batch)
         batch.lease, batch.leased_ms, batch.expires_ms = lease.id, lease.leased_ms, lease.expires_ms
         batches.append(batch)
