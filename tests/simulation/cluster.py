@@ -23,10 +23,12 @@ class Cluster:
         self.network = Network(world, options.latency_us)
         self.layout = options.layout
         self.shards = sum(map(len, self.layout))
-        self.disks = {index: Disk(world, index) for index in range(self.shards)}
         self.hosts: dict[int, str] = {}
         """The workers of the shards that were moved."""
         self.supervisor = Supervisor(world)
+        self.disks = {
+            index: Disk(world, index, nature=options.log, deaths=self.supervisor.deaths) for index in range(self.shards)
+        }
         self._walls: dict[str, int] = {}
         """How far each machine's wall clock is off, microseconds."""
         settings = options.shard_settings

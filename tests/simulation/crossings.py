@@ -34,6 +34,8 @@ from fila_worker.core.model.ledger import Ledger
 from fila_worker.core.model.state import State
 from fila_worker.core.model.token_client import TokenClient
 from fila_worker.core.shard import Shard
+from fila_worker.held import HeldEffects
+from fila_worker.slots import Slot
 from tests.simulation.replacing import replaced
 
 
@@ -92,6 +94,15 @@ BOUNDARIES: dict[str, Boundary] = {
     ),
     "a browse's place is forgotten": Boundary(
         BrowseCursors, "note", lambda before, _, of: len(of[0]) <= before, lambda of: len(of[0])
+    ),
+    "effects are held for a commit that is not confirmed": Boundary(
+        HeldEffects, "hold", lambda _, sent, of: bool(of[2]) and not sent
+    ),
+    "a log has too much to confirm": Boundary(
+        Slot,
+        "look_at_log",
+        lambda full, _, of: not full and of[0].log_full_ms is not None,
+        lambda of: of[0].log_full_ms is not None,
     ),
     "a message waits for tokens": Boundary(TokenClient, "take", _no),
     "the router refuses a call": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 0),

@@ -5,7 +5,7 @@ The store is the product's twin in memory with a memory of its own commits, so t
 before it, stay.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import InUseError
 from fila_worker.residence import Residence
 from fila_worker.storage.memory import MemoryBatch, MemoryStore
+from tests.simulation.log import Appended, LogNature, SimLog
 from tests.simulation.world import Process, World
 
 
@@ -56,24 +57,48 @@ class Disk:
     """Which of the next commits fails: 1 is the next one."""
     watchers: list[Any] = field(default_factory=list)
     """Who sees every commit: ``watch(shard, changes)``."""
-    fsync: bool = False
+    nature: LogNature | None = None
+    """How its log confirms commits; None: at once, as RocksDB's log does without syncs."""
+    slow_log: SimLog | None = None
+    deaths: list[tuple[str, int]] = field(default_factory=list)
+    """Who ended, and when."""
     holder: tuple[Process, int] | None = None
     """The process that has it open, and in which of its lives it opened it."""
 
     def __post_init__(self) -> None:
         self.store = SimStore(self)
+        if self.nature is not None:
+            self.slow_log = SimLog(self.world, self.shard, self.nature, self.show, self.break_off)
 
-    def open(self, process: Process) -> "SimStore":
+    def open(self, process: Process, wake: Callable[[], None] | None = None) -> "SimStore":
         """Open the store for a process; another one that lives and has it open keeps it."""
         if self.holder is not None and self.holder[0] is not process:
             other, life = self.holder
             if other.alive and other.lives == life:
                 raise InUseError(f"shard {self.shard}: {other.name} has it open")
         self.holder = process, process.lives
+        if self.slow_log is not None:
+            self.slow_log.open(wake)
         return self.store
 
+    def break_off(self) -> None:
+        """The shard is dropped with what was held for commits that are not confirmed: as if its process had ended."""
+        if self.slow_log is not None:
+            self.deaths.append((f"shard {self.shard}", self.world.now_us))
+
+    def show(self, changes: list[Any]) -> None:
+        """Show a commit that is there to stay to those who watch."""
+        for watch in self.watchers:
+            watch(self.shard, changes)
+
     def cut_power(self, back_us: int) -> int | None:
-        """Undo the commits of the last ``back_us``; returns the time of the first that is undone."""
+        """Undo the commits of the last ``back_us``; returns the time of the first that is undone.
+
+        With a slow log only what is not confirmed can be undone. Nothing that was said depends on it, so None is returned.
+        """
+        if self.slow_log is not None:
+            self.slow_log.lose_power()
+            return None
         horizon_us = self.world.now_us - back_us
         first: int | None = None
         while self.log and self.log[-1].at_us > horizon_us:
@@ -112,21 +137,39 @@ class SimStore(MemoryStore):
             disk.fail_in -= 1
             if disk.fail_in <= 0:
                 disk.fail_in = None
+                disk.break_off()
                 raise StorageError(f"shard {disk.shard}: no space left on device (simulated)")
         undo: list[tuple[Any, bytes, bytes | None]] = []
         for change in batch.changes:
             _apply(change, undo)
         disk.commits += 1
-        self.commits += 1
+        self.committed += 1
         self._changes.observe(len(batch))
-        if sync or disk.fsync:
-            disk.synced()
+        if disk.slow_log is not None:
+            disk.slow_log.append(Appended(sum(map(_size, batch.changes)), undo, batch.changes))
         else:
-            disk.log.append(Committed(disk.world.now_us, undo))
-        for watch in disk.watchers:
-            watch(disk.shard, batch.changes)
+            if sync:
+                disk.synced()
+            else:
+                disk.log.append(Committed(disk.world.now_us, undo))
+            disk.show(batch.changes)
         if process is not None:
             process.touch(f"what follows commit {disk.commits} of shard {disk.shard}")
+
+    @property
+    def confirmed(self) -> int:
+        log = self._disk.slow_log
+        return self.committed if log is None else self.committed - log.waiting
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        log = self._disk.slow_log
+        return 0 if log is None else log.unconfirmed_bytes
+
+    @property
+    def failure(self) -> StorageError | None:  # type: ignore[override]  # the twin never fails
+        log = self._disk.slow_log
+        return None if log is None else log.failure
 
     def close(self) -> None:
         process, disk = self._disk.world.current, self._disk
@@ -134,6 +177,8 @@ class SimStore(MemoryStore):
             process.touch(f"close shard {disk.shard}")
         if disk.holder is not None and disk.holder[0] is process:
             disk.holder = None
+            if disk.slow_log is not None:
+                disk.slow_log.close()
         if process is not None:
             process.touch(f"what follows the end of shard {disk.shard}")
 
@@ -159,6 +204,10 @@ class SimResidence(Residence):
         process.touch(f"give shard {shard} to {worker}")
         self._hosts[shard] = worker
         process.touch(f"what follows the gift of shard {shard}")
+
+
+def _size(change: Sequence[Any]) -> int:
+    return sum(len(part) for part in change[1:] if isinstance(part, bytes))
 
 
 def _apply(change: Sequence[Any], undo: list[tuple[Any, bytes, bytes | None]]) -> None:

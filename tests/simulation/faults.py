@@ -71,6 +71,12 @@ def fail_commit(run: "Run", random: Random) -> None:
     random.choice(list(run.cluster.disks.values())).fail_in = random.randint(1, 5)
 
 
+def fail_log(run: "Run", random: Random) -> None:
+    log = random.choice(list(run.cluster.disks.values())).slow_log
+    if log is not None:
+        log.fails = True
+
+
 def power_cut(run: "Run", random: Random) -> None:
     shards = sorted(run.cluster.disks)
     hit = random.sample(shards, random.randint(1, len(shards)))
@@ -110,5 +116,6 @@ FAULTS_BY_NAME: dict[str, Fault] = {
     for fault in (
         kill_worker, kill_router, kill_client, pause_worker, pause_router, pause_client, cut, fail_commit, power_cut, clock, stop,
         unreachable, away, hostile, unread, shut_doors,
+        fail_log,
     )
 }  # fmt: skip

@@ -8,6 +8,7 @@ from random import Random
 
 from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import ShardSettings
+from tests.simulation.log import LogNature, draw_log
 from tests.simulation.scaled import draw_client_limits, draw_limits, draw_router_limits
 
 LAYOUTS = (((0,), (1,)), ((0, 1),), ((0,),), ((0, 2), (1,)))
@@ -25,13 +26,14 @@ STEPS, STEP_WEIGHTS = (6, 10, 16, 30, 80), (4, 4, 4, 2, 1)
 come about."""
 SPAN_US_MAX = 11_000_000
 EXTRAS = {
-    "crowd": "crowded", "cancelled": "impatient", "direct": "straight", "piped": "piped", "move": "moving", "guest": "guarded",
+    "crowd": "crowded", "cancelled": "impatient", "direct": "straight", "piped": "piped", "move": "moving", "guest": "guarded", "lag": "lagging",
 }  # fmt: skip
 """Features with numbers of their own, so that the seeds without them are what they would be if these did not exist: several keys with a
 backlog; calls that their callers cancel; clients that reach workers directly; producers and batches that do not wait
 for each answer; shards that are moved to other workers; a cluster with authentication, and guests whose API keys allow little, or not for
-long."""
+long; a log that confirms commits later, or never."""
 DOORS, DOORS_SHARE = "shut_doors", 0.3
+LOG, LOG_SHARE = "fail_log", 0.3
 """The fault that only direct connections have, and how many of their seeds have it."""
 EXTRA_SHARE = 0.2
 """Of the seeds, for each of them."""
@@ -56,6 +58,8 @@ class Options:
     fault_count: int = 0
     queues: int = 3
     client_limits: dict[str, int] = field(default_factory=dict)
+    log: LogNature | None = None
+    """How the log of the shards confirms commits; None: at once."""
 
 
 def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
@@ -71,6 +75,8 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
     faults |= always & frozenset(FAULTS)
     if "direct" in features and (DOORS in always or Random(f"{seed} doors").random() < DOORS_SHARE):
         faults |= {DOORS}
+    if "lag" in features and (LOG in always or Random(f"{seed} log").random() < LOG_SHARE):
+        faults |= {LOG}
     if not features & {"consume", "receive"}:
         features |= {random.choice(["consume", "receive"])}
     slow = random.random() < 0.3
@@ -89,5 +95,5 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         min(SPAN_US_MAX, 1_000_000 + steps * random.choice([70_000, 130_000, 200_000])), (5_000, 60_000) if slow else (100, 3000),
         random.choice([(20, 100), (20, 2000), (1000, 20_000)]), random.choice([2.0, 5.0]), settings, draw_router_limits(random),
         0 if not faults else random.randint(1, 3 + steps // 6), random.choice([1, 2, 3, 4]),
-        draw_client_limits(random),
+        draw_client_limits(random), draw_log(Random(f"{seed} log nature")) if "lag" in features else None,
     )  # fmt: skip

@@ -23,6 +23,7 @@ from fila_worker.core.model.leases import LeaseBook, Reservation
 from fila_worker.core.model.state import State
 from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
+from fila_worker.held import HeldEffects
 from fila_worker.host import Host
 
 Plant = Callable[[ExitStack], None]
@@ -266,12 +267,18 @@ def lost_arrival(stack: ExitStack) -> None:
     _replace(stack, Host, "look_for_arrivals", make)
 
 
+def hasty_answer(stack: ExitStack) -> None:
+    """What a turn says leaves the process before its commit is confirmed."""
+    _replace(stack, HeldEffects, "hold", lambda real: lambda held, store, effects, now_ms: effects)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral,
         broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
+        hasty_answer,
     )
 }  # fmt: skip
 

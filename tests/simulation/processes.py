@@ -30,6 +30,7 @@ from fila_worker.settings import WorkerSettings
 from tests.simulation.disk import Disk, SimResidence
 from tests.simulation.hooks import compile_hooks
 from tests.simulation.key_file import AUTH, KeyFile
+from tests.simulation.log import SimWakeup
 from tests.simulation.replacing import replaced
 from tests.simulation.sockets import FakeZmq, Network, StopDescriptor
 from tests.simulation.streams import FakeSockets
@@ -274,7 +275,7 @@ def in_place_of_the_kernel(
     def make_router(*arguments: Any, **options: Any) -> Router:
         return Router(*arguments, **options, limits=world.current.limits)
 
-    Journal.world = StopRequests.world = PlainClock.world = world
+    Journal.world = StopRequests.world = PlainClock.world = SimWakeup.world = world
     shutil = SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=1 << 40))
     fakes: dict[Any, dict[str, Any]] = {
         fila_process.clock: {"time": time},
@@ -290,8 +291,8 @@ def in_place_of_the_kernel(
         fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},
         fila_worker.loop: {
             "selectors": sockets, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,
-            "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "Heartbeat": Heartbeat, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
-            "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].open(world.current),
+            "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "Heartbeat": Heartbeat, "Wakeup": SimWakeup, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
+            "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].open(world.current, options.get("wake")),
             "Residence": lambda data_dir, worker, total: SimResidence(world, world.current.hosts, worker),
             "refuse_missing": lambda path: None, "mark_made": lambda path: None,
             "Host": _observed(world, Host, "host"), "allow_many_connections": lambda: None, "connections_allowed": lambda reserved: 10_000,

@@ -184,6 +184,8 @@ class Run:
                 self.cluster.supervisor.bring_back(process)
         for disk in self.cluster.disks.values():
             disk.fail_in = None
+            if disk.slow_log is not None:
+                disk.slow_log.heal()
         for process in self.history.clients:
             process.paused_until_us = min(process.paused_until_us, world.now_us)
         self.history.healed_us = world.now_us

@@ -125,6 +125,9 @@ ACCESS: dict[str, tuple[Any, ...]] = {
 }
 """Fields of ``RouterLimits`` that are drawn from numbers of their own: the other draws are what they would be without them."""
 
+LOG: dict[str, tuple[Any, ...]] = {"unconfirmed_bytes_max": (100, 2000, 1 << 24)}
+"""Fields of ``Limits`` that are drawn from numbers of their own."""
+
 CLIENT: dict[str, tuple[Any, ...]] = {"kept_bytes_max": (8000, 1 << 28, 1 << 28), "pipe_bytes_max": (500, 1 << 23)}
 """Bounds of a client's session, as its parameters."""
 
@@ -156,7 +159,9 @@ def draw_limits(random: Random) -> Limits:
     proportion = random.choice([1, 4, 12])
     linked = {name: max(1, int(proportion * drawn["finished_leases_max"] * share)) for name, share in LINKED.items()}
     refills = {name: max(1, int(drawn["refill_messages_max"] * share)) for name, share in REFILLS.items()}
-    return Limits(**drawn, **linked, **refills)
+    own = Random(f"log {drawn}")
+    log = {name: own.choice(choices) for name, choices in LOG.items()}
+    return Limits(**drawn, **linked, **refills, **log)
 
 
 def draw_router_limits(random: Random) -> RouterLimits:

@@ -40,6 +40,7 @@ BUGS = {
     "broken_sequence": Caught("sent order", 60, "piped"),
     "unheard_revocation": Caught("keys", 300, "guest,direct"),
     "any_kind_will_do": Caught("keys", 60, "guest"),
+    "hasty_answer": Caught("lost", 60, "lag,kill_worker"),
     "lost_arrival": Caught("audit", 100, "move,kill_router,kill_worker"),
 }
 
@@ -100,6 +101,7 @@ def test_every_bound_of_a_core_is_scaled_or_said_not_to_be() -> None:
         *scaled.ROUTER_FIELDS,
         *scaled.UNREAD,
         *scaled.ACCESS,
+        *scaled.LOG,
         *scaled.EXEMPT,
     ]
     assert sorted(named) == sorted(fields_)

@@ -98,7 +98,8 @@ class Departures:
         done = []
         for index, departure in list(self._leaving.items()):
             shard = slots[index].shard
-            busy = shard is not None and (shard.jobs.open > 0 or answers_wait) and now_ms < departure.until_ms
+            unsent = answers_wait or bool(slots[index].held)
+            busy = shard is not None and (shard.jobs.open > 0 or unsent) and now_ms < departure.until_ms
             if departure.turned and not busy:
                 del self._leaving[index]
                 done.append((slots[index], departure.call, departure.command))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from fila_admission.refusals import moved, unavailable
+from fila_admission.refusals import moved, too_busy, unavailable
 from fila_admission.requests import OF_WORKERS
 from fila_proto_zmq import outages
 from fila_proto_zmq.codec import decode_command
@@ -42,8 +42,10 @@ from fila_proto_zmq.commands import (
     Registered,
     ReleaseShard,
     Reply,
+    SetConfig,
     ShardOutage,
     TransferMessages,
+    UndoConfig,
     WorkerMetrics,
     joined,
 )
@@ -77,6 +79,7 @@ from fila_worker.core.metrics.meter import report
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.departures import Departures
+from fila_worker.held import HeldForAll
 from fila_worker.pauses import GAP_MS, Pauses
 from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
@@ -86,13 +89,16 @@ BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appoint
 ONE_WAY: Final = (Grants, Park, EndClient, AdoptShards, PutDraining, *BETWEEN_SHARDS)
 """Commands without an answer."""
 OF_A_BACKUP: Final = (BeginBackup, CutBackup, KeepBackup)
-OF_THE_CLUSTER: Final = (ListQueues, GetMetrics, DescribeClients, *OF_THE_CONFIG, *OF_A_BACKUP)
+OF_THE_CLUSTER: Final = (ListQueues, DescribeClients, *OF_THE_CONFIG, *OF_A_BACKUP)
 """Commands that the router sends, for itself or for a client, without the name of a queue."""
 OF_A_MOVE: Final = (PrepareShard, ReleaseShard)
 """Commands that are answered in a later turn."""
 
 LOOK_MS: Final = 2
 """How often to check whether a shard to be cut is flushed, or a leaving shard has done its work."""
+
+LOG_FULL_MS: Final = 100
+"""How long a host reads no frames because the log of one of its shards has too much to confirm."""
 
 SHARD_CACHE_MAX: Final = 100_000
 """Queue names whose shard is cached."""
@@ -144,6 +150,12 @@ class Host:
         self._failures = 0
         self._slot_of_queue: dict[str, Slot] = {}
         self._effects: list[Effect] = []
+        """What the host itself answers. It waits until all that was committed is confirmed."""
+        self._at_once: list[Effect] = []
+        """What waits for nothing: figures, and refusals of what no shard has begun."""
+        self._held = HeldForAll()
+        self.log_is_full = False
+        """Whether so much is unconfirmed that no frames are read at this moment."""
         self.config = ConfigCopies(self.slots, self._guarded)
         self._between: list[Command] = []
         """Commands between shards of this host, for the next turn."""
@@ -172,7 +184,7 @@ class Host:
             self._carry_out(call, decode_command(header, body), frame)
         except FilaError as error:
             if client or header.request:  # else it is one of the commands without an answer
-                self._effects.append(Answer(call, header.opcode, error))
+                self._at_once.append(Answer(call, header.opcode, error))
 
     def accept_direct(self, frame: Frame, queue: str, slot: Slot, now_ms: int) -> None:
         """Carry out one frame of a client that came without the router: it names the epoch of the shard that it is for."""
@@ -186,7 +198,7 @@ class Host:
                 raise moved(slot.index)
             self._apply(slot, call, decode_command(header, body), frame)
         except FilaError as error:
-            self._effects.append(Answer(call, header.opcode, error))
+            self._at_once.append(Answer(call, header.opcode, error))
 
     def slot_of(self, queue: str) -> Slot:
         """Return the slot of a queue's shard. Raise :class:`InvalidArgumentError` for what is no name, or
@@ -215,6 +227,10 @@ class Host:
             self._apply(self.slots[min(self.shards)], call, command, frame)  # the router sent it to that shard
         elif isinstance(command, ListConfigHistory):
             self._apply(self.config.owner(), call, command, frame)
+        elif isinstance(command, (SetConfig, UndoConfig)):
+            self.config.owner().answers.append(answer(call, command, self._reply(call, command)))
+        elif isinstance(command, GetMetrics):  # somebody may ask because the log is slow
+            self._at_once.append(answer(call, command, Metrics([self._metrics(call.now_ms)])))
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
@@ -227,6 +243,10 @@ class Host:
             raise unavailable(slot.index)
         if slot.outage is not None:
             raise outages.unavailable(slot.outage)
+        if slot.log_full_ms is not None and slot.log_full_ms >= LOG_FULL_MS:
+            assert slot.shard is not None
+            slot.shard.consumers.touch(call.client, call.now_ms)
+            raise too_busy(f"the log of shard {slot.index} has {slot.shard.store.unconfirmed_bytes} bytes to confirm")
         if self._suspects.files:
             self._apply_suspect(slot, call, command, frame)
         else:
@@ -434,8 +454,6 @@ class Host:
             return self.config.reply(command, call.now_ms)
         if isinstance(command, DescribeClients):
             return ClientsDescribed(work_of(command.clients, self.shards.values(), self.heard_at_door))
-        if isinstance(command, GetMetrics):
-            return Metrics([self._metrics(call.now_ms)])
         if isinstance(command, OF_A_BACKUP):
             if self._checkpoints is None:
                 raise InvalidArgumentError("this worker keeps nothing on a disk: there is nothing to back up")
@@ -508,8 +526,22 @@ class Host:
         gap_ms, self._turn_ms = now_ms - self._turn_ms, now_ms
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
-        for shard in self.shards.values():
-            shard.behind = self._pauses.forgiving
+        for slot in self.slots.values():
+            if slot.shard is not None:
+                slot.shard.behind = self._pauses.forgiving or slot.held.wait_long(now_ms)
+        self.log_is_full = self._look_at_logs(now_ms)
+
+    def _look_at_logs(self, now_ms: int) -> bool:
+        """Return whether to read nothing for the moment, because the log of a shard has too much to confirm.
+
+        A log that is only slower than the load is waited for. One that does not go on must not stop the other shards: soon its
+        shard refuses requests (:meth:`_apply`), and frames are read again.
+        """
+        waits = False
+        for slot in self.slots.values():
+            slot.look_at_log(now_ms)
+            waits = waits or (slot.log_full_ms is not None and slot.log_full_ms < LOG_FULL_MS)
+        return waits
 
     def turn(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
         """Do what is due, deliver and commit on every shard; return what may be sent.
@@ -518,9 +550,11 @@ class Host:
         """
         if drained and self._pauses.forgiving:
             self._pauses.drained()
-            for shard in self.shards.values():
-                shard.behind = False
-        effects, self._effects = self._effects, []
+            for slot in self.slots.values():
+                if slot.shard is not None:
+                    slot.shard.behind = slot.held.wait_long(now_ms)
+        effects: list[Effect] = []
+        self._release(effects, now_ms)
         between, self._between = self._between, []
         if self._departures is not None and self._departures.looks_again:
             self._depart(effects, now_ms)
@@ -535,6 +569,8 @@ class Host:
                 self._step(slot, now_ms)
         if self._checkpoints is not None:
             self._checkpoints.turn(self.slots, now_ms)
+        if self._effects or self._at_once:
+            effects[:0] = self._own_effects()
         if self._lacks_something:  # the router sees it when all shards are registered again
             self._lacks_something = False
             self.offers += 1
@@ -547,21 +583,47 @@ class Host:
             return
         try:
             committed = shard.turn(now_ms)
+            if slot.answers:
+                committed, slot.answers = slot.answers + committed, []
+            shard.store.push()
+            committed = slot.held.hold(shard.store, committed, now_ms)
         except Exception as error:
             self._fail(slot, error, now_ms)
             return
         slot.frames.clear()
         if self._on_trial:
             self._acquit()
-        for effect in committed:
-            if type(effect) is not Post or not self._stays(effect):
-                effects.append(effect)  # noqa: PERF401  # a comprehension is a call
+        self._pass_on(committed, effects)
         if shard.to_be_registered:
             shard.to_be_registered = False
             self._lacks_something = True
         if shard.notes:
             self.notes += shard.notes
             shard.notes.clear()
+
+    def _pass_on(self, confirmed: list[Effect], effects: list[Effect]) -> None:
+        """Add what leaves the process to ``effects``."""
+        for effect in confirmed:
+            if type(effect) is not Post or not self._stays(effect):
+                effects.append(effect)  # noqa: PERF401  # a comprehension is a call
+
+    def _release(self, effects: list[Effect], now_ms: int) -> None:
+        """Add the effects of earlier turns that are confirmed by now to ``effects``."""
+        for slot in self.slots.values():
+            if slot.shard is None:
+                continue
+            if (failure := slot.shard.store.failure) is not None:
+                self._fail(slot, failure, now_ms)
+            elif slot.held:
+                self._pass_on(slot.held.release(slot.shard.store), effects)
+        if self._held:
+            effects += self._held.release(self.shards.values())
+
+    def _own_effects(self) -> list[Effect]:
+        """Return the host's own answers that may be sent now; hold the others."""
+        own, self._effects = self._effects, []
+        at_once, self._at_once = self._at_once, []
+        return at_once + self._held.hold(self.shards.values(), own) if own else at_once
 
     def _stays(self, effect: Post) -> bool:
         """Return whether a command is for a shard of this host; then it does not leave the process."""
@@ -576,7 +638,7 @@ class Host:
     @property
     def full(self) -> bool:
         """Whether a shard has enough to do in this turn: further frames are for the next turn."""
-        if self.config.page_read or self.config.pages:
+        if self.config.page_read or self.config.pages or self.log_is_full:
             return True
         for shard in self.shards.values():  # noqa: SIM110  # asked for each frame, and any() would make a generator
             if shard.jobs.full:
@@ -595,10 +657,15 @@ class Host:
             if slot.shard is not None:
                 due = slot.shard.next_due(now_ms)
             else:
-                due = max(0, slot.retry_at_ms - now_ms) if slot.opening else None
+                due = max(0, slot.retry_at_ms - now_ms) if slot.opening and not slot.awaits_log else None
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest
+
+    @property
+    def holds_effects(self) -> bool:
+        """Whether effects of earlier turns wait to be confirmed."""
+        return bool(self._held) or any(slot.held for slot in self.slots.values())
 
     @property
     def is_alone(self) -> bool:

@@ -6,6 +6,7 @@ import selectors
 import shutil
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,8 +25,9 @@ from fila_worker.departures import Departures
 from fila_worker.direct.clients import DOOR_BYTES, DirectClients
 from fila_worker.direct.door import open_door
 from fila_worker.direct.limits import limits_here
-from fila_worker.host import Host
+from fila_worker.host import LOG_FULL_MS, Host
 from fila_worker.link import PULSE_MS, Link
+from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
 from fila_worker.pauses import GAP_MS
 from fila_worker.residence import Residence
@@ -54,16 +56,17 @@ LEAVE_LOOK_MS: Final = 50
 """The longest sleep meanwhile."""
 
 
-def open_host(settings: WorkerSettings, now_ms: int) -> Host:
+def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -> Host:
     """Return a host that opens this worker's shards turn by turn.
 
-    They are the shards of the settings and those that were moved here, without those that were moved away.
+    They are the shards of the settings and those that were moved here, without those that were moved away. ``wake``: called in
+    any thread when commits are confirmed.
     """
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
 
     def make_slot(index: int) -> Slot:
-        opener = _opener(settings, index, memory, residence)
+        opener = _opener(settings, index, memory, residence, wake)
         return Slot(index, settings.shards_total, settings.shard, compile_hooks, opener)
 
     hosted = residence.hosted(settings.shards)
@@ -82,12 +85,14 @@ def open_host(settings: WorkerSettings, now_ms: int) -> Host:
     return host
 
 
-def _opener(settings: WorkerSettings, index: int, memory: SharedMemory, residence: Residence) -> Opener:
+def _opener(
+    settings: WorkerSettings, index: int, memory: SharedMemory, residence: Residence, wake: Callable[[], None]
+) -> Opener:
     path = Path(settings.data_dir) / f"shard-{index:04d}"
 
     def open_here() -> RocksStore:
         try:
-            return RocksStore(path, fsync=settings.durability == "fsync", memory=memory)
+            return RocksStore(path, fsync=settings.durability == "fsync", memory=memory, wake=wake)
         except UnfitStoreError as error:
             # For a moved shard this is no mistake in the worker's start: the last host may not have closed it yet.
             if residence.is_here(index):
@@ -121,7 +126,8 @@ def run(settings: WorkerSettings) -> int:
     began_ms = clock.now_ms()
     journal = Journal(settings.name, settings.log)
     allow_many_connections()
-    loop = Loop(settings, open_host(settings, began_ms), clock, stop, journal, Heartbeat(STDIN))
+    wakeup = Wakeup()
+    loop = Loop(settings, open_host(settings, began_ms, wakeup.set), clock, stop, journal, Heartbeat(STDIN), wakeup)
     _spare_the_collector()
     try:
         loop.run()
@@ -146,12 +152,15 @@ class Loop:
         stop: StopRequests,
         journal: Journal,
         heartbeat: Heartbeat,
+        wakeup: Wakeup,
     ) -> None:
+        """``wakeup``: set when commits of the host are confirmed."""
         self._host = host
         self._clock = clock
         self._stop = stop
         self._journal = journal
         self._heartbeat = heartbeat
+        self._wakeup = wakeup
         self._data_dir = Path(settings.data_dir)
         shard = settings.shard
         self._clients = DirectClients(
@@ -169,7 +178,11 @@ class Loop:
         self._look_again_ms = 0
         self._apart = selectors.DefaultSelector()
         """What is watched while the door may not be served."""
-        for descriptor in (self._link.descriptor, *stop.fds):
+        self._unread = selectors.DefaultSelector()
+        """What is watched while no frames are read."""
+        for descriptor in (wakeup.descriptor, *stop.fds):
+            self._unread.register(descriptor, selectors.EVENT_READ)
+        for descriptor in (self._link.descriptor, wakeup.descriptor, *stop.fds):
             self._apart.register(descriptor, selectors.EVENT_READ)
             self._door.watch(descriptor)
         self._stop_descriptors = stop.fds
@@ -183,9 +196,11 @@ class Loop:
         self._journal.tell([ProcessStopping()])
         self._leave()
         self._apart.close()
+        self._unread.close()
         self._door.close()
         self._link.close()
         self._host.close()
+        self._wakeup.close()
 
     def _serve(self) -> None:
         stopping = started = False
@@ -216,17 +231,21 @@ class Loop:
 
     def _sleep_ms(self, now_ms: int) -> int:
         """Return how long the worker may sleep."""
-        if self._link.has_more or (self._door.has_more and self._clients.trusted(now_ms)):
+        if not self._host.log_is_full and (self._link.has_more or (self._door.has_more and self._clients.trusted(now_ms))):
             return 0
         due = self._host.next_due(now_ms)
-        return IDLE_MS if due is None else min(due, IDLE_MS)
+        longest_ms = LOG_FULL_MS if self._host.log_is_full else IDLE_MS
+        return longest_ms if due is None else min(due, longest_ms)
 
     def _wait(self, now_ms: int, timeout_ms: int) -> list[int]:
         """Sleep until something comes: at the door, too, while it may be served. Return the readable descriptors of all others."""
-        if self._clients.trusted(now_ms):
+        if self._clients.trusted(now_ms) and not self._host.log_is_full:
             readable = self._door.wait(timeout_ms)
         else:
-            readable = [key.fd for key, _ in self._apart.select(timeout_ms / 1000)]
+            selector = self._unread if self._host.log_is_full else self._apart
+            readable = [key.fd for key, _ in selector.select(timeout_ms / 1000)]
+        if self._wakeup.descriptor in readable:
+            self._wakeup.clear()
         self._link.ready = self._link.descriptor in readable or not self._link.drained
         return readable
 
@@ -266,6 +285,10 @@ class Loop:
             self._journal.tell(notes)
         host.turn_ns.observe(time.perf_counter_ns() - started_ns)
 
+    def _has_left(self, now_ms: int) -> bool:
+        answered = self._link.left and not self._host.holds_effects
+        return answered and (self._door.empty or self._clients.quiet(now_ms))
+
     def _after_parking(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         """Return what may be sent now: the answers to deferrals wait until all workers have parked their throttle keys."""
         released = self._deferrals.release(self._link.take_confirmed(), now_ms)
@@ -278,12 +301,13 @@ class Loop:
         """Answer all requests that were sent here before the router and the clients knew that this worker leaves."""
         for descriptor in self._stop_descriptors:  # they stay readable
             self._apart.unregister(descriptor)
+            self._unread.unregister(descriptor)
             self._door.watch_no_more(descriptor)
         self._link.leave()
         now_ms = self._clock.now_ms()
         self._door.retire(now_ms)
         give_up_ms = now_ms + LEAVE_MS
-        while now_ms < give_up_ms and not (self._link.left and (self._door.empty or self._clients.quiet(now_ms))):
+        while now_ms < give_up_ms and not self._has_left(now_ms):
             self._wait(now_ms, min(self._sleep_ms(now_ms), LEAVE_LOOK_MS))
             self._link.ready = True
             now_ms = self._clock.now_ms()

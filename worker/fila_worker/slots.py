@@ -12,11 +12,13 @@ from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import Command, ShardOutage
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
+from fila_worker.core.effects import Effect
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.recovery import recover_in_steps
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, UnfitStoreError
+from fila_worker.held import HeldEffects, is_confirmed
 
 Name: TypeAlias = bytes
 """What identifies a command."""
@@ -131,6 +133,11 @@ class Slot:
         """Whether it takes in nothing more, because another worker is to host the shard."""
         self.frames: list[Frame] = []
         """The frames carried out since the last commit."""
+        self.answers: list[Effect] = []
+        """What the host itself answers for this shard; it goes with the effects of the shard's next commit."""
+        self.held = HeldEffects()
+        self.log_full_ms: int | None = None
+        """For how long the log has had too much to confirm; None: it has not."""
         self._shards_total = shards_total
         self._settings = settings
         self._compile_hooks = compile_hooks
@@ -138,7 +145,10 @@ class Slot:
         self._entropy = entropy
         self._store: Store | None = None
         self._recovery: Generator[None, int | None, Shard] | None = None
+        self._recovered: Shard | None = None
+        """The shard while its new epoch is not confirmed."""
         self._failures: deque[int] = deque()
+        self._log_full_since_ms = 0
 
     @classmethod
     def of(cls, shard: Shard) -> "Slot":
@@ -153,12 +163,26 @@ class Slot:
         """Whether there is a step to take, at once or later."""
         return self.outage is not None and self.outage.state != QUARANTINED
 
+    @property
+    def awaits_log(self) -> bool:
+        """Whether the next step has to wait until the shard's epoch is confirmed."""
+        return self._recovered is not None and not is_confirmed(self._recovered.store)
+
     def step(self, now_ms: int) -> Shard | None:
         """Take one step of opening the shard; return the shard after the last one. Errors that prevent it are raised."""
         self.since_ms = self.since_ms or now_ms
         if self._store is None:
             self._store = self._open_store()
             return None
+        if self._recovered is None:
+            self._recovered = self._recover(now_ms)
+        self._store.push()
+        if self._store.failure is not None:
+            raise self._store.failure
+        return None if self._recovered is None or self.awaits_log else self._recovered
+
+    def _recover(self, now_ms: int) -> Shard | None:
+        assert self._store is not None
         try:
             if self._recovery is None:
                 self._recovery = recover_in_steps(
@@ -175,13 +199,22 @@ class Slot:
 
     def enter(self, shard: Shard) -> None:
         """Note that the shard is open."""
-        self.shard, self.outage, self._recovery, self.opened_once = shard, None, None, True
+        self.shard, self.outage, self.opened_once = shard, None, True
+        self._recovery = self._recovered = None
+
+    def look_at_log(self, now_ms: int) -> None:
+        """See how much the log has yet to confirm. Call it at the beginning of a turn."""
+        if self.shard is None or not self.shard.has_much_unconfirmed:
+            self.log_full_ms = None
+        elif self.log_full_ms is None:
+            self.log_full_ms, self._log_full_since_ms = 0, now_ms
+        else:
+            self.log_full_ms = now_ms - self._log_full_since_ms
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
         """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""
         refused = isinstance(error, StorageError)
-        self.shard = self._recovery = None
-        self.frames.clear()
+        self._forget()
         if blameless or refused:
             self._failures.append(now_ms)
         while self._failures and self._failures[0] <= now_ms - patience.window_ms:
@@ -201,14 +234,20 @@ class Slot:
     def _delay_ms(self, patience: Patience) -> int:
         return min(patience.retry_ms_max, patience.retry_ms_min << min(len(self._failures) - 1, 16))
 
+    def _forget(self) -> None:
+        """Drop the shard's memory, and what nobody may learn of it any more."""
+        self.shard = self._recovery = self._recovered = None
+        self.frames.clear()
+        self.answers.clear()
+        self.held.clear()
+
     def forgive(self) -> None:
         """Clear the failures: a command was to blame for them."""
         self._failures.clear()
 
     def leave(self) -> None:
         """Close the shard for good: another worker hosts it from now on."""
-        self.shard = self._recovery = None
-        self.frames.clear()
+        self._forget()
         self.outage = ShardOutage(self.index, WAITING, "another worker is about to open it")
         self.close()
 

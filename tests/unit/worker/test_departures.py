@@ -39,6 +39,10 @@ from fila_worker.storage.rocks import RocksStore
 from tests.support.host import CLIENT, NAMES, SHARDS_TOTAL, HostHarness, answer_of
 
 
+def ignore() -> None:
+    """No loop is to be woken."""
+
+
 class Worker(HostHarness):
     """A host whose shards are in a directory that workers share: their stores are those of a dictionary."""
 
@@ -190,7 +194,7 @@ def test_a_worker_starts_with_what_was_moved_to_it_and_says_what_was_moved_away(
     one = WorkerSettings(name="one", router="ipc://r", data_dir=str(tmp_path), shards=[0, 1], shards_total=2)
     two = WorkerSettings(name="two", router="ipc://r", data_dir=str(tmp_path), shards=[0], shards_total=2)
     Residence(tmp_path, "one", 2).give(1, "two")
-    first, second = open_host(one, 1), open_host(two, 1)
+    first, second = open_host(one, 1, ignore), open_host(two, 1, ignore)
     assert (sorted(first.slots), sorted(second.slots)) == ([0], [0, 1])
     assert [(note.event, note.fields()["worker"]) for note in first.notes] == [("shard.elsewhere", "two")]
 
@@ -198,7 +202,9 @@ def test_a_worker_starts_with_what_was_moved_to_it_and_says_what_was_moved_away(
 def test_a_database_that_its_last_host_has_not_closed_yet_is_waited_for(tmp_path: Path) -> None:
     held = RocksStore(tmp_path / "shard-0001")
     Residence(tmp_path, "one", 2).give(1, "two")
-    host = open_host(WorkerSettings(name="two", router="ipc://r", data_dir=str(tmp_path), shards=[], shards_total=2), 1)
+    host = open_host(
+        WorkerSettings(name="two", router="ipc://r", data_dir=str(tmp_path), shards=[], shards_total=2), 1, ignore
+    )
     host.turn(1)
     (outage,) = host.outages
     assert (outage.state, "is in use" in outage.reason) == ("waiting", True)
@@ -210,7 +216,9 @@ def test_a_database_that_its_last_host_has_not_closed_yet_is_waited_for(tmp_path
 
 
 def test_a_shard_that_was_moved_while_this_worker_started_is_not_served_here(tmp_path: Path) -> None:
-    host = open_host(WorkerSettings(name="one", router="ipc://r", data_dir=str(tmp_path), shards=[1], shards_total=2), 1)
+    host = open_host(
+        WorkerSettings(name="one", router="ipc://r", data_dir=str(tmp_path), shards=[1], shards_total=2), 1, ignore
+    )
     Residence(tmp_path, "one", 2).give(1, "two")
     with pytest.raises(UnfitStoreError, match="shard 1 was moved to two at this moment: start this worker again"):
         host.turn(1)

@@ -187,6 +187,8 @@ class Limits:
     """Fairness keys in one page of a queue's statistics: some 10 ms, and an answer of a third of a MiB."""
     turn_waits_max: int = 2000
     """Receives whose time is up that are answered in one turn."""
+    unconfirmed_bytes_max: int = 16 * MIB
+    """Commits that the log has not confirmed. Above this no more frames are read: what is held for them would grow without end."""
 
 
 DEFAULTS = Limits()

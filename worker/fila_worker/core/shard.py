@@ -122,6 +122,7 @@ class Shard(State):
         self._stalled = False
         """Whether the storage was slow at the last check."""
         self._awaited = [each.timer for each in timed if not each.in_passing]
+        self._awaited_behind = [each.timer for each in timed if not (each.in_passing or each.patient)]
 
     def apply(self, call: Call, command: Command) -> None:
         """Carry out a command. Its answer, or its error, is added to the turn's effects."""
@@ -270,6 +271,12 @@ class Shard(State):
         effects, self.effects = self.effects, []
         return effects
 
+    @property
+    def has_much_unconfirmed(self) -> bool:
+        """Whether what the log has yet to confirm is more than should be held in memory."""
+        store = self.store
+        return store.confirmed != store.committed and store.unconfirmed_bytes > self.settings.limits.unconfirmed_bytes_max
+
     def check(self) -> None:
         """Raise :class:`InvariantBroken` unless all invariants hold. Reads every message key: not for the hot path."""
         if len(self.batch) or self.ledger.changed:
@@ -279,5 +286,5 @@ class Shard(State):
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until :meth:`turn` has work to do; None: not before a command comes."""
-        due_ms = min([timer.due_ms for timer in self._awaited])
+        due_ms = min([timer.due_ms for timer in (self._awaited_behind if self.behind else self._awaited)])
         return None if due_ms == NEVER else max(0, due_ms - now_ms)

@@ -1,6 +1,7 @@
 """The storage port: the operations that a shard needs of a disk.
 
-A shard collects a turn's changes in one :class:`Batch`, commits it, and reads only committed data. Any ordered key-value
+A shard collects a turn's changes in one :class:`Batch`, commits it, and reads only committed data. A committed batch may be
+durable later (:attr:`Store.confirmed`); the shard's owner waits for that before it sends what depends on the batch. Any ordered key-value
 store can provide this. RocksDB implements it (:mod:`fila_worker.storage.rocks`), and so does a sorted dict for tests
 (:mod:`fila_worker.storage.memory`), under the same contract tests.
 """
@@ -60,7 +61,7 @@ class Families(NamedTuple):
 
 
 class Batch(Protocol):
-    """Changes that become visible and durable together."""
+    """Changes that become visible together, and durable together."""
 
     def put(self, key: bytes, value: bytes, family: Family, /) -> None:
         """Set ``key``."""
@@ -93,14 +94,34 @@ class Store(Protocol):
 
     families: Families
 
+    @property
+    def committed(self) -> int:
+        """The number of the last batch since the store was opened: 1, 2, 3 …"""
+
+    @property
+    def confirmed(self) -> int:
+        """The last batch that is durable, with all before it."""
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why some batch will never be confirmed; None: each will be."""
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """The size of the batches that are not confirmed."""
+
     def new_batch(self) -> Batch:
         """Return an empty batch."""
 
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
-        """Make a batch durable, all or nothing. The batch cannot be used again.
+        """Make a batch visible, and durable once it is confirmed, all or nothing. The batch cannot be used again.
 
-        ``sync``: it, and all before it, survives a power cut, whatever the store's durability is otherwise.
+        ``sync``: when it is confirmed it, and all before it, survives a power cut, whatever the store's durability is
+        otherwise.
         """
+
+    def push(self) -> None:
+        """Have all that was committed confirmed, now or soon. Call it after the last commit of a turn."""
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """Return one value, or None."""

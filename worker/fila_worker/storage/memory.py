@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sortedcontainers import SortedDict
 
 from fila_proto_zmq.commands import StoreMetrics
+from fila_proto_zmq.errors import StorageError
 from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
 from fila_worker.core.store import Batch, Families, Family, Pin
 
@@ -56,10 +57,22 @@ class MemoryPin:
 class MemoryStore:
     """A :class:`fila_worker.core.store.Store` whose data ends with its process."""
 
+    failure: StorageError | None = None
+
     def __init__(self) -> None:
         self.families = Families(*(SortedDict() for _ in Families._fields))
-        self.commits = 0
+        self.committed = 0
         self._changes = Histogram(CHANGES)
+
+    @property
+    def confirmed(self) -> int:
+        """The last batch: none is durable for longer than its process, and each is at once."""
+        return self.committed
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """0: no batch waits."""
+        return 0
 
     def new_batch(self) -> MemoryBatch:
         """Return an empty batch."""
@@ -70,8 +83,11 @@ class MemoryStore:
         assert isinstance(batch, MemoryBatch)
         for change in batch.changes:
             change()
-        self.commits += 1
+        self.committed += 1
         self._changes.observe(len(batch))
+
+    def push(self) -> None:
+        """Do nothing: no batch waits."""
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """Return one value, or None."""

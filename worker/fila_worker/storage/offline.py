@@ -59,6 +59,9 @@ class OfflineStore:
     A family that does not exist yet is empty.
     """
 
+    committed = confirmed = unconfirmed_bytes = 0
+    failure: StorageError | None = None
+
     def __init__(self, path: Path, *, lenient: bool = False) -> None:
         self.path = path
         memory = SharedMemory()
@@ -84,6 +87,9 @@ class OfflineStore:
         return DiscardedBatch()
 
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
+        """Do nothing."""
+
+    def push(self) -> None:
         """Do nothing."""
 
     def get(self, key: bytes, family: Family) -> bytes | None:

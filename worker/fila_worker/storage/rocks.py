@@ -3,7 +3,7 @@
 Tuned for a queue, whose data is written once, read once in order and deleted soon:
 
 * one write-ahead log write per batch, synced only with ``durability="fsync"``: without it a batch survives the end of any
-  process, with it a power cut too;
+  process, with it a power cut too. A worker syncs in a thread (:mod:`fila_worker.log.local`);
 * memory is bounded by one write-buffer budget and one small block cache, shared by all families of the process;
 * a reader never scans from before its cursor, where consumed messages have left tombstones (a seek over 150,000 of them
   costs 110 ms, from a cursor 5 µs). Small families also compact files full of tombstones; ``messages`` does not, because
@@ -18,7 +18,7 @@ shard's directory and the file. It separates damage, which does not go away, fro
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Thread
@@ -45,6 +45,8 @@ from fila_proto_zmq.commands import StoreMetrics
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
 from fila_worker.core.store import Batch, DamageError, Families, Family, InUseError, Pin, UnfitStoreError
+from fila_worker.log.local import GroupLog, PlainLog
+from fila_worker.log.port import Log
 
 WRITE_BUFFERS_BYTES = 64 * 1024 * 1024
 """Memtables of all shards of this process together."""
@@ -104,7 +106,16 @@ class RocksPin:
 class RocksStore:
     """A :class:`fila_worker.core.store.Store` in one directory, locked by this process while it is open."""
 
-    def __init__(self, path: Path, *, fsync: bool = False, memory: SharedMemory | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        fsync: bool = False,
+        memory: SharedMemory | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        """``fsync``: whether each batch survives a power cut. ``wake``: called in another thread when batches are confirmed;
+        None: a commit returns when its batch is."""
         memory = memory or SharedMemory()
         self._path = path
         try:
@@ -128,10 +139,8 @@ class RocksStore:
         self._pins: WeakSet[RocksPin] = WeakSet()
         self._tidying: Thread | None = None
         self._flushing: Thread | None = None
+        self._log: Log = PlainLog(self._sync, every=fsync) if wake is None else GroupLog(self._sync, wake, every=fsync)
         self._write_options = WriteOptions()
-        self._write_options.sync = fsync
-        self._synced = WriteOptions()
-        self._synced.sync = True
         self._commit_ns, self._commit_changes = Histogram(SPAN_NS), Histogram(CHANGES)
 
     def new_batch(self) -> Batch:
@@ -139,16 +148,48 @@ class RocksStore:
         return WriteBatch(raw_mode=True)
 
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
-        """Write a batch to the log and the memtables, in one write."""
+        """Write a batch to RocksDB's log and the memtables, in one write, and append it to the log."""
         assert isinstance(batch, WriteBatch)
         started_ns = perf_counter_ns()
         try:
-            changes = len(batch)
-            self._db.write(batch, self._synced if sync else self._write_options)
+            changes, size = len(batch), batch.size_in_bytes()
+            self._db.write(batch, self._write_options)
         except Exception as cause:
             raise failure(self._path, "a write", cause) from cause
+        self._log.append(size, sync=sync)
         self._commit_ns.observe(perf_counter_ns() - started_ns)
         self._commit_changes.observe(changes)
+
+    @property
+    def committed(self) -> int:
+        """The number of the last batch."""
+        return self._log.appended
+
+    @property
+    def confirmed(self) -> int:
+        """The last batch that is durable, with all before it."""
+        return self._log.confirmed
+
+    @property
+    def failure(self) -> StorageError | None:
+        """The failure of a sync, after which no batch is confirmed."""
+        return self._log.failure
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """The size of the batches that are not confirmed."""
+        return self._log.unconfirmed_bytes
+
+    def push(self) -> None:
+        """Have all that was committed confirmed, now or soon."""
+        self._log.push()
+
+    def _sync(self) -> None:
+        """Sync RocksDB's log, in any thread: writes go on meanwhile."""
+        try:
+            self._db.flush_wal(sync=True)
+        except Exception as cause:
+            raise failure(self._path, "a sync", cause) from cause
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """Return one value, or None."""
@@ -252,8 +293,9 @@ class RocksStore:
         """Flush the log to disk and release the directory."""
         for pin in self._pins:
             pin.close()  # an iterator holds the lock, too
-        with suppress(Exception):  # a disk that failed before: data that could not be flushed was not confirmed
-            self._db.flush_wal(sync=True)
+        self._log.close()
+        with suppress(StorageError):  # a disk that failed before: data that could not be flushed was not confirmed
+            self._sync()
         if self._flushing is not None:
             self._flushing.join()
         cancelled = self._tidying is not None and self._tidying.is_alive()

@@ -254,6 +254,6 @@ def test_enqueues_are_counted(shard: ShardHarness) -> None:
 
 
 def test_an_enqueue_is_answered_after_its_commit(shard: ShardHarness) -> None:
-    before = shard.store.commits  # type: ignore[attr-defined]
+    before = shard.store.committed  # type: ignore[attr-defined]
     shard.enqueue(b"")
-    assert shard.store.commits == before + 1  # type: ignore[attr-defined]
+    assert shard.store.committed == before + 1  # type: ignore[attr-defined]

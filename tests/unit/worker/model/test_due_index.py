@@ -130,10 +130,10 @@ def test_turns_read_nothing_while_nothing_is_due() -> None:
         shard.enqueue(*[b""] * 2_000, delay_ms=[60_000 + start + number for number in range(2_000)])
     store.items.clear()
     store.begins.clear()
-    commits = store.commits
+    commits = store.committed
     for _ in range(100):
         shard.pass_time(500)
-    assert (dict(store.items), store.begins, store.commits) == ({}, [], commits)
+    assert (dict(store.items), store.begins, store.committed) == ({}, [], commits)
     assert shard.shard.buffers.used_bytes == 0
     assert shard.shard.next_due(shard.now_ms) == 10_000
 
@@ -208,8 +208,8 @@ def test_what_is_due_is_taken_and_acted_upon_in_one_commit() -> None:
     shard.enqueue(b"0", delay_ms=2_000)
     shard.enqueue(b"1", ttl_ms=2_000)
     shard.enqueue(b"2", ttl_ms=2_000, delay_ms=2_000, dedup_id="x")
-    commits = store.commits
+    commits = store.committed
     shard.now_ms += 2_000
     shard.turn()
-    assert store.commits == commits + 1
+    assert store.committed == commits + 1
     assert shard.counts() == (1, 0, 0)

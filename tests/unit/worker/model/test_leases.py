@@ -263,13 +263,13 @@ def test_a_plain_heartbeat_renews_no_lease(shard: ShardHarness) -> None:
 
 def test_a_lease_is_renewed_at_most_after_a_third_of_its_time(shard: ShardHarness) -> None:
     lease = subscribed(shard)[0].lease
-    commits = shard.store.commits  # type: ignore[attr-defined]
+    commits = shard.store.committed  # type: ignore[attr-defined]
     shard.pass_time(9_000)
     renew(shard, lease)
-    assert shard.store.commits == commits  # type: ignore[attr-defined]
+    assert shard.store.committed == commits  # type: ignore[attr-defined]
     shard.pass_time(2_000)
     renew(shard, lease)
-    assert shard.store.commits > commits  # type: ignore[attr-defined]
+    assert shard.store.committed > commits  # type: ignore[attr-defined]
 
 
 def test_a_renewal_does_not_cut_an_extension_short(shard: ShardHarness) -> None:

@@ -150,12 +150,12 @@ def test_a_key_that_falls_idle_and_changes_again_during_a_fold_is_forgotten_once
 
 
 def test_a_turn_that_changes_nothing_writes_nothing(shard: ShardHarness) -> None:
-    commits = shard.store.commits  # type: ignore[attr-defined]
+    commits = shard.store.committed  # type: ignore[attr-defined]
     for _ in range(3):
         shard.stats()
         shard.receive()
         shard.pass_time(1)
-    assert shard.store.commits == commits  # type: ignore[attr-defined]
+    assert shard.store.committed == commits  # type: ignore[attr-defined]
 
 
 def test_idle_lanes_leave_the_disk_at_a_fold() -> None:

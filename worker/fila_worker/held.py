@@ -1,0 +1,91 @@
+"""Effects that are held until the commits that they depend on are confirmed.
+
+What leaves the process must not depend on a commit that may still be lost: no answer, no delivery, no message to another shard. A
+read-only answer may show what is not confirmed, so it waits for the shard's last commit, too.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from fila_worker.core.effects import Effect
+from fila_worker.core.shard import Shard
+from fila_worker.core.store import Store
+
+LOG_SLOW_MS: Final = 1000
+"""How long effects may be held before the shard's leases wait too."""
+
+
+def is_confirmed(store: Store) -> bool:
+    """Return whether all that was committed is durable."""
+    return store.confirmed == store.committed
+
+
+class _Entry(NamedTuple):
+    committed: int
+    since_ms: int
+    effects: list[Effect]
+
+
+class HeldEffects:
+    """The effects of one shard, in the order of its commits."""
+
+    def __init__(self) -> None:
+        self._entries: deque[_Entry] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def hold(self, store: Store, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """Return the effects of the last commit if they may be sent now, else hold them."""
+        if not self._entries and is_confirmed(store):
+            return effects
+        if effects:
+            self._entries.append(_Entry(store.committed, now_ms, effects))
+        return []
+
+    def release(self, store: Store) -> list[Effect]:
+        """Return the effects that are confirmed by now."""
+        released: list[Effect] = []
+        number = store.confirmed
+        while self._entries and self._entries[0].committed <= number:
+            released += self._entries.popleft().effects
+        return released
+
+    def wait_long(self, now_ms: int) -> bool:
+        """Return whether some wait for so long that clients can't be expected to have acted by them in time."""
+        return bool(self._entries) and now_ms - self._entries[0].since_ms > LOG_SLOW_MS
+
+    def clear(self) -> None:
+        """Drop all: the shard has failed, and the router answers for it."""
+        self._entries.clear()
+
+
+class HeldForAll:
+    """Effects that depend on all shards of a host, in order."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[list[tuple[Shard, int]], list[Effect]]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def hold(self, shards: Iterable[Shard], effects: list[Effect]) -> list[Effect]:
+        """Return effects if they may be sent now, else hold them until all that the shards have committed is confirmed."""
+        waiting = [(shard, shard.store.committed) for shard in shards if not is_confirmed(shard.store)]
+        if not waiting and not self._entries:
+            return effects
+        self._entries.append((waiting, effects))
+        return []
+
+    def release(self, shards: Iterable[Shard]) -> list[Effect]:
+        """Return the effects that may be sent by now. ``shards``: those that are open; nothing waits for another one."""
+        released: list[Effect] = []
+        is_open = {id(shard): shard for shard in shards}
+        while self._entries:
+            waiting, effects = self._entries[0]
+            if any(id(shard) in is_open and shard.store.confirmed < number for shard, number in waiting):
+                break
+            self._entries.popleft()
+            released += effects
+        return released
