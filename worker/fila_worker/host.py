@@ -554,10 +554,10 @@ class Host:
                 if slot.shard is not None:
                     slot.shard.behind = slot.held.wait_long(now_ms)
         effects: list[Effect] = []
-        self._release(effects, now_ms)
-        between, self._between = self._between, []
         if self._departures is not None and self._departures.looks_again:
             self._depart(effects, now_ms)
+        self._release(effects, now_ms)
+        between, self._between = self._between, []
         self.config.begin_turn(now_ms)
         for command in between:
             with suppress(FilaError):  # as if it had come over the wire: no client waits for an answer
