@@ -128,11 +128,12 @@ class Programs:
             each.call = record
 
     def _sending(self, queue: str, messages: list[Message], options: list[dict[str, Any]]) -> list[Sent]:
-        placeholder = self.history.calls[-1] if self.history.calls else self.history.began("nobody", "nothing", "", 0)
+        """Note messages that are about to be sent. Until their call returns it is one that never did."""
+        unfinished = Done(-1, self.process.name, "enqueue", queue, self.history.world.now_us, {})
         sent = []
         for message, chosen in zip(messages, options, strict=True):
             token = bytes(message.payload).decode()
-            record = self.history.sent[token] = Sent(token, queue, placeholder, chosen)
+            record = self.history.sent[token] = Sent(token, queue, unfinished, chosen)
             sent.append(record)
         return sent
 

@@ -156,7 +156,6 @@ def _check_effects(history: History, late_us: int, apart_us: int) -> None:
     given = {grant.token for grant in history.grants}
     for sent in history.sent.values():
         life = history.keys.get(sent.call.client)
-        # Of a call that never returned, ``sent.call`` is only a placeholder.
         if life is None or sent.token not in given or NEEDS.get(sent.call.kind) != "produce":
             continue
         rights = _Rights(life, late_us, apart_us)
