@@ -1,7 +1,7 @@
-"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, a C compiler, other brokers.
+"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, a C compiler, brokers.
 
 Where something is missing, the tests that need it are skipped, with the reason; with ``FILA_REQUIRE_ALL=1`` in the environment they fail
-instead, so that a machine that is meant to run everything can't pass by skipping. ``python -m tests.support.machine`` says what is
+instead, so that a machine that is meant to run everything can't pass by skipping. Tests of what must not be lost fail in any case. ``python -m tests.support.machine`` says what is
 missing; with ``--packages`` it prints the Debian packages to install.
 """
 
@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.peers.programs import find
 from fila_cluster.cli.spark.requirements import what_java_lacks
+from tests.support.brokers.programs import PACKAGES, what_brokers_lack
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -27,6 +28,7 @@ class Need:
     what_for: str
     package: str
     lacks: Callable[[], str | None]
+    skippable: bool = True
 
 
 def browser() -> str | None:
@@ -60,7 +62,8 @@ PEERS = {
         ("beanstalkd", "beanstalkd", "beanstalkd"),
     )
 }
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, COMPILER, *PEERS.values())
+KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack, skippable=False)
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, COMPILER, KAFKA, *PEERS.values())
 
 
 def require(need: Need) -> None:
@@ -68,6 +71,8 @@ def require(need: Need) -> None:
     problem = need.lacks()
     if problem is None:
         return
+    if not need.skippable:
+        pytest.fail(problem, pytrace=False)
     if os.environ.get("FILA_REQUIRE_ALL", "0") not in {"", "0"}:
         pytest.fail(f"FILA_REQUIRE_ALL is set: {problem}", pytrace=False)
     pytest.skip(problem)
@@ -79,4 +84,4 @@ if __name__ == "__main__":
         print(*(need.package for need in missing))
     else:
         for need in missing:
-            print(f"{need.what_for} are skipped: {need.lacks()}", file=sys.stderr)
+            print(f"{need.what_for} {'are skipped' if need.skippable else 'will fail'}: {need.lacks()}", file=sys.stderr)

@@ -1,0 +1,80 @@
+"""Kafka brokers for tests: real ones, on free ports of the loopback, gone when the test is.
+
+    with kafka_cluster(tmp_path, brokers=3) as kafka:
+        Producer({"bootstrap.servers": kafka.bootstrap, …})
+        kafka.kill(2)
+        kafka.start(2)
+
+The first use on a machine gets the jars with Maven; see :mod:`tests.support.brokers.kit`. Each broker is a controller too, so that a
+cluster of three goes on without any one of them. They notice a dead one quickly, and by default a topic has three copies and an
+append waits for two. Their folders, with ``broker.log``, stay in the directory that the test gives.
+"""
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fila_cluster.supervisor.endpoints import Ports
+from tests.support.brokers.broker import Broker
+from tests.support.brokers.guard import Guard
+from tests.support.brokers.kit import Kit, kit
+from tests.support.brokers.properties import Place, identity, properties_of, reserve
+from tests.support.machine import KAFKA, require
+
+
+class Kafka:
+    """A running cluster. Its brokers have the numbers from 1 on."""
+
+    def __init__(self, kit: Kit, brokers: Mapping[int, Broker], places: Mapping[int, Place]) -> None:
+        self.brokers, self._kit, self._places = brokers, kit, places
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients find it, as ``bootstrap.servers`` wants it: all brokers, also those that are down."""
+        return ",".join(str(place.clients) for place in self._places.values())
+
+    def kill(self, broker: int) -> None:
+        """Kill a broker as kill -9 does, and wait until it is dead. The others do not know of it yet."""
+        self.brokers[broker].end(signal.SIGKILL)
+
+    def stop(self, broker: int) -> None:
+        """Let a broker hand over what it leads and end."""
+        self.brokers[broker].end(signal.SIGTERM)
+
+    def pause(self, broker: int) -> None:
+        """Freeze a broker."""
+        self.brokers[broker].send(signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        """Let a frozen broker go on."""
+        self.brokers[broker].send(signal.SIGCONT)
+
+    def start(self, *brokers: int) -> None:
+        """Start brokers that are down, and wait until they answer. A majority must run or be among them."""
+        for number in brokers:
+            self.brokers[number].start(self._kit.command(self.brokers[number]))
+        for number in brokers:
+            self._places[number].wait_until_up(self.brokers[number])
+
+
+@contextmanager
+def kafka_cluster(directory: Path, brokers: int = 3, config: Mapping[str, object] = {}) -> Iterator[Kafka]:
+    """A cluster with its data in ``directory``. ``config``: properties of all its brokers, besides ours."""
+    require(KAFKA)
+    made = kit()
+    numbers = range(1, brokers + 1)
+    with Ports() as ports:
+        places, cluster_id = reserve(ports, numbers), identity()
+        with Guard() as guard:
+            nodes = {number: Broker(directory / f"broker-{number}", f"broker {number}", guard) for number in numbers}
+            for number, node in nodes.items():
+                made.furnish(node, cluster_id, properties_of(number, node.data, places, config))
+            try:
+                kafka = Kafka(made, nodes, places)
+                kafka.start(*numbers)
+                yield kafka
+            finally:
+                for node in nodes.values():
+                    if node.runs:
+                        node.end(signal.SIGKILL)
