@@ -7,12 +7,15 @@ argument's name, the value and a remedy. The broker checks again what it depends
 import math
 import os
 import re
+import struct
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
+
+from zmq.utils import z85
 
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import (
@@ -285,7 +288,7 @@ def server_key_or_default(server_key: Any) -> str | None:
         server_key = os.environ.get("FILA_SERVER_KEY") or None
     if server_key is None:
         return None
-    if not isinstance(server_key, str) or _SERVER_KEYS.fullmatch(server_key) is None:
+    if not isinstance(server_key, str) or not _are_keys(server_key):
         raise InvalidArgumentError(
             f"server_key is not the {SERVER_KEY_CHARACTERS} characters that `fila-cluster auth init` printed: pass those, or up to "
             f"{SERVER_KEYS_MAX} such keys with commas between, while the server's key is replaced"
@@ -296,6 +299,14 @@ def server_key_or_default(server_key: Any) -> str | None:
 _Z85_KEY = rf"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{{}}@%$#]{{{SERVER_KEY_CHARACTERS}}}"
 """One key, in the characters of ZeroMQ's RFC 32."""
 _SERVER_KEYS = re.compile(rf"{_Z85_KEY}(?:,{_Z85_KEY}){{0,{SERVER_KEYS_MAX - 1}}}")
+
+
+def _are_keys(text: str) -> bool:
+    """Return whether a text is one or several public keys."""
+    try:
+        return _SERVER_KEYS.fullmatch(text) is not None and all(z85.decode(key.encode()) for key in text.split(","))
+    except struct.error:  # five characters that stand for more than 32 bits
+        return False
 
 
 def server_keys(server_key: Any) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """All connections of a client: the link to the router, and a wire to each worker that it talks to directly."""
 
+from collections import deque
 from collections.abc import Collection
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ class Links:
     def __init__(self, endpoint: str, server_keys: tuple[str, ...], watcher: Watcher) -> None:
         """``server_keys``: public keys that the server may have, which are tried in turn. Empty: do not encrypt."""
         self._endpoint = endpoint
-        self._server_keys: list[str | None] = [*server_keys] or [None]
+        self._server_keys: deque[str | None] = deque(server_keys or [None])
         self._refused = 0
         """Handshakes that were refused since the last that was not."""
         self.router = Link(endpoint, self._server_keys[0])
@@ -103,7 +104,7 @@ class Links:
         if self.router.dead or self._refused % len(self._server_keys) == 0:
             session.refused_link(why, final=self.router.dead)
             return False
-        self._server_keys.append(self._server_keys.pop(0))
+        self._server_keys.rotate(-1)
         self._torn = True
         return True
 

@@ -75,6 +75,7 @@ def test_bad_timeouts(connect, timeout):
     [
         {"server_key": "s3cret"},
         {"server_key": "s" * 39 + "é"},
+        {"server_key": "#" * 40},
         {"server_key": 7},
         {"api_key": 7},
         {"api_key": "s3cret" * 100},
