@@ -5,7 +5,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -184,7 +184,8 @@ def test_a_benchmark_that_is_ended_leaves_no_server_behind(tmp_path: Path):
         servers: list[psutil.Process] = []
 
         def serves() -> bool:
-            servers[:] = [each for each in psutil.Process(run.pid).children() if each.name() == "beanstalkd"]
+            with suppress(psutil.NoSuchProcess):  # a child that has just ended is no server
+                servers[:] = [each for each in psutil.Process(run.pid).children() if each.name() == "beanstalkd"]
             return bool(servers)
 
         eventually(serves, "a server")

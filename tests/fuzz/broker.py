@@ -122,7 +122,8 @@ class FuzzedBroker:
         """Let the worker make itself known."""
         self.host.registers(self.now_ms)
         shards = [(shard.index, shard.epoch) for shard in self.host.shards.values()]
-        offer = Register(WORKER.decode(), 1, "fuzzed", shards, self.host.config_version, self.host.config, self.host.parks())
+        config = self.host.config
+        offer = Register(WORKER.decode(), 1, "fuzzed", shards, config.version, config.values, config.parks())
         self.from_worker(WORKER, b"", encode_command(offer, 1))
         self.run()
 

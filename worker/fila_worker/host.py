@@ -230,7 +230,7 @@ class Host:
         elif isinstance(command, (SetConfig, UndoConfig)):
             self.config.owner().answers.append(answer(call, command, self._reply(call, command)))
         elif isinstance(command, GetMetrics):  # somebody may ask because the log is slow
-            self._at_once.append(answer(call, command, Metrics([self._metrics(call.now_ms)])))
+            self._at_once.append(answer(call, command, self._reply(call, command)))
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
@@ -454,6 +454,8 @@ class Host:
             return self.config.reply(command, call.now_ms)
         if isinstance(command, DescribeClients):
             return ClientsDescribed(work_of(command.clients, self.shards.values(), self.heard_at_door))
+        if isinstance(command, GetMetrics):
+            return Metrics([self._metrics(call.now_ms)])
         if isinstance(command, OF_A_BACKUP):
             if self._checkpoints is None:
                 raise InvalidArgumentError("this worker keeps nothing on a disk: there is nothing to back up")

@@ -28,7 +28,7 @@ from fila_proto_zmq.codec import encode_reply, to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued, ListQueues, QueueList
 from fila_proto_zmq.ids import high_half, low_half
 from tests.support.cluster import PATIENCE_S, eventually
-from tests.unit.client.conftest import until
+from tests.unit.client.conftest import stray_threads, until
 from tests.unit.client.peer import BORN_MS, answering, broker
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
@@ -495,6 +495,7 @@ def test_a_dropped_client_goes_when_its_messages_are_confirmed():
             del client, producer
             eventually(lambda: gc.collect() is not None and gone() is None, "the end of the client")
         assert future.result(0)
+        eventually(lambda: not stray_threads(), "the end of its thread, which nobody waits for")
 
 
 PROGRAM = """
