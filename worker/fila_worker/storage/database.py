@@ -102,7 +102,7 @@ class Database:
         An iterator keeps the write buffer that exists, and what is written to it later: 64 MiB a pin was measured.
         """
         readers = [self._reader_of[id(family)] for family in families]
-        return [reader for reader in readers if _property(reader, "cur-size-all-mem-tables") > PINNED_BYTES_MAX]
+        return [reader for reader in readers if figure(reader, "cur-size-all-mem-tables") > PINNED_BYTES_MAX]
 
     def _new_pin(self, families: Sequence[Family]) -> RocksPin:
         pin = RocksPin(self._path, {id(family): self._reader_of[id(family)] for family in families})
@@ -138,7 +138,7 @@ class Database:
 
     def _sum(self, name: str) -> int:
         """Return the sum of a property over all families."""
-        return sum(_property(reader, name) for reader in self._readers.values())
+        return sum(figure(reader, name) for reader in self._readers.values())
 
     def _observe(self, started_ns: int, changes: int) -> None:
         """Note a commit."""
@@ -162,7 +162,8 @@ class Database:
             reader.close()
 
 
-def _property(reader: Rdict, name: str) -> int:
+def figure(reader: Rdict, name: str) -> int:
+    """Return one of RocksDB's own figures of a family, 0 if there is none."""
     return reader.property_int_value(f"rocksdb.{name}") or 0
 
 
