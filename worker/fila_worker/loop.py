@@ -34,7 +34,8 @@ from fila_worker.residence import Residence
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Opener, Slot
 from fila_worker.storage.made import mark_made, refuse_missing
-from fila_worker.storage.rocks import RocksStore, SharedMemory
+from fila_worker.storage.options import SharedMemory
+from fila_worker.storage.rocks import RocksStore
 
 IDLE_MS: Final = PULSE_MS
 """The longest sleep."""
