@@ -5,6 +5,7 @@ sits there and wakes the worker's loop.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -18,6 +19,7 @@ from fila_worker.log.partition import Report
 
 POLL_S: Final = 0.1
 """How long the thread waits for reports before it looks at the clock."""
+CONNECT_S: Final = 1.0
 
 
 class KafkaAppender:
@@ -76,23 +78,28 @@ class KafkaAppender:
     # --- in the thread ----------------------------------------------------------------------------------------------------
 
     def _work(self, producer: kafka.Producer) -> None:
+        with suppress(kafka.KafkaException):  # without that question it connects a second later
+            producer.list_topics(self._topic, timeout=CONNECT_S)
         try:
             while not self._closed.is_set():
                 if producer.poll(POLL_S):
                     self._tell()
                 if self._outcomes.look(monotonic()):
-                    self._give_up(self._out_of_patience())
+                    self._fail_all(self._out_of_patience())
         except Exception as error:  # whatever the library raises, the worker has to know
-            self._give_up(self._text_of(error))
+            self._fail_all(self._text_of(error))
         producer.purge()
         producer.poll(0)
         producer.close()
 
-    def _give_up(self, reason: str) -> None:
-        """Fail all that has no report, and keep it from being sent as far as that is possible."""
+    def _fail_all(self, reason: str) -> None:
         if self._outcomes.fail_all(reason):
-            self._producer.purge(blocking=False)
-            self._tell()
+            self._stop()
+
+    def _stop(self) -> None:
+        """Keep what has no outcome from being sent, as far as that is possible."""
+        self._producer.purge(blocking=False)
+        self._tell()
 
     def _out_of_patience(self) -> str:
         seconds = self._settings.patience_ms / 1000
@@ -100,17 +107,16 @@ class KafkaAppender:
         return f"the brokers have not reported it for {seconds:g} s, so its outcome is unknown{last}"
 
     def _on_delivery(self, number: int, error: kafka.KafkaError | None, message: kafka.Message) -> None:
-        # A failed report may have an offset, which means nothing.
-        if error is not None:
-            self._outcomes.settle(number, None, self._text_of(error))
-        else:
+        if error is None:
             offset = message.offset()
-            self._outcomes.settle(number, offset if offset is not None and offset >= 0 else None, "")
+            self._outcomes.settle(number, offset if offset is not None and offset >= 0 else None)
+        elif self._outcomes.fail(number, self._text_of(error)):  # its offset means nothing
+            self._stop()
 
     def _on_error(self, error: kafka.KafkaError) -> None:
         self.problem = self._text_of(error)
         if error.fatal():
-            self._give_up(self.problem)
+            self._fail_all(self.problem)
 
     def _text_of(self, error: kafka.KafkaError | BaseException) -> str:
         return self._settings.without_secrets(text_of(error))

@@ -82,8 +82,7 @@ def new_consumer(settings: KafkaSettings, listener: Listener) -> kafka.Consumer:
 
 def new_admin(settings: KafkaSettings, listener: Listener = lambda _: None) -> admin.AdminClient:
     """Return a client for questions about topics. Keep it as long as its futures: they fail with it."""
-    config = _common(settings, listener) | {"socket.timeout.ms": settings.admin_ms_max}
-    return _made(admin.AdminClient, config, settings)
+    return _made(admin.AdminClient, _common(settings, listener), settings)
 
 
 def _made(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any], settings: KafkaSettings) -> _Client:

@@ -41,32 +41,28 @@ class Outcomes:
                 self.bytes += size
             return self._appended, self._failed is None
 
-    def settle(self, number: int, offset: int | None, error: str) -> None:
-        """Take an outcome."""
+    def settle(self, number: int, offset: int | None) -> None:
+        """Take it that an append is in the log."""
         with self._lock:
-            if error:
-                self._fail(number, error)
-            else:
-                self._settled[number] = Report(number, offset)
+            self._settled[number] = Report(number, offset)
             self._drop_settled()
 
-    def fail(self, number: int, reason: str) -> None:
-        """Let an append fail, and all behind it."""
+    def fail(self, number: int, reason: str) -> bool:
+        """Let an append fail, and all behind it. Return whether that is news."""
         with self._lock:
-            self._fail(number, reason)
+            return self._fail(number, reason)
 
     def fail_all(self, reason: str) -> bool:
-        """Let all appends without an outcome fail. Return whether that is news."""
+        """Let all appends without an outcome fail, and all later ones. Return whether that is news."""
         with self._lock:
-            self._drop_settled()
-            first = self._waiting[0][0] if self._waiting else self._appended + 1
-            news = self._failed is None or first < self._failed[0]
-            self._fail(first, reason)
-            return news
+            return self._fail(self._waiting[0][0] if self._waiting else self._appended + 1, reason)
 
-    def _fail(self, number: int, reason: str) -> None:
-        if self._failed is None or number < self._failed[0]:
-            self._failed = number, reason
+    def _fail(self, number: int, reason: str) -> bool:
+        if self._failed is not None and number >= self._failed[0]:
+            return False
+        self._failed = number, reason
+        self._drop_settled()
+        return True
 
     def _drop_settled(self) -> None:
         while self._waiting and (
