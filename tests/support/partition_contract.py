@@ -56,6 +56,15 @@ def fill(partition: Partition, count: int) -> Appender:
     return appender
 
 
+def append_each(partition: Partition, text: bytes, count: int) -> None:
+    """Append records, each when the one before is reported."""
+    appender = partition.appender()
+    for number in range(count):
+        appender.append(text % number)
+        collect(appender, 1)
+    appender.close()
+
+
 def end_of(tail: Tail) -> int:
     """Ask for the end until there is an answer."""
 

@@ -21,8 +21,10 @@ RECONNECT: Final[dict[str, Property]] = {
 """The defaults wait up to ten seconds before they look for a broker that is back, and five minutes for a partition that has moved."""
 
 
-def _common(settings: KafkaSettings, listener: Listener) -> dict[str, Any]:
+def _common(settings: KafkaSettings, listener: Listener | None) -> dict[str, Any]:
+    heard = {} if listener is None else {"error_cb": listener}
     return {
+        **heard,
         **settings.properties,
         **RECONNECT,
         "bootstrap.servers": settings.bootstrap_servers,
@@ -30,7 +32,6 @@ def _common(settings: KafkaSettings, listener: Listener) -> dict[str, Any]:
         "socket.connection.setup.timeout.ms": max(1_000, settings.request_ms_max),
         "allow.auto.create.topics": False,  # a topic that was deleted must not come back with the brokers' defaults
         "message.max.bytes": settings.record_bytes_max,
-        "error_cb": listener,
         "log_level": 0,  # it would write to stderr; errors come through error_cb
     }
 
@@ -80,8 +81,11 @@ def new_consumer(settings: KafkaSettings, listener: Listener) -> kafka.Consumer:
     return _made(kafka.Consumer, config, settings)
 
 
-def new_admin(settings: KafkaSettings, listener: Listener = lambda _: None) -> admin.AdminClient:
-    """Return a client for questions about topics. Keep it as long as its futures: they fail with it."""
+def new_admin(settings: KafkaSettings, listener: Listener | None = None) -> admin.AdminClient:
+    """Return a client for questions about topics. Keep it as long as its futures: they fail with it.
+
+    With a listener it must be polled, or what the listener has not heard grows.
+    """
     return _made(admin.AdminClient, _common(settings, listener), settings)
 
 

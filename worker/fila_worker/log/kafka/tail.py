@@ -2,10 +2,10 @@
 
 The consumer reads ahead in its own threads. :meth:`KafkaTail.read` takes what is there.
 
-The library says that an offset is not in the log, but not why, and a broker that has not learned yet that another one leads may say so
-wrongly. So the tail asks where the log begins and ends, and if that explains nothing it looks once more. A log that has gone back and has
-grown again is found by the epochs of its leaders (KIP-320): each record that was read has one, and the library asks the new leader
-how far that epoch goes.
+The library says that an offset is not in the log, but not at which end. So the tail asks where the log begins and ends, and looks once
+more before it says that records are lost. A log that has gone back and has grown again has the offset. The library finds that by the epochs
+of the partition's leaders (KIP-320): each record has one, and a new leader is asked how far the epoch of the last record that was read
+goes. It asks only when the leader changes, so a second look would find nothing.
 """
 
 from threading import Thread
@@ -24,6 +24,8 @@ WILL_NOT_PASS: Final = frozenset({
     kafka.KafkaError._BAD_MSG, kafka.KafkaError._BAD_COMPRESSION,
 })  # fmt: skip
 """Everything else is tried again by the library: brokers that are gone, leaders that move, a topic that is not known yet."""
+TRUNCATED: Final = kafka.KafkaError(kafka.KafkaError._LOG_TRUNCATION).str()
+"""What the text of an error contains if the new leader's log has less of an old epoch than was read."""
 LOOKS_MAX: Final = 2
 """How often in a row the offset must be missing until the log counts as gone back."""
 
@@ -73,7 +75,7 @@ class KafkaTail:
 
     def _judge(self, error: kafka.KafkaError) -> None:
         if error.code() == kafka.KafkaError._AUTO_OFFSET_RESET:
-            self._missing += 1
+            self._missing += LOOKS_MAX if TRUNCATED in error.str() else 1
             self._unexplained = self._questions.asked
         elif error.fatal() or error.code() in WILL_NOT_PASS:
             text = self._settings.without_secrets(error.str())

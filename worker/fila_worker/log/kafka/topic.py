@@ -95,7 +95,7 @@ class _Preparation:
             if code == kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 return  # another host was faster
             if code == kafka.KafkaError.INVALID_REPLICATION_FACTOR:
-                advice = f"start {settings.replicas} brokers, or ask for fewer replicas; with 1, a lost broker is a lost log"
+                advice = f"start {settings.replicas} brokers, or set replicas = 1 if a lost broker may be a lost log"
                 raise self._refused(f"{text_of(error)}: {advice}") from None
             raise self._refused(text_of(error)) from None
 
@@ -114,7 +114,7 @@ class _Preparation:
         wrong = [(name, found, wanted) for name, found, wanted in checked if not wanted.fits(found)]
         if wrong:
             listed = "; ".join(f"{name} is {found}, wanted {wanted.text}" for name, found, wanted in wrong)
-            advice = " ".join(_advice(settings, {name: wanted for name, _, wanted in wrong}))
+            advice = " ".join(_advice(settings, {name: wanted for name, _, wanted in wrong}, replicas))
             details = {name: {"found": found, "wanted": wanted.value} for name, found, wanted in wrong}
             raise TopicError(f"the topic {settings.topic} can't keep a log: {listed}. {advice}", details=details)
 
@@ -131,6 +131,7 @@ class _Preparation:
                 self._wait("no answer")
 
     def _wait(self, problem: str) -> None:
+        self._admin.poll(0)  # for _on_error
         if monotonic() > self._give_up_at:
             last = f"; the last problem was: {self._problem}" if self._problem else ""
             seconds = self._settings.admin_ms_max / 1000
@@ -157,18 +158,16 @@ def _only(futures: "dict[Any, Future[_Answer]]") -> "Future[_Answer]":
     return future
 
 
-def _advice(settings: KafkaSettings, wrong: dict[str, _Wanted]) -> list[str]:
+def _advice(settings: KafkaSettings, wrong: dict[str, _Wanted], found_replicas: int) -> list[str]:
     """Return what to do, with the commands of Kafka's own tools."""
     at = f"--bootstrap-server {settings.bootstrap_servers}"
     advice = []
     if "partitions" in wrong:
-        advice.append(
-            f"A log with another number of shards needs a topic of its own: use another name than {settings.topic}."
-        )
+        advice.append("A log with another number of shards needs a topic of its own: give it a name that is not taken.")
     if "replication factor" in wrong:
         advice.append(
-            f"More replicas: kafka-reassign-partitions.sh {at} --execute with {settings.replicas} brokers for each partition,"
-            f" or say replicas = {1 if settings.replicas == 1 else 'what you have'} if that is enough."
+            f"To keep more copies, move each partition to {settings.replicas} brokers with kafka-reassign-partitions.sh;"
+            f" or set replicas = {found_replicas} if that is enough."
         )
     configs = ",".join(f"{name}={wanted.value}" for name, wanted in wrong.items() if name in _configs(settings))
     if configs:
