@@ -23,6 +23,18 @@ def test_only_the_store_knows_rocksdb() -> None:
     assert {user.rpartition(".")[0] for user in users} == {"fila_worker.storage"}
 
 
+def test_only_the_log_on_kafka_knows_its_library() -> None:
+    users = {name_of(file) for file in sources(*PACKAGES.values()) if "confluent_kafka" in roots(imports_of(file))}
+    assert users == {"fila_worker.log.kafka.library"}
+
+
+def test_a_worker_and_the_settings_of_a_log_on_kafka_do_without_its_library() -> None:
+    loaded = loaded_by(
+        "import fila_worker.__main__, fila_worker.loop, fila_worker.log.memory, fila_worker.log.kafka.settings"
+    )
+    assert "confluent_kafka" not in loaded
+
+
 @pytest.mark.parametrize(("part", "library"), [("spark", "pyspark"), ("dashboard", "nicegui")])
 def test_what_an_extra_brings_is_imported_only_on_use(part: str, library: str) -> None:
     """At the top of a module by its own package alone; others import it where they run."""
