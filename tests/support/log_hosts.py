@@ -133,9 +133,7 @@ class World:
         for shard, log in enumerate(self.logs):
             rule = Rule()
             counted = [rule.read(offset, decode(data, offset)) for offset, data in enumerate(log)]
-            replayed = [
-                (each.position.epoch, each.body) for each in counted if each is not None and each.kind is Kind.BATCH
-            ]
+            replayed = [(each.position.epoch, each.body) for each in counted if each is not None and each.kind is Kind.BATCH]
             released = [(epoch, body) for of, epoch, body in self.released if of == shard]
             by_epoch: dict[int, list[bytes]] = {}
             for epoch, body in replayed:
@@ -143,7 +141,6 @@ class World:
             for epoch in {epoch for epoch, _ in released}:
                 mine = [body for by, body in released if by == epoch]
                 assert mine == by_epoch.get(epoch, [])[: len(mine)], f"shard {shard}, epoch {epoch}"
-
 
     def check_that_it_is_whole(self) -> None:
         """Each shard has one leader and its standbys, and the leaders are spread evenly."""

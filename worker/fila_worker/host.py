@@ -400,8 +400,8 @@ class Host:
 
     @property
     def opening(self) -> bool:
-        """Whether a step of opening a shard can be taken at once or soon."""
-        return any(slot.opening for slot in self.slots.values())
+        """Whether a shard's disk is being read."""
+        return any(slot.is_starting for slot in self.slots.values())
 
     # --- shards that come and go ----------------------------------------------------------------------------------------
 
@@ -529,9 +529,34 @@ class Host:
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
         for slot in self.slots.values():
+            self._tend(slot, now_ms)
             if slot.shard is not None:
                 slot.shard.behind = self._pauses.forgiving or slot.held.wait_long(now_ms)
         self.log_is_full = self._look_at_logs(now_ms)
+
+    def _tend(self, slot: Slot, now_ms: int) -> None:
+        """Let a shard's slot look at what the shard stands on, and put the shard down if it has to."""
+        if slot.shard is None:
+            return
+        try:
+            reason = slot.tend(now_ms)
+        except Exception as error:
+            self._fail(slot, error, now_ms)
+            return
+        if reason:
+            epoch = slot.shard.epoch
+            slot.put_down(reason)
+            del self.shards[slot.index]
+            self.offers += 1
+            slot.fence = self.offers
+            self.failed.append(slot.index)
+            self.dropped = True
+            self.notes.append(ShardReleased(slot.index, epoch, ""))
+
+    def retire(self) -> None:
+        """Give up the shards that other hosts can take over: the process is about to end."""
+        for slot in self.slots.values():
+            slot.retire()
 
     def _look_at_logs(self, now_ms: int) -> bool:
         """Return whether to read nothing for the moment, because the log of a shard has too much to confirm.
@@ -659,7 +684,9 @@ class Host:
             if slot.shard is not None:
                 due = slot.shard.next_due(now_ms)
             else:
-                due = max(0, slot.retry_at_ms - now_ms) if slot.opening and not slot.awaits_log else None
+                due = slot.due_ms if slot.opening else None
+                if due is not None:
+                    due = max(due, slot.retry_at_ms - now_ms)
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest

@@ -164,6 +164,16 @@ class Slot:
         return self.outage is not None and self.outage.state != QUARANTINED
 
     @property
+    def is_starting(self) -> bool:
+        """Whether its disk is being read, for as long as that takes."""
+        return self.opening
+
+    @property
+    def due_ms(self) -> int | None:
+        """How soon to take the next step of opening; None: when something arrives."""
+        return None if self.awaits_log else 0
+
+    @property
     def awaits_log(self) -> bool:
         """Whether the next step has to wait until the shard's epoch is confirmed."""
         return self._recovered is not None and not is_confirmed(self._recovered.store)
@@ -210,6 +220,17 @@ class Slot:
             self.log_full_ms, self._log_full_since_ms = 0, now_ms
         else:
             self.log_full_ms = now_ms - self._log_full_since_ms
+
+    def tend(self, now_ms: int) -> str:
+        """Look at what the shard stands on, before each of its turns. Return why it must be put down; empty: it goes on."""
+        return ""
+
+    def put_down(self, reason: str) -> None:
+        """Drop the shard's memory, because :meth:`tend` said so."""
+        raise NotImplementedError
+
+    def retire(self) -> None:
+        """Prepare for the end of the process."""
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
         """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""

@@ -206,11 +206,13 @@ class Leadership:
         """When this node's own marker was read."""
         # a reign
         self._appended, self._confirmed = 0, 0
+        self._turned = 0
+        """The last number of a turn with changes of the shard."""
         self._appends: deque[tuple[int, int]] = deque()
         """Numbers with the time when they were appended, rising; not each of them."""
         self._beat_ms, self._beat_number = now_ms, 0
         self._proof_ms = now_ms
-        self._recovered = self._wrote = self._stopped = False
+        self._recovered = self._stopped = False
         self._successor: str | None = None
         self._leaves_number = 0
 
@@ -261,7 +263,8 @@ class Leadership:
         """Take the last number that the writer has given, with each turn, beat or LEAVES; ``turn``: it has changes of the shard."""
         self._listen(now_ms)
         self._appended = number
-        self._wrote |= turn
+        if turn:
+            self._turned = number
         if not self._appends or now_ms - self._appends[-1][1] >= self.limits.beat_ms // 10:
             self._appends.append((number, now_ms))
 
@@ -277,10 +280,8 @@ class Leadership:
         self._listen(now_ms)
         if self.state is State.CLAIMS:
             self._give_up(reason, now_ms)
-        elif self.state is State.LEADS and not self._wrote:
-            self._give_up(reason, now_ms)  # a lost duel: its copy is as it was
-        elif self.state is State.LEAVES and self._confirmed >= (self._leaves_number or self._appended + 1) - 1:
-            self._give_up(reason, now_ms)  # all that it has written counts
+        elif self._reigns() and self._confirmed >= self._turned:
+            self._give_up(reason, now_ms)  # all turns that it has written count, so its copy is what others have
         elif self.state is not State.FOLLOWS:
             self.failed(reason)
 
@@ -489,8 +490,8 @@ class Leadership:
 
     def _begin_reign(self) -> None:
         self.state = State.LEADS
-        self._appended = self._confirmed = self._beat_number = self._leaves_number = 0
-        self._recovered = self._wrote = self._stopped = False
+        self._appended = self._confirmed = self._turned = self._beat_number = self._leaves_number = 0
+        self._recovered = self._stopped = False
         self._appends.clear()
         self._proof_ms = self._beat_ms = self._claimed_ms
         self._actions.append(Recover(self.epoch))
