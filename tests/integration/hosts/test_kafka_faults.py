@@ -69,7 +69,7 @@ class Stream:
         give_up_at = time.monotonic() + PATIENCE_S
         while len(self.reports) < wanted:
             began = time.monotonic()
-            assert began < give_up_at, f"{len(self.reports)} reports: {self.appender.problem}"
+            assert began < give_up_at, f"{len(self.reports)} reports: {self.appender.trouble.text}"
             if len(self.sent) < min(wanted, len(self.reports) + 50):
                 self.sent.append(b"record %d" % len(self.sent))
                 self.appender.append(self.sent[-1])
