@@ -12,8 +12,8 @@ from tests.support.cluster import eventually
 
 RECORD_BYTES_MAX = 64 * 1024
 """What the log under test takes."""
-APPEND_S_MAX = 0.2
-"""How long a call that waits for nothing may take on a busy machine."""
+QUICK_S_MAX = 1.0
+"""How long a call that waits for nothing may take on a busy machine; one that waits for a broker takes longer."""
 
 
 class Process(Protocol):
@@ -83,7 +83,7 @@ def quick(call: Callable[[], object]) -> None:
     """Make sure that a call does not wait for the network."""
     began = time.monotonic()
     call()
-    assert time.monotonic() - began < APPEND_S_MAX
+    assert time.monotonic() - began < QUICK_S_MAX
 
 
 class PartitionContract:

@@ -83,7 +83,20 @@ def test_brokers_that_do_not_answer_are_named() -> None:
         bootstrap_servers="127.0.0.1:1", topic="log", partitions=1, admin_ms_max=300, properties={"client.id": "hunter2"}
     )
     with pytest.raises(
-        TopicError, match=r"after 0\.3 s; the last problem was: .*127\.0\.0\.1:1.*up, and may they be reached"
+        TopicError, match=r"the last problem was: .*127\.0\.0\.1:1.*at 127\.0\.0\.1:1 up, and do they let this host in"
     ) as refused:
         prepare_topic(settings)
     assert "hunter2" not in str(refused.value)
+
+
+def test_brokers_that_refuse_the_user_are_not_asked_for_long(kafka: Kafka) -> None:
+    """They have no users at all here."""
+    sasl = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "hunter2",
+    }
+    with pytest.raises(TopicError, match=r"the last problem was: .*SASL.*do they let this host in") as refused:
+        prepare_topic(settings_for(kafka, "log", properties=sasl, admin_ms_max=1000 * int(PATIENCE_S)))
+    assert not any(secret in str(refused.value) for secret in ("alice", "hunter2"))

@@ -2,5 +2,5 @@
 
 A store shows a batch to its shard at once. Whether the batch survives is the log's to say: :mod:`port` is what a store and a host
 need of it, :mod:`local` the log of one machine, RocksDB's own. For a log on other machines, :mod:`records` is its format and
-:mod:`rule` says which of its records count.
+:mod:`rule` says which of its records count, :mod:`partition` is what a shard needs of it, :mod:`kafka` is such a log and :mod:`memory` its twin.
 """

@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Final
 
-from fila_worker.log.kafka.clients import new_producer, text_of
+from fila_worker.log.kafka.clients import Trouble, new_producer, text_of
 from fila_worker.log.kafka.library import kafka
 from fila_worker.log.kafka.outcomes import Outcomes
 from fila_worker.log.kafka.settings import KafkaSettings
@@ -32,8 +32,7 @@ class KafkaAppender:
         self._waking = Lock()
         self._closed = Event()
         self._outcomes = Outcomes(settings.patience_ms / 1000, monotonic())
-        self.problem = ""
-        """What the library said last about brokers that it can't reach."""
+        self.trouble = Trouble(settings)
         self._producer = new_producer(settings, self._on_error)
         Thread(target=self._work, args=(self._producer,), name=f"reports of {self._topic}/{number}", daemon=True).start()
 
@@ -103,8 +102,7 @@ class KafkaAppender:
 
     def _out_of_patience(self) -> str:
         seconds = self._settings.patience_ms / 1000
-        last = f"; the last problem was: {self.problem}" if self.problem else ""
-        return f"the brokers have not reported it for {seconds:g} s, so its outcome is unknown{last}"
+        return f"the brokers have not reported it for {seconds:g} s, so its outcome is unknown{self.trouble.as_reason}"
 
     def _on_delivery(self, number: int, error: kafka.KafkaError | None, message: kafka.Message) -> None:
         if error is None:
@@ -114,9 +112,9 @@ class KafkaAppender:
             self._stop()
 
     def _on_error(self, error: kafka.KafkaError) -> None:
-        self.problem = self._text_of(error)
+        self.trouble.take(error)
         if error.fatal():
-            self._fail_all(self.problem)
+            self._fail_all(self._text_of(error))
 
     def _text_of(self, error: kafka.KafkaError | BaseException) -> str:
         return self._settings.without_secrets(text_of(error))

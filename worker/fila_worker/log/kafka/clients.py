@@ -9,6 +9,7 @@ from fila_worker.log.kafka.settings import KafkaSettings
 
 Property = str | int | bool
 Listener = Callable[[kafka.KafkaError], None]
+REFUSED: Final = frozenset({kafka.KafkaError._AUTHENTICATION, kafka.KafkaError.SASL_AUTHENTICATION_FAILED})
 _Client = TypeVar("_Client")
 
 RECONNECT: Final[dict[str, Property]] = {
@@ -19,6 +20,27 @@ RECONNECT: Final[dict[str, Property]] = {
     "topic.metadata.refresh.interval.ms": 5_000,
 }
 """The defaults wait up to ten seconds before they look for a broker that is back, and five minutes for a partition that has moved."""
+
+
+class Trouble:
+    """What the library last said of brokers that it can't reach. It goes on trying."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self.text = ""
+        self.refused = False
+        """Whether a broker does not accept who we are."""
+
+    def take(self, error: kafka.KafkaError) -> None:
+        """Take an error."""
+        if error.code() != kafka.KafkaError._ALL_BROKERS_DOWN or not self.text:  # that follows the reason, and has none
+            self.text = self._settings.without_secrets(error.str())
+        self.refused = self.refused or error.code() in REFUSED
+
+    @property
+    def as_reason(self) -> str:
+        """The end of a sentence about what did not work; empty if there was no trouble."""
+        return f"; the last problem was: {self.text}" if self.text else ""
 
 
 def _common(settings: KafkaSettings, listener: Listener | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Final
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.log.kafka.clients import new_consumer
+from fila_worker.log.kafka.clients import Trouble, new_consumer
 from fila_worker.log.kafka.library import kafka
 from fila_worker.log.kafka.questions import Answer, Questions
 from fila_worker.log.kafka.settings import KafkaSettings
@@ -43,9 +43,8 @@ class KafkaTail:
         """How often in a row the next record was said to be missing."""
         self._unexplained: int | None = None
         """The number of the last question before that; None: nothing is to be explained."""
-        self.problem = ""
-        """What the library said last about brokers that it can't reach."""
-        self._consumer = new_consumer(settings, self._on_error)
+        self.trouble = Trouble(settings)
+        self._consumer = new_consumer(settings, self.trouble.take)
         self._assign()
 
     def _assign(self) -> None:
@@ -82,7 +81,7 @@ class KafkaTail:
             where = f"partition {self._number} of the topic {self._settings.topic} can't be read from offset {self._next} on"
             self._failure = StorageError(f"{where}: {text}", details={"offset": self._next})
         else:
-            self._on_error(error)
+            self.trouble.take(error)
 
     def _explain(self, asked: int) -> None:
         answer = self._questions.answer
@@ -126,9 +125,6 @@ class KafkaTail:
         self._questions.close()
         # It may have to wait for its connections.
         Thread(target=self._consumer.close, name="end of a reader", daemon=True).start()
-
-    def _on_error(self, error: kafka.KafkaError) -> None:
-        self.problem = self._settings.without_secrets(error.str())
 
 
 def _epoch_of(message: kafka.Message) -> int:

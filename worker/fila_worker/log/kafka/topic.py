@@ -9,12 +9,14 @@ from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fila_worker.core.store import UnfitStoreError
-from fila_worker.log.kafka.clients import new_admin, text_of
+from fila_worker.log.kafka.clients import Trouble, new_admin, text_of
 from fila_worker.log.kafka.library import admin, kafka
 from fila_worker.log.kafka.settings import KafkaSettings
 
 LOOK_S: Final = 0.1
 """How long to wait before looking again whether all brokers know a new topic."""
+QUESTION_S_MAX: Final = 3.0
+"""How long to wait for one answer before asking again. What a broker was asked to do is done nevertheless, and found the next time."""
 
 _Answer = TypeVar("_Answer")
 
@@ -58,20 +60,20 @@ def prepare_topic(settings: KafkaSettings) -> None:
 class _Preparation:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._problem = ""
-        self._admin = new_admin(settings, self._on_error)
+        self._trouble = Trouble(settings)
+        self._admin = new_admin(settings, self._trouble.take)
         self._give_up_at = monotonic() + settings.admin_ms_max / 1000
 
-    def _on_error(self, error: kafka.KafkaError) -> None:
-        self._problem = text_of(error)
-
     def run(self) -> None:
-        topic = self._look()
-        if topic is None:
-            self._create()
-            while (topic := self._look()) is None:
-                self._wait("the new topic is not known to all brokers")
-        self._check(topic)
+        try:
+            topic = self._look()
+            if topic is None:
+                self._create()
+                while (topic := self._look()) is None:
+                    self._wait("the new topic is not known to all brokers")
+            self._check(topic)
+        except kafka.KafkaException as error:
+            raise self._refused(text_of(error)) from None
 
     def _look(self) -> admin.TopicMetadata | None:
         """Return the topic; None if there is none, or if one of its partitions has no leader yet."""
@@ -97,7 +99,7 @@ class _Preparation:
             if code == kafka.KafkaError.INVALID_REPLICATION_FACTOR:
                 advice = f"start {settings.replicas} brokers, or set replicas = 1 if a lost broker may be a lost log"
                 raise self._refused(f"{text_of(error)}: {advice}") from None
-            raise self._refused(text_of(error)) from None
+            raise
 
     def _check(self, topic: admin.TopicMetadata) -> None:
         settings = self._settings
@@ -122,7 +124,8 @@ class _Preparation:
         """Return the answer to a question, which is asked again as long as no broker answers."""
         while True:
             try:
-                return question(max(0.001, self._give_up_at - monotonic()))
+                rest_s = self._give_up_at - monotonic()
+                return question(max(0.001, min(rest_s, QUESTION_S_MAX)))
             except kafka.KafkaException as error:
                 if error.args[0].code() not in _NO_ANSWER:
                     raise
@@ -131,14 +134,11 @@ class _Preparation:
                 self._wait("no answer")
 
     def _wait(self, problem: str) -> None:
-        self._admin.poll(0)  # for _on_error
-        if monotonic() > self._give_up_at:
-            last = f"; the last problem was: {self._problem}" if self._problem else ""
-            seconds = self._settings.admin_ms_max / 1000
+        self._admin.poll(0)  # for the listener
+        if self._trouble.refused or monotonic() > self._give_up_at:
             servers = self._settings.bootstrap_servers
-            raise self._refused(
-                f"{problem} after {seconds:g} s{last}; are the brokers at {servers} up, and may they be reached?"
-            )
+            advice = f"are the brokers at {servers} up, and do they let this host in?"
+            raise self._refused(f"{problem}{self._trouble.as_reason}; {advice}")
         sleep(LOOK_S)
 
     def _refused(self, problem: str) -> TopicError:

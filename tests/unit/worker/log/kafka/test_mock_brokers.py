@@ -1,5 +1,6 @@
 """The adapter on brokers that librdkafka itself plays, in this process."""
 
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -9,6 +10,7 @@ from confluent_kafka import Producer
 from fila_worker.log.kafka.partition import KafkaPartition
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.partition import Entry, Report
+from tests.support.cluster import PATIENCE_S
 from tests.support.partition_contract import collect, end_of, read
 
 
@@ -50,17 +52,17 @@ def test_what_has_no_report_is_limited(settings: KafkaSettings) -> None:
         each.close()
 
 
-def test_nobody_is_woken_after_a_close(settings: KafkaSettings) -> None:
-    wakes = []
-    partition = KafkaPartition(settings, 0, lambda: wakes.append(1))
+def test_nobody_is_woken_after_a_close() -> None:
+    """What is under way ends without a report."""
+    nowhere = KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="closed", partitions=1)
+    wakes: list[int] = []
+    partition = KafkaPartition(nowhere, 0, lambda: wakes.append(1))
     appender, tail = partition.appender(), partition.tail(0)
+    (thread,) = (each for each in threading.enumerate() if each.name == "reports of closed/0")
     appender.append(b"a")
     tail.ask()
     appender.close()
     tail.close()
-    wakes.clear()
-    other = partition.appender()
-    other.append(b"b")
-    collect(other, 1)
-    other.close()
-    assert len(wakes) <= 1
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert wakes == []
