@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import Store
-from fila_worker.log.bodies import Figures, Node
+from fila_worker.log.bodies import Figures, Marker, Node, decode_body
 from fila_worker.log.leadership import (
     Action,
     Append,
@@ -49,6 +49,8 @@ class Copy(Store, Protocol):
     """The copy of a shard; see :class:`fila_worker.storage.replica.Replica`."""
 
     position: Position
+    marker: bytes
+    """The body of the last marker."""
 
     def apply(self, counted: Counted) -> None:
         """Take in what counts in the log."""
@@ -109,7 +111,8 @@ class Member:
         self.copy = copy
         self.ended = ""
         """Why the process must end at once; empty: it need not."""
-        self.leadership = Leadership(node, now_ms, limits, copy.position.epoch)
+        last = decode_body(copy.marker, Marker)
+        self.leadership = Leadership(node, now_ms, limits, copy.position.epoch, last.node if last else None)
         self._partition = partition
         self._record_bytes_max, self._read_max = record_bytes_max, read_max
         self._now_ms = now_ms

@@ -43,13 +43,15 @@ MEMTABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """The size at which RocksDB would flush a family by itself."""
 BUFFERED_BYTES_MAX: Final = MEMTABLE_BYTES_MAX // 2
 """What a copy takes before it refuses more: an owner that does not pause would have RocksDB flush."""
+MARKER_BYTES_MAX: Final = 1024
+"""A longer body of a marker is not kept: it is written with each batch."""
 CHANGE_BYTES: Final = 64
 """What a change takes in a memtable beside its key and value."""
 
 POSITION: Final = b"log position"
 """The key in the state family."""
 _POSITION: Final = Struct(">qqQqQQ")
-"""A :class:`Position`, and the number of the last batch in the copy, of the same epoch."""
+"""A :class:`Position`, and the number of the last batch in the copy, of the same epoch. The body of the last marker comes behind it."""
 POSITION_BYTES: Final = _POSITION.size
 
 _FILLING: Final = bytes(2 * TRIGGER_BYTES)
@@ -106,6 +108,8 @@ class Replica(Database):
         """The position that a flush is writing."""
         self._tidy_wanted = False
         self._tidying: Tidying | None = None
+        self.marker = b""
+        """The body of the last marker: who led, or leads, by its own words."""
         try:
             self.position, self._ahead = self._stored()
         except StorageError:
@@ -123,9 +127,10 @@ class Replica(Database):
                     "another data directory, or serve it on one host as before"
                 )
             return START, 0
-        if len(data) != POSITION_BYTES:
-            raise self._bad(f"its position in the log has {len(data)} bytes, not {POSITION_BYTES}")
-        offset, epoch, number, before_epoch, before_number, ahead = _POSITION.unpack(data)
+        if len(data) < POSITION_BYTES:
+            raise self._bad(f"its position in the log has {len(data)} bytes, less than {POSITION_BYTES}")
+        offset, epoch, number, before_epoch, before_number, ahead = _POSITION.unpack_from(data)
+        self.marker = data[POSITION_BYTES:]
         return Position(offset, epoch, number, Before(before_epoch, before_number)), ahead
 
     def _bad(self, problem: str) -> DamageError:
@@ -154,6 +159,7 @@ class Replica(Database):
             self._store(decode_changes(counted.body, position.offset), position, position.number, len(counted.body))
         elif counted.kind is Kind.MARKER:
             self._ahead = 0
+            self.marker = counted.body if len(counted.body) <= MARKER_BYTES_MAX else b""
         self.position = position
         self._flush_if_due()
 
@@ -231,7 +237,7 @@ class Replica(Database):
         """Write changes and the position in one write."""
         batch = WriteBatch(raw_mode=True)
         changes.apply(batch, self._handles)
-        batch.put(POSITION, _packed(position, ahead), self._handles.state)
+        batch.put(POSITION, _packed(position, ahead) + self.marker, self._handles.state)
         self._write(batch)
         self._ahead = ahead
         self._buffered += size + CHANGE_BYTES * len(changes)
@@ -329,7 +335,7 @@ class Replica(Database):
         """Have all memtables replaced, and those of before written to files."""
         assert not self._waiting, "what is not confirmed must not reach the disk"
         batch = WriteBatch(raw_mode=True)
-        batch.put(POSITION, _packed(self.position, self._ahead), self._handles.state)
+        batch.put(POSITION, _packed(self.position, self._ahead) + self.marker, self._handles.state)
         batch.put(b"", _FILLING, self._default)
         batch.delete(b"", self._default)
         try:
