@@ -20,6 +20,7 @@ from fila_worker.log.partition import Report
 POLL_S: Final = 0.1
 """How long the thread waits for reports before it looks at the clock."""
 CONNECT_S: Final = 1.0
+"""How long it waits for the first broker."""
 
 
 class KafkaAppender:
@@ -31,6 +32,8 @@ class KafkaAppender:
         self._wake = wake
         self._waking = Lock()
         self._closed = Event()
+        self._sending = Lock()
+        """A record is numbered and sent before a failure stops the sending, or not sent at all."""
         self._outcomes = Outcomes(settings.patience_ms / 1000, monotonic())
         self.trouble = Trouble(settings)
         self._producer = new_producer(settings, self._on_error)
@@ -39,19 +42,24 @@ class KafkaAppender:
     def append(self, data: bytes) -> int:
         """Begin to append a record."""
         assert not self._closed.is_set(), "it is closed"
-        number, open_ = self._outcomes.begin(len(data))
+        with self._sending:
+            number, open_ = self._outcomes.begin(len(data))
+            if open_ and (problem := self._send(number, data)):
+                self._outcomes.fail(number, problem)
+                open_ = False
         if not open_:
             self._tell()
-        elif problem := self._problem_with(data):
-            self._refuse(number, problem)
-        else:
-            try:
-                self._producer.produce(
-                    self._topic, data, partition=self._number, on_delivery=partial(self._on_delivery, number)
-                )
-            except (kafka.KafkaException, BufferError) as error:
-                self._refuse(number, self._text_of(error))
         return number
+
+    def _send(self, number: int, data: bytes) -> str:
+        """Give a record to the library; return why that is not possible."""
+        if problem := self._problem_with(data):
+            return problem
+        try:
+            self._producer.produce(self._topic, data, partition=self._number, on_delivery=partial(self._on_delivery, number))
+        except (kafka.KafkaException, BufferError) as error:
+            return self._text_of(error)
+        return ""
 
     def _problem_with(self, data: bytes) -> str:
         settings = self._settings
@@ -60,10 +68,6 @@ class KafkaAppender:
         if self._outcomes.bytes > settings.unreported_bytes_max:
             return f"{self._outcomes.bytes:,} bytes have no report yet, and the limit is {settings.unreported_bytes_max:,}"
         return ""
-
-    def _refuse(self, number: int, reason: str) -> None:
-        self._outcomes.fail(number, reason)
-        self._tell()
 
     def reports(self) -> list[Report]:
         """Return the outcomes that are known by now."""
@@ -97,7 +101,8 @@ class KafkaAppender:
 
     def _stop(self) -> None:
         """Keep what has no outcome from being sent, as far as that is possible."""
-        self._producer.purge(blocking=False)
+        with self._sending:
+            self._producer.purge(blocking=False)
         self._tell()
 
     def _out_of_patience(self) -> str:

@@ -62,8 +62,9 @@ class Questions:
     def _done(self, name: str, future: "Future[admin.ListOffsetsResultInfo]") -> None:
         with self._lock:
             self._open.discard(name)
-            if future.exception() is None:
-                self._found[name] = future.result().offset
+            # While a partition changes its leader, an answer may be no error and have no offset.
+            if future.exception() is None and (offset := future.result().offset) >= 0:
+                self._found[name] = offset
             if self._open:
                 return
             if len(self._found) == 2:

@@ -51,7 +51,7 @@ class Trimmer:
         place = kafka.TopicPartition(self._settings.topic, self._number)
         latest = admin.OffsetSpec.latest()  # type: ignore[no-untyped-call]
         end = self._wait(self._client.list_offsets({place: latest}, **self._patience)).offset
-        last = min(wanted, end - 1)
+        last = min(wanted, end - 1)  # the end may be unknown, which is a negative number
         if last > 0:
             target = kafka.TopicPartition(self._settings.topic, self._number, last)
             self._wait(self._client.delete_records([target], **self._patience))
