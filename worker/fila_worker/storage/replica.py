@@ -151,7 +151,7 @@ class Replica(Database):
         assert self._append is None, "a leading copy is written by commits"
         position = counted.position
         assert position.offset > self.position.offset, f"{position} does not come behind {self.position}"
-        self._refuse_more()
+        self._refuse_changes()
         if not self.whole:
             if counted.kind is Kind.MARKER or position.number > self._ahead:
                 raise self._diverged()
@@ -214,9 +214,7 @@ class Replica(Database):
         """
         assert isinstance(batch, Changes)
         assert self._append is not None, f"{self._path} does not lead: only the log changes it"
-        if self.failure is not None:
-            raise self.failure
-        self._refuse_more()
+        self._refuse_changes()
         started_ns = perf_counter_ns()
         data = encode_changes(batch)
         number = self._append(data)
@@ -309,6 +307,7 @@ class Replica(Database):
         self._now_ms = now_ms
         if self._buffered and self._since_ms is None:
             self._since_ms = now_ms
+        self._flush_runs()
         self._flush_if_due()
         if self._tidying is not None and self._tidying.step():
             self._tidying = None
@@ -323,7 +322,7 @@ class Replica(Database):
         if self._running is None:
             return False
         if figure(state, "num-immutable-mem-table"):
-            if figure(state, "background-errors"):
+            if figure(self._db, "background-errors"):  # it counts those of all families
                 self.fail(StorageError(f"RocksDB could not flush {self._path}: see {self._path / 'LOG'}, and open it again"))
             return self.failure is None
         self.flushed, self._running = self._running, None
@@ -348,8 +347,10 @@ class Replica(Database):
         self._buffered, self._since_ms = 0, None
         self._asked = self._pressing = False
 
-    def _refuse_more(self) -> None:
-        """Raise :class:`StorageError` before the memtables are so large that RocksDB flushes them by itself."""
+    def _refuse_changes(self) -> None:
+        """Raise :class:`StorageError` after a failure, and before the memtables are so large that RocksDB flushes them by itself."""
+        if self.failure is not None:
+            raise self.failure
         if self._buffered > BUFFERED_BYTES_MAX:
             raise StorageError(
                 f"{self._path} has {self._buffered:,} bytes in memory, more than {BUFFERED_BYTES_MAX:,}: they can't be flushed before they are "
