@@ -32,7 +32,8 @@ from fila_worker.log.placement import HostViews, Placement, PlacementLimits
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import START, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
-MESSAGE_TIMEOUT_MS = 60_000
+MESSAGE_TIMEOUT_MS = 12_000
+"""Less than most cuts last, so that some appends have an unknown outcome."""
 TICK_MS = 250
 """A process looks at its shards at least that often."""
 
@@ -133,9 +134,7 @@ class World:
         for shard, log in enumerate(self.logs):
             rule = Rule()
             counted = [rule.read(offset, decode(data, offset)) for offset, data in enumerate(log)]
-            replayed = [
-                (each.position.epoch, each.body) for each in counted if each is not None and each.kind is Kind.BATCH
-            ]
+            replayed = [(each.position.epoch, each.body) for each in counted if each is not None and each.kind is Kind.BATCH]
             released = [(epoch, body) for of, epoch, body in self.released if of == shard]
             by_epoch: dict[int, list[bytes]] = {}
             for epoch, body in replayed:
@@ -143,7 +142,6 @@ class World:
             for epoch in {epoch for epoch, _ in released}:
                 mine = [body for by, body in released if by == epoch]
                 assert mine == by_epoch.get(epoch, [])[: len(mine)], f"shard {shard}, epoch {epoch}"
-
 
     def check_that_it_is_whole(self) -> None:
         """Each shard has one leader and its standbys, and the leaders are spread evenly."""
@@ -263,7 +261,6 @@ class Process:
         self.said = 0
         for shard in sorted(host.copies):
             self.replicas[shard] = Replica(self, shard)
-        self.successors: dict[int, str] = {}
         self.place()
         self.tick()
 
@@ -310,7 +307,6 @@ class Process:
                 if other is not self.host:
                     self.world.after(self.world.delay(), lambda other=other: other.process and other.process.hear(data))  # type: ignore[misc]
         decision = self.placement.step(self.views.views(now, self.world.placing.gone_ms), now)
-        self.successors = dict(decision.successors)
         if not self.retiring:
             for shard in sorted(decision.follow - self.replicas.keys()):
                 self.replicas[shard] = Replica(self, shard)
@@ -330,8 +326,9 @@ class Process:
 
     def terminate(self) -> None:
         self.retiring = True
+        successors = self.placement.successors(self.views.views(self.local(), self.world.placing.gone_ms))
         for shard, replica in self.replicas.items():
-            replica.leadership.retire(self.successors.get(shard, ""), self.local())
+            replica.leadership.retire(successors[shard], self.local())
         self.wake()
         self.exit_when_left()
 
