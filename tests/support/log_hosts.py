@@ -32,7 +32,8 @@ from fila_worker.log.placement import HostViews, Placement, PlacementLimits
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import START, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
-MESSAGE_TIMEOUT_MS = 60_000
+MESSAGE_TIMEOUT_MS = 12_000
+"""Less than most cuts last, so that some appends have an unknown outcome."""
 TICK_MS = 250
 """A process looks at its shards at least that often."""
 
@@ -260,7 +261,6 @@ class Process:
         self.said = 0
         for shard in sorted(host.copies):
             self.replicas[shard] = Replica(self, shard)
-        self.successors: dict[int, str] = {}
         self.place()
         self.tick()
 
@@ -307,7 +307,6 @@ class Process:
                 if other is not self.host:
                     self.world.after(self.world.delay(), lambda other=other: other.process and other.process.hear(data))  # type: ignore[misc]
         decision = self.placement.step(self.views.views(now, self.world.placing.gone_ms), now)
-        self.successors = dict(decision.successors)
         if not self.retiring:
             for shard in sorted(decision.follow - self.replicas.keys()):
                 self.replicas[shard] = Replica(self, shard)
@@ -327,8 +326,9 @@ class Process:
 
     def terminate(self) -> None:
         self.retiring = True
+        successors = self.placement.successors(self.views.views(self.local(), self.world.placing.gone_ms))
         for shard, replica in self.replicas.items():
-            replica.leadership.retire(self.successors.get(shard, ""), self.local())
+            replica.leadership.retire(successors[shard], self.local())
         self.wake()
         self.exit_when_left()
 

@@ -20,7 +20,7 @@ Rejected: a host that deals shards out. It needs a second election, and nothing 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -172,23 +172,28 @@ def plan_copies(
 ) -> dict[int, frozenset[str]]:
     """Return which hosts should have a copy of each shard, leaders included.
 
-    Whoever has one already comes first, so that few copies are begun. A copy that is not needed stays until the others have caught up.
+    Whoever has one already comes first, so that few copies are begun. Then the standbys of one leader are spread, because they share its
+    shards when it dies. A copy that is not needed stays until the others have caught up.
     """
     members = {view.host: view for view in views if view.age_ms <= limits.gone_ms}
     now = leaders(views, limits)
     loads: Counter[str] = Counter()
+    pairs: Counter[tuple[str | None, str]] = Counter()
+    """Of the leader in the plan and another host: the copies that they share."""
     copies = {}
     for shard in sorted(shards):
 
-        def place(host: str, shard: int = shard) -> tuple[bool, bool, bool, int, int]:
+        def place(host: str, shard: int = shard) -> tuple[bool, bool, bool, int, int, int]:
             has = members[host].behind(shard, limits) < 2
-            return now.get(shard) != host, plan.get(shard) != host, not has, loads[host], -_weight(shard, host)
+            first = now.get(shard) != host, plan.get(shard) != host, not has
+            return *first, pairs[plan.get(shard), host], loads[host], -_weight(shard, host)
 
         order = sorted((host for host, view in members.items() if not view.drains), key=place)
         chosen = order[: limits.standbys + 1]
         if plan.get(shard) in members:
             chosen = [*chosen, *({plan[shard]} - {*chosen})]
         loads.update(chosen)
+        pairs.update((plan.get(shard), host) for host in chosen)
         ready = sum(members[host].behind(shard, limits) == 0 for host in chosen)
         kept = members if ready < min(limits.standbys + 1, len(members)) else {}
         copies[shard] = frozenset(chosen) | {host for host in kept if members[host].behind(shard, limits) < 2}
@@ -204,8 +209,6 @@ class Decision(NamedTuple):
     """The shard that it should ask for."""
     ranks: Mapping[int, int]
     """Its place in the line of each shard that it follows."""
-    successors: Mapping[int, str]
-    """For each shard, who is the first in line: whom to leave to when the process ends. Only a copy that has caught up is named."""
 
 
 class Placement:
@@ -233,12 +236,25 @@ class Placement:
         self._plan = plan
         lines = {shard: line_of(shard, views, plan, self.limits) for shard in sorted(self.shards)}
         ranks = {shard: line.index(self.host) for shard, line in lines.items() if self.host in line}
-        states = {view.host: view for view in views}
-        successors = {
-            shard: next((host for host in line if host != self.host and states[host].behind(shard, self.limits) == 0), "")
-            for shard, line in lines.items()
+        return Decision(self._follow(me, views, now_ms), self._wished(me, views, now_ms), ranks)
+
+    def successors(self, views: Collection[HostView]) -> dict[int, str]:
+        """Return whom to leave each shard to when this host's process ends; empty if no copy has caught up."""
+        others = [view for view in views if view.host != self.host]
+        staying = [*others, *(replace(view, drains=True) for view in views if view.host == self.host)]
+        plan = plan_leaders(staying, self.shards, self.limits)
+        ready = {view.host: view for view in others}
+        return {
+            shard: next(
+                (
+                    host
+                    for host in line_of(shard, staying, plan, self.limits)
+                    if host in ready and ready[host].behind(shard, self.limits) == 0
+                ),
+                "",
+            )
+            for shard in self.shards
         }
-        return Decision(self._follow(me, views, now_ms), self._wished(me, views, now_ms), ranks, successors)
 
     def may_give(self, shard: int, to: str, now_ms: int) -> bool:
         """Return whether a shard that this host leads may go to another one now; if so, no other may for a while."""
