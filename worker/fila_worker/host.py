@@ -62,6 +62,7 @@ from fila_proto_zmq.events import (
     Event,
     ProcessFailed,
     ShardFailed,
+    ShardFollowed,
     ShardOpened,
     ShardQuarantined,
     ShardReleased,
@@ -551,12 +552,17 @@ class Host:
             slot.fence = self.offers
             self.failed.append(slot.index)
             self.dropped = True
-            self.notes.append(ShardReleased(slot.index, epoch, ""))
+            self.notes.append(ShardFollowed(slot.index, epoch, reason))
 
     def retire(self) -> None:
-        """Give up the shards that other hosts can take over: the process is about to end."""
+        """Begin to give up the shards that other hosts can take over: the process is about to end."""
         for slot in self.slots.values():
             slot.retire()
+
+    @property
+    def retires(self) -> bool:
+        """Whether shards are being handed over to other hosts."""
+        return any(slot.retires for slot in self.slots.values())
 
     def _look_at_logs(self, now_ms: int) -> bool:
         """Return whether to read nothing for the moment, because the log of a shard has too much to confirm.

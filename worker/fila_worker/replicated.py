@@ -6,6 +6,7 @@ says when the shard is to be put down, because another host leads it, or nothing
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from fila_proto_zmq.commands import ShardOutage
@@ -15,8 +16,13 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
 from fila_worker.held import is_confirmed
-from fila_worker.log.member import Member
+from fila_worker.log.bodies import Node
+from fila_worker.log.member import RECORD_BYTES_MAX, Member
+from fila_worker.lua import compile_hooks
+from fila_worker.settings import Replication, WorkerSettings
 from fila_worker.slots import Slot, random_64
+from fila_worker.storage.options import SharedMemory
+from fila_worker.storage.replica import Replica
 
 FOLLOW_MS: Final = 20
 """How often a copy looks for what has arrived in the log."""
@@ -120,9 +126,45 @@ class ReplicatedSlot(Slot):
         if self.member is not None:
             self.member.leave("", self._steady_ms(), for_good=True)
 
+    @property
+    def retires(self) -> bool:
+        """Whether the shard is being handed over."""
+        return self.member is not None and self.member.leaves
+
     def close(self) -> None:
         """Leave the log, and close the copy."""
         self._store = None
         member, self.member = self.member, None
         if member is not None:
             member.close()
+
+
+def replicated_slots(settings: WorkerSettings, replication: Replication, wake: Callable[[], None]) -> list[ReplicatedSlot]:
+    """Return a slot for each shard of a worker. Waits for the log's brokers; raises :class:`UnfitStoreError`.
+
+    ``wake``: called in any thread when the log has news.
+    """
+    from fila_worker.log.kafka.partition import KafkaPartition, steady_ms  # noqa: PLC0415  # needs the extra `hosts`
+    from fila_worker.log.kafka.topic import prepare_topic  # noqa: PLC0415  # the same
+
+    kafka, data_dir, memory = replication.kafka, Path(settings.data_dir), SharedMemory()
+    prepare_topic(kafka)
+    node = Node(f"{replication.host}/{settings.name}", replication.host)
+
+    def make_slot(index: int) -> ReplicatedSlot:
+        partition = KafkaPartition(kafka, index, wake)
+
+        def make_member(now_ms: int) -> Member:
+            copy = Replica(data_dir / f"shard-{index:04d}", memory=memory)
+            return Member(
+                partition,
+                copy,
+                node,
+                now_ms,
+                limits=replication.leadership,
+                record_bytes_max=min(RECORD_BYTES_MAX, kafka.data_bytes_max),
+            )
+
+        return ReplicatedSlot(index, settings.shards_total, settings.shard, compile_hooks, make_member, steady_ms)
+
+    return [make_slot(index) for index in settings.shards]

@@ -232,6 +232,11 @@ class Slot:
     def retire(self) -> None:
         """Prepare for the end of the process."""
 
+    @property
+    def retires(self) -> bool:
+        """Whether the shard is being handed over."""
+        return False
+
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
         """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""
         refused = isinstance(error, StorageError)

@@ -22,7 +22,7 @@ from fila_proto_zmq.commands import (
     Reply,
     SetConfig,
 )
-from fila_proto_zmq.events import ShardReleased
+from fila_proto_zmq.events import ShardFollowed
 from fila_proto_zmq.frames import ERROR, unpack_header
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.settings import ShardSettings
@@ -191,7 +191,7 @@ def test_a_stop_hands_all_shards_over_at_once(town: Town) -> None:
     town.one.host.retire()
     assert town.until(lambda: town.two.serves == [0, 1]) < 1500
     assert (town.one.serves, town.one.host.holds_effects) == ([], False)
-    assert [note.shard for note in town.one.host.notes if isinstance(note, ShardReleased)] == [0, 1]
+    assert [note.shard for note in town.one.host.notes if isinstance(note, ShardFollowed)] == [0, 1]
     assert town.one.host.failed == [0, 1], "its own door interrupts what waits there"
     assert pending(town.two) == 1
     town.pass_ms(10_000)
