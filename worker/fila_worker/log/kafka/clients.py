@@ -66,6 +66,8 @@ def new_producer(settings: KafkaSettings, listener: Listener) -> kafka.Producer:
         "acks": "all",
         # After broker deaths, several requests in flight were written twice or reported without an offset.
         "max.in.flight.requests.per.connection": 1,
+        # So they go in batches. Of large records a batch has one or two: with a larger batch.size, a record of 0.5 MB cost 3 to 4 ms of
+        # CPU instead of 0.5, and got there no faster.
         "batch.num.messages": 100,
         "linger.ms": 0,
         "socket.nagle.disable": True,
