@@ -100,7 +100,8 @@ class Ask(NamedTuple):
 class Append(NamedTuple):
     """Append a record of this kind: a MARKER or a WISH with the standby's own appender, a BEAT or a LEAVES with the writer.
 
-    Tell the machine :meth:`Leadership.marked` or :meth:`Leadership.mark_failed` of a MARKER, nothing of a WISH.
+    Tell the machine :meth:`Leadership.marked` or :meth:`Leadership.mark_failed` of a MARKER, nothing of a WISH: if one fails, just take a new
+    appender.
     """
 
     kind: Kind
