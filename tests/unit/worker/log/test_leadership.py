@@ -391,6 +391,15 @@ def test_who_has_left_claims_only_if_nobody_else_does() -> None:
     assert kinds(stand.run(200)) == [Kind.MARKER]
 
 
+def test_who_has_left_knows_nothing_of_the_end_until_it_has_read_on() -> None:
+    stand = serving()
+    stand.machine.fenced("another marker", stand.now)
+    assert isinstance(stand.machine.step(stand.now)[0], StopServing)
+    assert not stand.machine.follows_closely
+    stand.run(600)
+    assert stand.machine.follows_closely
+
+
 def test_who_retires_never_claims() -> None:
     stand = following()
     stand.machine.retire("", stand.now)
