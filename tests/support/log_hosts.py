@@ -64,8 +64,8 @@ class World:
     seed: int
     hosts: int = 3
     shards: int = 4
-    limits: LeadershipLimits = LeadershipLimits()
-    placing: PlacementLimits = PlacementLimits()
+    limits: LeadershipLimits = field(default_factory=LeadershipLimits)
+    placing: PlacementLimits = field(default_factory=PlacementLimits)
     now_ms: int = 0
     reigns: list[Reign] = field(default_factory=list)
     released: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -568,9 +568,9 @@ class Replica:
         while (at := writer.read_from) is not None:
             record = decode(log[at], at)
             writer.read(at, record)
-            if record.kind is Kind.WISH and (to := self.leadership.wished(record.body)) is not None:
-                if self.process.placement.may_give(self.shard, to, self.local()):
-                    self.leadership.leave(to, self.local())
+            to = self.leadership.wished(record.body) if record.kind is Kind.WISH else None
+            if to is not None and self.process.placement.may_give(self.shard, to, self.local()):
+                self.leadership.leave(to, self.local())
 
     def release(self, writer: Writer) -> None:
         self.copy.position, self.copy.leader = writer.position, self.process.node

@@ -100,7 +100,8 @@ class Ask(NamedTuple):
 class Append(NamedTuple):
     """Append a record of this kind: a MARKER or a WISH with the standby's own appender, a BEAT or a LEAVES with the writer.
 
-    Tell the machine :meth:`Leadership.marked` or :meth:`Leadership.mark_failed` of a MARKER, nothing of a WISH.
+    Tell the machine :meth:`Leadership.marked` or :meth:`Leadership.mark_failed` of a MARKER, nothing of a WISH: if one fails, just take a new
+    appender.
     """
 
     kind: Kind
@@ -203,7 +204,7 @@ class Leadership:
         self._mark: int | None = None
         """Where the marker is, if the log has told."""
         self._found_ms: int | None = None
-        """When this node's own marker was read."""
+        """When this node's own marker was read, and behind any question before."""
         # a reign
         self._appended, self._confirmed = 0, 0
         self._turned = 0
@@ -379,7 +380,7 @@ class Leadership:
         self.epoch, self._vacancy = offset, None
         self.leader, self.leader_figures = marker.node if marker else None, Figures()
         if self.state is State.CLAIMS and (offset == self._mark or (mine and marker and marker.claim == self._claim)):
-            self._found_ms = now_ms
+            self._found_ms = max(now_ms, self._asked_ms + 1)
         elif self.state is State.CLAIMS and self._found_ms is not None:
             self._give_up(f"another marker is at offset {offset}, behind this node's own", now_ms)
         elif mine:  # of a claim that was given up: nobody leads by it
@@ -442,7 +443,7 @@ class Leadership:
         need_ms = self._found_ms if self.state is State.CLAIMS else self._vacancy.since_ms if self._vacancy else None
         if need_ms is not None and (self._answered_ms is None or self._answered_ms < need_ms):
             if self._asked_ms < need_ms or not self._waits:
-                return now_ms
+                return max(need_ms, now_ms)
         elif self.state is State.FOLLOWS and self._reached_end and now_ms < self._claim_due_ms() - self._watch_ms():
             return self._asked_ms + self.limits.ask_idle_ms
         return self._asked_ms + self.limits.ask_ms

@@ -10,7 +10,7 @@ that lead most now. A host keeps what it leads up to its share. What is left ove
 copies that have caught up, then to other copies, then anywhere; among equals by highest random weight (Thaler & Ravishankar, 1998). When a
 host comes or goes, only as many shards move as the shares need.
 
-**No storm.** A wish needs a plan that has not changed for ``settle_ms``, a copy that has caught up and a leader that speaks. A host has one
+**No storm.** A wish needs a plan and a leader that have not changed for ``settle_ms``, a copy that has caught up and a leader that speaks. A host has one
 wish at a time, and a leader's host gives one shard away at a time. A host that is away keeps its copies in all plans for ``gone_ms``.
 
 Cost: hosts × shards for a plan, once a second.
@@ -218,8 +218,8 @@ class Placement:
         self.host, self.shards, self.limits = host, frozenset(shards), limits or PlacementLimits()
         self._began_ms = now_ms
         self._plan: dict[int, str] = {}
-        self._planned_ms: dict[int, int] = {}
-        """Since when the plan of each shard is as it is."""
+        self._moves: dict[int, tuple[str | None, str | None, int]] = {}
+        """Who leads each shard and who should, and since when it is so."""
         self._needed_ms: dict[int, int] = {}
         """When each of its copies was needed last."""
         self._wish: int | None = None
@@ -230,9 +230,11 @@ class Placement:
         """Decide by what is known now. ``views`` has this host's own state, with age 0."""
         me = next((view for view in views if view.host == self.host), HostView(self.host))
         plan = plan_leaders(views, self.shards, self.limits)
+        now = leaders(views, self.limits)
         for shard in self.shards:
-            if plan.get(shard) != self._plan.get(shard):
-                self._planned_ms[shard] = now_ms
+            move = now.get(shard), plan.get(shard)
+            if self._moves.get(shard, ())[:2] != move:
+                self._moves[shard] = *move, now_ms
         self._plan = plan
         lines = {shard: line_of(shard, views, plan, self.limits) for shard in sorted(self.shards)}
         ranks = {shard: line.index(self.host) for shard, line in lines.items() if self.host in line}
@@ -281,7 +283,7 @@ class Placement:
             if self._plan.get(shard) != self.host or leads.get(shard, self.host) == self.host:
                 return False
             settle_ms = 0 if states[leads[shard]].drains else self.limits.settle_ms
-            return me.behind(shard, self.limits) == 0 and now_ms - self._planned_ms.get(shard, now_ms) >= settle_ms
+            return me.behind(shard, self.limits) == 0 and now_ms - self._moves[shard][2] >= settle_ms
 
         if self._wish is not None and now_ms - self._wish_ms < self.limits.wish_ms and wanted(self._wish):
             return self._wish
