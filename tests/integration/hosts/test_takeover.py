@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from fila_cluster import Client
-from fila_cluster.errors import FilaError
+from fila_cluster.errors import FilaError, QueueExistsError, ShardUnavailableError
 from fila_proto_zmq.names import shard_of
 from tests.support.cluster import eventually
 from tests.support.hosts import Hosts, hosts_on
