@@ -52,7 +52,7 @@ class Stand:
             actions = self.machine.step(self.now)
             asks = [action for action in actions if isinstance(action, Ask)]
             did += [action for action in actions if not isinstance(action, Ask)]
-            if asks:
+            if asks and self.asked is None:
                 self.asked = self.now
             if self.asked is not None and self.answers:
                 self.told, self.asked = self.asked, None
@@ -186,6 +186,16 @@ def test_the_named_successor_claims_at_once_and_the_others_after_it() -> None:
         if wait_ms:
             assert stand.run(wait_ms - 1) == []
         assert kinds(stand.run(1)) == [Kind.MARKER], (rank, to)
+
+
+def test_a_question_that_was_under_way_too_early_is_asked_again_at_once() -> None:
+    stand = following()
+    stand.answers = False
+    stand.run(2100)
+    stand.read(Kind.LEAVES, 0, Leaves(OTHER, "host-a"))
+    assert stand.run(0) == []
+    stand.answers = True
+    assert kinds(stand.run(2 * LOOP_MS)) == [Kind.MARKER]
 
 
 def test_a_leaver_whose_body_can_not_be_read_is_followed_by_the_first_in_line() -> None:
@@ -391,6 +401,26 @@ def test_who_has_left_claims_only_if_nobody_else_does() -> None:
     assert kinds(stand.run(200)) == [Kind.MARKER]
 
 
+def test_a_second_reign_begins_like_the_first() -> None:
+    stand = serving()
+    stand.machine.appended(1, stand.now)
+    stand.machine.confirmed(1, stand.now)
+    stand.machine.leave("", stand.now)
+    stand.run(0)
+    stand.machine.stopped(stand.now)
+    stand.run(0)
+    stand.machine.appended(2, stand.now, turn=False)
+    stand.machine.confirmed(2, stand.now)
+    stand.run(0)
+    assert kinds(stand.run(7000)) == [Kind.MARKER]
+    stand.claimed(Marker(ME, 2))
+    assert stand.run(0) == [Recover(1)]
+    assert stand.run(500) == [], "it has not recovered"
+    stand.machine.leave("host-b", stand.now)
+    assert len(stand.run(0)) == 1
+    assert kinds(stand.run(400)) == [], "it has not stopped"
+
+
 def test_who_has_left_knows_nothing_of_the_end_until_it_has_read_on() -> None:
     stand = serving()
     stand.machine.fenced("another marker", stand.now)
@@ -448,7 +478,17 @@ def test_a_standby_wishes_now_and_then_while_the_leader_speaks() -> None:
         assert stand.run(1000) == []
         stand.read(Kind.BEAT, 0, Beat(OTHER))
     assert kinds(stand.run(1000)) == [Kind.WISH]
-    assert stand.run(3500) == [], "the leader is silent"
+
+
+def test_nothing_is_asked_of_a_leader_that_is_silent_or_has_left() -> None:
+    stand = following()
+    stand.read(Kind.BEAT, 0, Beat(OTHER))
+    stand.run(2100)
+    stand.machine.wants = True
+    assert stand.run(3800) == []
+    stand.machine.rank = 4
+    stand.read(Kind.LEAVES, 0, Leaves(OTHER, ""))
+    assert stand.run(1900) == []
 
 
 def test_who_is_behind_wishes_nothing() -> None:
