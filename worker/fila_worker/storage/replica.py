@@ -294,7 +294,8 @@ class Replica(Database):
 
     @property
     def flushing(self) -> bool:
-        """Whether a flush is under way, or waits for the confirmation of what was committed."""
+        """Whether a flush is under way, or waits for the one before, or for the confirmation of what was committed."""
+        self._flush_if_due()
         return self._asked or self._flush_runs()
 
     def flush(self) -> None:

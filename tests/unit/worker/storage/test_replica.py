@@ -362,6 +362,17 @@ def test_a_flush_that_was_asked_for_wants_a_pause(leader: Leader) -> None:
     copy.close()
 
 
+def test_a_flush_that_is_asked_for_during_another_begins_behind_it(tmp_path: Path) -> None:
+    leader = Leader(Replica(tmp_path))
+    for number in (1, 2):
+        leader.copy.commit(stamped(number))
+        leader.arrive()
+        leader.copy.flush()
+    eventually(lambda: not leader.copy.flushing, "the end of both")
+    assert leader.copy.flushed == leader.copy.position
+    leader.copy.close()
+
+
 def test_a_follower_pauses_while_the_disk_is_slow(tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = Replica(tmp_path / "follower", limits=FlushLimits(bytes=1, pause_bytes=1))
     with monkeypatch.context() as patch:
