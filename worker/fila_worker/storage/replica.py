@@ -288,7 +288,7 @@ class Replica(Database):
         Under load there may be no moment without anything unconfirmed, and without it there is no flush.
         """
         if self._buffered >= self._limits.pause_bytes:
-            return bool(self._waiting) or self.flushing
+            return bool(self._waiting) or self._asked or self._flush_runs()
         overdue = self._pressing or self._age_ms >= self._limits.pause_age_ms
         return overdue and bool(self._waiting)
 
