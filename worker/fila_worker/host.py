@@ -597,7 +597,8 @@ class Host:
                 self._heed(command, now_ms)
         for slot in self.slots.values():
             if slot.shard is not None:
-                self._turn_of(slot, now_ms, effects)
+                if not slot.pauses:
+                    self._turn_of(slot, now_ms, effects)
             elif slot.opening:
                 self._step(slot, now_ms)
         if self._checkpoints is not None:
@@ -687,7 +688,9 @@ class Host:
         )
         soonest = LOOK_MS if looks_again else None
         for slot in self.slots.values():
-            if slot.shard is not None:
+            if slot.pauses:
+                due = LOOK_MS
+            elif slot.shard is not None:
                 due = slot.shard.next_due(now_ms)
             else:
                 due = slot.due_ms if slot.opening else None

@@ -103,6 +103,11 @@ class ReplicatedSlot(Slot):
         busy = self.shard.jobs.open > 0 or bool(self.held) or not is_confirmed(self.shard.store)
         return "" if busy and now_ms < self._leave_by_ms else "another host is to lead it"
 
+    @property
+    def pauses(self) -> bool:
+        """Whether the copy has to flush before more is committed."""
+        return self.member is not None and self.member.pauses
+
     def put_down(self, reason: str) -> None:
         """Drop the shard's memory, and follow."""
         assert self.member is not None

@@ -214,12 +214,17 @@ class Slot:
 
     def look_at_log(self, now_ms: int) -> None:
         """See how much the log has yet to confirm. Call it at the beginning of a turn."""
-        if self.shard is None or not self.shard.has_much_unconfirmed:
+        if self.shard is None or not (self.shard.has_much_unconfirmed or self.pauses):
             self.log_full_ms = None
         elif self.log_full_ms is None:
             self.log_full_ms, self._log_full_since_ms = 0, now_ms
         else:
             self.log_full_ms = now_ms - self._log_full_since_ms
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the shard has to end no turn for the moment."""
+        return False
 
     def tend(self, now_ms: int) -> str:
         """Look at what the shard stands on, before each of its turns. Return why it must be put down; empty: it goes on."""

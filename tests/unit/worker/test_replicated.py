@@ -226,6 +226,26 @@ def test_a_deposed_leader_without_anything_unconfirmed_follows(town: Town) -> No
     assert pending(town.one) == 2
 
 
+def test_a_shard_under_load_pauses_so_that_its_copy_can_be_flushed(town: Town) -> None:
+    slot = town.one.host.slots[0]
+    assert isinstance(slot, ReplicatedSlot)
+    assert slot.member is not None
+    copy = slot.member.copy
+    assert isinstance(copy, Replica)
+    town.one.partitions[0].held = True
+    copy._limits = copy._limits._replace(pause_bytes=1)
+    first = town.one.say(enqueue(b"0"))
+    assert slot.pauses
+    second = town.one.say(enqueue(b"1"))
+    assert copy.committed == copy.confirmed + 1, "the second one waits for the flush"
+    appender = town.one.partitions[0].appenders[-1]
+    appender.arrive(appender.on_the_way)
+    appender.report(appender.unreported)
+    town.one.partitions[0].held = False
+    town.until(lambda: {first, second} <= set(town.one.answers))
+    assert pending(town.one) == 2
+
+
 def test_a_leader_without_the_log_stops_serving_and_serves_again(town: Town) -> None:
     for log in town.logs:
         log.reachable = False

@@ -52,6 +52,10 @@ class Copy(Store, Protocol):
     marker: bytes
     """The body of the last marker."""
 
+    @property
+    def wants_pause(self) -> bool:
+        """Whether nothing should be committed or applied until this is False, so that it can flush."""
+
     def apply(self, counted: Counted) -> None:
         """Take in what counts in the log."""
 
@@ -138,6 +142,11 @@ class Member:
         return self.leadership.serves
 
     @property
+    def pauses(self) -> bool:
+        """Whether the shard should commit nothing for the moment."""
+        return self.copy.wants_pause
+
+    @property
     def leaves(self) -> bool:
         """Whether the shard is to end all turns, because another host shall lead it."""
         return self.leadership.state is State.LEAVES
@@ -206,7 +215,7 @@ class Member:
         for report in self._appender.reports():
             if report.append == self._marker:
                 self._take_marker(report, now_ms)
-        for entry in self._tail.read(self._read_max):
+        for entry in [] if self.copy.wants_pause else self._tail.read(self._read_max):
             counted = self._rule.read(entry.offset, decode(entry.data, entry.offset))
             if counted is not None:
                 self.copy.apply(counted)
