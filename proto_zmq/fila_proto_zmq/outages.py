@@ -9,13 +9,16 @@ OPENING: Final = "opening"
 """It is being recovered from its disk."""
 WAITING: Final = "waiting"
 """Its disk refuses work, which may pass: the worker keeps trying."""
+FOLLOWING: Final = "following"
+"""The worker has a copy of it, on a replicated log, and does not lead it: another host does, or is about to."""
 QUARANTINED: Final = "quarantined"
 """It is damaged, or fails again and again: it stays closed until its worker is started again."""
 
-_RETRY_S: Final = {OPENING: 0.2, WAITING: 1.0, QUARANTINED: 1.0}
+_RETRY_S: Final = {OPENING: 0.2, FOLLOWING: 0.2, WAITING: 1.0, QUARANTINED: 1.0}
 
 _OUTLOOK: Final = {
     OPENING: "it serves in a moment, try again",
+    FOLLOWING: "a host takes it over in some seconds, try again",
     WAITING: "it comes back by itself when that has passed",
     QUARANTINED: "nothing of it is overwritten, the other shards serve; see docs/operating.md",
 }

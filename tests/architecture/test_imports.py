@@ -20,7 +20,19 @@ def test_the_protocol_needs_the_standard_library_and_msgspec_only() -> None:
 
 def test_only_the_store_knows_rocksdb() -> None:
     users = {name_of(file) for file in sources(*PACKAGES.values()) if "rocksdict" in roots(imports_of(file))}
-    assert users == {"fila_worker.storage.rocks", "fila_worker.storage.offline"}
+    assert {user.rpartition(".")[0] for user in users} == {"fila_worker.storage"}
+
+
+def test_only_the_log_on_kafka_knows_its_library() -> None:
+    users = {name_of(file) for file in sources(*PACKAGES.values()) if "confluent_kafka" in roots(imports_of(file))}
+    assert users == {"fila_worker.log.kafka.library"}
+
+
+def test_a_worker_and_the_settings_of_a_log_on_kafka_do_without_its_library() -> None:
+    loaded = loaded_by(
+        "import fila_worker.__main__, fila_worker.loop, fila_worker.log.memory, fila_worker.log.kafka.settings"
+    )
+    assert "confluent_kafka" not in loaded
 
 
 @pytest.mark.parametrize(("part", "library"), [("spark", "pyspark"), ("dashboard", "nicegui")])

@@ -15,6 +15,7 @@ from tests.architecture.sources import PACKAGES, ROOT, imports_of, roots, source
 SPARK = PACKAGES["fila_cluster"] / "spark"
 DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
 REMOTE = PACKAGES["fila_cluster"] / "backup" / "remote.py"
+KAFKA = PACKAGES["fila_worker"] / "log" / "kafka"
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +50,18 @@ def used_by(files: list[Path]) -> set[str]:
     modules = {"zmq": "pyzmq", "pydantic_settings": "pydantic-settings", "pydantic_core": "pydantic"}
     modules |= {"prometheus_client": "prometheus-client", "opentelemetry": "opentelemetry-sdk"}
     modules |= {"py4j": "pyspark", "markupsafe": "jinja2"}  # theirs, and brought along by them
+    modules |= {"confluent_kafka": "confluent-kafka"}
     used = set().union(*(roots(imports_of(file, type_checking=False)) for file in files))
     return {modules.get(name, name) for name in used - sys.stdlib_module_names - PACKAGES.keys()}
 
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE} & {file, *file.parents}]
+    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, KAFKA} & {file, *file.parents}]
     assert used_by(files) - declared == set()
 
 
-@pytest.mark.parametrize(("extra", "folder"), [("spark", SPARK), ("dashboard", DASHBOARD)])
+@pytest.mark.parametrize(("extra", "folder"), [("spark", SPARK), ("dashboard", DASHBOARD), ("hosts", KAFKA)])
 def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, folder: Path) -> None:
     declared = declared_in(project["project"]["dependencies"])
     assert used_by(sources(folder)) - declared == declared_in(project["project"]["optional-dependencies"][extra])

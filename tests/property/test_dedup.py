@@ -22,7 +22,8 @@ from fila_worker.core.keys import FIRST, LAST, pack_u32, u64
 from fila_worker.core.model.due_index import GRID_MS, Kind
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.storage.memory import MemoryStore
-from fila_worker.storage.rocks import RocksStore, SharedMemory
+from fila_worker.storage.options import SharedMemory
+from fila_worker.storage.rocks import RocksStore
 from tests.support.shard import ShardHarness
 
 WINDOW_MS = 20_000

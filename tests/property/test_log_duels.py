@@ -22,6 +22,7 @@ from fila_worker.log.rule import START, FencedError, Position, Rule, UnknownOutc
 RECORD_BYTES_MAX = 64
 """So small that most batches are split."""
 MARKER = encode(Record(Kind.MARKER, 0, 0))
+WISH = encode(Record(Kind.WISH, 0, 0))
 
 
 @dataclass
@@ -151,7 +152,10 @@ class Duel:
         self.contenders: list[Contender] = []
         self.calm = self.random.choice([0.0, 0.5, 0.9, 0.97])
         """How likely an append arrives and is reported as it should be."""
-        often = {name: self.random.choice([0, 1, 4]) for name in ("beat", "arrive_once_more", "crash", "read", "begin_again")}
+        often = {
+            name: self.random.choice([0, 1, 4])
+            for name in ("beat", "wish", "arrive_once_more", "crash", "read", "begin_again")
+        }
         self.actions = {"claim": 1, "write": 10, "arrive": 10, "hear": 10, **often}
 
     def run(self, steps: int) -> None:
@@ -183,6 +187,9 @@ class Duel:
         contender = self.pick()
         if contender.leads:
             contender.beat()
+
+    def wish(self) -> None:
+        self.log.append(WISH)
 
     def arrive(self) -> None:
         contender = self.pick()

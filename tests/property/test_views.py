@@ -24,7 +24,8 @@ from fila_worker.core.effects import Call
 from fila_worker.core.inspect.browse import browse
 from fila_worker.core.inspect.views import open_view as open_view_in_steps
 from fila_worker.core.jobs import Work
-from fila_worker.storage.rocks import RocksStore, SharedMemory
+from fila_worker.storage.options import SharedMemory
+from fila_worker.storage.rocks import RocksStore
 from tests.property.test_backlog import FEW, NAMED, BacklogMachine
 from tests.support.backlog import OWN
 from tests.support.shard import ADMIN, finished

@@ -62,6 +62,7 @@ from fila_proto_zmq.events import (
     Event,
     ProcessFailed,
     ShardFailed,
+    ShardFollowed,
     ShardOpened,
     ShardQuarantined,
     ShardReleased,
@@ -400,8 +401,8 @@ class Host:
 
     @property
     def opening(self) -> bool:
-        """Whether a step of opening a shard can be taken at once or soon."""
-        return any(slot.opening for slot in self.slots.values())
+        """Whether a shard's disk is being read."""
+        return any(slot.is_starting for slot in self.slots.values())
 
     # --- shards that come and go ----------------------------------------------------------------------------------------
 
@@ -529,9 +530,39 @@ class Host:
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
         for slot in self.slots.values():
+            self._tend(slot, now_ms)
             if slot.shard is not None:
                 slot.shard.behind = self._pauses.forgiving or slot.held.wait_long(now_ms)
         self.log_is_full = self._look_at_logs(now_ms)
+
+    def _tend(self, slot: Slot, now_ms: int) -> None:
+        """Let a shard's slot look at what the shard stands on, and put the shard down if it has to."""
+        if slot.shard is None:
+            return
+        try:
+            reason = slot.tend(now_ms)
+        except Exception as error:
+            self._fail(slot, error, now_ms)
+            return
+        if reason:
+            epoch = slot.shard.epoch
+            slot.put_down(reason)
+            del self.shards[slot.index]
+            self.offers += 1
+            slot.fence = self.offers
+            self.failed.append(slot.index)
+            self.dropped = True
+            self.notes.append(ShardFollowed(slot.index, epoch, reason))
+
+    def retire(self) -> None:
+        """Begin to give up the shards that other hosts can take over: the process is about to end."""
+        for slot in self.slots.values():
+            slot.retire()
+
+    @property
+    def retires(self) -> bool:
+        """Whether shards are being handed over to other hosts."""
+        return any(slot.retires for slot in self.slots.values())
 
     def _look_at_logs(self, now_ms: int) -> bool:
         """Return whether to read nothing for the moment, because the log of a shard has too much to confirm.
@@ -566,7 +597,8 @@ class Host:
                 self._heed(command, now_ms)
         for slot in self.slots.values():
             if slot.shard is not None:
-                self._turn_of(slot, now_ms, effects)
+                if not slot.pauses:
+                    self._turn_of(slot, now_ms, effects)
             elif slot.opening:
                 self._step(slot, now_ms)
         if self._checkpoints is not None:
@@ -656,10 +688,14 @@ class Host:
         )
         soonest = LOOK_MS if looks_again else None
         for slot in self.slots.values():
-            if slot.shard is not None:
+            if slot.pauses:
+                due = LOOK_MS
+            elif slot.shard is not None:
                 due = slot.shard.next_due(now_ms)
             else:
-                due = max(0, slot.retry_at_ms - now_ms) if slot.opening and not slot.awaits_log else None
+                due = slot.due_ms if slot.opening else None
+                if due is not None:
+                    due = max(due, slot.retry_at_ms - now_ms)
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest

@@ -25,6 +25,7 @@ from fila_proto_zmq.version import VERSION
 from fila_worker.core.effects import Effect
 from fila_worker.direct.clients import DirectClients
 from fila_worker.host import Host
+from fila_worker.replicated import MustEnd
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Frame
 
@@ -203,7 +204,10 @@ class Link:
         if header.flags & ERROR and header.opcode == Register.opcode:
             if header.request < max(self._offers, default=0):
                 return True  # a later offer is under way, perhaps without the shard that another worker has by now
-            raise from_fault(decode_body(Fault, frame[3]))  # another worker has these shards with a later epoch
+            refusal = from_fault(decode_body(Fault, frame[3]))  # another worker has these shards with a later epoch
+            if self._settings.replication is not None:  # a new leader was faster than the log here
+                raise MustEnd(str(refusal))
+            raise refusal
         if not header.flags & REPLY:
             if header.opcode == PutKeys.opcode:
                 put = decode_body(PutKeys, frame[3])

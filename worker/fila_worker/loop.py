@@ -1,6 +1,7 @@
 """The worker's loop: frames in, one turn, frames out, sleep until the next frame or timer."""
 
 import gc
+import os
 import secrets
 import selectors
 import shutil
@@ -16,7 +17,7 @@ from fila_process.connections import allow_many_connections, connections_allowed
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, Heartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError
-from fila_proto_zmq.events import ProcessFailed, ProcessStopped, ProcessStopping, ShardElsewhere
+from fila_proto_zmq.events import ProcessDeposed, ProcessFailed, ProcessStopped, ProcessStopping, ShardElsewhere
 from fila_worker.checkpoints import Checkpoints
 from fila_worker.core.effects import Effect
 from fila_worker.core.store import UnfitStoreError
@@ -30,11 +31,13 @@ from fila_worker.link import PULSE_MS, Link
 from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
 from fila_worker.pauses import GAP_MS
+from fila_worker.replicated import MustEnd, replicated_slots
 from fila_worker.residence import Residence
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Opener, Slot
 from fila_worker.storage.made import mark_made, refuse_missing
-from fila_worker.storage.rocks import RocksStore, SharedMemory
+from fila_worker.storage.options import SharedMemory
+from fila_worker.storage.rocks import RocksStore
 
 IDLE_MS: Final = PULSE_MS
 """The longest sleep."""
@@ -50,6 +53,10 @@ DESCRIPTORS_RESERVED: Final = 512
 
 NEVER: Final = 1_000_000_000
 
+RETIRE_MS: Final = 3000
+"""How long a stopping worker waits until the shards of a replicated log are handed over."""
+DEPOSED: Final = 3
+"""The exit code of a process that must not go on; its parent starts it again."""
 LEAVE_MS: Final = 1000
 """How long a stopping worker waits for the router's confirmation, and for its clients; the router may be gone itself."""
 LEAVE_LOOK_MS: Final = 50
@@ -59,9 +66,12 @@ LEAVE_LOOK_MS: Final = 50
 def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -> Host:
     """Return a host that opens this worker's shards turn by turn.
 
-    They are the shards of the settings and those that were moved here, without those that were moved away. ``wake``: called in
-    any thread when commits are confirmed.
+    They are the shards of the settings and those that were moved here, without those that were moved away. With a replicated log
+    each is followed until this host leads it. ``wake``: called in any thread when commits are confirmed.
     """
+    if settings.replication is not None:
+        opening = replicated_slots(settings, settings.replication, wake)
+        return Host([], settings.shards_total, now_ms, settings.name, opening=opening)
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
 
@@ -131,6 +141,9 @@ def run(settings: WorkerSettings) -> int:
     _spare_the_collector()
     try:
         loop.run()
+    except MustEnd as end:
+        journal.tell([ProcessDeposed(str(end))])
+        os._exit(DEPOSED)
     except UnfitStoreError:
         raise
     except Exception as error:  # of the process itself: a shard's failure is handled by the host
@@ -303,15 +316,28 @@ class Loop:
             self._apart.unregister(descriptor)
             self._unread.unregister(descriptor)
             self._door.watch_no_more(descriptor)
+        self._retire()
         self._link.leave()
         now_ms = self._clock.now_ms()
         self._door.retire(now_ms)
         give_up_ms = now_ms + LEAVE_MS
         while now_ms < give_up_ms and not self._has_left(now_ms):
-            self._wait(now_ms, min(self._sleep_ms(now_ms), LEAVE_LOOK_MS))
-            self._link.ready = True
-            now_ms = self._clock.now_ms()
-            self._turn(now_ms)
+            now_ms = self._one_more_turn(now_ms)
+
+    def _retire(self) -> None:
+        """Hand over what other hosts can lead, before the router and the clients know that this worker leaves."""
+        self._host.retire()
+        now_ms = self._clock.now_ms()
+        give_up_ms = now_ms + RETIRE_MS
+        while self._host.retires and now_ms < give_up_ms:
+            now_ms = self._one_more_turn(now_ms)
+
+    def _one_more_turn(self, now_ms: int) -> int:
+        self._wait(now_ms, min(self._sleep_ms(now_ms), LEAVE_LOOK_MS))
+        self._link.ready = True
+        now_ms = self._clock.now_ms()
+        self._turn(now_ms)
+        return now_ms
 
 
 def _spare_the_collector() -> None:

@@ -6,6 +6,8 @@ import msgspec
 
 from fila_proto_zmq.events import LogSettings
 from fila_worker.core.settings import ShardSettings
+from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.leadership import LeadershipLimits
 
 
 class JoinKeys(msgspec.Struct, forbid_unknown_fields=True):
@@ -14,6 +16,14 @@ class JoinKeys(msgspec.Struct, forbid_unknown_fields=True):
     server_key: str
     public_key: str
     secret_key: str
+
+
+class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A replicated log under the shards of a cluster. ``host``: by which the cluster tells its hosts apart."""
+
+    kafka: KafkaSettings
+    host: str
+    leadership: LeadershipLimits = LeadershipLimits()
 
 
 class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -30,5 +40,7 @@ class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     auth: bool = False
     """Whether clients need an API key. The router sends the keys to this worker."""
     durability: Literal["os", "fsync"] = "os"
+    replication: Replication | None = None
+    """The log under the shards, of which others have copies too; None: each shard is on this host's disk alone."""
     shard: ShardSettings = ShardSettings()
     log: LogSettings = LogSettings()

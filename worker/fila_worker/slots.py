@@ -164,6 +164,16 @@ class Slot:
         return self.outage is not None and self.outage.state != QUARANTINED
 
     @property
+    def is_starting(self) -> bool:
+        """Whether its disk is being read, for as long as that takes."""
+        return self.opening
+
+    @property
+    def due_ms(self) -> int | None:
+        """How soon to take the next step of opening; None: when something arrives."""
+        return None if self.awaits_log else 0
+
+    @property
     def awaits_log(self) -> bool:
         """Whether the next step has to wait until the shard's epoch is confirmed."""
         return self._recovered is not None and not is_confirmed(self._recovered.store)
@@ -204,12 +214,33 @@ class Slot:
 
     def look_at_log(self, now_ms: int) -> None:
         """See how much the log has yet to confirm. Call it at the beginning of a turn."""
-        if self.shard is None or not self.shard.has_much_unconfirmed:
+        if self.shard is None or not (self.shard.has_much_unconfirmed or self.pauses):
             self.log_full_ms = None
         elif self.log_full_ms is None:
             self.log_full_ms, self._log_full_since_ms = 0, now_ms
         else:
             self.log_full_ms = now_ms - self._log_full_since_ms
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the shard has to end no turn for the moment."""
+        return False
+
+    def tend(self, now_ms: int) -> str:
+        """Look at what the shard stands on, before each of its turns. Return why it must be put down; empty: it goes on."""
+        return ""
+
+    def put_down(self, reason: str) -> None:
+        """Drop the shard's memory, because :meth:`tend` said so."""
+        raise NotImplementedError
+
+    def retire(self) -> None:
+        """Prepare for the end of the process."""
+
+    @property
+    def retires(self) -> bool:
+        """Whether the shard is being handed over."""
+        return False
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
         """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""

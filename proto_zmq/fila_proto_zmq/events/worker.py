@@ -26,6 +26,24 @@ class ShardReleased(Event):
     worker: str
 
 
+class ShardFollowed(Event):
+    """This worker leads a shard on a replicated log no more, and follows who does."""
+
+    event = "shard.followed"
+    shard: int
+    epoch: int
+    reason: str
+
+
+class ProcessDeposed(Event):
+    """This worker ends at once, because a shard that it led may have another leader by now; it is started again as a follower."""
+
+    event = "process.deposed"
+    level = "warning"
+    advice = "Nothing that was confirmed is lost. If this comes often, the machine, or the way to the log's brokers, is overloaded."
+    reason: str
+
+
 class ShardElsewhere(Event):
     """This worker was started for a shard that was moved to another worker, and leaves it there."""
 

@@ -37,7 +37,10 @@ class Appender(Protocol):
     """Appends to one partition, in order. It sends nothing behind an append that failed."""
 
     def append(self, data: bytes) -> int:
-        """Begin to append a record; return the number of the append."""
+        """Begin to append a record; return the number of the append.
+
+        It raises nothing: a record that is too large, or one too many without a report, is reported as failed.
+        """
 
     def reports(self) -> list[Report]:
         """Return the outcomes that are known by now, in the order of the appends, each once."""
@@ -47,7 +50,7 @@ class Appender(Protocol):
 
 
 class Tail(Protocol):
-    """Reads one partition from some offset on."""
+    """Reads one partition from some offset on. It does not wake its process for records: read at times, or after a report."""
 
     def read(self, records_max: int) -> list[Entry]:
         """Return the next records that have arrived, at most so many.
@@ -84,4 +87,7 @@ class Partition(Protocol):
         """Return a new reader from ``offset`` on."""
 
     def trim(self, offset: int) -> None:
-        """Let the log forget the records before ``offset``, soon. The record at ``offset`` stays."""
+        """Let the log forget the records before ``offset``, soon. The record at ``offset`` stays, and always the last one.
+
+        It may come to nothing if no broker answers: call it again with the next checkpoint.
+        """

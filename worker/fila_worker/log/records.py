@@ -12,7 +12,7 @@ A record is one entry of the log. Its place there is its *offset*, which the log
     batch   = the pieces of its parts, joined
             = msgpack array of encoding, codes, items
 
-A writer begins with a MARKER, which has epoch 0 and number 0. The offset of the marker is the writer's *epoch*, so two writers can't have the
+A writer begins with a MARKER, which has epoch 0 and number 0. A WISH has them too: it is of no epoch, and anybody may append one. The offset of the marker is the writer's *epoch*, so two writers can't have the
 same one. Its further records have the numbers 1, 2, 3 … The first of them names the last record that counted before the marker (epoch -1,
 number 0: there was none). A reader that has found another one there knows that records are lost.
 
@@ -69,9 +69,12 @@ class Kind(IntEnum):
     """The writer is alive."""
     LEAVES = 4
     """The writer has ended, and another one may take over at once."""
+    WISH = 5
+    """Somebody would like to take over from the writer. It never counts."""
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}
+_WITHOUT_EPOCH: Final = {Kind.MARKER: "marker", Kind.WISH: "wish"}
 
 
 class Before(NamedTuple):
@@ -115,9 +118,9 @@ def decode(data: bytes, offset: int) -> Record:
     kind = _KINDS.get(code)
     if kind is None:
         raise bad_record(offset, f"its kind is {code}, which is none of {min(_KINDS)} to {max(_KINDS)}", 1)
-    if kind is Kind.MARKER:
+    if name := _WITHOUT_EPOCH.get(kind):
         if epoch or number:
-            raise bad_record(offset, f"a marker has epoch 0 and number 0, and this one {epoch} and {number}", 2)
+            raise bad_record(offset, f"a {name} has epoch 0 and number 0, and this one {epoch} and {number}", 2)
         return Record(kind, 0, 0, data[_HEADER.size :])
     if epoch >= offset:
         raise bad_record(offset, f"its epoch is {epoch}, but the marker of an epoch comes before its records", 2)

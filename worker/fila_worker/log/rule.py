@@ -11,6 +11,8 @@ record, nothing can stand between them: the record counts. After any other repor
 reader does. So what it confirms is what readers replay. A writer that does not know whether an append is in the log must end: a later one could be
 confirmed although this one is missing.
 
+A wish never counts and moves no position. It only takes an offset, so that the leader reads it where its own next record was to be.
+
 Rejected: to take each gap between the offsets of one's own records for a new writer. A delayed append of a writer that was replaced
 would end its successor too.
 
@@ -70,12 +72,16 @@ class Verdict(Enum):
     """It is of an older epoch: its writer was replaced."""
     REPEATED = auto()
     """It is in the log twice."""
+    WISH = auto()
+    """It says something to the leader, and is of no epoch."""
 
 
 def judge(last: Position, offset: int, record: Record) -> Verdict:
     """Return whether the record at ``offset`` counts behind ``last``, the last one that did. Raise :class:`LostError`."""
     if record.kind is Kind.MARKER:
         return Verdict.COUNTS
+    if record.kind is Kind.WISH:
+        return Verdict.WISH
     if record.epoch < last.epoch:
         return Verdict.STALE
     if record.epoch > last.epoch:
@@ -287,7 +293,7 @@ class Writer:
         raise UnknownOutcomeError(self.epoch, number, reason)
 
     def read(self, offset: int, record: Record) -> None:
-        """Judge a record from ``read_from`` on.
+        """Judge a record from ``read_from`` on. What a WISH says is the caller's to look at.
 
         Raise :class:`FencedError` at another writer's marker, :class:`LostError`, and :class:`UnknownOutcomeError` if the record is not where
         it was reported.

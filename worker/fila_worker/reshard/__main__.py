@@ -16,7 +16,8 @@ import msgspec
 
 from fila_proto_zmq.errors import StorageError
 from fila_worker.reshard.copying import Progress, Shards, copy_all
-from fila_worker.storage.rocks import RocksStore, SharedMemory
+from fila_worker.storage.options import SharedMemory
+from fila_worker.storage.rocks import RocksStore
 
 PRIVATE: Final = 0o077
 

@@ -19,6 +19,8 @@ from fila_proto_zmq.errors import StorageError
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
 from fila_worker.core.store import Batch, DamageError, Families, Family, Pin
+from fila_worker.storage.database import scan
+from fila_worker.storage.failures import cannot_open, failure
 from fila_worker.storage.log_files import (
     ChangeRecord,
     changes_of,
@@ -28,7 +30,7 @@ from fila_worker.storage.log_files import (
     read_manifest,
     rescued,
 )
-from fila_worker.storage.rocks import SharedMemory, cannot_open, database_options, failure, family_options, scan
+from fila_worker.storage.options import SharedMemory, database_options, family_options
 
 _KEY_BYTES: Final = 20
 _KEYS: Final = 1 << 8 * _KEY_BYTES

@@ -6,6 +6,7 @@ from fila_worker.log.records import Before, Kind, Record, RecordError, decode, e
 from fila_worker.log.rule import START, Counted, FencedError, LostError, Position, Rule, UnknownOutcomeError, Writer
 
 MARKER = Record(Kind.MARKER, 0, 0)
+WISH = Record(Kind.WISH, 0, 0, b"host-b")
 
 
 def batch(epoch: int, number: int, body: bytes = b"x", part: int = 0, parts: int = 1, before: Before | None = None) -> Record:
@@ -42,6 +43,20 @@ def test_a_batch_counts_with_its_last_part() -> None:
     assert rule.read(3, batch(0, 2, b"two ", 1, 3)) is None
     assert rule.read(4, batch(0, 3, b"three", 2, 3)) == Counted(Position(4, 0, 3), Kind.BATCH, b"one two three")
     assert rule.position == Position(4, 0, 3)
+
+
+def test_a_wish_never_counts_and_moves_no_position() -> None:
+    rule = Rule()
+    assert rule.read(0, WISH) is None
+    assert rule.position == START
+    records = [MARKER, batch(1, 1, b"one ", 0, 2), WISH, batch(1, 2, b"two", 1, 2), WISH]
+    assert bodies(records, rule) == [b"one two"]
+    assert (rule.position, rule.next_offset) == (Position(4, 1, 2), 6)
+
+
+def test_a_reader_begins_again_before_a_wish() -> None:
+    rule = Rule(Position(0, 0, 0))
+    assert [rule.read(0, MARKER), rule.read(1, WISH), rule.position] == [None, None, Position(0, 0, 0)]
 
 
 def test_a_new_writer_drops_an_unfinished_batch() -> None:
@@ -199,6 +214,16 @@ def test_what_is_there_twice_is_confirmed_once_and_read_to_the_place_reported() 
     writer.read(6, record)
     assert (writer.read_from, writer.confirmed) == (None, 1)
     writer.report(1, 5)
+    assert (writer.read_from, writer.confirmed) == (None, 1)
+
+
+def test_a_wish_makes_the_writer_read_and_nothing_else() -> None:
+    writer = leading()
+    beat = decode(writer.beat(), 9)
+    writer.report(1, 6)
+    writer.read(5, WISH)
+    assert (writer.read_from, writer.confirmed) == (6, 0)
+    writer.read(6, beat)
     assert (writer.read_from, writer.confirmed) == (None, 1)
 
 

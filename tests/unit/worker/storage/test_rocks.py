@@ -12,7 +12,9 @@ import pytest
 
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import DamageError
-from fila_worker.storage.rocks import PINNED_BYTES_MAX, RocksStore, SharedMemory
+from fila_worker.storage.database import PINNED_BYTES_MAX
+from fila_worker.storage.options import SharedMemory
+from fila_worker.storage.rocks import RocksStore
 from tests.support.cluster import eventually
 
 ALL = (b"", b"\xff" * 32)

@@ -1,0 +1,68 @@
+"""The adapter on brokers that librdkafka itself plays, in this process."""
+
+import threading
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+from fila_worker.log.kafka.partition import KafkaPartition
+from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.partition import Entry, Report
+from tests.support.cluster import PATIENCE_S
+from tests.support.partition_contract import collect, end_of, read
+
+
+@pytest.fixture
+def settings() -> Iterator[KafkaSettings]:
+    """Three brokers, and a topic that they make when it is asked for."""
+    brokers = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "none", "log_level": 0})
+    found = brokers.list_topics("log", timeout=10).brokers.values()
+    yield KafkaSettings(bootstrap_servers=",".join(f"{each.host}:{each.port}" for each in found), topic="log", partitions=4)
+    brokers.close()
+
+
+def test_records_of_one_partition_are_not_in_another(settings: KafkaSettings) -> None:
+    one, other = (KafkaPartition(settings, number, lambda: None) for number in (0, 3))
+    for partition, data in ((one, b"one"), (other, b"other")):
+        appender = partition.appender()
+        appender.append(data)
+        assert collect(appender, 1) == [Report(1, 0)]
+        appender.close()
+    tails = [partition.tail(0) for partition in (one, other)]
+    assert [read(tail, 1) for tail in tails] == [[Entry(0, b"one")], [Entry(0, b"other")]]
+    assert [end_of(tail) for tail in tails] == [1, 1]
+    for tail in tails:
+        tail.close()
+
+
+def test_what_has_no_report_is_limited(settings: KafkaSettings) -> None:
+    limited = msgspec.structs.replace(settings, unreported_bytes_max=10_000)
+    appender = KafkaPartition(limited, 0, lambda: None).appender()
+    for _ in range(3):
+        appender.append(b"x" * 6000)
+    first, second, third = collect(appender, 3)
+    assert first == Report(1, 0)
+    assert second.error == "12,000 bytes have no report yet, and the limit is 10,000"
+    assert "append 2 failed" in third.error
+    tail = KafkaPartition(limited, 0, lambda: None).tail(0)
+    assert end_of(tail) == 1
+    for each in (appender, tail):
+        each.close()
+
+
+def test_nobody_is_woken_after_a_close() -> None:
+    """What is under way ends without a report."""
+    nowhere = KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="closed", partitions=1)
+    wakes: list[int] = []
+    partition = KafkaPartition(nowhere, 0, lambda: wakes.append(1))
+    appender, tail = partition.appender(), partition.tail(0)
+    (thread,) = (each for each in threading.enumerate() if each.name == "reports of closed/0")
+    appender.append(b"a")
+    tail.ask()
+    appender.close()
+    tail.close()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert wakes == []

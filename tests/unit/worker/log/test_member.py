@@ -1,0 +1,236 @@
+"""A member of a replicated shard: its copy, the log and its leadership together."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fila_worker.log.bodies import Node
+from fila_worker.log.leadership import State
+from fila_worker.log.member import Member
+from fila_worker.log.memory import MemoryLog, MemoryPartition
+from fila_worker.storage.replica import Replica
+
+FIRST, LAST = b"", b"\xff" * 300
+
+
+class Site:
+    """A host with a copy of the shard."""
+
+    def __init__(self, town: "Town", name: str, home: Path) -> None:
+        self.town, self.name, self.home = town, name, home
+        self.partition = MemoryPartition(town.log, lambda: town.now_ms)
+        self.member = self.opened()
+
+    def opened(self) -> Member:
+        return Member(self.partition, Replica(self.home), Node(self.name, self.name), self.town.now_ms, record_bytes_max=200)
+
+    def restart(self) -> None:
+        """End in good order for the disk, and none for the log."""
+        self.member.close()
+        self.member = self.opened()
+
+    def step(self) -> None:
+        member = self.member
+        if member.ended:
+            return
+        member.step(self.town.now_ms)
+        if member.reigns and not member.serves and not member.leaves:
+            member.recovered(self.town.now_ms)
+        if member.leaves:
+            member.stopped(self.town.now_ms)
+
+    def commit(self, *keys: bytes, size: int = 10) -> None:
+        copy = self.member.copy
+        batch = copy.new_batch()
+        for key in keys:
+            batch.put(key, bytes(size), copy.families.queues)
+        copy.commit(batch)
+
+    @property
+    def items(self) -> list[bytes]:
+        copy = self.member.copy
+        return [key for key, _ in copy.scan(FIRST, LAST, copy.families.queues)]
+
+    @property
+    def unconfirmed(self) -> int:
+        return self.member.copy.committed - self.member.copy.confirmed
+
+
+class Town:
+    """One log, some hosts, and a clock."""
+
+    def __init__(self, tmp_path: Path, count: int) -> None:
+        self.now_ms = 1_000_000
+        self.log = MemoryLog()
+        self.sites = [Site(self, name, tmp_path / name) for name in "abc"[:count]]
+
+    def pass_ms(self, span_ms: int, *sites: Site, step_ms: int = 50) -> None:
+        """Let time pass for some of the hosts; for all, if none is named. The others do not run."""
+        for _ in range(span_ms // step_ms):
+            self.now_ms += step_ms
+            for site in sites or self.sites:
+                site.step()
+
+    def until(self, what: Callable[[], bool], *sites: Site, within_ms: int = 20_000) -> int:
+        """Let time pass until something holds; return how long it took."""
+        began_ms = self.now_ms
+        while not what():
+            assert self.now_ms - began_ms <= within_ms, "it takes too long"
+            self.pass_ms(50, *sites)
+        return self.now_ms - began_ms
+
+    def lead(self, site: Site) -> None:
+        """Have one host lead, and the others follow it."""
+        self.until(lambda: site.member.serves, site)
+        self.pass_ms(2000)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Callable[[int], Town]]:
+    towns: list[Town] = []
+
+    def make(count: int) -> Town:
+        towns.append(Town(tmp_path, count))
+        return towns[-1]
+
+    yield make
+    for town in towns:
+        for site in town.sites:
+            site.member.close()
+
+
+def test_the_first_member_leads_and_the_others_have_what_it_commits(made: Callable[[int], Town]) -> None:
+    town = made(3)
+    first, *others = town.sites
+    town.lead(first)
+    first.commit(b"one", b"two")
+    first.commit(b"three", size=500)  # in several records
+    town.pass_ms(200)
+    assert first.unconfirmed == 0
+    assert [site.items for site in town.sites] == [[b"one", b"three", b"two"]] * 3
+    assert [site.member.reigns for site in others] == [False, False]
+    assert [site.member.behind for site in others] == [0, 0]
+
+
+def test_a_silent_leader_is_replaced_and_ends_when_it_may_be_ahead(made: Callable[[int], Town]) -> None:
+    town = made(2)
+    old, new = town.sites
+    town.lead(old)
+    old.commit(b"one")
+    town.pass_ms(200)
+    old.partition.held = True
+    old.commit(b"never confirmed")
+    took_ms = town.until(lambda: new.member.serves, new)
+    assert 5_000 < took_ms < 8_000
+    new.commit(b"two")
+    old.partition.appenders[-1].arrive()  # behind the new marker
+    old.partition.appenders[-1].report()
+    old.partition.held = False
+    town.pass_ms(500)
+    assert old.member.ended
+    assert not old.member.serves
+    assert (old.unconfirmed, new.items) == (1, [b"one", b"two"])
+    old.restart()
+    town.pass_ms(1000)
+    assert old.items == [b"one", b"two"]
+
+
+def test_a_replaced_leader_without_anything_unconfirmed_follows_again(made: Callable[[int], Town]) -> None:
+    town = made(2)
+    old, new = town.sites
+    town.lead(old)
+    town.until(lambda: new.member.serves, new)
+    town.pass_ms(3000)
+    assert (old.member.ended, old.member.reigns, old.member.leadership.state) == ("", False, State.FOLLOWS)
+    new.commit(b"one")
+    town.pass_ms(200)
+    assert old.items == [b"one"]
+
+
+def test_a_leader_that_leaves_hands_over_without_a_gap(made: Callable[[int], Town]) -> None:
+    town = made(3)
+    old, other, new = town.sites
+    town.lead(old)
+    old.commit(b"one")
+    old.member.leave("c", town.now_ms)
+    assert town.until(lambda: new.member.serves) < 1000
+    new.commit(b"two")
+    town.pass_ms(500)
+    assert [site.items for site in town.sites] == [[b"one", b"two"]] * 3
+    assert [site.member.reigns for site in (old, other)] == [False, False]
+
+
+def test_a_host_that_wishes_for_a_shard_gets_it(made: Callable[[int], Town]) -> None:
+    town = made(2)
+    old, new = town.sites
+    town.lead(old)
+    new.member.leadership.wants = True
+    town.until(lambda: new.member.serves)
+    new.commit(b"one")
+    town.pass_ms(500)
+    assert (old.items, old.member.ended) == ([b"one"], "")
+
+
+@pytest.mark.parametrize("how", ["no offset", "twice", "first of two"])
+def test_what_the_log_reports_badly_is_found_where_it_is(made: Callable[[int], Town], how: str) -> None:
+    town = made(2)
+    leader, follower = town.sites
+    town.lead(leader)
+    leader.partition.held = True
+    appender = leader.partition.appenders[-1]
+    leader.commit(b"one")
+    leader.commit(b"two")
+    appender.arrive()
+    if how != "no offset":
+        appender.repeat(reported=how == "twice")
+    appender.report(offset=how != "no offset")
+    appender.arrive()
+    appender.report()
+    town.pass_ms(50, leader)
+    leader.partition.held = False
+    appender.go_on()
+    for tail in leader.partition.tails:
+        tail.answer()
+    town.pass_ms(1000)
+    assert leader.unconfirmed == 0
+    assert leader.items == follower.items == [b"one", b"two"]
+    leader.commit(b"three")
+    town.pass_ms(200)
+    assert (leader.unconfirmed, follower.items) == (0, [b"one", b"three", b"two"])
+
+
+def test_a_commit_of_unknown_outcome_ends_the_process(made: Callable[[int], Town]) -> None:
+    town = made(1)
+    (leader,) = town.sites
+    town.lead(leader)
+    leader.partition.held = True
+    leader.commit(b"one")
+    leader.partition.appenders[-1].fail("timed out")
+    town.pass_ms(50)
+    assert "timed out" in leader.member.ended
+    assert (leader.unconfirmed, leader.member.serves) == (1, False)
+
+
+def test_a_leader_cut_off_from_the_log_stops_serving_and_serves_again_when_it_is_back(made: Callable[[int], Town]) -> None:
+    town = made(1)
+    (leader,) = town.sites
+    town.lead(leader)
+    town.log.reachable = False
+    leader.commit(b"one")
+    assert town.until(lambda: not leader.member.serves) < 10_000
+    assert leader.unconfirmed == 1
+    town.log.reachable = True
+    town.until(lambda: leader.member.serves)
+    assert (leader.unconfirmed, leader.member.ended) == (0, "")
+
+
+def test_a_process_that_starts_again_leads_at_once(made: Callable[[int], Town]) -> None:
+    town = made(2)
+    leader, _ = town.sites
+    town.lead(leader)
+    leader.commit(b"one")
+    town.pass_ms(200)
+    leader.restart()
+    assert town.until(lambda: leader.member.serves) < 1000
+    assert leader.items == [b"one"]

@@ -1,0 +1,113 @@
+"""What records say besides counting: who leads, how much it has, whom it leaves to, and what a host says about itself.
+
+These bodies inform. Which records count is decided without them, so a body that can't be read is the same as none: another release may
+have written it, or it may be damaged. A body is a version byte and a msgpack map. A field that a reader does not know is skipped; a change
+that an old reader would misread takes a new version.
+"""
+
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+VERSION: Final = 1
+BODY_BYTES_MAX: Final = 4096
+"""Of a record in a shard's log."""
+HOST_BYTES_MAX: Final = 128 * 1024
+"""Of what a host says about itself: about 16 bytes for each shard."""
+
+Name = Annotated[str, msgspec.Meta(max_length=255)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+Shard = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One data directory with the process that has it open."""
+
+    name: Name = ""
+    """Of the data directory. It stays when the process starts again."""
+    host: Name = ""
+    """By which the cluster tells its hosts apart. On one host, at most one process has a copy of a shard."""
+    address: Name = ""
+    """Where to reach it, for people."""
+    life: Name = ""
+    """Differs each time the process starts."""
+
+
+class Figures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a leader has."""
+
+    queues: Count = 0
+    stored_bytes: Count = 0
+    oldest_offset: Offset = -1
+    """The first record that it needs of the log; -1: it does not say."""
+
+
+class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a MARKER."""
+
+    node: Node = Node()
+    claim: Count = 0
+    """The number of the claim in its process's life."""
+
+
+class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a BEAT."""
+
+    node: Node = Node()
+    figures: Figures = Figures()
+
+
+class Leaves(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a LEAVES."""
+
+    node: Node = Node()
+    successor: Name = ""
+    """The host that may claim first; empty: the first in line."""
+
+
+class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a WISH: a host has caught up, and would like to lead."""
+
+    host: Name = ""
+    epoch: Offset = -1
+    """Of the leader that it asks. Another one ignores it."""
+
+
+class HostState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a host says about itself, once a second, to all others."""
+
+    host: Name = ""
+    address: Name = ""
+    leads: dict[Shard, Offset] = {}
+    """Shards that it leads, with the epoch."""
+    follows: dict[Shard, Count] = {}
+    """Shards that it has a copy of, with the number of records that the copy is behind."""
+    drains: bool = False
+    """Whether it gives up all its shards."""
+
+
+Body = Marker | Beat | Leaves | Wish | HostState
+_B = TypeVar("_B", bound=Body)
+_encode = msgspec.msgpack.Encoder().encode
+_decoders: Final[dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (Marker, Beat, Leaves, Wish, HostState)
+}
+
+
+def encode_body(body: Body) -> bytes:
+    """Return its bytes. They may be longer than a reader takes only if a name is longer than a configuration allows."""
+    return bytes([VERSION]) + _encode(body)
+
+
+def decode_body(data: bytes, kind: type[_B]) -> _B | None:
+    """Return what it says; None if it can't be read."""
+    size_max = HOST_BYTES_MAX if kind is HostState else BODY_BYTES_MAX
+    if not 1 < len(data) <= size_max or data[0] != VERSION:
+        return None
+    try:
+        body = _decoders[kind].decode(data[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    assert isinstance(body, kind)
+    return body

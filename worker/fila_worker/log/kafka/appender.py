@@ -1,0 +1,130 @@
+"""Appends to one partition through a producer of its own.
+
+A producer of several partitions would let one partition's batches wait for another's answers. The library reports in ``poll``, so a thread
+sits there and wakes the worker's loop.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import Final
+
+from fila_worker.log.kafka.clients import Trouble, new_producer, text_of
+from fila_worker.log.kafka.library import kafka
+from fila_worker.log.kafka.outcomes import Outcomes
+from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.partition import Report
+
+POLL_S: Final = 0.1
+"""How long the thread waits for reports before it looks at the clock."""
+CONNECT_S: Final = 1.0
+"""How long it waits for the first broker."""
+
+
+class KafkaAppender:
+    """A :class:`fila_worker.log.partition.Appender`."""
+
+    def __init__(self, settings: KafkaSettings, number: int, wake: Callable[[], None]) -> None:
+        self._settings = settings
+        self._topic, self._number = settings.topic, number
+        self._wake = wake
+        self._waking = Lock()
+        self._closed = Event()
+        self._sending = Lock()
+        """A record is numbered and sent before a failure stops the sending, or not sent at all."""
+        self._outcomes = Outcomes(settings.patience_ms / 1000, monotonic())
+        self.trouble = Trouble(settings)
+        self._producer = new_producer(settings, self._on_error)
+        Thread(target=self._work, args=(self._producer,), name=f"reports of {self._topic}/{number}", daemon=True).start()
+
+    def append(self, data: bytes) -> int:
+        """Begin to append a record."""
+        assert not self._closed.is_set(), "it is closed"
+        with self._sending:
+            number, open_ = self._outcomes.begin(len(data))
+            if open_ and (problem := self._send(number, data)):
+                self._outcomes.fail(number, problem)
+                open_ = False
+        if not open_:
+            self._tell()
+        return number
+
+    def _send(self, number: int, data: bytes) -> str:
+        """Give a record to the library; return why that is not possible."""
+        if problem := self._problem_with(data):
+            return problem
+        try:
+            self._producer.produce(self._topic, data, partition=self._number, on_delivery=partial(self._on_delivery, number))
+        except (kafka.KafkaException, BufferError) as error:
+            return self._text_of(error)
+        return ""
+
+    def _problem_with(self, data: bytes) -> str:
+        settings = self._settings
+        if len(data) > settings.data_bytes_max:
+            return f"a record of {len(data):,} bytes is larger than the log takes: {settings.data_bytes_max:,}"
+        if self._outcomes.bytes > settings.unreported_bytes_max:
+            return f"{self._outcomes.bytes:,} bytes have no report yet, and the limit is {settings.unreported_bytes_max:,}"
+        return ""
+
+    def reports(self) -> list[Report]:
+        """Return the outcomes that are known by now."""
+        return self._outcomes.take()
+
+    def close(self) -> None:
+        """End soon, in the thread."""
+        with self._waking:
+            self._closed.set()
+
+    # --- in the thread ----------------------------------------------------------------------------------------------------
+
+    def _work(self, producer: kafka.Producer) -> None:
+        with suppress(kafka.KafkaException):  # without that question it connects a second later
+            producer.list_topics(self._topic, timeout=CONNECT_S)
+        try:
+            while not self._closed.is_set():
+                if producer.poll(POLL_S):
+                    self._tell()
+                if self._outcomes.look(monotonic()):
+                    self._fail_all(self._out_of_patience())
+        except Exception as error:  # whatever the library raises, the worker has to know
+            self._fail_all(self._text_of(error))
+        producer.purge()
+        producer.poll(0)
+        producer.close()
+
+    def _fail_all(self, reason: str) -> None:
+        if self._outcomes.fail_all(reason):
+            self._stop()
+
+    def _stop(self) -> None:
+        """Keep what has no outcome from being sent, as far as that is possible."""
+        with self._sending:
+            self._producer.purge(blocking=False)
+        self._tell()
+
+    def _out_of_patience(self) -> str:
+        seconds = self._settings.patience_ms / 1000
+        return f"the brokers have not reported it for {seconds:g} s, so its outcome is unknown{self.trouble.as_reason}"
+
+    def _on_delivery(self, number: int, error: kafka.KafkaError | None, message: kafka.Message) -> None:
+        if error is None:
+            offset = message.offset()
+            self._outcomes.settle(number, offset if offset is not None and offset >= 0 else None)
+        elif self._outcomes.fail(number, self._text_of(error)):  # its offset means nothing
+            self._stop()
+
+    def _on_error(self, error: kafka.KafkaError) -> None:
+        self.trouble.take(error)
+        if error.fatal():
+            self._fail_all(self._text_of(error))
+
+    def _text_of(self, error: kafka.KafkaError | BaseException) -> str:
+        return self._settings.without_secrets(text_of(error))
+
+    def _tell(self) -> None:
+        with self._waking:
+            if not self._closed.is_set():
+                self._wake()

@@ -1,0 +1,129 @@
+"""What librdkafka's clients are told. The reasons are here, once; each value is part of what the log promises."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from fila_proto_zmq.errors import StorageError
+from fila_worker.log.kafka.library import admin, kafka
+from fila_worker.log.kafka.settings import KafkaSettings
+
+Property = str | int | bool
+Listener = Callable[[kafka.KafkaError], None]
+REFUSED: Final = frozenset({kafka.KafkaError._AUTHENTICATION, kafka.KafkaError.SASL_AUTHENTICATION_FAILED})
+_Client = TypeVar("_Client")
+
+RECONNECT: Final[dict[str, Property]] = {
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 50,
+    "retry.backoff.max.ms": 500,
+    "topic.metadata.refresh.interval.ms": 5_000,
+}
+"""The defaults wait up to ten seconds before they look for a broker that is back, and five minutes for a partition that has moved."""
+
+
+class Trouble:
+    """What the library last said of brokers that it can't reach. It goes on trying."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self.text = ""
+        self.refused = False
+        """Whether a broker does not accept who we are."""
+
+    def take(self, error: kafka.KafkaError) -> None:
+        """Take an error."""
+        if error.code() != kafka.KafkaError._ALL_BROKERS_DOWN or not self.text:  # that follows the reason, and has none
+            self.text = self._settings.without_secrets(error.str())
+        self.refused = self.refused or error.code() in REFUSED
+
+    @property
+    def as_reason(self) -> str:
+        """The end of a sentence about what did not work; empty if there was no trouble."""
+        return f"; the last problem was: {self.text}" if self.text else ""
+
+
+def _common(settings: KafkaSettings, listener: Listener | None) -> dict[str, Any]:
+    heard = {} if listener is None else {"error_cb": listener}
+    return {
+        **heard,
+        **settings.properties,
+        **RECONNECT,
+        "bootstrap.servers": settings.bootstrap_servers,
+        "socket.timeout.ms": max(10, settings.request_ms_max),
+        "socket.connection.setup.timeout.ms": max(1_000, settings.request_ms_max),
+        "allow.auto.create.topics": False,  # a topic that was deleted must not come back with the brokers' defaults
+        "message.max.bytes": settings.record_bytes_max,
+        "log_level": 0,  # it would write to stderr; errors come through error_cb
+    }
+
+
+def new_producer(settings: KafkaSettings, listener: Listener) -> kafka.Producer:
+    """Return a producer for one partition."""
+    config = {
+        **_common(settings, listener),
+        "enable.idempotence": True,
+        "acks": "all",
+        # After broker deaths, several requests in flight were written twice or reported without an offset.
+        "max.in.flight.requests.per.connection": 1,
+        # So they go in batches. Of large records a batch has one or two: with a larger batch.size, a record of 0.5 MB cost 3 to 4 ms of
+        # CPU instead of 0.5, and got there no faster.
+        "batch.num.messages": 100,
+        "linger.ms": 0,
+        "socket.nagle.disable": True,
+        # A record that the library gives up is followed by later ones, and may be in the log nevertheless. So it never gives up by
+        # time, and one that is refused ends the producer. The appender has a patience of its own.
+        "message.timeout.ms": 0,
+        "enable.gapless.guarantee": True,
+        "request.timeout.ms": max(
+            1, settings.request_ms_max * 4 // 5
+        ),  # the broker's answer comes before the socket's timeout
+        "queue.buffering.max.messages": 0,
+        "queue.buffering.max.kbytes": settings.unreported_bytes_max // 512,  # twice: the appender's own limit comes first
+    }
+    return _made(kafka.Producer, config, settings)
+
+
+def new_consumer(settings: KafkaSettings, listener: Listener) -> kafka.Consumer:
+    """Return a consumer. It is in no group: who reads what is decided elsewhere."""
+    fetch_bytes = max(settings.prefetch_bytes_max, settings.record_bytes_max)
+    config = {
+        **_common(settings, listener),
+        "group.id": "fila",  # the library wants one
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_uncommitted",
+        "check.crcs": True,
+        "fetch.message.max.bytes": settings.prefetch_bytes_max,
+        "fetch.max.bytes": fetch_bytes,
+        "receive.message.max.bytes": fetch_bytes + 1024 * 1024,
+        "queued.max.messages.kbytes": max(1, settings.prefetch_bytes_max // 1024),
+        "fetch.queue.backoff.ms": 10,  # a full queue is emptied by the next read
+        "fetch.error.backoff.ms": 100,
+    }
+    return _made(kafka.Consumer, config, settings)
+
+
+def new_admin(settings: KafkaSettings, listener: Listener | None = None) -> admin.AdminClient:
+    """Return a client for questions about topics. Keep it as long as its futures: they fail with it.
+
+    With a listener it must be polled, or what the listener has not heard grows.
+    """
+    return _made(admin.AdminClient, _common(settings, listener), settings)
+
+
+def _made(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any], settings: KafkaSettings) -> _Client:
+    try:
+        return kind(config)
+    except kafka.KafkaException as error:
+        problem = settings.without_secrets(text_of(error))
+        raise StorageError(f"the log on Kafka can't be used as it is configured: {problem}; change its properties") from None
+
+
+def text_of(error: kafka.KafkaError | BaseException) -> str:
+    """Return what an error of the library says."""
+    if isinstance(error, kafka.KafkaError):
+        return error.str()
+    first = error.args[0] if error.args else None
+    return first.str() if isinstance(first, kafka.KafkaError) else str(error) or type(error).__name__

@@ -1,0 +1,48 @@
+"""The port of a replicated log on Kafka."""
+
+from collections.abc import Callable
+from time import monotonic_ns
+
+from fila_worker.log.kafka.appender import KafkaAppender
+from fila_worker.log.kafka.clients import new_admin
+from fila_worker.log.kafka.library import kafka
+from fila_worker.log.kafka.questions import Questions
+from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.kafka.tail import KafkaTail
+from fila_worker.log.kafka.trimming import Trimmer
+
+
+def steady_ms() -> int:
+    """Return the time of a clock that is never set."""
+    return monotonic_ns() // 1_000_000
+
+
+class KafkaPartition:
+    """A :class:`fila_worker.log.partition.Partition`: one partition of the cluster's topic.
+
+    ``wake`` is called in any thread when there is a report or an answer, never after ``close`` of the appender or tail that has it. For
+    records that arrive nobody is woken: a reader looks at times.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, number: int, wake: Callable[[], None], now_ms: Callable[[], int] = steady_ms
+    ) -> None:
+        assert 0 <= number < settings.partitions, f"the topic has no partition {number}"
+        self._settings, self._number = settings, number
+        self._wake, self._now_ms = wake, now_ms
+        self._client = new_admin(settings)  # kept: its questions fail with it
+        self._trimmer = Trimmer(settings, number, self._client)
+
+    def appender(self) -> KafkaAppender:
+        """Return a new appender."""
+        return KafkaAppender(self._settings, self._number, self._wake)
+
+    def tail(self, offset: int) -> KafkaTail:
+        """Return a new reader from ``offset`` on."""
+        settings, place = self._settings, kafka.TopicPartition(self._settings.topic, self._number)
+        questions = Questions(self._client, place, settings.answer_ms_max / 1000, self._now_ms, self._wake)
+        return KafkaTail(settings, self._number, offset, questions)
+
+    def trim(self, offset: int) -> None:
+        """Let the log forget the records before ``offset``."""
+        self._trimmer.trim(offset)

@@ -1,0 +1,85 @@
+"""How to reach the log of a cluster on Kafka, and what it must be like."""
+
+from typing import Final
+
+import msgspec
+
+MIB: Final = 1024 * 1024
+OVERHEAD_BYTES: Final = 512
+"""What Kafka adds to a record that is alone in its batch, and more: 61 bytes for the batch, up to 30 for the record."""
+
+PROPERTIES: Final = (
+    "api.version.", "broker.address.", "client.", "connections.max.idle.ms", "enable.sasl.", "enable.ssl.", "https.", "resolve_canonical_",
+    "sasl.", "security.protocol", "socket.keepalive.", "socket.nagle.", "socket.receive.", "socket.send.", "ssl.", "ssl_",
+)  # fmt: skip
+"""How the properties begin that say how brokers are reached. All others are for this package to set: what a shard is promised rests on them."""
+
+
+class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """The log of a cluster: ``topic`` has a partition for each shard."""
+
+    bootstrap_servers: str
+    """Some of the brokers: ``HOST:PORT,HOST:PORT``."""
+    topic: str
+    partitions: int
+    replicas: int = 3
+    """How many brokers keep each partition. One broker keeps nothing safe: who wants that must say 1."""
+    in_sync_min: int | None = None
+    """How many of them must have a record before it is confirmed. Default: the majority."""
+    record_bytes_max: int = 64 * MIB
+    """The topic's ``max.message.bytes``."""
+    unreported_bytes_max: int = 256 * MIB
+    """What an appender takes in beyond what is reported: then it fails."""
+    prefetch_bytes_max: int = 16 * MIB
+    """What a reader may have in memory."""
+    properties: dict[str, str] = {}
+    """Properties of librdkafka for TLS, SASL and sockets. Their values are in no error and no log."""
+    patience_ms: int = 60_000
+    """After that time without a report the outcome of an append is unknown. It should be above the longest stall of a broker."""
+    request_ms_max: int = 5_000
+    """A broker that does not answer for that long is asked again, or another one. It limits what a frozen broker costs."""
+    answer_ms_max: int = 2_000
+    """How long a question for the end of a partition may take."""
+    admin_ms_max: int = 30_000
+    """How long making, describing and trimming a topic may take."""
+
+    def __post_init__(self) -> None:
+        for name in ("partitions", "replicas", "patience_ms", "request_ms_max", "answer_ms_max", "admin_ms_max"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} is {value}; it must be 1 or more")
+        if not 1 <= self.in_sync <= self.replicas:
+            raise ValueError(f"in_sync_min is {self.in_sync}; it must be from 1 to the number of replicas, {self.replicas}")
+        for name in ("record_bytes_max", "unreported_bytes_max", "prefetch_bytes_max"):
+            if not 2 * OVERHEAD_BYTES <= (value := getattr(self, name)) <= 500 * MIB:
+                raise ValueError(f"{name} is {value:,}; it must be from {2 * OVERHEAD_BYTES:,} to {500 * MIB:,}")
+        for name in self.properties:
+            if not name.startswith(PROPERTIES):
+                raise ValueError(
+                    f"the property {name} is not for users to set; those for TLS, SASL and sockets are: {', '.join(PROPERTIES)}"
+                )
+
+    @property
+    def in_sync(self) -> int:
+        """The number of replicas that must have a record."""
+        return self.replicas // 2 + 1 if self.in_sync_min is None else self.in_sync_min
+
+    @property
+    def data_bytes_max(self) -> int:
+        """The largest record that fits into the topic."""
+        return self.record_bytes_max - OVERHEAD_BYTES
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text of the library without the values of ``properties`` that may stand in it."""
+        for name, value in self.properties.items():
+            if value and (value.lower() not in _PUBLIC or name.endswith(_SECRET)):
+                text = text.replace(value, f"<{name}>")
+        return text
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown["properties"] = dict.fromkeys(self.properties, "…")
+        return f"KafkaSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+_PUBLIC: Final = {"sasl_ssl", "sasl_plaintext", "ssl", "plaintext", "plain", "gssapi", "oauthbearer", "scram-sha-256", "scram-sha-512", "true", "false", "none"}  # fmt: skip
+_SECRET: Final = ("password", "secret", "pem")

@@ -1,0 +1,177 @@
+"""The topic of a cluster's log: made if it is missing, else checked.
+
+Each setting is part of what a confirmed record means, so a wrong one is an error, and never changed here: the topic may have another user.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from time import monotonic, sleep
+from typing import Any, Final, NamedTuple, TypeVar
+
+from fila_worker.core.store import UnfitStoreError
+from fila_worker.log.kafka.clients import Trouble, new_admin, text_of
+from fila_worker.log.kafka.library import admin, kafka
+from fila_worker.log.kafka.settings import KafkaSettings
+
+LOOK_S: Final = 0.1
+"""How long to wait before looking again whether all brokers know a new topic."""
+QUESTION_S_MAX: Final = 3.0
+"""How long to wait for one answer before asking again. What a broker was asked to do is done nevertheless, and found the next time."""
+
+_Answer = TypeVar("_Answer")
+
+
+class TopicError(UnfitStoreError):
+    """The topic can't keep a log. ``details`` has, for each wrong setting, what was found and what is wanted."""
+
+
+class _Wanted(NamedTuple):
+    value: str
+    at_least: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"{self.value} or more" if self.at_least else self.value
+
+    def fits(self, found: str) -> bool:
+        return found == self.value or (self.at_least and found.isdecimal() and int(found) >= int(self.value))
+
+
+def _configs(settings: KafkaSettings) -> dict[str, _Wanted]:
+    return {
+        "cleanup.policy": _Wanted("delete"),
+        # By default Kafka forgets records after seven days. Here only checkpoints let it.
+        "retention.ms": _Wanted("-1"),
+        "retention.bytes": _Wanted("-1"),
+        # A broker that was behind must not lead: it would take back what was confirmed.
+        "unclean.leader.election.enable": _Wanted("false"),
+        "min.insync.replicas": _Wanted(str(settings.in_sync), at_least=True),
+        # By CreateTime a broker refuses the records of a host whose clock is an hour ahead of its own.
+        "message.timestamp.type": _Wanted("LogAppendTime"),
+        "max.message.bytes": _Wanted(str(settings.record_bytes_max), at_least=True),
+    }
+
+
+def prepare_topic(settings: KafkaSettings) -> None:
+    """Make the topic, or check it. Waits for the brokers; raises :class:`TopicError` with all that is wrong."""
+    _Preparation(settings).run()
+
+
+class _Preparation:
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._trouble = Trouble(settings)
+        self._admin = new_admin(settings, self._trouble.take)
+        self._give_up_at = monotonic() + settings.admin_ms_max / 1000
+
+    def run(self) -> None:
+        try:
+            topic = self._look()
+            if topic is None:
+                self._create()
+                while (topic := self._look()) is None:
+                    self._wait("the new topic is not known to all brokers")
+            self._check(topic)
+        except kafka.KafkaException as error:
+            raise self._refused(text_of(error)) from None
+
+    def _look(self) -> admin.TopicMetadata | None:
+        """Return the topic; None if there is none, or if one of its partitions has no leader yet."""
+        name = self._settings.topic
+        topic = self._ask(lambda rest_s: self._admin.list_topics(name, timeout=rest_s)).topics[name]
+        error = topic.error
+        if error is None:
+            return topic
+        if error.code() in {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError.LEADER_NOT_AVAILABLE}:
+            return None
+        raise self._refused(text_of(error))
+
+    def _create(self) -> None:
+        settings = self._settings
+        configs = {name: wanted.value for name, wanted in _configs(settings).items()}
+        new = admin.NewTopic(settings.topic, settings.partitions, settings.replicas, config=configs)
+        try:
+            self._ask(lambda rest_s: _only(self._admin.create_topics([new], request_timeout=rest_s)).result(rest_s))
+        except kafka.KafkaException as error:
+            code = error.args[0].code()
+            if code == kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                return  # another host was faster
+            if code == kafka.KafkaError.INVALID_REPLICATION_FACTOR:
+                advice = f"start {settings.replicas} brokers, or set replicas = 1 if a lost broker may be a lost log"
+                raise self._refused(f"{text_of(error)}: {advice}") from None
+            raise
+
+    def _check(self, topic: admin.TopicMetadata) -> None:
+        settings = self._settings
+        resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, settings.topic)
+        entries: dict[str, Any] = self._ask(
+            lambda rest_s: _only(self._admin.describe_configs([resource], request_timeout=rest_s)).result(rest_s)
+        )
+        replicas = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+        checked = [
+            ("partitions", str(len(topic.partitions)), _Wanted(str(settings.partitions))),
+            ("replication factor", str(replicas), _Wanted(str(settings.replicas), at_least=True)),
+            *((name, str(entries[name].value), wanted) for name, wanted in _configs(settings).items()),
+        ]
+        wrong = [(name, found, wanted) for name, found, wanted in checked if not wanted.fits(found)]
+        if wrong:
+            listed = "; ".join(f"{name} is {found}, wanted {wanted.text}" for name, found, wanted in wrong)
+            advice = " ".join(_advice(settings, {name: wanted for name, _, wanted in wrong}, replicas))
+            details = {name: {"found": found, "wanted": wanted.value} for name, found, wanted in wrong}
+            raise TopicError(f"the topic {settings.topic} can't keep a log: {listed}. {advice}", details=details)
+
+    def _ask(self, question: Callable[[float], _Answer]) -> _Answer:
+        """Return the answer to a question, which is asked again as long as no broker answers."""
+        while True:
+            try:
+                rest_s = self._give_up_at - monotonic()
+                return question(max(0.001, min(rest_s, QUESTION_S_MAX)))
+            except kafka.KafkaException as error:
+                if error.args[0].code() not in _NO_ANSWER:
+                    raise
+                self._wait(text_of(error))
+            except TimeoutError:
+                self._wait("no answer")
+
+    def _wait(self, problem: str) -> None:
+        self._admin.poll(0)  # for the listener
+        if self._trouble.refused or monotonic() > self._give_up_at:
+            servers = self._settings.bootstrap_servers
+            advice = f"are the brokers at {servers} up, and do they let this host in?"
+            raise self._refused(f"{problem}{self._trouble.as_reason}; {advice}")
+        sleep(LOOK_S)
+
+    def _refused(self, problem: str) -> TopicError:
+        problem = self._settings.without_secrets(problem)
+        return TopicError(f"the topic {self._settings.topic} can't be made ready: {problem}")
+
+
+_NO_ANSWER: Final = {
+    kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._RESOLVE,
+    kafka.KafkaError._TIMED_OUT_QUEUE, kafka.KafkaError.REQUEST_TIMED_OUT, kafka.KafkaError.NOT_CONTROLLER,
+    kafka.KafkaError.COORDINATOR_NOT_AVAILABLE, kafka.KafkaError.BROKER_NOT_AVAILABLE, kafka.KafkaError.NETWORK_EXCEPTION,
+}  # fmt: skip
+
+
+def _only(futures: "dict[Any, Future[_Answer]]") -> "Future[_Answer]":
+    (future,) = futures.values()
+    return future
+
+
+def _advice(settings: KafkaSettings, wrong: dict[str, _Wanted], found_replicas: int) -> list[str]:
+    """Return what to do, with the commands of Kafka's own tools."""
+    at = f"--bootstrap-server {settings.bootstrap_servers}"
+    advice = []
+    if "partitions" in wrong:
+        advice.append("A log with another number of shards needs a topic of its own: give it a name that is not taken.")
+    if "replication factor" in wrong:
+        advice.append(
+            f"To keep more copies, move each partition to {settings.replicas} brokers with kafka-reassign-partitions.sh;"
+            f" or set replicas = {found_replicas} if that is enough."
+        )
+    configs = ",".join(f"{name}={wanted.value}" for name, wanted in wrong.items() if name in _configs(settings))
+    if configs:
+        advice.append(
+            f"Run: kafka-configs.sh {at} --alter --entity-type topics --entity-name {settings.topic} --add-config {configs}"
+        )
+    return advice

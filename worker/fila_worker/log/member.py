@@ -1,0 +1,341 @@
+"""One process's part in a replicated shard: its copy, its place in the log, and what it is to the shard.
+
+A :class:`Member` reads the log into its copy while it follows. When it leads it appends what the shard commits, and takes in the outcomes. It
+carries out what :class:`~fila_worker.log.leadership.Leadership` decides, and leaves to its owner what concerns the shard itself: to
+recover it, to serve, and to stop.
+
+The owner calls :meth:`Member.step` in each turn before it takes any work, and looks at what the member then is::
+
+    member.step(now_ms)
+    member.ended                    # not empty: end the process at once, without a tidy close
+    member.reigns                   # the copy is the shard's store: recover the shard, then call recovered()
+    member.serves                   # whether the shard may take work
+    member.leaves                   # end all turns, then call stopped()
+
+All times are of a steady clock.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from fila_proto_zmq.errors import StorageError
+from fila_worker.core.store import Store
+from fila_worker.log.bodies import Figures, Marker, Node, decode_body
+from fila_worker.log.leadership import (
+    Action,
+    Append,
+    Ask,
+    End,
+    Follow,
+    Leadership,
+    LeadershipLimits,
+    Recover,
+    Serve,
+    State,
+    StopServing,
+)
+from fila_worker.log.partition import Partition, Report, Tail
+from fila_worker.log.records import Kind, Record, decode, encode
+from fila_worker.log.rule import Counted, FencedError, Position, Rule, UnknownOutcomeError, Writer
+
+RECORD_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of what is appended; a larger batch is split."""
+READ_MAX: Final = 64
+"""Records that are read in one step: some 2 ms each if they are large."""
+
+
+class Copy(Store, Protocol):
+    """The copy of a shard; see :class:`fila_worker.storage.replica.Replica`."""
+
+    position: Position
+    marker: bytes
+    """The body of the last marker."""
+
+    @property
+    def wants_pause(self) -> bool:
+        """Whether nothing should be committed or applied until this is False, so that it can flush."""
+
+    def apply(self, counted: Counted) -> None:
+        """Take in what counts in the log."""
+
+    def lead(self, append: Callable[[bytes], int]) -> None:
+        """Be the store of the shard."""
+
+    def follow(self) -> None:
+        """Lead no more. Raise :class:`StorageError` if something is unconfirmed."""
+
+    def confirm(self, position: Position) -> None:
+        """Take that all is confirmed up to a position."""
+
+    def tend(self, now_ms: int) -> None:
+        """Go on with flushes."""
+
+
+class _Look:
+    """A reader for the reports that are not what the writer expects."""
+
+    def __init__(self, tail: Tail, offset: int) -> None:
+        self.tail = tail
+        self.next_offset = offset
+        tail.ask()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all was read that was there when the look began."""
+        return self.tail.asked_ms is not None and self.tail.end is not None and self.next_offset >= self.tail.end
+
+
+class _Reign:
+    """What a leader has besides."""
+
+    def __init__(self, writer: Writer, appends_before: int) -> None:
+        self.writer = writer
+        self.appends_before = appends_before
+        """The appends of this appender before the writer's number 1."""
+        self.reports: deque[Report] = deque()
+        """Those that were not judged yet."""
+        self.look: _Look | None = None
+
+
+class Member:
+    """A copy of one shard, on one partition of the log."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        copy: Copy,
+        node: Node,
+        now_ms: int,
+        *,
+        limits: LeadershipLimits | None = None,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        read_max: int = READ_MAX,
+    ) -> None:
+        self.copy = copy
+        self.ended = ""
+        """Why the process must end at once; empty: it need not."""
+        last = decode_body(copy.marker, Marker)
+        self.leadership = Leadership(node, now_ms, limits, copy.position.epoch, last.node if last else None)
+        self._partition = partition
+        self._record_bytes_max, self._read_max = record_bytes_max, read_max
+        self._now_ms = now_ms
+        self._rule = Rule(copy.position)
+        self._tail = partition.tail(self._rule.next_offset)
+        self._appender = partition.appender()
+        self._appends = 0
+        """The last append of this appender."""
+        self._marker: int | None = None
+        """The append of the marker."""
+        self._reign: _Reign | None = None
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def reigns(self) -> bool:
+        """Whether the copy is the shard's store."""
+        return self._reign is not None
+
+    @property
+    def serves(self) -> bool:
+        """Whether the shard may take work."""
+        return self.leadership.serves
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the shard should commit nothing for the moment."""
+        return self.copy.wants_pause
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the shard is to end all turns, because another host shall lead it."""
+        return self.leadership.state is State.LEAVES
+
+    @property
+    def behind(self) -> int | None:
+        """How many records the copy is behind the log; None: not known."""
+        end = self._tail.end
+        return None if end is None else max(0, end - self._rule.next_offset)
+
+    @property
+    def figures(self) -> Figures:
+        """What beats say of the shard."""
+        return self.leadership.figures
+
+    @figures.setter
+    def figures(self, figures: Figures) -> None:
+        self.leadership.figures = figures
+
+    def next_due(self, now_ms: int) -> int | None:
+        """Return when :meth:`step` has something to do although nothing arrives; None: never."""
+        return self.leadership.next_due(now_ms)
+
+    # --- what its owner says ------------------------------------------------------------------------------------------
+
+    def recovered(self, now_ms: int) -> None:
+        """Take that the shard is ready to serve."""
+        self.leadership.recovered(now_ms)
+        self.step(now_ms)
+
+    def leave(self, successor: str, now_ms: int, *, for_good: bool = False) -> None:
+        """Give the shard up, to a host if one is named. ``for_good``: never claim it again, because the process is about to end."""
+        if for_good:
+            self.leadership.retire(successor, now_ms)
+        else:
+            self.leadership.leave(successor, now_ms)
+
+    def stopped(self, now_ms: int) -> None:
+        """Take that no turn will come any more, after ``leaves``."""
+        self.leadership.stopped(now_ms)
+        self.step(now_ms)
+
+    # --- a step -------------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> None:
+        """Take in what has arrived and do what is due. Raise :class:`StorageError` if the copy or the log is damaged."""
+        self._now_ms = now_ms
+        self._carry_out(self.leadership.step(now_ms))  # first: after a pause it may stop serving
+        if self.ended:
+            return
+        try:
+            if self._reign is None:
+                self._follow(now_ms)
+            else:
+                self._lead(self._reign, now_ms)
+        except FencedError as error:
+            self.leadership.fenced(str(error), now_ms)
+        except UnknownOutcomeError as error:
+            self.leadership.failed(str(error))
+        while not self.ended and (actions := self.leadership.step(now_ms)):
+            self._carry_out(actions)
+        if not self.ended:
+            self.copy.tend(now_ms)
+
+    def _follow(self, now_ms: int) -> None:
+        for report in self._appender.reports():
+            if report.append == self._marker:
+                self._take_marker(report, now_ms)
+        for entry in [] if self.copy.wants_pause else self._tail.read(self._read_max):
+            counted = self._rule.read(entry.offset, decode(entry.data, entry.offset))
+            if counted is not None:
+                self.copy.apply(counted)
+                self.leadership.read(counted, now_ms)
+        self.leadership.tail(self._rule.next_offset, self._tail.end, self._tail.asked_ms, now_ms)
+
+    def _take_marker(self, report: Report, now_ms: int) -> None:
+        self._marker = None
+        if report.error:
+            self.leadership.mark_failed(report.error, now_ms)
+            self._renew_appender()
+        else:
+            self.leadership.marked(report.offset, now_ms)
+
+    def _lead(self, reign: _Reign, now_ms: int) -> None:
+        writer = reign.writer
+        reign.reports += self._appender.reports()
+        while True:
+            if writer.read_from is not None and not self._look(reign, writer.read_from, now_ms):
+                break
+            if not reign.reports:
+                break
+            report = reign.reports.popleft()
+            number = report.append - reign.appends_before
+            if number < 1:
+                continue  # a wish of before
+            if report.error:
+                writer.failed(number, report.error)
+            writer.report(number, report.offset)
+        if writer.position != self.copy.position:
+            self.copy.confirm(writer.position)
+        self.leadership.confirmed(writer.confirmed, now_ms)
+
+    def _look(self, reign: _Reign, offset: int, now_ms: int) -> bool:
+        """Read what the writer has to judge. Return whether that is done."""
+        writer = reign.writer
+        look = reign.look = reign.look or _Look(self._partition.tail(offset), offset)
+        for entry in look.tail.read(self._read_max):
+            record = decode(entry.data, entry.offset)
+            look.next_offset = entry.offset + 1
+            if record.kind is Kind.WISH and (wisher := self.leadership.wished(record.body)):
+                self.leadership.leave(wisher, now_ms)
+            if writer.read_from is not None:
+                writer.read(entry.offset, record)
+        if writer.read_from is not None and look.is_at_end:
+            writer.reached_end()
+            look.tail.ask()
+        if writer.read_from is not None:
+            return False
+        look.tail.close()
+        reign.look = None
+        return True
+
+    # --- what is decided ----------------------------------------------------------------------------------------------
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Ask):
+                self._tail.ask()
+            elif isinstance(action, Append):
+                self._append(action.kind, action.body)
+            elif isinstance(action, Recover):
+                self._begin_reign()
+            elif isinstance(action, Follow):
+                self._end_reign(action.reason)
+            elif isinstance(action, End):
+                self.ended = action.reason
+            else:
+                assert isinstance(action, (Serve, StopServing)), action  # the owner sees them: serves, leaves
+
+    def _append(self, kind: Kind, body: bytes) -> None:
+        if self._reign is None:
+            append = self._appender.append(encode(Record(kind, 0, 0, body)))
+            self._appends = append
+            if kind is Kind.MARKER:
+                self._marker = append
+            return
+        writer = self._reign.writer
+        self._appends = self._appender.append(writer.beat(body) if kind is Kind.BEAT else writer.leaves(body))
+        self.leadership.appended(writer.appended, self._now_ms, turn=False)
+
+    def _append_batch(self, batch: bytes) -> int:
+        """Begin to append what the shard has committed; return its last number."""
+        assert self._reign is not None
+        writer = self._reign.writer
+        for record in writer.batch(batch):
+            self._appends = self._appender.append(record)
+        self.leadership.appended(writer.appended, self._now_ms)
+        return writer.appended
+
+    def _begin_reign(self) -> None:
+        self._tail.close()
+        self._reign = _Reign(Writer(self._rule.position, self._record_bytes_max), self._appends)
+        self.copy.lead(self._append_batch)
+
+    def _end_reign(self, reason: str) -> None:
+        """Follow again, from where the copy stands."""
+        if self._reign is None:
+            return
+        if self._reign.look is not None:
+            self._reign.look.tail.close()
+        self._reign = None
+        try:
+            self.copy.follow()
+        except StorageError as error:
+            self.ended = f"{reason}: {error}"
+            return
+        self._renew_appender()
+        self._rule = Rule(self.copy.position)
+        self._tail = self._partition.tail(self._rule.next_offset)
+
+    def _renew_appender(self) -> None:
+        self._appender.close()
+        self._appender, self._appends = self._partition.appender(), 0
+
+    def close(self) -> None:
+        """Leave the log and close the copy, which stays as far as it is confirmed."""
+        if self._reign is not None and self._reign.look is not None:
+            self._reign.look.tail.close()
+        if self._reign is None:
+            self._tail.close()
+        self._appender.close()
+        self.copy.close()
