@@ -688,14 +688,7 @@ class Host:
         )
         soonest = LOOK_MS if looks_again else None
         for slot in self.slots.values():
-            if slot.pauses:
-                due = LOOK_MS
-            elif slot.shard is not None:
-                due = slot.shard.next_due(now_ms)
-            else:
-                due = slot.due_ms if slot.opening else None
-                if due is not None:
-                    due = max(due, slot.retry_at_ms - now_ms)
+            due = _due_of(slot, now_ms)
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest
@@ -721,6 +714,16 @@ class Host:
             self._checkpoints.close()
         for slot in self.slots.values():
             slot.close()
+
+
+def _due_of(slot: Slot, now_ms: int) -> int | None:
+    """Return how soon a shard's turn, or the next step of opening it, has something to do; None: when something arrives."""
+    if slot.pauses:
+        return LOOK_MS
+    if slot.shard is not None:
+        return slot.shard.next_due(now_ms)
+    due = slot.due_ms if slot.opening else None
+    return None if due is None else max(due, slot.retry_at_ms - now_ms)
 
 
 def _at_work(slot: Slot) -> list[tuple[Command, str]]:
