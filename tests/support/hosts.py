@@ -30,8 +30,11 @@ class Part:
         home.mkdir(parents=True, exist_ok=True)
         self.log = home / "log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._killed = False
 
     def start(self) -> None:
+        """Begin a life."""
+        self._killed = False
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", self._module], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self._home
@@ -42,7 +45,7 @@ class Part:
         Thread(target=self._look_after, args=(self.process,), daemon=True).start()
 
     def _look_after(self, process: subprocess.Popen[bytes]) -> None:
-        if process.wait() == DEPOSED:
+        if process.wait() == DEPOSED and not self._killed:
             self.start()
         assert process.stdin is not None
         process.stdin.close()
@@ -53,6 +56,7 @@ class Part:
 
     def kill(self) -> None:
         """End as a machine does that loses its power, but for its disk."""
+        self._killed = True
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGKILL)
         self.ended()
@@ -101,9 +105,14 @@ class Hosts:
         )  # fmt: skip
 
     def start(self) -> None:
+        """Start the hosts one after the other: the first one leads all shards. On a new log they would claim all at once."""
         self.router.start()
-        for worker in self.workers.values():
+        for number, (name, worker) in enumerate(self.workers.items()):
             worker.start()
+            if number == 0:
+                self.until_served()
+            else:
+                eventually(lambda name=name: self.follows(name), f"{name} follows")
 
     def client(self, timeout: float = 30) -> Client:
         return Client(self.endpoint, timeout=timeout)
@@ -124,7 +133,10 @@ class Hosts:
         with self.client() as client:
             workers = {worker.name: worker for worker in client.cluster_status().workers}
         worker = workers.get(f"worker-{name}")
-        return worker is not None and worker.state == "up" and all(each.state == "following" for each in worker.outages)
+        if worker is None or worker.state != "up":
+            return False
+        leads = {*worker.shards}.difference(outage.shard for outage in worker.outages)
+        return len(leads) + len(worker.outages) == self.shards and all(each.state == "following" for each in worker.outages)
 
     def until_served(self) -> None:
         eventually(lambda: len(self.leaders()) == self.shards, "all shards have a leader")
@@ -140,9 +152,8 @@ class Hosts:
 def hosts_on(tmp_path: Path, bootstrap: str, *, hosts: int = 2, shards: int = 2, replicas: int = 1) -> Iterator[Hosts]:
     """Start a cluster on brokers that run; show what its parts have logged if the test fails."""
     made = Hosts(tmp_path, bootstrap, hosts=hosts, shards=shards, replicas=replicas)
-    made.start()
     try:
-        made.until_served()
+        made.start()
         yield made
     except BaseException:
         for part in (made.router, *made.workers.values()):

@@ -2,12 +2,12 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
 from fila_cluster import Client
-from fila_cluster.errors import FilaError, QueueExistsError, ShardUnavailableError
+from fila_cluster.errors import FilaError
 from fila_proto_zmq.names import shard_of
 from tests.support.cluster import eventually
 from tests.support.hosts import Hosts, hosts_on
@@ -43,16 +43,6 @@ class Producer:
         return self.confirmed
 
 
-def exists(client: Client, queue: str) -> bool:
-    """Make a queue, unless its shard has no leader at this moment. On a new log all hosts claim at once."""
-    with suppress(ShardUnavailableError, QueueExistsError):
-        client.create_queue(queue)
-    try:
-        return client.queue_stats(queue).pending == 0
-    except FilaError:
-        return False
-
-
 @contextmanager
 def two_hosts(tmp_path: Path) -> Iterator[tuple[Hosts, Producer, Client]]:
     """Two hosts on one broker, and a producer; in the end all that was confirmed must be there, in its order."""
@@ -61,12 +51,14 @@ def two_hosts(tmp_path: Path) -> Iterator[tuple[Hosts, Producer, Client]]:
         hosts_on(tmp_path, kafka.bootstrap) as hosts,
         hosts.client() as client,
     ):
-        eventually(lambda: exists(client, "orders"), "the first leaders have found their places")
+        client.create_queue("orders")
         producer = Producer(hosts, "orders")
-        producer.goes_on()
-        yield hosts, producer, client
-        producer.goes_on()
-        confirmed = producer.end()
+        try:
+            producer.goes_on()
+            yield hosts, producer, client
+            producer.goes_on()
+        finally:
+            confirmed = producer.end()
         got: list[int] = []
         while deliveries := client.receive("orders", 500, wait=0.5):
             got += [int(delivery.payload) for delivery in deliveries]
