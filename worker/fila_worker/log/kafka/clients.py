@@ -75,9 +75,8 @@ def new_producer(settings: KafkaSettings, listener: Listener) -> kafka.Producer:
         # time, and one that is refused ends the producer. The appender has a patience of its own.
         "message.timeout.ms": 0,
         "enable.gapless.guarantee": True,
-        "request.timeout.ms": max(
-            1, settings.request_ms_max * 4 // 5
-        ),  # the broker's answer comes before the socket's timeout
+        # The broker's answer comes before the socket's timeout.
+        "request.timeout.ms": max(1, settings.request_ms_max * 4 // 5),
         "queue.buffering.max.messages": 0,
         "queue.buffering.max.kbytes": settings.unreported_bytes_max // 512,  # twice: the appender's own limit comes first
     }
