@@ -30,5 +30,8 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards_total: int
     consumer_timeout_ms: int
     max_payload_bytes: int
+    several: bool = False
+    """Whether it is one of several routers of a cluster whose shards stand on a replicated log. Then it holds the token bank only
+    while the leader of shard 0 says so, and nothing that it keeps is the only copy."""
     auth: AuthSettings | None = None
     log: LogSettings = LogSettings()

@@ -27,10 +27,12 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
 
 class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``router``: the endpoint to join; ``shards``: the shards to host; ``shard``: the settings of each of them."""
+    """``router``: the endpoint to join, of the own host if there are several; ``shards``: the shards to host; ``shard``: the settings of each of them."""
 
     name: str
     router: str
+    other_routers: list[str] = []
+    """The endpoints of further routers of the same cluster. All routers are alike; clients may be at any of them."""
     data_dir: str
     keys: JoinKeys | None = None
     shards: list[int]

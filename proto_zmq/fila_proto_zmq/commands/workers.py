@@ -48,13 +48,36 @@ class Register(Command):
     """Whether it gives its shards to other workers, and takes none."""
 
 
+class BankLease(Struct):
+    """Have a router hold the token bank of a cluster of many routers, for a time. Only the worker that leads shard 0 says so.
+
+    The time counts from when the router sent ``at_ms``, so a frame that was late on its way makes it no longer.
+    """
+
+    epoch: int
+    """Differs for each holder, and increases. A router that begins to hold the bank begins with empty buckets."""
+    at_ms: int
+    """``at_ms`` of the router's last answer."""
+    for_ms: int
+
+
+class Pulsed(Reply):
+    """The answer to a pulse."""
+
+    at_ms: int = 0
+    """When the router answered, by its own steady clock."""
+    bank: int = 0
+    """The epoch of the token bank that the router holds now; 0: another router holds it."""
+
+
 class Pulse(Command):
     """Show that a worker lives.
 
-    The router answers with :class:`Done`, or with an error if the worker has to register again.
+    The router answers with an error if the worker has to register again.
     """
 
     opcode: ClassVar[int] = 81
+    reply: ClassVar[type[Reply]] = Pulsed
     rss_bytes: int
     queues: int
     direct_clients: int = 0
@@ -65,6 +88,8 @@ class Pulse(Command):
     """Administrative acts that came through that door since the last pulse."""
     keys_version: int = 0
     """Which API keys the worker has, see PutKeys: a router that has others sends them again. 0: none."""
+    bank: BankLease | None = None
+    """That this router holds the token bank; None: the worker has nothing to say about it."""
 
 
 class Leave(Command):

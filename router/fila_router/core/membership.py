@@ -8,7 +8,7 @@ from typing import Final
 
 from fila_admission.refusals import interrupted
 from fila_proto_zmq.codec import encode_reply
-from fila_proto_zmq.commands import Done, Park, Pulse, Register, Registered
+from fila_proto_zmq.commands import Done, Park, Pulse, Pulsed, Register, Registered
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused, WorkerReturned
 from fila_router.core.answers import Outgoing
@@ -28,7 +28,7 @@ START_MS_MAX: Final = 3000
 TICK_GAP_MS_MAX: Final = 1000
 """A longer pause between ticks was the router's own: its machine slept, or the process was stopped."""
 
-_KNOCK: Final = [b"", *encode_reply(Pulse.opcode, 0, Done())]
+_KNOCK: Final = [b"", *encode_reply(Pulse.opcode, 0, Pulsed())]
 """An answer to a pulse that was not sent: a worker ignores it, but sending it shows whether there is a connection."""
 
 

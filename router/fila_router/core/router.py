@@ -48,6 +48,7 @@ from fila_proto_zmq.commands import (
     Park,
     PrepareShard,
     Pulse,
+    Pulsed,
     PutConfig,
     Register,
     ReleaseShard,
@@ -548,11 +549,11 @@ class Router:
             self.outgoing.audit.heard(command.acts)
             if self.access is not None and not self.access.are_known(command.keys_version):
                 self._put_keys([identity])  # a frame with keys was lost with its connection
-        elif isinstance(command, Leave):
+            return Pulsed(now_ms)
+        if isinstance(command, Leave):
             self._members.leave(worker, now_ms)
-        else:
-            raise InvalidFrameError(f"opcode {command.opcode} is not for the router of this worker")
-        return Done()
+            return Done()
+        raise InvalidFrameError(f"opcode {command.opcode} is not for the router of this worker")
 
     def measured(self, rss_bytes: int, cpu_ms: int) -> None:
         """Note the resident memory, and the CPU time so far."""

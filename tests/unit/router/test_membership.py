@@ -3,7 +3,7 @@
 import pytest
 
 from fila_proto_zmq.codec import decode_body, from_fault
-from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, Fault, ListQueues, Park, Register, Registered
+from fila_proto_zmq.commands import DELIVERY, Done, Enqueue, Fault, ListQueues, Park, Pulsed, Register, Registered
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError, UnsupportedVersionError
 from fila_proto_zmq.events import WorkerJoined, WorkerLeft, WorkerLost, WorkerRefused
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
@@ -32,7 +32,7 @@ def assert_interrupted(desk: Desk, *requests: int) -> None:
 def test_registration_and_pulses_are_answered():
     desk = Desk()
     assert desk.register() == Registered()
-    assert desk.pulse() == Done()
+    assert desk.pulse() == Pulsed(desk.now_ms)
 
 
 def test_a_pulse_of_a_stranger_asks_it_to_register():
