@@ -17,6 +17,7 @@ from typing import Any
 
 from zmq.utils import z85
 
+from fila_cluster.client.requests.endpoints import ENDPOINT_DEFAULT
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import (
     COST_MILLI_MAX,
@@ -231,16 +232,16 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-ENDPOINT_DEFAULT = "tcp://127.0.0.1:5555"
 TIMEOUT_MS_MAX = 24 * 3600 * 1000
 
 
 def endpoint_or_default(endpoint: Any) -> str:
-    """Return the argument, else ``FILA_ENDPOINT``, else the default port of this machine."""
+    """Return the argument, else ``FILA_ENDPOINT``, else the default port of this machine: one endpoint, or several with commas between."""
     if endpoint is None:
         return os.environ.get("FILA_ENDPOINT") or ENDPOINT_DEFAULT
     if not isinstance(endpoint, str):
         raise InvalidArgumentError(f"endpoint={endpoint!r}: pass a str, for example {ENDPOINT_DEFAULT}")
+    encodable("endpoint", endpoint)
     return endpoint
 
 

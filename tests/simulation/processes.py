@@ -36,7 +36,7 @@ from tests.simulation.sockets import FakeZmq, Network, StopDescriptor
 from tests.simulation.streams import FakeSockets
 from tests.simulation.world import Process, World
 
-FRONT = "tcp://router:5555"
+FRONT = "tcp://10.0.0.1:5555"
 BACK = "ipc://router"
 
 BIRTH_MS = 1_700_000_000_000

@@ -32,6 +32,7 @@ from fila_cluster.client.protocol.session import CLIENT_VERSION, Session
 from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 
@@ -58,23 +59,27 @@ class AsyncClient(AsyncAdministration):
     ) -> None:
         """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555).
 
+        Several routers of a cluster are several endpoints with commas between, or one name with several addresses. The client uses one of
+        them, and goes on to another when that one is lost.
         ``direct``: whether calls that concern one shard go straight to its worker where that can be reached, and else through the
         router (default: ``FILA_DIRECT``, else true). ``api_key``, ``server_key``: who the client is, and the public key of the server,
         if the cluster has authentication (default: ``FILA_API_KEY``, or the file ``FILA_API_KEY_FILE``; ``FILA_SERVER_KEY``). Several
         public keys, with commas between, are tried in turn.
         """
         self.endpoint = endpoint_or_default(endpoint)
+        random = Random()
+        rounds = Rounds(parse_endpoints(self.endpoint), random)
         self._session = Session(
             self.endpoint,
             self,
             AsyncDelivery,
             timeout_s=timeout_seconds(timeout),
             client_version=CLIENT_VERSION,
-            random=Random(),
+            random=random,
             api_key=checks.api_key_or_default(api_key),
             direct=checks.direct_or_default(direct),
         )
-        self._io = Reactor(self._session, self.endpoint, checks.server_keys(server_key))
+        self._io = Reactor(self._session, rounds, checks.server_keys(server_key))
         self._confirmer = LoopConfirmer(self._io, self._session.pipelines)
 
     # --- producing ----------------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 
 import zmq
 
-from fila_cluster.client.checks import ENDPOINT_DEFAULT
 from fila_cluster.client.protocol.session import Session
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError
+from fila_cluster.client.requests.endpoints import PAUSE_S_MAX, PAUSE_S_MIN
+from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import HEADER_BYTES
 
 
@@ -64,15 +64,20 @@ _OPTIONS = (
     (zmq.TCP_KEEPALIVE_IDLE, 30),
     (zmq.TCP_KEEPALIVE_INTVL, 5),
     (zmq.TCP_KEEPALIVE_CNT, 3),
-    (zmq.RECONNECT_IVL, 50),
-    (zmq.RECONNECT_IVL_MAX, 250),  # a router restarts in less than a second
+    (zmq.RECONNECT_IVL, round(1000 * PAUSE_S_MIN)),
+    (zmq.RECONNECT_IVL_MAX, round(1000 * PAUSE_S_MAX)),
 )
+_NEVER = -1
+HEARTBEAT_MS = 200
+"""How often ZeroMQ asks the router for a sign of life, where there is another router to go to."""
 _EVENTS = (
     zmq.EVENT_DISCONNECTED
     | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 )
+_EVENTS_OF_ONCE = _EVENTS | zmq.EVENT_CLOSED
+"""The events of a link that is made once, which also end when no connection can be made."""
 _EVENT = Struct("=hi")
 """The event and its value, in a monitor's message."""
 _MISMATCH = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
@@ -84,13 +89,23 @@ _POLLIN, _NOBLOCK, _SNDMORE, _RCVMORE = int(zmq.POLLIN), int(zmq.NOBLOCK), int(z
 class Link:
     """One DEALER socket and its monitor, in a context of their own: closing it leaves nothing behind."""
 
-    def __init__(self, endpoint: str, server_key: str | None = None) -> None:
-        """``server_key``: the server's public key, 40 characters of Z85, if the connection is to be encrypted."""
+    def __init__(
+        self, endpoint: str, server_key: str | None = None, *, again: bool = True, silence_s: float | None = None
+    ) -> None:
+        """``server_key``: the server's public key, 40 characters of Z85, if the connection is to be encrypted.
+
+        ``again``: whether libzmq connects again by itself. ``silence_s``: how long the router may leave a heartbeat unanswered.
+        """
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         for option, value in _OPTIONS:
             self._socket.set(option, value)
         self._socket.set(zmq.IPV6, int("[" in endpoint))
+        if not again:
+            self._socket.set(zmq.RECONNECT_IVL, _NEVER)
+        if silence_s is not None:
+            self._socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            self._socket.set(zmq.HEARTBEAT_TIMEOUT, round(1000 * silence_s))
         if server_key is not None:
             public_key, secret_key = zmq.curve_keypair()  # of this connection: who the client is, its API key says
             self._socket.curve_serverkey = server_key.encode()
@@ -98,20 +113,17 @@ class Link:
         self._encrypted = server_key is not None
         self.dead = False
         """Whether the server speaks in another way, so that libzmq does not connect again."""
+        self.lost = False
+        """Whether the connection is gone, or could not be made, and libzmq does not connect again."""
         self.refused: str | None = None
         """Why the server refused the last handshake; the owner resets it."""
         self.accepted = False
         """Whether the server has accepted a handshake."""
+        self._again = again
         self._disowned = False
-        self._monitor = self._socket.get_monitor_socket(_EVENTS)
+        self._monitor = self._socket.get_monitor_socket(_EVENTS if again else _EVENTS_OF_ONCE)
         self._both = [(self._socket, _POLLIN), (self._monitor, _POLLIN)]
-        try:
-            self._socket.connect(endpoint)
-        except (zmq.ZMQError, TypeError) as cause:
-            self.close()
-            raise InvalidArgumentError(
-                f"endpoint {endpoint!r}: {cause}; use tcp://HOST:PORT or ipc://PATH, for example {ENDPOINT_DEFAULT}"
-            ) from None
+        self._socket.connect(endpoint)
         self._looked_at = -math.inf
         self.descriptors = (int(self._socket.get(zmq.FD)), int(self._monitor.get(zmq.FD)))
 
@@ -123,7 +135,7 @@ class Link:
         """
         more = (arrived or now - self._looked_at > _LOOK_S) and self._take_in(session, now)
         session.flush(now)
-        while session.outgoing and not self.dead and self._send(session):
+        while session.outgoing and not (self.dead or self.lost) and self._send(session):
             more = self._take_in(session, now)
         return more
 
@@ -188,7 +200,9 @@ class Link:
 
     def _read_monitor(self, session: Session, now: float) -> None:
         event, code = _EVENT.unpack(self._monitor.recv_multipart(_NOBLOCK)[0])
-        if event == zmq.EVENT_DISCONNECTED:
+        if event == zmq.EVENT_CLOSED or (event == zmq.EVENT_DISCONNECTED and not self._again):
+            self.lost = True
+        elif event == zmq.EVENT_DISCONNECTED:
             session.disconnected(now)
         elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self.accepted = True
@@ -204,8 +218,3 @@ def _why_refused(*, encrypted: bool, mismatch: bool) -> str:
     if mismatch:
         return "the server does not encrypt: leave out server_key= (FILA_SERVER_KEY), if you trust the network"
     return "the encrypted handshake failed: server_key= (FILA_SERVER_KEY) is not this server's public key, or it does not encrypt"
-
-
-def check_endpoint(endpoint: str, server_keys: tuple[str, ...]) -> None:
-    """Raise :class:`InvalidArgumentError` unless a link could be made to ``endpoint``. Leaves nothing behind."""
-    Link(endpoint, server_keys[0] if server_keys else None).close()

@@ -1,17 +1,29 @@
-"""All connections of a client: the link to the router, and a wire to each worker that it talks to directly."""
+"""All connections of a client: the link to a router, and a wire to each worker that it talks to directly.
 
+If there is one endpoint its link lasts as long as the client, and libzmq connects it again. Else a link is made once, and when it is lost,
+or does not greet in time, another one is made to the next endpoint (:mod:`endpoints`). The wires stay: they need no router.
+"""
+
+import math
 from collections import deque
 from collections.abc import Collection
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, Link
+from fila_cluster.client.io.lookup import Lookup
 from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.requests.endpoints import Rounds
 from fila_cluster.client.requests.way import DirectWay
 
 CHECKED_S = 0.05
 """A wire that was read so long ago is read before something is sent: the worker may have closed it meanwhile."""
+LOOKUP_S = 0.5
+"""How long the first link waits for the addresses of names, unless none is known then."""
+LOOKUPS_S = 1.0
+"""Names are looked up at most this often."""
 
 
 class Watcher(Protocol):
@@ -25,19 +37,27 @@ class Watcher(Protocol):
 
 
 class Links:
-    """The router's link, and the wires by their ways."""
+    """The router's link, and the wires by their ways. ``router`` is None while there is nothing to connect to, or it is too early."""
 
-    def __init__(self, endpoint: str, server_keys: tuple[str, ...], watcher: Watcher) -> None:
-        """``server_keys``: public keys that the server may have, which are tried in turn. Empty: do not encrypt."""
-        self._endpoint = endpoint
+    def __init__(self, rounds: Rounds, server_keys: tuple[str, ...], watcher: Watcher) -> None:
+        """``server_keys``: public keys that a server may have, which are tried in turn. Empty: do not encrypt."""
+        self._rounds = rounds
         self._server_keys: deque[str | None] = deque(server_keys or [None])
         self._refused = 0
         """Handshakes that were refused since the last that was not."""
-        self.router = Link(endpoint, self._server_keys[0])
+        self._why_refused: str | None = None
+        """Why an endpoint refused all keys in this round."""
+        self.router: Link | None = None
+        self._moving = False
+        """Whether to go on to the next endpoint."""
+        self._lookups: dict[int, Lookup] = {}
+        """By their descriptors."""
+        self._looked_up_at = -math.inf
+        self._closed = False
         self._torn = False
         """Whether an interrupt came in the middle of an exchange with the router: an answer may be lost, or half of a frame sent."""
         self._watcher = watcher
-        self._router_host = urlsplit(endpoint).hostname or ""
+        self._router_host = ""
         self._wires: dict[DirectWay, Wire] = {}
         self._by_descriptor: dict[int, Wire] = {}
         self._watched: dict[int, bool] = {}
@@ -49,12 +69,21 @@ class Links:
     @property
     def descriptors(self) -> list[tuple[int, bool]]:
         """Every descriptor to look at, with whether it is to take something."""
-        return [*((each, False) for each in self.router.descriptors), *self._watched.items()]
+        return [*((each, False) for each in (*self._of_router(), *self._lookups)), *self._watched.items()]
 
     @property
     def closed(self) -> bool:
         """Whether they can't be used any more."""
-        return self.router.closed
+        return self._closed or (self.router is not None and self.router.closed)
+
+    def connect(self, session: Session, now: float) -> None:
+        """Begin: have the session greet, and connect to the first endpoint."""
+        session.connect(now)
+        self._look_up(now)
+        if self._lookups:
+            session.at(now + LOOKUP_S, self._go_on)
+        else:
+            self._move(session, now)
 
     def exchange(self, session: Session, now: float, ready: Collection[int] | None = ()) -> bool:
         """Send outgoing frames and read arrived ones; True if there are more than were read.
@@ -65,47 +94,60 @@ class Links:
             self._renew(session, now)
         while self._interrupted:
             self._lose(self._interrupted.pop(), session, now)
+        if self._moving:
+            self._move(session, now)
         more = arrived = False
+        of_router = self._of_router()
         for descriptor in self._all() if ready is None else ready:
             wire = self._by_descriptor.get(descriptor)
             if wire is not None:
                 more |= self._serve(wire, session, now)
-            elif descriptor in self.router.descriptors:
+            elif descriptor in of_router:
                 arrived = True
+            elif descriptor in self._lookups:
+                self._hear_addresses(self._lookups[descriptor])
         more |= self._exchange(session, now, arrived=arrived)
         routes = session.routes
         while routes.direct_frames != self._direct_frames or routes.wanted or routes.unwanted:
             more |= self._write(session, now)
             if session.outgoing:
                 more |= self._exchange(session, now, arrived=False)
-        return more
+        return more or self._moving
 
     def _exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
+        link = self.router
+        if link is None:
+            session.flush(now)
+            return False
         try:
-            more = self.router.exchange(session, now, arrived=arrived)
+            more = link.exchange(session, now, arrived=arrived)
         except BaseException:
             self._torn = True
             raise
-        link = self.router
         if link.accepted:
             self._refused, link.accepted = 0, False
-        self._torn |= link.dead
+        alone = self._rounds.alone
+        self._torn |= link.dead and alone
+        self._moving |= link.lost or (link.dead and not alone)
         if link.refused is not None:
             why, link.refused = link.refused, None
-            return self._try_next_key(why, session) or more
+            return self._try_next_key(link, why, session) or more
         return more
 
-    def _try_next_key(self, why: str, session: Session) -> bool:
+    def _try_next_key(self, link: Link, why: str, session: Session) -> bool:
         """Have another key of the server tried at once, and return True; False if that was the last one.
 
-        Then libzmq tries the last key again after a pause, and the others follow.
+        Then the last key is tried again after a pause, or at the next endpoint, and the others follow.
         """
         self._refused += 1
-        if self.router.dead or self._refused % len(self._server_keys) == 0:
-            session.refused_link(why, final=self.router.dead)
+        if link.dead or self._refused % len(self._server_keys) == 0:
+            if self._rounds.alone:
+                session.refused_link(why, final=link.dead)
+            else:
+                self._why_refused, self._moving = why, True
             return False
         self._server_keys.rotate(-1)
-        self._torn = True
+        self._torn, self._moving = True, False
         return True
 
     def distrust(self) -> None:
@@ -113,18 +155,92 @@ class Links:
         self._torn = True
 
     def _renew(self, session: Session, now: float) -> None:
-        """Replace the link to the router. What was under way on the old one counts as lost with it."""
-        for descriptor in self.router.descriptors:
-            self._watcher.unwatch(descriptor)
-        self.router.close()
-        self.router = Link(self._endpoint, self._server_keys[0])
-        for descriptor in self.router.descriptors:
-            self._watcher.watch(descriptor, writable=False)
-        session.disconnected(now)
+        """Replace the link to the router by another one to the same endpoint."""
+        self._end(session, now)
+        if self._rounds.current:
+            self._open(session, now)
         self._torn = False
 
+    def _move(self, session: Session, now: float) -> None:
+        """Replace the link to the router by one to the next endpoint; after a round without success there is a pause."""
+        had_router = self.router is not None and session.greeted
+        self._end(session, now)
+        if had_router:
+            self._rounds.lost(now)
+            self._why_refused = None
+        if self._rounds.next(now) is not None:
+            self._open(session, now)
+        else:
+            if self._why_refused is not None:
+                session.refused_link(self._why_refused, final=False)
+                self._why_refused = None
+            session.at(now + self._rounds.over(), self._go_on)
+        self._moving = False
+        self._look_up(now)
+
+    def _go_on(self) -> None:
+        """Go on to the next endpoint after a pause."""
+        self._moving |= self.router is None
+
+    def _end(self, session: Session, now: float) -> None:
+        """Close the link to the router. What was under way on it counts as lost with it."""
+        for descriptor in self._of_router():
+            self._watcher.unwatch(descriptor)
+        if self.router is not None:
+            self.router.close()
+            self.router = None
+        session.disconnected(now)
+
+    def _open(self, session: Session, now: float) -> None:
+        """Make a link to the current endpoint."""
+        rounds = self._rounds
+        link = self.router = Link(rounds.current, self._server_keys[0], again=rounds.alone, silence_s=rounds.silence_s)
+        self._router_host = urlsplit(rounds.current).hostname or ""
+        for descriptor in link.descriptors:
+            self._watcher.watch(descriptor, writable=False)
+        if not rounds.alone:
+            session.at(now + rounds.attempt_s, partial(self._give_up, link, session))
+
+    def _give_up(self, link: Link, session: Session) -> None:
+        """Go on to the next endpoint unless a router has greeted by now."""
+        self._moving |= self.router is link and not session.greeted
+
+    def _of_router(self) -> tuple[int, ...]:
+        return () if self.router is None else self.router.descriptors
+
     def _all(self) -> list[int]:
-        return [*self._by_descriptor, *self.router.descriptors]
+        return [*self._by_descriptor, *self._of_router(), *self._lookups]
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def _look_up(self, now: float) -> None:
+        """Ask for the addresses of all names, unless it is too early or an earlier question has no answer yet."""
+        if now - self._looked_up_at < LOOKUPS_S:
+            return
+        self._looked_up_at = now
+        asked = {lookup.endpoint for lookup in self._lookups.values()}
+        for endpoint in self._rounds.names:
+            if endpoint not in asked:
+                lookup = Lookup(endpoint)
+                self._lookups[lookup.descriptor] = lookup
+                self._watcher.watch(lookup.descriptor, writable=False)
+
+    def _hear_addresses(self, lookup: Lookup) -> None:
+        addresses = lookup.take()
+        if addresses is None:
+            return
+        self._forget(lookup)
+        if addresses:
+            self._rounds.found(lookup.endpoint, addresses)
+        if not self._lookups:
+            self._go_on()
+
+    def _forget(self, lookup: Lookup) -> None:
+        if self._lookups.pop(lookup.descriptor, None) is not None:
+            self._watcher.unwatch(lookup.descriptor)
+            lookup.close()
+
+    # --- wires --------------------------------------------------------------------------------------------------------
 
     def _connect(self, way: DirectWay, session: Session, now: float) -> None:
         self._close(way)
@@ -214,7 +330,9 @@ class Links:
 
     def disown(self) -> None:
         """Leave all connections to the parent, in the child of a fork."""
-        self.router.disown()
+        self._closed = True
+        if self.router is not None:
+            self.router.disown()
         for wire in self._wires.values():
             wire.disown()
 
@@ -222,4 +340,8 @@ class Links:
         """Close all connections."""
         for way in list(self._wires):
             self._close(way)
-        self.router.close()
+        for lookup in list(self._lookups.values()):
+            self._forget(lookup)
+        self._closed = True
+        if self.router is not None:
+            self.router.close()

@@ -16,6 +16,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
@@ -23,6 +24,7 @@ from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.links import Links
 from fila_cluster.client.protocol.session import Session
 from fila_cluster.client.requests.call import Pending
+from fila_cluster.client.requests.endpoints import Rounds
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
@@ -42,7 +44,7 @@ class Pump:
     INTERRUPTION: Final = BaseException
     """What ends a caller's wait before there is an answer: an interrupt, or an exception of a signal handler."""
 
-    def __init__(self, session: Session, endpoint: str, server_keys: tuple[str, ...]) -> None:
+    def __init__(self, session: Session, rounds: Rounds, server_keys: tuple[str, ...]) -> None:
         self._session = session
         self._lock = threading.Lock()
         self._leader: int | None = None
@@ -53,11 +55,11 @@ class Pump:
         self._followers: dict[_Follower, None] = {}
         self._no_leader = threading.Event()
         self._refusal: FilaError | None = None
-        self._links = Links(endpoint, server_keys, self)
+        self._links = Links(rounds, server_keys, self)
         self._bell = _Bell()
         self._poller = self._new_poller()
         self._heartbeat = HeartbeatThread(self)
-        self._session.connect(time.monotonic())
+        self._links.connect(session, time.monotonic())
         leave_to_the_parent(self)
 
     @property
@@ -194,7 +196,8 @@ class Pump:
 
     def unwatch(self, descriptor: int) -> None:
         """Do not look at a descriptor any more."""
-        self._poller.unregister(descriptor)
+        with suppress(KeyError):  # again, after an interrupt
+            self._poller.unregister(descriptor)
         self._wake_leader()
 
     def _check_open(self) -> None:
@@ -277,7 +280,7 @@ class Pump:
             self._lead(follower.pending, 0)
 
     def _wake_leader(self) -> None:
-        if self._leader != threading.get_ident():
+        if self._leader not in {None, threading.get_ident()}:
             self._bell.ring()
 
 

@@ -14,10 +14,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from fila_cluster.client.io.link import check_endpoint, leave_to_the_parent
+from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.links import Links
 from fila_cluster.client.protocol.session import Session
 from fila_cluster.client.requests.call import Pending
+from fila_cluster.client.requests.endpoints import Rounds
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
@@ -29,10 +30,9 @@ class Reactor:
     INTERRUPTION: Final = asyncio.CancelledError
     """What ends a caller's wait before there is an answer."""
 
-    def __init__(self, session: Session, endpoint: str, server_keys: tuple[str, ...]) -> None:
-        check_endpoint(endpoint, server_keys)
+    def __init__(self, session: Session, rounds: Rounds, server_keys: tuple[str, ...]) -> None:
         self._session = session
-        self._endpoint, self._server_keys = endpoint, server_keys
+        self._rounds, self._server_keys = rounds, server_keys
         self._links: Links | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
@@ -122,11 +122,9 @@ class Reactor:
         if self._loop is not None:
             raise RuntimeError("this client belongs to another event loop: open one in each loop")
         # Not before now: a client made at import must survive a fork.
-        links = self._links = Links(self._endpoint, self._server_keys, self)
+        links = self._links = Links(self._rounds, self._server_keys, self)
         self._loop = loop
-        self._session.connect(time.monotonic())
-        for descriptor, _ in links.descriptors:
-            loop.add_reader(descriptor, self._take_in, descriptor)
+        links.connect(self._session, time.monotonic())
 
     def _shut(self, error: FilaError) -> None:
         if self.closed:
@@ -139,7 +137,7 @@ class Reactor:
         if self._links is None:
             return
         if self._loop is not None and not self._loop.is_closed():
-            for descriptor in self._links.router.descriptors:
+            for descriptor, _ in self._links.descriptors:
                 self._loop.remove_reader(descriptor)
         if self._timer is not None:
             self._timer.cancel()

@@ -132,6 +132,15 @@ class Session:
         """Note that the server refused a connection before any frame could be sent. ``final``: the link will not try again."""
         self._connection.refused_link(why, final=final)
 
+    @property
+    def greeted(self) -> bool:
+        """Whether the router has answered this client's greeting."""
+        return self.routes.router.greeting is None
+
+    def at(self, when: float, then: Callable[[], object]) -> None:
+        """Call ``then`` in a flush at that time, once."""
+        self._timers.at(when, then)
+
     def _by_router(self, queue: str) -> bool:
         """Return whether pushes of a queue come through the router."""
         shard = self.routes.shard(queue)

@@ -10,6 +10,7 @@ import pytest
 
 from fila_cluster.client.io.links import Links
 from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
 from fila_cluster.client.requests.way import State
 from fila_proto_zmq.codec import encode_body, encode_reply
 from fila_proto_zmq.commands import PLATE, DoorView, Enqueue, GetQueueStats, Hello, Plate, Welcome
@@ -82,9 +83,9 @@ class Side:
             random=Random(1),
             direct=True,  # type: ignore[arg-type, return-value]
         )
-        self.links = Links("tcp://127.0.0.1:1", (), Watched())
+        self.links = Links(Rounds(parse_endpoints("tcp://127.0.0.1:1"), Random(1)), (), Watched())
         self.now = 0.0
-        self.session.connect(self.now)
+        self.links.connect(self.session, self.now)
         header = self.session.outgoing.popleft()[0]
         welcome = Welcome(1, "0", 1, 15_000, 1 << 20, bytes(32), [worker.view])
         self.session.arrived(encode_reply(Hello.opcode, int.from_bytes(header[10:], "big"), welcome), self.now)
