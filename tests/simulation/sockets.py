@@ -526,6 +526,8 @@ class StopDescriptor:
 class Context:
     """Makes sockets for the process or client that runs now."""
 
+    closed = False
+
     def __init__(self, network: Network) -> None:
         self._network = network
 
@@ -534,7 +536,7 @@ class Context:
         return RouterSocket(self._network, owner) if kind == zmq.ROUTER else DealerSocket(self._network, owner)
 
     def term(self) -> None:
-        """Nothing to end."""
+        self.closed = True
 
     def __enter__(self) -> "Context":
         return self

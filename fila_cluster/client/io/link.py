@@ -96,21 +96,8 @@ class Link:
 
         ``again``: whether libzmq connects again by itself. ``silence_s``: how long the router may leave a heartbeat unanswered.
         """
-        self._context: zmq.Context[Any] = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        for option, value in _OPTIONS:
-            self._socket.set(option, value)
-        self._socket.set(zmq.IPV6, int("[" in endpoint))
-        if not again:
-            self._socket.set(zmq.RECONNECT_IVL, _NEVER)
-        if silence_s is not None:
-            self._socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-            self._socket.set(zmq.HEARTBEAT_TIMEOUT, round(1000 * silence_s))
-        if server_key is not None:
-            public_key, secret_key = zmq.curve_keypair()  # of this connection: who the client is, its API key says
-            self._socket.curve_serverkey = server_key.encode()
-            self._socket.curve_publickey, self._socket.curve_secretkey = public_key, secret_key
         self._encrypted = server_key is not None
+        self._again = again
         self.dead = False
         """Whether the server speaks in another way, so that libzmq does not connect again."""
         self.lost = False
@@ -119,12 +106,32 @@ class Link:
         """Why the server refused the last handshake; the owner resets it."""
         self.accepted = False
         """Whether the server has accepted a handshake."""
-        self._again = again
         self._disowned = False
-        self._monitor = self._socket.get_monitor_socket(_EVENTS if again else _EVENTS_OF_ONCE)
+        self._looked_at = -math.inf
+        self._context: zmq.Context[Any] = zmq.Context()
+        try:
+            self._connect(endpoint, server_key, silence_s)
+        except BaseException:  # an interrupt, or the process has no descriptors left
+            self._context.destroy(0)
+            raise
+
+    def _connect(self, endpoint: str, server_key: str | None, silence_s: float | None) -> None:
+        self._socket = self._context.socket(zmq.DEALER)
+        for option, value in _OPTIONS:
+            self._socket.set(option, value)
+        self._socket.set(zmq.IPV6, int("[" in endpoint))
+        if not self._again:
+            self._socket.set(zmq.RECONNECT_IVL, _NEVER)
+        if silence_s is not None:
+            self._socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            self._socket.set(zmq.HEARTBEAT_TIMEOUT, round(1000 * silence_s))
+        if server_key is not None:
+            public_key, secret_key = zmq.curve_keypair()  # of this connection: who the client is, its API key says
+            self._socket.curve_serverkey = server_key.encode()
+            self._socket.curve_publickey, self._socket.curve_secretkey = public_key, secret_key
+        self._monitor = self._socket.get_monitor_socket(_EVENTS if self._again else _EVENTS_OF_ONCE)
         self._both = [(self._socket, _POLLIN), (self._monitor, _POLLIN)]
         self._socket.connect(endpoint)
-        self._looked_at = -math.inf
         self.descriptors = (int(self._socket.get(zmq.FD)), int(self._monitor.get(zmq.FD)))
 
     def exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
@@ -153,9 +160,10 @@ class Link:
 
     def close(self) -> None:
         """Close the sockets, dropping frames that were not sent."""
-        if self._disowned or self._socket.closed:
+        if self._disowned or self._context.closed:
             return
-        self._socket.disable_monitor()
+        if not self._socket.closed:
+            self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
         self._context.term()

@@ -13,7 +13,7 @@ from fila_cluster.client.protocol.session import Session
 from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
 from fila_cluster.client.requests.way import State
 from fila_proto_zmq.codec import encode_body, encode_reply
-from fila_proto_zmq.commands import PLATE, DoorView, Enqueue, GetQueueStats, Hello, Plate, Welcome
+from fila_proto_zmq.commands import PLATE, DoorView, Enqueue, Enqueued, GetQueueStats, Hello, Plate, Welcome
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.stream import FrameReader, FrameWriter
 
@@ -73,9 +73,9 @@ class Worker:
 class Side:
     """A client's session with its links, greeted by a router that is not there."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, endpoints: str = "tcp://127.0.0.1:1") -> None:
         self.session = Session(
-            "tcp://127.0.0.1:1",
+            endpoints,
             Owner(),
             lambda *_: None,
             timeout_s=5,
@@ -83,7 +83,7 @@ class Side:
             random=Random(1),
             direct=True,  # type: ignore[arg-type, return-value]
         )
-        self.links = Links(Rounds(parse_endpoints("tcp://127.0.0.1:1"), Random(1)), (), Watched())
+        self.links = Links(Rounds(parse_endpoints(endpoints), Random(1)), (), Watched())
         self.now = 0.0
         self.links.connect(self.session, self.now)
         header = self.session.outgoing.popleft()[0]
@@ -118,6 +118,18 @@ class Side:
 def side() -> Iterator[Side]:
     worker = Worker()
     side = Side(worker)
+    yield side
+    side.links.close()
+    worker.listening.close()
+    if worker.connection is not None:
+        worker.connection.close()
+
+
+@pytest.fixture
+def side_of_two() -> Iterator[Side]:
+    """Of two routers, none of which is there any more."""
+    worker = Worker()
+    side = Side(worker, "tcp://127.0.0.1:1,tcp://127.0.0.1:2")
     yield side
     side.links.close()
     worker.listening.close()
@@ -163,3 +175,24 @@ def test_after_an_interrupt_a_connection_is_not_trusted_any_more(
     side.exchange()
     assert side.worker.is_closed()
     assert enqueue.done == (name == "send"), "what may have left is reported, what has not left goes another way"
+
+
+def test_a_direct_connection_stays_while_the_client_goes_from_router_to_router(side_of_two: Side) -> None:
+    side = side_of_two
+    side.worker.read()
+    tried = set()
+
+    def both_tried_again() -> bool:
+        side.now += 0.01
+        tried.add((side.links._rounds.current, side.links._rounds.attempt_s))
+        return len({endpoint for endpoint, attempt_s in tried if attempt_s > 1}) == 2
+
+    side.until(both_tried_again)
+    assert side.way.state == State.OPEN
+    call = side.session.call("q", Enqueue([b"1"]), side.now)
+    side.exchange()
+    header, key, _ = side.worker.read()
+    assert key == b"q"
+    side.worker.say(encode_reply(Enqueue.opcode, int.from_bytes(header[10:], "big"), Enqueued(1, 2, 1)))
+    side.until(lambda: call.done)
+    assert call.error is None
