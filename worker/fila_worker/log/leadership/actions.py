@@ -1,0 +1,69 @@
+"""What a process is to a shard, and what it has to do about it."""
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from fila_worker.log.records import Kind
+
+
+class State(Enum):
+    """What this process is to the shard."""
+
+    FOLLOWS = auto()
+    CLAIMS = auto()
+    """Its marker is on the way, or in the log and perhaps not the last one."""
+    LEADS = auto()
+    """Its marker is the last one it knows of. It may serve, or recover, or lack proof."""
+    LEAVES = auto()
+    """It takes no work any more; it appends a LEAVES when all that it has appended counts."""
+    ENDED = auto()
+    """This process must not go on: its copy of the shard may be ahead of the log."""
+
+
+class Ask(NamedTuple):
+    """Ask the partition for its end."""
+
+
+class Append(NamedTuple):
+    """Append a record of this kind: a MARKER or a WISH with the standby's own appender, a BEAT or a LEAVES with the writer.
+
+    Tell the machine :meth:`Leadership.marked` or :meth:`Leadership.mark_failed` of a MARKER, nothing of a WISH: if one fails, just take a new
+    appender.
+    """
+
+    kind: Kind
+    body: bytes
+
+
+class Recover(NamedTuple):
+    """Begin a writer at the position of this node's marker, recover the shard, then call :meth:`Leadership.recovered`.
+
+    Records have to be appended and read meanwhile: call :meth:`Leadership.step` as ever.
+    """
+
+    epoch: int
+
+
+class Serve(NamedTuple):
+    """Take work, and tell the routers."""
+
+
+class StopServing(NamedTuple):
+    """Take no work, and tell the routers. In state LEAVES: end all turns and call :meth:`Leadership.stopped`."""
+
+    reason: str
+
+
+class Follow(NamedTuple):
+    """Drop the writer and the recovered shard, if any. Read on from where the copy stands, with a new appender."""
+
+    reason: str
+
+
+class End(NamedTuple):
+    """End the process at once, without a tidy close."""
+
+    reason: str
+
+
+Action = Ask | Append | Recover | Serve | StopServing | Follow | End

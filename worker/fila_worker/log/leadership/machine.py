@@ -1,0 +1,333 @@
+"""The states of one process in one shard, and the ways between them."""
+
+from fila_worker.log.bodies import Beat, Body, Figures, Leaves, Marker, Node, Wish, decode_body, encode_body
+from fila_worker.log.leadership.actions import Action, Append, Ask, End, Follow, Recover, Serve, State, StopServing
+from fila_worker.log.leadership.answers import Answers
+from fila_worker.log.leadership.limits import LeadershipLimits
+from fila_worker.log.leadership.reign import Reign
+from fila_worker.log.leadership.standing import Standing, Vacancy
+from fila_worker.log.records import Kind
+from fila_worker.log.rule import Counted
+
+
+class Leadership:
+    """One shard in one process: tell it what happens, then call :meth:`step` and do what it returns, in that order.
+
+    Call :meth:`step` first in each round of the process's loop, before any work is taken: after a pause it may say that this process must not
+    serve. Call it again after what it has returned was done or anything was told, at ``next_due`` at the latest.
+
+    ``rank`` is its place in the line of standbys, ``wants`` whether it should ask the leader for the shard, ``figures`` goes into beats: set
+    them at any time.
+    """
+
+    def __init__(
+        self, node: Node, now_ms: int, limits: LeadershipLimits | None = None, epoch: int = -1, last: Node | None = None
+    ) -> None:
+        """``epoch``: of the copy's position, -1 if it begins with the log. ``last``: the node whose marker that was, if the copy has kept it."""
+        self.node, self.limits = node, limits or LeadershipLimits()
+        self.state = State.FOLLOWS
+        self.serves = False
+        self.wants = False
+        self.figures = Figures()
+        self.leader: Node | None = last
+        """The node of the last marker; None: it is not known."""
+        self.leader_figures = Figures()
+        self.epoch = epoch
+        """The last marker's offset; -1: none was read."""
+        self._actions: list[Action] = []
+        self._stepped_ms = now_ms
+        self._retires = False
+        self._standing = Standing(node, now_ms, self.limits)
+        self._answers = Answers(now_ms, self.limits)
+        self._reached_end = False
+        self._wished_ms = now_ms - self.limits.wish_ms
+        # a claim
+        self._claim = 0
+        self._claimed_ms = now_ms
+        self._marked = False
+        self._mark: int | None = None
+        """Where the marker is, if the log has told."""
+        self._found_ms: int | None = None
+        """When this node's own marker was read, and behind any question before."""
+        self._reign = Reign(now_ms, self.limits)
+        """The last one."""
+        self._successor: str | None = None
+
+    @property
+    def rank(self) -> int:
+        """Its place in the line of standbys."""
+        return self._standing.rank
+
+    @rank.setter
+    def rank(self, rank: int) -> None:
+        self._standing.rank = rank
+
+    # --- what happened ------------------------------------------------------------------------------------------------
+
+    def read(self, counted: Counted, now_ms: int) -> None:
+        """Take what the tail has read, in any state."""
+        self._listen(now_ms)
+        self._standing.heard_ms = now_ms
+        self._answers.read(counted.position.offset)
+        if counted.kind is Kind.MARKER:
+            self._read_marker(counted, now_ms)
+            return
+        if self._reigns():
+            return  # its own
+        self.epoch, self._standing.vacancy = counted.position.epoch, None
+        if counted.kind is Kind.BEAT and (beat := decode_body(counted.body, Beat)):
+            self.leader, self.leader_figures = beat.node, beat.figures
+        elif counted.kind is Kind.LEAVES:
+            leaves = decode_body(counted.body, Leaves)
+            self._standing.vacancy = Vacancy(now_ms, leaves.successor if leaves else "")
+            self.leader = leaves.node if leaves else None
+
+    def tail(self, next_offset: int, end: int | None, asked_ms: int | None, now_ms: int) -> None:
+        """Take where the tail is: the next offset it will read, and what the partition has answered (see ``log.partition``)."""
+        self._listen(now_ms)
+        self._answers.take(next_offset, end, asked_ms)
+
+    def marked(self, offset: int | None, now_ms: int) -> None:
+        """Take that the marker is in the log, at ``offset`` if the log tells."""
+        self._listen(now_ms)
+        if self.state is State.CLAIMS:
+            self._marked, self._mark = True, offset
+
+    def mark_failed(self, reason: str, now_ms: int) -> None:
+        """Take that the marker is in the log or not. If it is found later, it counts as a vacancy."""
+        self._listen(now_ms)
+        if self.state is State.CLAIMS:
+            self._give_up(f"its marker may be in the log or not: {reason}", now_ms, own=self._found_ms is not None)
+            self._standing.not_before_ms = now_ms + self.limits.again_ms
+
+    def appended(self, number: int, now_ms: int, *, turn: bool = True) -> None:
+        """Take the last number that the writer has given, with each turn, beat or LEAVES; ``turn``: it has changes of the shard."""
+        self._listen(now_ms)
+        self._reign.append(number, now_ms, turn=turn)
+
+    def confirmed(self, number: int, now_ms: int) -> None:
+        """Take the last number that counts."""
+        self._listen(now_ms)
+        self._reign.confirm(number)
+
+    def fenced(self, reason: str, now_ms: int) -> None:
+        """Take that another marker was read behind this writer's own."""
+        self._listen(now_ms)
+        if self.state is State.CLAIMS or (self._reigns() and self._reign.is_what_others_have):
+            self._give_up(reason, now_ms)
+        elif self.state is not State.FOLLOWS:
+            self.failed(reason)
+
+    def failed(self, reason: str) -> None:
+        """Take that an append of the writer has an unknown outcome, or anything else after which its copy can't go on."""
+        if self.state is not State.ENDED:
+            self._stop_serving(reason)
+            self.state = State.ENDED
+            self._actions.append(End(reason))
+
+    def recovered(self, now_ms: int) -> None:
+        """Take that the shard is ready to serve."""
+        self._listen(now_ms)
+        self._reign.recovered = True
+
+    def leave(self, successor: str, now_ms: int) -> None:
+        """Give the shard up, to a host if one is named. No effect on who does not lead, or leaves already."""
+        self._listen(now_ms)
+        if self.state in {State.CLAIMS, State.LEADS} and self._successor is None:
+            self._successor = successor
+
+    def retire(self, successor: str, now_ms: int) -> None:
+        """Like :meth:`leave`, and never claim again: the process is about to end."""
+        self._retires = True
+        self.leave(successor, now_ms)
+
+    def stopped(self, now_ms: int) -> None:
+        """Take that no turn will come any more, after a :class:`StopServing` in state LEAVES."""
+        self._listen(now_ms)
+        self._reign.stopped = True
+
+    def wished(self, body: bytes) -> str | None:
+        """Return the host that asks for the shard by a WISH; None if this leader has no cause to go."""
+        wish = decode_body(body, Wish)
+        if wish is None or not self.serves or self.state is not State.LEADS or self._successor is not None:
+            return None
+        return wish.host if wish.epoch == self.epoch and wish.host not in {"", self.node.host} else None
+
+    # --- what to do ---------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> list[Action]:
+        """Return what is to be done now, in this order."""
+        self._listen(now_ms)
+        if self.state is State.FOLLOWS:
+            self._follow(now_ms)
+        if self.state is State.CLAIMS:
+            self._check_claim(now_ms)
+        if self._reigns():
+            self._lead(now_ms)
+        actions, self._actions = self._actions, []
+        return actions
+
+    def next_due(self, now_ms: int) -> int | None:
+        """Return when :meth:`step` has something to do although nothing happens; None: never."""
+        if self._actions:
+            return now_ms
+        dues: list[int] = []
+        if self.state is State.FOLLOWS or (self.state is State.CLAIMS and self._marked and self._found_ms is not None):
+            dues.append(self._ask_due_ms(now_ms))
+        if self.state is State.FOLLOWS:
+            claim = self._claim_due_ms()
+            dues += [due for due in (claim, claim - self._answers.watch_ms) if due > now_ms]
+            if self._may_wish():
+                dues.append(self._wished_ms + self.limits.wish_ms)
+        if self._reigns() and (beat := self._reign.beat_due_ms) is not None:
+            dues.append(beat)
+        if self.serves:
+            dues.append(self._reign.proof_due_ms)
+        return max(min(dues), now_ms) if dues else None
+
+    @property
+    def follows_closely(self) -> bool:
+        """Whether it follows and has read all that the partition had when it last answered."""
+        return self.state is State.FOLLOWS and self._answers.at_end
+
+    # --- a standby ----------------------------------------------------------------------------------------------------
+
+    def _listen(self, now_ms: int) -> None:
+        """Notice when this process itself did not run: what it has not heard meanwhile tells nothing."""
+        assert now_ms >= self._stepped_ms, f"the clock went back from {self._stepped_ms} to {now_ms}"
+        if now_ms - self._stepped_ms > self.limits.pause_ms:
+            self._standing.heard_ms = now_ms
+            self._answers.was_away()
+        self._stepped_ms = now_ms
+
+    def _read_marker(self, counted: Counted, now_ms: int) -> None:
+        marker = decode_body(counted.body, Marker)
+        offset = counted.position.offset
+        mine = marker is not None and marker.node == self.node
+        if self._reigns():
+            if offset > self.epoch:
+                self.fenced(f"another marker is at offset {offset}", now_ms)
+            return
+        self.epoch, self._standing.vacancy = offset, None
+        self.leader, self.leader_figures = marker.node if marker else None, Figures()
+        if self.state is State.CLAIMS and (offset == self._mark or (mine and marker and marker.claim == self._claim)):
+            self._found_ms = max(now_ms, self._answers.asked_ms + 1)
+        elif self.state is State.CLAIMS and self._found_ms is not None:
+            self._give_up(f"another marker is at offset {offset}, behind this node's own", now_ms)
+        elif mine:  # of a claim that was given up: nobody leads by it
+            self._standing.vacancy = Vacancy(now_ms, own=True)
+
+    def _follow(self, now_ms: int) -> None:
+        if self._answers.fresh(now_ms) and self._answers.at_end and not self._reached_end:
+            self._reached_end = True
+            if self.leader is not None and self.leader.name == self.node.name and self._standing.vacancy is None:
+                self._standing.vacancy = Vacancy(now_ms, own=True)
+            elif self.epoch < 0:
+                self._standing.vacancy = Vacancy(now_ms)
+        if self._may_claim(now_ms):
+            self._begin_claim(now_ms)
+            return
+        if now_ms >= self._ask_due_ms(now_ms):
+            self._ask(now_ms)
+        if self._may_wish() and now_ms >= self._wished_ms + self.limits.wish_ms:
+            self._wished_ms = now_ms
+            self._append(Kind.WISH, Wish(self.node.host, self.epoch))
+
+    def _claim_due_ms(self) -> int:
+        return self._standing.claim_due_ms(self.leader)
+
+    def _may_claim(self, now_ms: int) -> bool:
+        answers, vacancy = self._answers, self._standing.vacancy
+        if self._retires or now_ms < self._claim_due_ms() or not answers.fresh(now_ms) or not answers.at_end:
+            return False
+        return answers.for_long(now_ms) if vacancy is None else answers.since(vacancy.since_ms)
+
+    def _ask_due_ms(self, now_ms: int) -> int:
+        vacancy, follows = self._standing.vacancy, self.state is State.FOLLOWS
+        need_ms = self._found_ms if self.state is State.CLAIMS else vacancy.since_ms if vacancy else None
+        idle = follows and self._reached_end and now_ms < self._claim_due_ms() - self._answers.watch_ms
+        return self._answers.due_ms(now_ms, need_ms, idle)
+
+    def _ask(self, now_ms: int) -> None:
+        self._answers.asked(now_ms)
+        self._actions.append(Ask())
+
+    def _append(self, kind: Kind, body: Body) -> None:
+        self._actions.append(Append(kind, encode_body(body)))
+
+    def _may_wish(self) -> bool:
+        """Whether it wants to lead and could: a leader that does not speak reads no wishes."""
+        speaks = self._stepped_ms - self._standing.heard_ms <= 2 * self.limits.beat_ms
+        may = self.wants and not self._retires and self._standing.vacancy is None and self.epoch >= 0
+        return may and speaks and self._answers.at_end
+
+    # --- a claim ------------------------------------------------------------------------------------------------------
+
+    def _begin_claim(self, now_ms: int) -> None:
+        self.state = State.CLAIMS
+        self._claim += 1
+        self._claimed_ms = now_ms
+        self._marked, self._mark, self._found_ms, self._successor = False, None, None, None
+        self._append(Kind.MARKER, Marker(self.node, self._claim))
+
+    def _check_claim(self, now_ms: int) -> None:
+        """Lead if the own marker was read, and was the last one when the partition was asked after that."""
+        if self._found_ms is None or not self._marked:
+            return
+        if self._answers.since(self._found_ms) and self._answers.fresh(now_ms) and self._answers.at_end:
+            self._begin_reign()
+        elif now_ms >= self._ask_due_ms(now_ms):
+            self._ask(now_ms)
+
+    def _give_up(self, reason: str, now_ms: int, *, own: bool = False) -> None:
+        """Go back to following. The copy of the shard has nothing that does not count."""
+        self._stop_serving(reason)
+        self.state, self._successor = State.FOLLOWS, None
+        self._answers.begin_again()
+        self._standing.heard_ms = now_ms
+        self._standing.vacancy = Vacancy(now_ms, own=True) if own else None
+        self._actions.append(Follow(reason))
+
+    # --- a reign ------------------------------------------------------------------------------------------------------
+
+    def _begin_reign(self) -> None:
+        self.state = State.LEADS
+        self._reign = Reign(self._claimed_ms, self.limits)
+        self._actions.append(Recover(self.epoch))
+
+    def _lead(self, now_ms: int) -> None:
+        reign = self._reign
+        proved = reign.is_proved(now_ms)
+        if self.serves and not proved:
+            self._stop_serving(f"nothing was confirmed that was appended in the last {self.limits.proof_ms_max / 1000:g} s")
+        if self._successor is not None and self.state is State.LEADS:
+            self.state = State.LEAVES
+            self.serves = False
+            self._actions.append(StopServing("the shard goes to another host"))
+        if self.state is State.LEADS and reign.recovered and not self.serves and proved:
+            self.serves = True
+            self._actions.append(Serve())
+        beat = reign.beat_due_ms
+        if self.state is State.LEAVES and reign.stopped and reign.confirmed >= reign.appended:
+            self._end_reign(now_ms)
+        elif beat is not None and now_ms >= beat:
+            reign.beat(now_ms)
+            self._append(Kind.BEAT, Beat(self.node, self.figures))
+
+    def _reigns(self) -> bool:
+        return self.state is State.LEADS or self.state is State.LEAVES
+
+    def _end_reign(self, now_ms: int) -> None:
+        """Append the LEAVES, or follow if it counts."""
+        if not self._reign.last_number:
+            self._reign.leave()
+            self._append(Kind.LEAVES, Leaves(self.node, self._successor or ""))
+        elif self._reign.confirmed >= self._reign.last_number:
+            to = self._successor or ""
+            self._give_up("the shard was left", now_ms)
+            self._standing.vacancy = Vacancy(now_ms, to)
+
+    def _stop_serving(self, reason: str) -> None:
+        if self.serves:
+            self.serves = False
+            self._actions.append(StopServing(reason))

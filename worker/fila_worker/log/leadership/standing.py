@@ -1,0 +1,44 @@
+"""When a standby claims: how long it has heard nothing, why nobody leads, and which place it has in the line."""
+
+from typing import Final, NamedTuple
+
+from fila_worker.log.bodies import Node
+from fila_worker.log.leadership.limits import LeadershipLimits
+
+FIRST_IN_LINE: Final = 0
+
+
+class Vacancy(NamedTuple):
+    """Why nobody leads, as far as the log tells."""
+
+    since_ms: int
+    to: str = ""
+    """The host that may claim first."""
+    own: bool = False
+    """This node may claim at once: nobody else led."""
+
+
+class Standing:
+    """One standby's place, and what it has heard."""
+
+    def __init__(self, node: Node, now_ms: int, limits: LeadershipLimits) -> None:
+        self._node, self._limits = node, limits
+        self.rank = FIRST_IN_LINE
+        self.heard_ms = now_ms
+        """When something that counts was read last."""
+        self.not_before_ms = now_ms
+        self.vacancy: Vacancy | None = None
+
+    def claim_due_ms(self, leader: Node | None) -> int:
+        """Return when to claim if nothing is heard until then. ``leader``: the last one that is known."""
+        limits, vacancy = self._limits, self.vacancy
+        rank_ms = min(self.rank, limits.ranks_max) * limits.rank_ms
+        if vacancy is None:
+            due = self.heard_ms + limits.silence_ms + rank_ms
+        elif vacancy.own or vacancy.to == self._node.host:
+            due = vacancy.since_ms
+        elif leader == self._node:
+            due = vacancy.since_ms + limits.silence_ms  # it has just left, and others shall have it
+        else:
+            due = vacancy.since_ms + (limits.succession_ms if vacancy.to else 0) + rank_ms
+        return max(due, self.not_before_ms)
