@@ -9,7 +9,7 @@ import msgspec
 from fila_admission.in_flight import has_share
 from fila_admission.refusals import too_busy, unavailable
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import BackupParts, ClusterStatus, QueueList, Reply, RouterMetrics, joined
+from fila_proto_zmq.commands import BackupParts, ClusterStatus, HostList, HostWorker, QueueList, Reply, RouterMetrics, joined
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
 from fila_router.core.answers import error_frame, error_in, reply_frame
@@ -105,6 +105,31 @@ class Measurements:
     def whole(self) -> Unopened:
         """Return the metrics that there are."""
         return Unopened(self._workers, *self._own())
+
+
+class HostLists:
+    """Workers with their copies of shards, and the names of those that are missing."""
+
+    strict = False
+    ms_max = METRICS_MS_MAX
+
+    def __init__(self, shards: int, known: Callable[[], list[str]]) -> None:
+        """``known``: the names of all workers, live or not."""
+        self._shards, self._known = shards, known
+        self._workers: list[HostWorker] = []
+        self._answered = False
+
+    def add(self, body: bytes) -> None:
+        """Take in one worker's copies. It has none if the cluster has no replicated log."""
+        self._workers += decode_body(HostList, body).workers
+        self._answered = True
+
+    def whole(self) -> HostList:
+        """Return the workers that there are, by name."""
+        workers = sorted(self._workers, key=lambda worker: worker.name)
+        has_hosts = bool(workers) or not self._answered
+        heard = {worker.name for worker in workers}
+        return HostList(workers, self._shards, [name for name in self._known() if name not in heard] if has_hosts else [])
 
 
 Frames = list[list[bytes]]

@@ -358,6 +358,11 @@ class Leadership:
         """Whether it follows and has read all that the partition had when it last answered."""
         return self.state is State.FOLLOWS and self._at_end()
 
+    @property
+    def proof_ms(self) -> int | None:
+        """When the last record was appended that shows that this node leads; None: it does not."""
+        return self._proof_ms if self._reigns() else None
+
     # --- a standby ----------------------------------------------------------------------------------------------------
 
     def _listen(self, now_ms: int) -> None:
