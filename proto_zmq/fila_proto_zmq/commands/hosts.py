@@ -65,6 +65,8 @@ class HostList(Reply):
     """Of the cluster."""
     silent: list[str] = []
     """The workers that are down or did not answer."""
+    served: list[int] = []
+    """The shards that a live worker serves, as the router knows, whether it answered or not."""
 
 
 class GetHosts(Command):

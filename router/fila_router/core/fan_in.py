@@ -113,9 +113,9 @@ class HostLists:
     strict = False
     ms_max = METRICS_MS_MAX
 
-    def __init__(self, shards: int, known: Callable[[], list[str]]) -> None:
-        """``known``: the names of all workers, live or not."""
-        self._shards, self._known = shards, known
+    def __init__(self, known: Callable[[], HostList]) -> None:
+        """``known``: what the router knows by itself, with all workers as silent ones."""
+        self._known = known
         self._workers: list[HostWorker] = []
         self._answered = False
 
@@ -127,9 +127,10 @@ class HostLists:
     def whole(self) -> HostList:
         """Return the workers that there are, by name."""
         workers = sorted(self._workers, key=lambda worker: worker.name)
+        known, heard = self._known(), {worker.name for worker in workers}
         has_hosts = bool(workers) or not self._answered
-        heard = {worker.name for worker in workers}
-        return HostList(workers, self._shards, [name for name in self._known() if name not in heard] if has_hosts else [])
+        silent = [name for name in known.silent if name not in heard] if has_hosts else []
+        return HostList(workers, known.shards, silent, known.served)
 
 
 Frames = list[list[bytes]]

@@ -37,6 +37,7 @@ from fila_proto_zmq.commands import (
     GetOwnKey,
     GetPlacement,
     Hello,
+    HostList,
     KeepBackup,
     Leave,
     ListActs,
@@ -261,7 +262,7 @@ class Router:
         elif isinstance(command, GetMetrics):
             self._ask_live(client, header, key, body, Measurements(self._metrics), now_ms)
         elif isinstance(command, GetHosts):
-            self._ask_live(client, header, key, body, HostLists(len(self._table.owners), self._known_workers), now_ms)
+            self._ask_live(client, header, key, body, HostLists(self._known_hosts), now_ms)
         elif isinstance(command, (SetConfig, UndoConfig)):
             self._check_started()
             command.by = session.key.name if session.key else ""
@@ -395,8 +396,9 @@ class Router:
         asked = {self._table.live_owner(shard).identity for shard in range(len(self._table.owners))}
         self._put_question(header[3], asked, self._fan_ins.ask(client, header, key, set(asked), answers, now_ms), body)
 
-    def _known_workers(self) -> list[str]:
-        return sorted(worker.name for worker in self._table.workers.values())
+    def _known_hosts(self) -> HostList:
+        served = [shard for shard, owner in enumerate(self._table.owners) if owner is not None and owner.routable]
+        return HostList([], len(self._table.owners), sorted(worker.name for worker in self._table.workers.values()), served)
 
     def _ask_live(self, client: bytes, header: bytes, key: bytes, body: bytes, answers: Joining, now_ms: int) -> None:
         """Ask the workers that are up, also when other parts do not work: the answer shows what is wrong."""

@@ -497,11 +497,11 @@ BODIES = [
     Body(CloseConnection("0a1b2c3d"), ["0a1b2c3d"], "91a83061316232633364"),
     Body(GetHosts(), [], "90"),
     Body(
-        HostList([HOST_WORKER], 8, ["b/worker-0"]),
-        [[PLAIN_HOST_WORKER], 8, ["b/worker-0"]],
+        HostList([HOST_WORKER], 8, ["b/worker-0"], [3]),
+        [[PLAIN_HOST_WORKER], 8, ["b/worker-0"], [3]],
         (
-            "939195a161aa612f776f726b65722d30a9612e6578616d706c65929b03a56c65616473075aff00cd1000ccfa05a093920a64"
-            "93010002cd04d29b04a7666f6c6c6f7773083c5b1e00ff00a0c0c30891aa622f776f726b65722d30"
+            "949195a161aa612f776f726b65722d30a9612e6578616d706c65929b03a56c65616473075aff00cd1000ccfa05a093920a64"
+            "93010002cd04d29b04a7666f6c6c6f7773083c5b1e00ff00a0c0c30891aa622f776f726b65722d309103"
         ),
     ),
     Body(GetMetrics(), [], "90"),

@@ -47,7 +47,7 @@ def test_all_workers_are_asked_and_stand_by_name():
     for worker in ("worker-1", "worker-0"):
         assert desk.answers() == []
         answer(desk, worker, asked[worker])
-    assert told(desk) == HostList([seen("worker-0"), seen("worker-1")], 2, [])
+    assert told(desk) == HostList([seen("worker-0"), seen("worker-1")], 2, [], [0, 1])
 
 
 def test_one_that_is_down_is_not_asked_and_is_named():
@@ -57,7 +57,7 @@ def test_one_that_is_down_is_not_asked_and_is_named():
     asked = ask(desk)
     assert list(asked) == ["worker-1"]
     answer(desk, "worker-1", asked["worker-1"])
-    assert told(desk) == HostList([seen("worker-1")], 2, ["worker-0"])
+    assert told(desk) == HostList([seen("worker-1")], 2, ["worker-0"], [])
 
 
 def test_one_that_does_not_answer_in_time_or_answers_nonsense_is_named():
@@ -86,7 +86,7 @@ def test_a_cluster_without_a_replicated_log_has_no_hosts_and_nobody_is_missing()
     desk.register("worker-0", shards=(0, 1))
     asked = ask(desk)
     answer(desk, "worker-0", asked["worker-0"], encode_body(HostList([])))
-    assert told(desk) == HostList([], 2, [])
+    assert told(desk) == HostList([], 2, [], [0, 1])
 
 
 # --- what clients of a shard without a leader hear --------------------------------------------------------------------------
