@@ -2,6 +2,10 @@
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Histogram
 
 
 def counted(number: int, noun: str = "") -> str:
@@ -63,6 +67,22 @@ def written_ms(milliseconds: int) -> str:
         if milliseconds and milliseconds % _MILLISECONDS[unit] == 0:
             return f"{milliseconds // _MILLISECONDS[unit]}{unit}"
     return f"{milliseconds}ms"
+
+
+def quantile(histogram: "Histogram", q: float) -> float | None:
+    """Return the value that a part ``q`` (0 to 1) of the observations does not exceed; None: there are no observations.
+
+    A value above the last bound is not known: then the last bound is the answer.
+    """
+    rank = q * sum(histogram.counts)
+    if not any(histogram.counts):
+        return None
+    below, lower = 0, 0
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
+        if count and below + count >= rank:
+            return lower + (bound - lower) * max(0.0, rank - below) / count
+        below, lower = below + count, bound
+    return float(lower)
 
 
 def duration_s(text: str) -> float:

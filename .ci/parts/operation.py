@@ -43,6 +43,7 @@ METRICS: dict[str, Callable[[], str]] = {
     "throttling": partial(_metrics, "throttle"),
     "hooks": partial(_metrics, "lua"),
     "storage": partial(_metrics, "storage"),
+    "hosts": partial(_metrics, "copy|log"),
 }
 """The metrics by group."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from fila_cluster.analysis.hosts import hosts_in, risks
 from fila_cluster.analysis.rates import all_queues
 from fila_cluster.analysis.readiness import obstacles
 from fila_cluster.figures import aged, counted
@@ -51,6 +52,11 @@ class Kind(NamedTuple):
 
 KINDS: Final = {
     "shard_down": Kind(("critical",), "No worker serves the shard: its queues stand still."),
+    "no_quorum": Kind(("critical",), "The shard's replicated log confirms nothing, so nothing leaves the shard."),
+    "no_copy": Kind(("critical",), "No host leads the shard, and no host that answers has a copy of it."),
+    "catching_up": Kind(("critical",), "No host leads the shard: its copy has to catch up with the log first."),
+    "no_leader": Kind(("critical",), "No host leads the shard: a standby takes over in some seconds."),
+    "recovering": Kind(("critical",), "A host takes the shard over, and reads it from its copy."),
     "storage_stalled": Kind(("critical",), "RocksDB slows down writes until compaction has caught up."),
     "rejecting": Kind(
         ("critical", "warning"),
@@ -58,6 +64,10 @@ KINDS: Final = {
         "cannot be accepted.",
     ),
     "breaker_open": Kind(("critical",), "The queue's hooks failed too often and are bypassed."),
+    "no_standby": Kind(
+        ("warning",), "No copy of the shard has caught up: if its host is lost too, it waits for a recovery from the log."
+    ),
+    "host_silent": Kind(("warning",), "A worker of a host is down or did not answer: its copies are not kept up."),
     "worker_silent": Kind(("warning",), "A worker is up, and did not answer."),
     "worker_restarted": Kind(("warning",), "A worker was restarted within half a minute."),
     "no_consumers": Kind(
@@ -70,6 +80,7 @@ KINDS: Final = {
     "leases_expiring": Kind(("warning",), "Leases expired within half a minute."),
     "paused": Kind(("info",), "A paused queue has messages."),
     "dead_letters": Kind(("info",), "Dead letters wait for an operator to look at them."),
+    "copy_behind": Kind(("info",), "A copy has still to catch up with the log before it can take over."),
     "queues_left_out": Kind(
         ("info",),
         "The shard has more than a thousand queues: those with little traffic have no rates, and are not watched for any of this.",
@@ -81,7 +92,11 @@ KINDS: Final = {
 def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
     """Return all concerns, the most urgent first; within a kind, the queue with the most messages."""
     earlier = {queue.info.name: queue for queue in all_queues(before)} if before else {}
-    found = [*_shards_down(now), *_stalled_stores(now), *_silent_workers(now), *_restarted(now, before)]
+    at_risk = list(_at_risk(now))
+    troubled = {shard for concern, shards in at_risk if concern.severity == "critical" for shard in shards}
+    found = [concern for concern in _shards_down(now) if concern.shard not in troubled]
+    found += [concern for concern, _ in at_risk]
+    found += [*_stalled_stores(now), *_silent_workers(now), *_restarted(now, before)]
     deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
     for look in _QUEUE_LOOKS:
         found += (concern for queue in deepest_first if (concern := look(queue, earlier.get(queue.info.name))))
@@ -107,6 +122,13 @@ def _shards_down(now: Metrics) -> Iterator[Concern]:
         )
 
 
+def _at_risk(now: Metrics) -> Iterator[tuple[Concern, tuple[int, ...]]]:
+    """Yield what is wrong with the copies of shards on a replicated log, with the shards."""
+    hosts = hosts_in(now)
+    for risk in risks(hosts) if hosts else ():
+        yield Concern(KINDS[risk.code].severities[0], risk.code, risk.text, risk.action, shard=risk.shard), risk.shards
+
+
 def _stalled_stores(now: Metrics) -> Iterator[Concern]:
     action = "fewer enqueues, or a faster disk; it goes on by itself once compaction has caught up"
     for worker in now.workers:
@@ -119,7 +141,7 @@ def _stalled_stores(now: Metrics) -> Iterator[Concern]:
 
 def _silent_workers(now: Metrics) -> Iterator[Concern]:
     heard = {worker.name for worker in now.workers}
-    for worker in now.status.workers if now.status else ():
+    for worker in now.status.workers if now.status and not hosts_in(now) else ():
         if worker.state == "up" and worker.name not in heard:
             text = f"{worker.name} (pid {worker.pid}) is up, but did not answer within a second"
             action = "it is overloaded or stuck: look at its CPU and its disk; its queues are not shown"

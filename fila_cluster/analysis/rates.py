@@ -7,22 +7,6 @@ from typing import Final, Self
 from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, ShardMetrics, WorkerMetrics
 
 
-def quantile(histogram: Histogram, q: float) -> float | None:
-    """Return the value that a part ``q`` (0 to 1) of the observations does not exceed; None: there are no observations.
-
-    A value above the last bound is not known: then the last bound is the answer.
-    """
-    rank = q * sum(histogram.counts)
-    if not any(histogram.counts):
-        return None
-    below, lower = 0, 0
-    for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
-        if count and below + count >= rank:
-            return lower + (bound - lower) * max(0.0, rank - below) / count
-        below, lower = below + count, bound
-    return float(lower)
-
-
 def mean(histogram: Histogram) -> float | None:
     """Return the mean of all observations; None: there are none."""
     count = sum(histogram.counts)

@@ -6,9 +6,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fila_cluster.analysis.known_queues import KnownQueues
-from fila_cluster.analysis.rates import ClusterRates, Rates, WorkerLoad, all_queues, per_second, quantile
+from fila_cluster.analysis.rates import ClusterRates, Rates, WorkerLoad, all_queues, per_second
 from fila_cluster.analysis.readiness import shards_served
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
+from fila_cluster.figures import quantile
 from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerStatus
 from fila_proto_zmq.commands import QueueInfo as WireQueueInfo
 from fila_proto_zmq.names import dead_letter_name

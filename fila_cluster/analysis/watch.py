@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from fila_cluster.analysis.history import TICK_S, History
-from fila_cluster.analysis.readiness import Obstacle, obstacles, silences
+from fila_cluster.analysis.readiness import Obstacle, obstacles, silences, warnings
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError
 
@@ -75,6 +75,10 @@ class Watch:
     def obstacles(self) -> list[Obstacle]:
         """Return why the cluster is not ready; none: it is."""
         return obstacles(self.latest, self.why_not) + silences(self.latest)
+
+    def warnings(self) -> list[Obstacle]:
+        """Return what stops nothing now, and would make the loss of a host worse."""
+        return warnings(self.latest)
 
 
 async def remember(watch: Watch, history: History) -> None:

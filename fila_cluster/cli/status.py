@@ -8,6 +8,7 @@ import click
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.figures import counted, ranged, sized
+from fila_proto_zmq.outages import FOLLOWING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +20,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option("--hosts", is_flag=True, help="Show who leads and follows each shard, and what is at risk now.")
 @click.pass_obj
-def command(invocation: Invocation) -> None:
-    """Show the cluster and its workers."""
+def command(invocation: Invocation, hosts: bool) -> None:
+    """Show the cluster and its workers; with --hosts, the hosts of a cluster that has several."""
+    if hosts:
+        with invocation.connect() as client:
+            found = client.hosts()
+        from fila_cluster.cli.shared import hosts as shown  # noqa: PLC0415  # quick status
+
+        invocation.show(found, *shown.tables(found))
+        return
     with invocation.connect() as client:
         status = client.cluster_status()
     shards = "1 shard" if status.shards == 1 else f"{status.shards} shards"
@@ -64,6 +73,17 @@ def _state(worker: "WorkerStatus") -> str:
 
 
 def _outages(status: "ClusterStatus") -> "Iterator[Text]":
+    """Yield the outages. That a worker follows a shard is none if another one serves it."""
+    outside = {(worker.name, outage.shard) for worker in status.workers for outage in worker.outages}
+    served = {
+        shard
+        for worker in status.workers
+        if worker.state == "up"
+        for shard in worker.shards
+        if (worker.name, shard) not in outside
+    }
     for worker in status.workers:
         for outage in worker.outages:
+            if outage.state == FOLLOWING and outage.shard in served:
+                continue
             yield flagged(f"\nshard {outage.shard} on {worker.name} is {outage.state}: {outage.reason}", good=False)

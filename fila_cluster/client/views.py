@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from fila_cluster.client.message import utc
+from fila_cluster.figures import quantile
 from fila_proto_zmq import commands
 
 
@@ -101,6 +102,57 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class HostCopy:
+    """One host's copy of a shard on a replicated log. Times are in seconds; None: not known.
+
+    ``role``: ``begins`` (it is being opened), ``follows``, ``claims`` (it takes the shard over), ``recovers``, ``leads``, ``waits`` (it
+    leads, but the log has confirmed nothing for too long) or ``leaves``. ``position`` is the last offset of the log that the copy has and
+    that is confirmed, ``end`` the offset behind the log's last record as a follower last heard, ``behind`` what it has still to read.
+    Of a leader: ``unconfirmed_bytes``, ``proof_age`` (how long ago the last record was appended that shows that it leads),
+    ``confirm_p50`` and ``confirm_p99`` (how long the log took to confirm commits, since the process began). ``problem`` is what is
+    wrong with the log; empty: nothing.
+    """
+
+    shard: int
+    role: str
+    epoch: int
+    position: int
+    end: int | None
+    behind: int | None
+    unconfirmed_bytes: int
+    proof_age: float | None
+    queues: int
+    confirm_p50: float | None
+    confirm_p99: float | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostWorker:
+    """A worker process of a host, with its copies by shard. ``draining``: it gives up its shards, and takes none over."""
+
+    host: str
+    name: str
+    address: str
+    draining: bool
+    copies: list[HostCopy]
+
+
+@dataclass(frozen=True, slots=True)
+class HostList:
+    """The workers of all hosts that have answered.
+
+    ``shards``: of the cluster; ``silent``: workers that are down or did not answer; ``served``: shards that a live worker serves, as the
+    router knows.
+    """
+
+    shards: int
+    workers: list[HostWorker]
+    silent: list[str]
+    served: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Act:
     """One administrative act: who, from where, what, and how it ended.
 
@@ -176,6 +228,33 @@ def queue_stats(reply: commands.QueueStats) -> QueueStats:
 def cluster_status(reply: commands.ClusterStatus) -> ClusterStatus:
     """Return the cluster's status."""
     return ClusterStatus(reply.version, reply.shards, [_worker_status(worker) for worker in reply.workers])
+
+
+def hosts(reply: commands.HostList) -> HostList:
+    """Return the hosts' workers, by name."""
+    return HostList(reply.shards, [host_worker(worker) for worker in reply.workers], reply.silent, reply.served)
+
+
+def host_worker(worker: commands.HostWorker) -> HostWorker:
+    """Return one worker with its copies."""
+    copies = [_host_copy(copy) for copy in sorted(worker.copies, key=lambda copy: copy.shard)]
+    return HostWorker(**_fields(worker) | {"copies": copies})
+
+
+def _host_copy(copy: commands.HostCopy) -> HostCopy:
+    fields = _fields(copy)
+    took, proof_age_ms = fields.pop("confirm_ns"), fields.pop("proof_age_ms")
+    p50, p99 = (None if took is None else quantile(took, part) for part in (0.5, 0.99))
+    return HostCopy(
+        **fields
+        | {
+            "end": None if copy.end < 0 else copy.end,
+            "behind": None if copy.behind < 0 else copy.behind,
+            "proof_age": None if proof_age_ms < 0 else proof_age_ms / 1000,
+            "confirm_p50": None if p50 is None else p50 / 1e9,
+            "confirm_p99": None if p99 is None else p99 / 1e9,
+        }
+    )
 
 
 def acts(reply: commands.ActList) -> list[Act]:

@@ -141,7 +141,9 @@ def application(watch: Watch, history: History, no_dashboard: str | None = NOT_I
     async def readyz(_: Request) -> Response:
         await watch.look_now()
         reasons = watch.obstacles()
-        answer = {"ready": not reasons, "reasons": reasons}
+        answer: dict[str, object] = {"ready": not reasons, "reasons": reasons}
+        if warnings := watch.warnings():
+            answer["warnings"] = warnings
         return JSONResponse(answer, status_code=503 if reasons else 200, headers=_FRESH)
 
     async def remembered(request: Request) -> Response:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from fila_cluster.observer import sources
 from fila_cluster.observer.sources import Sources
 from fila_proto_zmq.commands import Histogram, Metrics
+from fila_proto_zmq.commands.hosts import LEADS
 
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
@@ -150,6 +151,37 @@ SCOPES: Final = (
                 lambda it: it.store.compaction_bytes,
             ),
             Metric("fila.storage.stalled", GAUGE, "1 while RocksDB slows down or stops writes.", lambda it: it.store.stalled),
+        ),
+    ),
+    Scope(
+        ("shard", "host"),
+        sources.copies,
+        (
+            Metric(
+                "fila.copy.leads",
+                GAUGE,
+                "1 while the host leads the shard and serves it, else 0.",
+                lambda it: it.role == LEADS,
+            ),
+            Metric(
+                "fila.copy.behind_records",
+                GAUGE,
+                "Records of the log that the host's copy has still to read; none while that is not known.",
+                lambda it: None if it.behind < 0 else it.behind,
+            ),
+            Metric(
+                "fila.log.unconfirmed_bytes",
+                GAUGE,
+                "What the host has written and the log has not confirmed.",
+                lambda it: it.unconfirmed_bytes,
+            ),
+            Metric(
+                "fila.log.confirm_seconds",
+                HISTOGRAM,
+                "How long the log took to confirm the host's commits.",
+                lambda it: it.confirm_ns,
+                NS,
+            ),
         ),
     ),
     Scope(

@@ -79,6 +79,14 @@ def shards(metrics: Metrics) -> Iterator[Source]:
             yield Source((str(shard.shard),), shard, worker.started_ms)
 
 
+def copies(metrics: Metrics) -> Iterator[Source]:
+    """Yield the copies of shards on a replicated log, of each host."""
+    for worker in metrics.workers:
+        if worker.host is not None:
+            for copy in worker.host.copies:
+                yield Source((str(copy.shard), worker.host.host), copy, worker.started_ms)
+
+
 def shard_refusals(metrics: Metrics) -> Iterator[Source]:
     """Yield the requests that shards refused, by code."""
     for labels, shard, since_ms in shards(metrics):

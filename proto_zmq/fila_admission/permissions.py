@@ -24,6 +24,7 @@ from fila_proto_zmq.commands import (
     Extend,
     FetchReserved,
     GetClusterStatus,
+    GetHosts,
     GetMetrics,
     GetOwnKey,
     GetPlacement,
@@ -161,7 +162,7 @@ _NEEDS: Final = {
         ),
         Need.ADMIN: (CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive),
         Need.KNOW: (GetQueueStats, DescribeQueue, Explain),
-        Need.NOTHING: (GetPlacement, GetClusterStatus, GetOwnKey, ListQueues),
+        Need.NOTHING: (GetPlacement, GetClusterStatus, GetHosts, GetOwnKey, ListQueues),
         Need.KNOW_ALL: (GetMetrics,),
         Need.GOVERN_SOME: (CreateKey, ListKeys, RevokeKey, GrantKey),
     }.items()

@@ -29,6 +29,7 @@ class ReasonCode(StrEnum):
     NEXT = "next"
     EMPTY = "empty"
     EXPIRES = "expires"
+    LOG_WAITS = "log_waits"
     SHARD_DOWN = "shard_down"
     """Client libraries give this reason, when the broker answers that a queue's shard has no live worker."""
 
@@ -137,12 +138,19 @@ MEANINGS: Final = {
     ReasonCode.NEXT: Meaning("Nothing stops it: it goes with the next delivery.", "", "`per_second`"),
     ReasonCode.EMPTY: Meaning("There are no messages.", "", ""),
     ReasonCode.EXPIRES: Meaning("It has a time to live, which ends then.", "it expires", "`expires_ms` `remaining_ms`"),
+    ReasonCode.LOG_WAITS: Meaning(
+        "The shard's replicated log does not confirm what was written, so no answer and no delivery leaves the shard. The state is `unknown`, "
+        "because what the shard has in memory is not confirmed. Look at the log's brokers: a partition needs as many in sync as `in_sync` says. "
+        "The shard goes on by itself.",
+        "",
+        "`queue` `shard` `unconfirmed_bytes`",
+    ),
     ReasonCode.SHARD_DOWN: Meaning(
         "The worker that holds the queue is down. The supervisor restarts it within a second or so; if it does not stay up, read its log and look "
         "at the disk. The client gives this reason at once, instead of an error, with the state `unknown`. If the worker is up and the shard is "
         "not, the text says why: [a damaged shard](operating.md#a-damaged-shard).",
         "",
-        "`queue` `shard` `worker` `worker_state` (nil if not known); `shard_state` (`opening`, `waiting`, `quarantined`) and `reason` if its "
+        "`queue` `shard` `worker` `worker_state` (nil if not known); `shard_state` (`opening`, `waiting`, `following`, `no_quorum`, `quarantined`) and `reason` if its "
         "worker is up",
     ),
 }

@@ -27,8 +27,12 @@ from fila_proto_zmq.commands import (
     DescribeClients,
     Done,
     EndClient,
+    Explain,
+    GetHosts,
     GetMetrics,
     Grants,
+    HostList,
+    HostWorker,
     KeepBackup,
     ListConfig,
     ListConfigHistory,
@@ -74,6 +78,7 @@ from fila_worker.checkpoints import Checkpoints
 from fila_worker.client_work import work_of
 from fila_worker.config_copies import OF_THE_CONFIG, ConfigCopies
 from fila_worker.core.effects import Answer, Call, Effect, Post, answer
+from fila_worker.core.explain.explain import explain_without_log
 from fila_worker.core.manage.queue_commands import list_queues
 from fila_worker.core.measures import SPAN_NS, Histogram
 from fila_worker.core.metrics.meter import report
@@ -120,8 +125,10 @@ class Host:
         suspects: Suspects | None = None,
         checkpoints: Checkpoints | None = None,
         departures: Departures | None = None,
+        place: tuple[str, str] | None = None,
     ) -> None:
-        """``opening``: slots of shards that :meth:`turn` opens, a step a turn.
+        """``opening``: slots of shards that :meth:`turn` opens, a step a turn. ``place``: the name and the address of the host, if
+        other hosts have copies of the shards.
 
         ``checkpoints``: for backups; None without a disk. ``departures``: for shards that move; None if they cannot.
         """
@@ -142,6 +149,7 @@ class Host:
         self._suspects = suspects or Suspects()
         self._checkpoints = checkpoints
         self._departures = departures
+        self._place = place
         self.draining = False
         """Whether the router moves all shards of this worker away, and no shard to it."""
         self.answers_wait = False
@@ -230,7 +238,7 @@ class Host:
             self._apply(self.config.owner(), call, command, frame)
         elif isinstance(command, (SetConfig, UndoConfig)):
             self.config.owner().answers.append(answer(call, command, self._reply(call, command)))
-        elif isinstance(command, GetMetrics):  # somebody may ask because the log is slow
+        elif isinstance(command, (GetMetrics, GetHosts)):  # somebody may ask because the log is slow
             self._at_once.append(answer(call, command, self._reply(call, command)))
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
@@ -244,6 +252,10 @@ class Host:
             raise unavailable(slot.index)
         if slot.outage is not None:
             raise outages.unavailable(slot.outage)
+        if type(command) is Explain and (why := slot.log_problem(call.now_ms)):
+            assert slot.shard is not None
+            self._at_once.append(answer(call, command, explain_without_log(slot.shard, call.queue, why)))
+            return
         if slot.log_full_ms is not None and slot.log_full_ms >= LOG_FULL_MS:
             assert slot.shard is not None
             slot.shard.consumers.touch(call.client, call.now_ms)
@@ -381,6 +393,7 @@ class Host:
         """Take a step of opening a shard, if it is time for one."""
         if now_ms < slot.retry_at_ms:
             return
+        before = slot.outage
         try:
             shard = slot.step(now_ms)
         except Exception as error:
@@ -393,6 +406,8 @@ class Host:
             self.offers += 1
             self.notes.append(_opened(shard, now_ms - slot.since_ms))
             self.config.level(now_ms, shard)
+        elif slot.outage is not before:
+            self.offers += 1
 
     @property
     def outages(self) -> list[ShardOutage]:
@@ -457,6 +472,9 @@ class Host:
             return ClientsDescribed(work_of(command.clients, self.shards.values(), self.heard_at_door))
         if isinstance(command, GetMetrics):
             return Metrics([self._metrics(call.now_ms)])
+        if isinstance(command, GetHosts):
+            hosted = self._hosted()
+            return HostList([] if hosted is None else [hosted])
         if isinstance(command, OF_A_BACKUP):
             if self._checkpoints is None:
                 raise InvalidArgumentError("this worker keeps nothing on a disk: there is nothing to back up")
@@ -467,7 +485,14 @@ class Host:
 
     def _metrics(self, now_ms: int) -> WorkerMetrics:
         shards = self._each(now_ms, lambda shard: report(shard, now_ms))
-        return WorkerMetrics(self._name, self._started_ms, self._cpu_ms, self.turn_ns.wire(), shards)
+        return WorkerMetrics(self._name, self._started_ms, self._cpu_ms, self.turn_ns.wire(), shards, self._hosted())
+
+    def _hosted(self) -> HostWorker | None:
+        """Return this process's copies of shards; None: no other host may have any."""
+        if self._place is None:
+            return None
+        copies = [copy for slot in self.slots.values() if (copy := slot.copy_view()) is not None]
+        return HostWorker(self._place[0], self._name, self._place[1], copies, self.draining)
 
     def _heed(self, command: Command, now_ms: int) -> None:
         """Apply a command of the bank, of another shard, or about where shards are.

@@ -71,7 +71,8 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
     """
     if settings.replication is not None:
         opening = replicated_slots(settings, settings.replication, wake)
-        return Host([], settings.shards_total, now_ms, settings.name, opening=opening)
+        place = settings.replication.host, settings.replication.address
+        return Host([], settings.shards_total, now_ms, settings.name, opening=opening, place=place)
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
 

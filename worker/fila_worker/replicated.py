@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from fila_proto_zmq.commands import ShardOutage
-from fila_proto_zmq.outages import FOLLOWING
+from fila_proto_zmq.commands import HostCopy, ShardOutage
+from fila_proto_zmq.commands.hosts import BEGINS
+from fila_proto_zmq.outages import FOLLOWING, NO_QUORUM, OPENING, QUARANTINED, WAITING
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
@@ -18,6 +19,7 @@ from fila_worker.core.store import Store
 from fila_worker.held import is_confirmed
 from fila_worker.log.bodies import Node
 from fila_worker.log.member import RECORD_BYTES_MAX, Member
+from fila_worker.log.view import CAUSES, copy_view, has_proof, problem
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import Replication, WorkerSettings
 from fila_worker.slots import Slot, random_64
@@ -82,7 +84,12 @@ class ReplicatedSlot(Slot):
             self._forget()
             if member.leaves:
                 member.stopped(self._steady_ms())
+            self._say_why(FOLLOWING, "this host follows it")
             return None
+        if has_proof(member, self._steady_ms()):
+            self._say_why(OPENING, "this host takes it over")
+        else:
+            self._say_why(NO_QUORUM, f"the log confirms nothing: {CAUSES}")
         shard = super().step(now_ms)
         if shard is not None and not member.serves:
             member.recovered(self._steady_ms())
@@ -113,9 +120,33 @@ class ReplicatedSlot(Slot):
         assert self.member is not None
         self._forget()
         self.leaving, self._leave_by_ms = False, None
-        self.outage = ShardOutage(self.index, FOLLOWING, reason)
+        if self.member.reigns and not self.member.leaves:
+            self._say_why(NO_QUORUM, f"the log confirms nothing: {CAUSES}")
+        else:
+            self._say_why(FOLLOWING, reason)
         if self.member.leaves:
             self.member.stopped(self._steady_ms())
+
+    def _say_why(self, state: str, reason: str) -> None:
+        """Say why the shard is not served here. The text has no figures, because each change is told to the routers."""
+        if self.outage is None or self.outage.state != state:
+            self.outage = ShardOutage(self.index, state, reason)
+
+    def copy_view(self) -> HostCopy | None:
+        """Return what this host has of the shard."""
+        if self.member is None:
+            outage = self.outage
+            return HostCopy(
+                self.index, BEGINS, problem=outage.reason if outage and outage.state in {WAITING, QUARANTINED} else ""
+            )
+        queues = 0 if self.shard is None else sum(1 for queue in self.shard.queues.values() if not queue.is_dead_letter)
+        return copy_view(self.member, self.index, self._steady_ms(), is_open=self.shard is not None, queues=queues)
+
+    def log_problem(self, now_ms: int) -> str:
+        """Return why no answer comes, if the log has not confirmed what it depends on for long; empty: it has."""
+        if self.member is None or not self.held.wait_long(now_ms):
+            return ""
+        return problem(self.member, self._steady_ms()) or "the log takes longer than a second to confirm"
 
     def _moved_on(self) -> Member:
         """Let the member take a step. Raise :class:`MustEnd`, or :class:`StorageError`."""
@@ -154,7 +185,7 @@ def replicated_slots(settings: WorkerSettings, replication: Replication, wake: C
 
     kafka, data_dir, memory = replication.kafka, Path(settings.data_dir), SharedMemory()
     prepare_topic(kafka)
-    node = Node(f"{replication.host}/{settings.name}", replication.host)
+    node = Node(f"{replication.host}/{settings.name}", replication.host, replication.address)
 
     def make_slot(index: int) -> ReplicatedSlot:
         partition = KafkaPartition(kafka, index, wake)

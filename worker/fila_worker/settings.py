@@ -23,6 +23,8 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
     kafka: KafkaSettings
     host: str
+    address: str = ""
+    """Where other hosts, and the clients of other hosts, reach this one; for people."""
     leadership: LeadershipLimits = LeadershipLimits()
 
 

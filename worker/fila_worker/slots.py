@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from fila_proto_zmq.codec import encode_body
-from fila_proto_zmq.commands import Command, ShardOutage
+from fila_proto_zmq.commands import Command, HostCopy, ShardOutage
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
 from fila_worker.core.effects import Effect
@@ -241,6 +241,14 @@ class Slot:
     def retires(self) -> bool:
         """Whether the shard is being handed over."""
         return False
+
+    def copy_view(self) -> HostCopy | None:
+        """Return what this host has of a shard on a replicated log; None: the shard has no such log."""
+        return None
+
+    def log_problem(self, now_ms: int) -> str:
+        """Return why no answer comes, if a replicated log has not confirmed what it depends on for long; empty: it has."""
+        return ""
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
         """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""

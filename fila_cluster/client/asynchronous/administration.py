@@ -162,6 +162,13 @@ class AsyncAdministration:
         """Return the cluster's workers as the router sees them."""
         return views.cluster_status(await self.request(cluster.cluster_status()))
 
+    async def hosts(self) -> views.HostList:
+        """Return which host leads and follows which shard, and how far each copy is.
+
+        A cluster without a replicated log has no hosts: ``workers`` and ``silent`` are empty.
+        """
+        return views.hosts(await self.request(cluster.hosts()))
+
     async def set_config(self, key: str, value: str) -> None:
         """Set a key for the whole cluster, durably: every later enqueue, anywhere, sees it.
 

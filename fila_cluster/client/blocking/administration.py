@@ -164,6 +164,13 @@ class Administration:
         """Return the cluster's workers as the router sees them."""
         return views.cluster_status(self.request(cluster.cluster_status()))
 
+    def hosts(self) -> views.HostList:
+        """Return which host leads and follows which shard, and how far each copy is.
+
+        A cluster without a replicated log has no hosts: ``workers`` and ``silent`` are empty.
+        """
+        return views.hosts(self.request(cluster.hosts()))
+
     def set_config(self, key: str, value: str) -> None:
         """Set a key for the whole cluster, durably: every later enqueue, anywhere, sees it.
 

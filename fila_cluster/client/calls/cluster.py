@@ -15,6 +15,11 @@ def cluster_status() -> Request:
     return Request("", commands.GetClusterStatus())
 
 
+def hosts() -> Request:
+    """Ask which host leads and follows which shard."""
+    return Request("", commands.GetHosts())
+
+
 async def ask_metrics(client: AsksLater) -> commands.Metrics:
     """Return the counters of the router and of the workers that are up (``docs/metrics.md``).
 

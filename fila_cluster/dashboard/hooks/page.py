@@ -5,7 +5,7 @@ from typing import Any
 
 from nicegui import ui
 
-from fila_cluster.analysis.rates import all_queues, quantile
+from fila_cluster.analysis.rates import all_queues
 from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.dashboard.hooks.editor import HookEditor
 from fila_cluster.dashboard.hooks.policy import Shelf
@@ -19,7 +19,7 @@ from fila_cluster.dashboard.widgets.charts import Tile
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.dashboard.widgets.queue_choice import QueueChoice
 from fila_cluster.errors import FilaError, QueueNotFoundError
-from fila_cluster.figures import counted
+from fila_cluster.figures import counted, quantile
 from fila_proto_zmq.commands import HookMetrics, HookState, QueueDescription, QueueMetrics
 from fila_proto_zmq.names import is_dead_letter
 

@@ -38,6 +38,7 @@ from fila_proto_zmq.commands.config import (
     SetConfig,
     UndoConfig,
 )
+from fila_proto_zmq.commands.hosts import GetHosts, HostCopy, HostList, HostWorker
 from fila_proto_zmq.commands.inspecting import (
     Browse,
     Browsed,
@@ -98,7 +99,6 @@ from fila_proto_zmq.commands.messages import (
 from fila_proto_zmq.commands.metrics import (
     OTHER_KEYS,
     GetMetrics,
-    Histogram,
     HookMetrics,
     KeyMetrics,
     Metrics,
@@ -146,7 +146,7 @@ from fila_proto_zmq.commands.reservations import (
     Reserve,
     Reserved,
 )
-from fila_proto_zmq.commands.structs import Command, Done, IntColumn, KeysColumn, Reply, Struct, TextColumn
+from fila_proto_zmq.commands.structs import Command, Done, Histogram, IntColumn, KeysColumn, Reply, Struct, TextColumn
 from fila_proto_zmq.commands.workers import (
     Appoint,
     Appointed,
@@ -171,7 +171,7 @@ from fila_proto_zmq.commands.workers import (
 COMMANDS: tuple[type[Command], ...] = (
     Hello, GetPlacement, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, UpdateQueue, PurgeQueue, Pause, Browse, Cancel, Explain, Enqueue,
     DescribeQueue, Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Redrive, OpenView, BrowseView,
-    Reserve, FetchReserved, RenewReservation, EndReservation, GetClusterStatus, GetMetrics, ListActs, ListConnections,
+    Reserve, FetchReserved, RenewReservation, EndReservation, GetClusterStatus, GetMetrics, GetHosts, ListActs, ListConnections,
     BeginBackup, CutBackup, KeepBackup, CloseConnection, MoveShard, DrainWorker, SetConfig, GetConfig, ListConfig,
     CreateKey, ListKeys, RevokeKey, GrantKey, GetOwnKey, ListConfigHistory, UndoConfig,
     Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, PutKeys, DescribeClients, EndClient, TransferMessages, MessagesTransferred, Appoint, Appointed,
@@ -240,6 +240,7 @@ __all__ = [
     "FetchReserved",
     "GetClusterStatus",
     "GetConfig",
+    "GetHosts",
     "GetMetrics",
     "GetOwnKey",
     "GetPlacement",
@@ -253,6 +254,9 @@ __all__ = [
     "Histogram",
     "HookMetrics",
     "HookState",
+    "HostCopy",
+    "HostList",
+    "HostWorker",
     "IntColumn",
     "KeepBackup",
     "KeyList",

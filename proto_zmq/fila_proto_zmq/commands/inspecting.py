@@ -228,7 +228,8 @@ class Explained(Reply):
     """Why something waits. First comes the reason that has to end first for a delivery to happen now."""
 
     state: str
-    """``pending``, ``delayed``, ``leased`` or ``dead_lettered``; of a key or a queue that has no messages, ``empty``."""
+    """``pending``, ``delayed``, ``leased`` or ``dead_lettered``; of a key or a queue that has no messages, ``empty``; ``unknown`` if the shard's
+    log does not confirm."""
     reasons: list[Reason]
     position: int | None = None
     """How many messages of its key go before it; nil where it does not apply."""

@@ -3,19 +3,9 @@
 from typing import ClassVar
 
 from fila_proto_zmq.commands.cluster import ClusterStatus
+from fila_proto_zmq.commands.hosts import HostWorker
 from fila_proto_zmq.commands.queues import QueueInfo
-from fila_proto_zmq.commands.structs import Command, Reply, Struct
-
-
-class Histogram(Struct):
-    """Observations by size: ``counts[i]`` were at most ``bounds[i]`` and more than the bound before it; the last one has no
-    bound."""
-
-    bounds: list[int]
-    counts: list[int]
-    """One more than bounds."""
-    total: int
-    """The sum of all observed values."""
+from fila_proto_zmq.commands.structs import Command, Histogram, Reply, Struct
 
 
 class KeyMetrics(Struct):
@@ -126,6 +116,8 @@ class WorkerMetrics(Struct):
     cpu_ms: int
     turn_ns: Histogram
     shards: list[ShardMetrics]
+    host: HostWorker | None = None
+    """Its host and its copies of shards; None: the shards have no replicated log."""
 
 
 class RouterMetrics(Struct):

@@ -1,4 +1,4 @@
-"""The bases of all wire structs."""
+"""The bases of all wire structs, and what several topics have in common."""
 
 from typing import ClassVar, TypeAlias
 
@@ -26,3 +26,14 @@ class Command(Struct):
 
     opcode: ClassVar[int]
     reply: ClassVar[type[Reply]] = Done
+
+
+class Histogram(Struct):
+    """Observations by size: ``counts[i]`` were at most ``bounds[i]`` and more than the bound before it; the last one has no
+    bound."""
+
+    bounds: list[int]
+    counts: list[int]
+    """One more than bounds."""
+    total: int
+    """The sum of all observed values."""

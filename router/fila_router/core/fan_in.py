@@ -9,7 +9,7 @@ import msgspec
 from fila_admission.in_flight import has_share
 from fila_admission.refusals import too_busy, unavailable
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import BackupParts, ClusterStatus, QueueList, Reply, RouterMetrics, joined
+from fila_proto_zmq.commands import BackupParts, ClusterStatus, HostList, HostWorker, QueueList, Reply, RouterMetrics, joined
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
 from fila_router.core.answers import error_frame, error_in, reply_frame
@@ -105,6 +105,32 @@ class Measurements:
     def whole(self) -> Unopened:
         """Return the metrics that there are."""
         return Unopened(self._workers, *self._own())
+
+
+class HostLists:
+    """Workers with their copies of shards, and the names of those that are missing."""
+
+    strict = False
+    ms_max = METRICS_MS_MAX
+
+    def __init__(self, known: Callable[[], HostList]) -> None:
+        """``known``: what the router knows by itself, with all workers as silent ones."""
+        self._known = known
+        self._workers: list[HostWorker] = []
+        self._answered = False
+
+    def add(self, body: bytes) -> None:
+        """Take in one worker's copies. It has none if the cluster has no replicated log."""
+        self._workers += decode_body(HostList, body).workers
+        self._answered = True
+
+    def whole(self) -> HostList:
+        """Return the workers that there are, by name."""
+        workers = sorted(self._workers, key=lambda worker: worker.name)
+        known, heard = self._known(), {worker.name for worker in workers}
+        has_hosts = bool(workers) or not self._answered
+        silent = [name for name in known.silent if name not in heard] if has_hosts else []
+        return HostList(workers, known.shards, silent, known.served)
 
 
 Frames = list[list[bytes]]

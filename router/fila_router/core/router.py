@@ -32,10 +32,12 @@ from fila_proto_zmq.commands import (
     DrainWorker,
     EndClient,
     GetConfig,
+    GetHosts,
     GetMetrics,
     GetOwnKey,
     GetPlacement,
     Hello,
+    HostList,
     KeepBackup,
     Leave,
     ListActs,
@@ -80,7 +82,7 @@ from fila_router.core.answers import (
 from fila_router.core.config_replication import OWNER
 from fila_router.core.connections import ConnectionPage, Endings, session_named
 from fila_router.core.counters import Counters
-from fila_router.core.fan_in import BackupAnswers, FanIns, Joining, Measurements, QueueLists
+from fila_router.core.fan_in import BackupAnswers, FanIns, HostLists, Joining, Measurements, QueueLists
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
 from fila_router.core.placements import Placements
@@ -258,7 +260,9 @@ class Router:
             # The act ends here with the question, because the workers' answers are joined elsewhere.
             self.outgoing.note(self.outgoing.audit.end(client, header))
         elif isinstance(command, GetMetrics):
-            self._ask_for_metrics(client, header, key, body, now_ms)
+            self._ask_live(client, header, key, body, Measurements(self._metrics), now_ms)
+        elif isinstance(command, GetHosts):
+            self._ask_live(client, header, key, body, HostLists(self._known_hosts), now_ms)
         elif isinstance(command, (SetConfig, UndoConfig)):
             self._check_started()
             command.by = session.key.name if session.key else ""
@@ -392,10 +396,13 @@ class Router:
         asked = {self._table.live_owner(shard).identity for shard in range(len(self._table.owners))}
         self._put_question(header[3], asked, self._fan_ins.ask(client, header, key, set(asked), answers, now_ms), body)
 
-    def _ask_for_metrics(self, client: bytes, header: bytes, key: bytes, body: bytes, now_ms: int) -> None:
+    def _known_hosts(self) -> HostList:
+        served = [shard for shard, owner in enumerate(self._table.owners) if owner is not None and owner.routable]
+        return HostList([], len(self._table.owners), sorted(worker.name for worker in self._table.workers.values()), served)
+
+    def _ask_live(self, client: bytes, header: bytes, key: bytes, body: bytes, answers: Joining, now_ms: int) -> None:
         """Ask the workers that are up, also when other parts do not work: the answer shows what is wrong."""
         asked = {worker.identity for worker in self._table.workers.values() if worker.routable}
-        answers = Measurements(self._metrics)
         if asked:
             self._put_question(header[3], asked, self._fan_ins.ask(client, header, key, set(asked), answers, now_ms), body)
         else:

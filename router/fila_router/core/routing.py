@@ -120,12 +120,15 @@ class RoutingTable:
 
     def unavailable(self, shard: int) -> ShardUnavailableError:
         """Return the error for a shard without a live owner, with the reason that its worker gave, if that worker lives."""
-        outage = self._outage_of(shard) if self.owners[shard] is None else None
+        owner = self.owners[shard]
+        outage = self._outage_of(shard) if owner is None or not owner.routable else None
         return unavailable(shard) if outage is None else outages.unavailable(outage)
 
     def _outage_of(self, shard: int) -> ShardOutage | None:
+        """Return why a shard is not served; of several workers, one that does more than follow it knows best."""
         living = (worker for worker in self.workers.values() if worker.routable)
-        return next((outage for worker in living for outage in self._outages_of(worker) if outage.shard == shard), None)
+        told = [outage for worker in living for outage in self._outages_of(worker) if outage.shard == shard]
+        return min(told, key=lambda outage: outage.state == outages.FOLLOWING, default=None)
 
     def _outages_of(self, worker: Worker) -> list[ShardOutage]:
         reported = {outage.shard for outage in worker.outages}

@@ -33,6 +33,7 @@ from fila_proto_zmq.commands import (
     Enqueue,
     GetClusterStatus,
     GetConfig,
+    GetHosts,
     GetMetrics,
     GetOwnKey,
     GetPlacement,
@@ -82,7 +83,7 @@ OF_THE_CLUSTER: list[Command] = [
 OF_KEYS: list[Command] = [
     CreateKey("never", ["consume:orders"]), ListKeys(), RevokeKey("admin"), GrantKey("admin", ["consume:orders"]),
 ]  # fmt: skip
-OPEN_TO_ALL_KEYS = (Hello, GetPlacement, GetClusterStatus, ListQueues, GetOwnKey)
+OPEN_TO_ALL_KEYS = (Hello, GetPlacement, GetClusterStatus, GetHosts, ListQueues, GetOwnKey)
 """Requests that need a key, and no permission; a list of queues has only those that the key may see."""
 KINDS = ("produce", "consume", "admin")
 ENDED = ("none", "wrong", "expired", "revoked")

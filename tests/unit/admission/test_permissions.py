@@ -11,6 +11,7 @@ from fila_proto_zmq.commands import (
     DescribeQueue,
     Explain,
     GetClusterStatus,
+    GetHosts,
     GetOwnKey,
     GetPlacement,
     GetQueueStats,
@@ -59,10 +60,11 @@ def test_every_request_for_a_queue_has_a_kind_but_questions_about_it() -> None:
 
 
 def test_what_is_not_listed_needs_a_permission_for_everything() -> None:
-    assert need_of(59) is Need.GOVERN_ALL  # an opcode that a later version may have
+    assert need_of(58) is Need.GOVERN_ALL  # an opcode that a later version may have
     assert {each for each in COMMANDS if need_of(each.opcode) is Need.NOTHING} == {
         GetPlacement,
         GetClusterStatus,
+        GetHosts,
         GetOwnKey,
         ListQueues,
     }

@@ -4,6 +4,8 @@ from fila_proto_zmq.commands import (
     ClusterStatus,
     Histogram,
     HookMetrics,
+    HostCopy,
+    HostWorker,
     Metrics,
     QueueInfo,
     QueueMetrics,
@@ -60,3 +62,33 @@ def look(*workers: WorkerMetrics, down: tuple[str, ...] = ()) -> Metrics:
 def of_queues(*queues: QueueMetrics, left_out: int = 0) -> Metrics:
     """One worker with these queues."""
     return look(worker("worker-0", shard(0, *queues, left_out=left_out)))
+
+
+# --- hosts ----------------------------------------------------------------------------------------------------------------
+
+
+def leads(shard: int, *, epoch: int = 5, problem: str = "", role: str = "leads", **more: object) -> HostCopy:
+    copy = HostCopy(shard, role, epoch, 100, behind=0, proof_age_ms=300, queues=2, problem=problem)
+    for field, value in more.items():
+        setattr(copy, field, value)
+    return copy
+
+
+def follows(shard: int, behind: int = 0, *, epoch: int = 5, role: str = "follows", problem: str = "") -> HostCopy:
+    return HostCopy(shard, role, epoch, 100 - behind, 101, behind, problem=problem)
+
+
+def hosts(shards: int, down: tuple[str, ...] = (), silent: tuple[str, ...] = (), **copies: list[HostCopy]) -> Metrics:
+    """A cluster on a replicated log: copies by host, each with one worker. A host of ``silent`` serves what no other one leads."""
+    known, answers, led = [], [], set()
+    for pid, (host, held) in enumerate(copies.items()):
+        own = [copy.shard for copy in held if copy.role == "leads"]
+        led |= {*own}
+        told = worker(f"{host}/worker-0", *(shard(index) for index in own))
+        told.host = HostWorker(host, f"{host}/worker-0", f"{host}.example", held)
+        answers.append(told)
+        known.append(WorkerStatus(f"{host}/worker-0", pid, "up", own, 1, 1))
+    left = [each for each in range(shards) if each not in led]
+    known += [WorkerStatus(f"{host}/worker-0", 90, "up", left, 1, 1) for host in silent]
+    known += [WorkerStatus(f"{host}/worker-0", 91, "down", [], 1, 1) for host in down]
+    return Metrics(answers, ClusterStatus("1.2.3", shards, known))

@@ -11,6 +11,7 @@ from fila_cluster.analysis.watch import ASK_AGAIN_S, ASK_EVERY_S, Watch
 from fila_cluster.observer.app import application
 from fila_proto_zmq.commands import ClusterStatus, Histogram, Metrics, ShardOutage, WorkerMetrics, WorkerStatus
 from fila_proto_zmq.errors import RequestTimeoutError
+from tests.unit.analysis.looks import follows, hosts, leads
 from tests.unit.observer.told import cluster, shard
 
 
@@ -115,6 +116,18 @@ def test_who_comes_together_shares_a_question_that_is_not_asked_yet():
         assert len(asked) == 2, "what is under way may be older than who asks now"
 
     asyncio.run(main())
+
+
+def test_what_would_make_the_next_loss_worse_is_a_warning_and_it_is_ready():
+    answer = get(watching(hosts(1, a=[leads(0)])), "/readyz")
+    text = "one more loss makes shard 0 wait for a recovery from the log"
+    warnings = [{"shard": 0, "state": "no_standby", "text": text}]
+    assert (answer.status, json.loads(answer.body)) == (200, {"ready": True, "reasons": [], "warnings": warnings})
+
+
+def test_it_is_not_ready_while_a_shards_log_does_not_confirm():
+    stuck = hosts(1, a=[leads(0, problem="the log has confirmed nothing for 7.2 s")], b=[follows(0)])
+    assert [reason["state"] for reason in reasons(stuck)] == ["no_quorum"]
 
 
 def reasons(heard: Metrics | RequestTimeoutError) -> list[dict[str, object]]:

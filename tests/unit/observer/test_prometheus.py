@@ -1,11 +1,12 @@
 """The page that Prometheus reads, read as Prometheus does."""
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fila_cluster.observer.catalogue import SCOPES, UP
 from fila_cluster.observer.prometheus import exposition
 from fila_cluster.observer.samples import families
-from fila_proto_zmq.commands import KeyMetrics, Metrics
+from fila_proto_zmq.commands import Histogram, HostCopy, HostWorker, KeyMetrics, Metrics
 from tests.unit.observer.told import STARTED_MS, cluster, queue
 
 
@@ -23,8 +24,36 @@ def test_without_an_answer_there_is_only_that():
     assert read(None) == {("fila_up",): 0}
 
 
+def hosted() -> Metrics:
+    """A cluster on a replicated log: its host leads shard 0, and follows shards 1 and 2."""
+    told = cluster(queue())
+    took = Histogram([1_000_000, 10_000_000], [3, 1, 0], 9_000_000)
+    copies = [
+        HostCopy(0, "leads", 5, 90, -1, 0, 4096, confirm_ns=took),
+        HostCopy(1, "follows", 5, 60, 91, 30),
+        HostCopy(2, "follows"),
+    ]
+    told.workers[0].host = HostWorker("a", "worker-0", "", copies)
+    return told
+
+
+def test_copies_of_shards_have_numbers_by_shard_and_host():
+    told = read(hosted())
+    assert [told["fila_copy_leads", "a", shard] for shard in "012"] == [1, 0, 0]
+    assert (told["fila_copy_behind_records", "a", "0"], told["fila_copy_behind_records", "a", "1"]) == (0, 30)
+    assert ("fila_copy_behind_records", "a", "2") not in told, "it is not known"
+    assert told["fila_log_unconfirmed_bytes", "a", "0"] == 4096
+    assert told["fila_log_confirm_seconds_count", "a", "0"] == 4
+    assert told["fila_log_confirm_seconds_sum", "a", "0"] == pytest.approx(0.009)
+    assert ("fila_log_confirm_seconds_count", "a", "1") not in told
+
+
+def test_without_a_replicated_log_there_are_no_copies():
+    assert not [name for name, *_ in read(cluster(queue())) if "_copy_" in name or "_log_" in name]
+
+
 def test_every_metric_of_the_catalogue_is_exported():
-    page = exposition(families(cluster(queue()))).decode()
+    page = exposition(families(hosted())).decode()
     names = {UP.prometheus_name} | {metric.prometheus_name for scope in SCOPES for metric in scope.metrics}
     assert {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")} == names
 

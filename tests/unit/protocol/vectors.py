@@ -51,6 +51,7 @@ from fila_proto_zmq.commands import (
     FetchReserved,
     GetClusterStatus,
     GetConfig,
+    GetHosts,
     GetMetrics,
     GetOwnKey,
     GetPlacement,
@@ -64,6 +65,9 @@ from fila_proto_zmq.commands import (
     Histogram,
     HookMetrics,
     HookState,
+    HostCopy,
+    HostList,
+    HostWorker,
     KeepBackup,
     KeyList,
     KeyMade,
@@ -170,6 +174,13 @@ SHARD_METRICS = ShardMetrics(
     3, [QUEUE_METRICS], 0, [ThrottleMetrics("api", 10.5, 20.0, -1.0, 6, 7)], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
     StoreMetrics(TIMES, TIMES, 1, 2, 3, False),
 )  # fmt: skip
+HOST_WORKER = HostWorker(
+    "a",
+    "a/worker-0",
+    "a.example",
+    [HostCopy(3, "leads", 7, 90, -1, 0, 4096, 250, 5, "", TIMES), HostCopy(4, "follows", 8, 60, 91, 30)],
+    True,
+)
 PLAIN_TIMES = [[10, 100], [1, 0, 2], 1234]
 PLAIN_QUEUE_METRICS = [
     ["orders", 3, 2, 1, 1, False, False, 3], 1500, 10, 7, 4, 1, 1, 1, 2, {"OVERLOADED": 2}, 5, 4, 9, 8,
@@ -179,6 +190,13 @@ PLAIN_SHARD_METRICS = [
     3, [PLAIN_QUEUE_METRICS], 0, [["api", 10.5, 20.0, -1.0, 6, 7]], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
     [PLAIN_TIMES, PLAIN_TIMES, 1, 2, 3, False],
 ]  # fmt: skip
+PLAIN_HOST_WORKER = [
+    "a",
+    "a/worker-0",
+    "a.example",
+    [[3, "leads", 7, 90, -1, 0, 4096, 250, 5, "", PLAIN_TIMES], [4, "follows", 8, 60, 91, 30, 0, -1, 0, "", None]],
+    True,
+]
 
 SESSION = bytes(range(32))
 
@@ -477,27 +495,38 @@ BODIES = [
         "929199a83061316232633364a473686f70a831302e302e302e31ac707974686f6e2f302e312e30050691a1710203c3",
     ),
     Body(CloseConnection("0a1b2c3d"), ["0a1b2c3d"], "91a83061316232633364"),
+    Body(GetHosts(), [], "90"),
+    Body(
+        HostList([HOST_WORKER], 8, ["b/worker-0"], [3]),
+        [[PLAIN_HOST_WORKER], 8, ["b/worker-0"], [3]],
+        (
+            "949195a161aa612f776f726b65722d30a9612e6578616d706c65929b03a56c65616473075aff00cd1000ccfa05a093920a64"
+            "93010002cd04d29b04a7666f6c6c6f7773083c5b1e00ff00a0c0c30891aa622f776f726b65722d309103"
+        ),
+    ),
     Body(GetMetrics(), [], "90"),
     Body(
         Metrics(
-            [WorkerMetrics("worker-0", 5, 6, TIMES, [SHARD_METRICS])],
+            [WorkerMetrics("worker-0", 5, 6, TIMES, [SHARD_METRICS], HOST_WORKER)],
             ClusterStatus("0.1.0", 1, [WorkerStatus("worker-0", 42, "up", [3], 7, 1, draining=True)]),
             RouterMetrics(
                 1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}
             ),
         ),
         [
-            [["worker-0", 5, 6, [[10, 100], [1, 0, 2], 1234], [PLAIN_SHARD_METRICS]]],
+            [["worker-0", 5, 6, [[10, 100], [1, 0, 2], 1234], [PLAIN_SHARD_METRICS], PLAIN_HOST_WORKER]],
             ["0.1.0", 1, [["worker-0", 42, "up", [3], 7, 1, [], True]]],
             [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}],
         ],
         (
-            "939195a8776f726b65722d30050693920a6493010002cd04d291990391dc001398a66f726465727303020101c2c203cd05dc0a07"
+            "939196a8776f726b65722d30050693920a6493010002cd04d291990391dc001398a66f726465727303020101c2c203cd05dc0a07"
             "040101010281aa4f5645524c4f4144454402050409089195a461636d65020307cb3fe00000000000000193920a6493010002cd04"
             "d295040102c393920a6493010002cd04d293920a6493010002cd04d2009196a3617069cb4025000000000000cb40340000000000"
             "00cbbff00000000000000607060781ad4c454153455f4558504952454401cd10009693920a6493010002cd04d293920a64930100"
-            "02cd04d2010203c293a5302e312e30019198a8776f726b65722d302aa275709103070190c39c010203040581aa4f5645524c4f414445"
-            "440181a8776f726b65722d300281a8776f726b65722d30cd0384070881a8776f726b65722d300981a8776f726b65722d300a"
+            "02cd04d2010203c295a161aa612f776f726b65722d30a9612e6578616d706c65929b03a56c65616473075aff00cd1000ccfa05a0"
+            "93920a6493010002cd04d29b04a7666f6c6c6f7773083c5b1e00ff00a0c0c393a5302e312e30019198a8776f726b65722d302aa2"
+            "75709103070190c39c010203040581aa4f5645524c4f414445440181a8776f726b65722d300281a8776f726b65722d30cd038407"
+            "0881a8776f726b65722d300981a8776f726b65722d300a"
         ),
     ),
     Body(SetConfig("throttle.api", "10,20"), ["throttle.api", "10,20", ""], "93ac7468726f74746c652e617069a531302c3230a0"),

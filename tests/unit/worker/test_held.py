@@ -12,9 +12,12 @@ from fila_proto_zmq.commands import (
     Enqueue,
     Enqueued,
     Fault,
+    GetHosts,
     GetMetrics,
     GetQueueStats,
+    HostList,
     ListQueues,
+    Metrics,
     QueueOptions,
     Reply,
     SetConfig,
@@ -155,6 +158,17 @@ def test_figures_wait_for_nothing() -> None:
     bench.enqueue(10)
     bench.say(GetMetrics(), "", 11)
     assert bench.new() == [11]
+
+
+def test_a_host_without_a_replicated_log_has_no_copies() -> None:
+    bench = Bench()
+    bench.enqueue(10)
+    for request, command in ((11, GetHosts()), (12, GetMetrics())):
+        bench.say(command, "", request)
+    hosts, metrics = bench.answers[11], bench.answers[12]
+    assert isinstance(hosts, HostList)
+    assert isinstance(metrics, Metrics)
+    assert (hosts.workers, metrics.workers[0].host) == ([], None)
 
 
 def test_a_change_of_the_config_is_answered_once_its_owner_has_confirmed_it() -> None:

@@ -13,8 +13,16 @@ from fila_proto_zmq.commands import (
     Delivered,
     Enqueue,
     Enqueued,
+    Explain,
+    Explained,
     Fault,
+    GetHosts,
+    GetMetrics,
     GetQueueStats,
+    HostCopy,
+    HostList,
+    HostWorker,
+    Metrics,
     QueueOptions,
     QueueStats,
     Receive,
@@ -50,7 +58,8 @@ class Machine:
 
     def start(self) -> None:
         slots = [self._slot(index) for index in range(len(self.partitions))]
-        self.host = Host([], SHARDS_TOTAL, self.town.clock(), self.name, opening=slots)
+        place = self.name, f"{self.name}.example"
+        self.host = Host([], SHARDS_TOTAL, self.town.clock(), self.name, opening=slots, place=place)
 
     def _slot(self, index: int) -> ReplicatedSlot:
         def make(now_ms: int) -> Member:
@@ -258,3 +267,116 @@ def test_a_leader_without_the_log_stops_serving_and_serves_again(town: Town) -> 
     leader = town.one if town.one.serves else town.two
     assert pending(leader) in (0, 1), "the outcome was unknown to its client"
     assert isinstance(leader.ask(enqueue(b"1")), Enqueued)
+
+
+# --- what operators see ---------------------------------------------------------------------------------------------------
+
+
+def hosted(machine: Machine) -> HostWorker:
+    """What a host says of itself, in the turn in which it is asked."""
+    answer = machine.answers[machine.say(GetHosts(), "")]
+    assert isinstance(answer, HostList)
+    (worker,) = answer.workers
+    return worker
+
+
+def copy_of(machine: Machine, shard: int = 0) -> HostCopy:
+    return next(copy for copy in hosted(machine).copies if copy.shard == shard)
+
+
+def test_each_host_says_what_it_leads_and_follows_and_how_far_it_is(town: Town) -> None:
+    leads, follows = copy_of(town.one), copy_of(town.two)
+    assert (hosted(town.one).host, hosted(town.one).address) == ("one", "one.example")
+    assert (leads.role, leads.behind, leads.end, leads.queues, leads.problem) == ("leads", 0, -1, 1, "")
+    assert 0 <= leads.proof_age_ms <= 1200, "it beats once a second"
+    assert (follows.role, follows.behind, follows.proof_age_ms, follows.queues, follows.problem) == ("follows", 0, -1, 0, "")
+    assert leads.epoch == follows.epoch >= 0
+    assert follows.end == follows.position + 1 <= leads.position + 1
+    assert leads.confirm_ns is not None
+    assert sum(leads.confirm_ns.counts) > 0
+    assert follows.confirm_ns is None, "it has written nothing"
+
+
+def test_a_copy_that_cannot_read_on_says_how_far_it_is_behind(town: Town) -> None:
+    town.pass_ms(2000)
+    position = copy_of(town.two).position
+    slot = town.two.host.slots[0]
+    assert isinstance(slot, ReplicatedSlot)
+    assert slot.member is not None
+    slot.member._read_max = 0
+    town.pass_ms(5000)
+    stuck = copy_of(town.two)
+    assert stuck.position == position
+    assert stuck.behind == stuck.end - position - 1 >= 3
+
+
+def test_hosts_are_shown_at_once_while_the_log_does_not_confirm_and_say_what_is_wrong(town: Town) -> None:
+    for log in town.logs:
+        log.reachable = False
+    town.one.say(enqueue(b"0"))
+    town.pass_ms(2000)
+    assert (copy_of(town.one).role, copy_of(town.one).problem) == ("leads", ""), "it may be only slow"
+    assert copy_of(town.one).unconfirmed_bytes > 0
+    town.pass_ms(4000)
+    late = copy_of(town.one)
+    assert (late.role, late.problem.startswith("the log has confirmed nothing for ")) == ("leads", True)
+    assert 4000 < late.proof_age_ms < 8000
+    town.until(lambda: town.one.serves == [])
+    town.pass_ms(200)
+    assert copy_of(town.one).role == "waits"
+    assert {outage.state for outage in town.one.host.outages} == {"no_quorum"}
+    assert copy_of(town.two).problem.startswith("the log's partition has not answered for ")
+    for log in town.logs:
+        log.reachable = True
+    town.until(lambda: [*town.one.serves, *town.two.serves] == [0, 1])
+    town.pass_ms(5000)
+    assert [copy.problem for machine in (town.one, town.two) for copy in hosted(machine).copies] == [""] * 4
+
+
+def test_a_host_that_takes_over_follows_claims_and_leads(town: Town) -> None:
+    town.one.end()
+    roles: list[str] = []
+
+    def leads() -> bool:
+        roles.append(copy_of(town.two).role)
+        return roles[-1] == "leads"
+
+    town.until(leads, town.two)
+    assert list(dict.fromkeys(roles))[0::2] == ["follows", "recovers"], roles
+    assert not town.two.host.outages
+
+
+def test_a_copy_that_is_not_open_yet_begins(town: Town) -> None:
+    town.two.end()
+    town.two.start()
+    assert [copy.role for copy in hosted(town.two).copies] == ["begins", "begins"]
+
+
+def test_why_says_that_the_log_does_not_confirm_and_shows_nothing_that_may_be_lost(town: Town) -> None:
+    town.one.partitions[0].held = True
+    town.one.say(enqueue(b"0"))
+    town.pass_ms(4500, town.one)
+    answer = town.one.answers[town.one.say(Explain())]
+    assert isinstance(answer, Explained)
+    (reason,) = answer.reasons
+    assert (answer.state, reason.code) == ("unknown", "log_waits")
+    assert reason.text.startswith("the log does not confirm: the log has confirmed nothing for ")
+    assert reason.details["unconfirmed_bytes"] > 0
+    other = town.one.say(GetQueueStats())
+    assert other not in town.one.answers, "what was only read waits"
+
+
+def test_why_is_answered_as_ever_while_the_log_confirms(town: Town) -> None:
+    town.one.ask(enqueue(b"0"))
+    town.pass_ms(2000)
+    answer = town.one.ask(Explain())
+    assert isinstance(answer, Explained)
+    assert (answer.state, answer.reasons[0].code) == ("pending", "no_consumers")
+
+
+def test_the_metrics_have_the_copies_too(town: Town) -> None:
+    answer = town.one.answers[town.one.say(GetMetrics(), "")]
+    assert isinstance(answer, Metrics)
+    (worker,) = answer.workers
+    assert worker.host is not None
+    assert [copy.role for copy in worker.host.copies] == ["leads", "leads"]

@@ -13,6 +13,27 @@ SPAN_NS: Final = tuple(
 )
 """Bounds for turns and commits: 50 µs to 1 s."""
 
+CONFIRM_NS: Final = tuple(
+    us * 1000
+    for us in (
+        250,
+        500,
+        1000,
+        2500,
+        5000,
+        10_000,
+        25_000,
+        50_000,
+        100_000,
+        250_000,
+        1_000_000,
+        2_500_000,
+        5_000_000,
+        10_000_000,
+    )
+)
+"""Bounds for the time that a replicated log takes to confirm a commit: 250 µs to 10 s, which is longer than a broker's death stalls it."""
+
 RUN_NS: Final = tuple(us * 1000 for us in (1, 2, 5, 10, 20, 50, 100, 250, 1000, 10_000))
 """Bounds for runs of a hook: 1 µs to 10 ms."""
 

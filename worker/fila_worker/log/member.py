@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from fila_proto_zmq.errors import StorageError
+from fila_worker.core.measures import Histogram
 from fila_worker.core.store import Store
 from fila_worker.log.bodies import Figures, Marker, Node, decode_body
 from fila_worker.log.leadership import (
@@ -51,6 +52,10 @@ class Copy(Store, Protocol):
     position: Position
     marker: bytes
     """The body of the last marker."""
+
+    @property
+    def confirm_ns(self) -> Histogram:
+        """How long commits took to be confirmed."""
 
     @property
     def wants_pause(self) -> bool:
@@ -127,6 +132,8 @@ class Member:
         """The last append of this appender."""
         self._marker: int | None = None
         """The append of the marker."""
+        self._answered_ms = now_ms
+        """When the last question for the end was asked that has its answer; before the first one, when this began to follow."""
         self._reign: _Reign | None = None
 
     # --- what it is ---------------------------------------------------------------------------------------------------
@@ -156,6 +163,15 @@ class Member:
         """How many records the copy is behind the log; None: not known."""
         end = self._tail.end
         return None if end is None else max(0, end - self._rule.next_offset)
+
+    @property
+    def end(self) -> int | None:
+        """The offset behind the last record, as a follower last heard; None: not known, or it leads."""
+        return self._tail.end if self._reign is None else None
+
+    def unanswered_ms(self, now_ms: int) -> int:
+        """Return how long the partition has not answered a follower."""
+        return now_ms - self._answered_ms if self._reign is None else 0
 
     @property
     def figures(self) -> Figures:
@@ -220,6 +236,7 @@ class Member:
             if counted is not None:
                 self.copy.apply(counted)
                 self.leadership.read(counted, now_ms)
+        self._answered_ms = max(self._answered_ms, self._tail.asked_ms or 0)
         self.leadership.tail(self._rule.next_offset, self._tail.end, self._tail.asked_ms, now_ms)
 
     def _take_marker(self, report: Report, now_ms: int) -> None:
@@ -324,6 +341,7 @@ class Member:
             self.ended = f"{reason}: {error}"
             return
         self._renew_appender()
+        self._answered_ms = self._now_ms
         self._rule = Rule(self.copy.position)
         self._tail = self._partition.tail(self._rule.next_offset)
 

@@ -32,6 +32,7 @@ from weakref import finalize
 from rocksdict import WriteBatch
 
 from fila_proto_zmq.errors import StorageError
+from fila_worker.core.measures import CONFIRM_NS, Histogram
 from fila_worker.core.store import Batch, DamageError, Families, Family, Pin, UnfitStoreError
 from fila_worker.log.records import Before, Changes, Kind, decode_changes, encode_changes
 from fila_worker.log.rule import START, Counted, Position
@@ -96,8 +97,10 @@ class Replica(Database):
         self._limits = limits or FlushLimits()
         self._append: Append | None = None
         self.committed = 0
-        self._waiting: deque[tuple[int, int]] = deque()
-        """The number and the size of each batch that is not confirmed."""
+        self._waiting: deque[tuple[int, int, int]] = deque()
+        """The number and the size of each batch that is not confirmed, and when it was committed."""
+        self.confirm_ns = Histogram(CONFIRM_NS)
+        """How long each commit took to be confirmed."""
         self.unconfirmed_bytes = 0
         self.failure: StorageError | None = None
         self._buffered = 0
@@ -187,8 +190,11 @@ class Replica(Database):
     def confirm(self, position: Position) -> None:
         """Take that all is confirmed up to the last record of a batch, or another record of the same epoch, of this leader."""
         assert position.epoch == self.position.epoch, f"{position} is of another epoch than {self.position}"
+        now_ns = perf_counter_ns() if self._waiting else 0
         while self._waiting and self._waiting[0][0] <= position.number:
-            self.unconfirmed_bytes -= self._waiting.popleft()[1]
+            _, size, committed_ns = self._waiting.popleft()
+            self.unconfirmed_bytes -= size
+            self.confirm_ns.observe(now_ns - committed_ns)
         self.position = position
         self._flush_if_due()
 
@@ -219,7 +225,7 @@ class Replica(Database):
         data = encode_changes(batch)
         number = self._append(data)
         self.committed += 1
-        self._waiting.append((number, len(data)))
+        self._waiting.append((number, len(data), started_ns))
         self.unconfirmed_bytes += len(data)
         try:
             self._store(batch, self.position, number, len(data))

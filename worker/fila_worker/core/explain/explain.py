@@ -10,10 +10,12 @@ The answer reads and changes nothing. Its cost is bounded, and only the request 
 
 from typing import TYPE_CHECKING, ClassVar
 
-from fila_proto_zmq.commands import Explain
+from fila_proto_zmq.commands import Explain, Explained
 from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.reasons import ReasonCode
 from fila_worker.core.explain.backlog_reasons import explain_key, explain_queue
 from fila_worker.core.explain.message_reasons import explain_message
+from fila_worker.core.explain.text import reason
 from fila_worker.core.model.component import Component
 
 if TYPE_CHECKING:
@@ -33,6 +35,13 @@ def explain(state: "State", call: "Call", command: Explain) -> "Work":
     if command.fairness_key is not None:
         return explain_key(state, queue, command.fairness_key, call.now_ms)
     return (yield from explain_queue(state, queue, call.now_ms))
+
+
+def explain_without_log(state: "State", queue: str, why: str) -> Explained:
+    """Return that nothing leaves the shard, because its log does not confirm. It shows nothing that may still be lost."""
+    text = f"the log does not confirm: {why}; the shard goes on by itself"
+    details = {"queue": queue, "shard": state.index, "unconfirmed_bytes": state.store.unconfirmed_bytes}
+    return Explained("unknown", [reason(ReasonCode.LOG_WAITS, text, **details)])
 
 
 class Explanations(Component):

@@ -62,6 +62,11 @@ class Leadership:
     def rank(self, rank: int) -> None:
         self._standing.rank = rank
 
+    @property
+    def proof_ms(self) -> int | None:
+        """When the last record was appended that shows that this node leads; None: it does not."""
+        return self._reign.proof_ms if self._reigns() else None
+
     # --- what happened ------------------------------------------------------------------------------------------------
 
     def read(self, counted: Counted, now_ms: int) -> None:

@@ -1,0 +1,76 @@
+"""The hosts of a cluster with a replicated log: which copies of shards they have, who leads, and how far each copy is."""
+
+from typing import ClassVar, Final
+
+from fila_proto_zmq.commands.structs import Command, Histogram, Reply, Struct
+
+BEGINS: Final = "begins"
+"""The copy is being opened."""
+FOLLOWS: Final = "follows"
+"""The copy takes in what the log has; another host leads the shard, or none does."""
+CLAIMS: Final = "claims"
+"""The host takes the shard over: its claim is on the way to the log."""
+RECOVERS: Final = "recovers"
+"""The host leads the shard, and reads it from the copy before it serves."""
+LEADS: Final = "leads"
+"""The host leads the shard, and serves it."""
+WAITS: Final = "waits"
+"""The host leads the shard as far as it knows, and does not serve it: the log has confirmed nothing for too long."""
+LEAVES: Final = "leaves"
+"""The host gives the shard up."""
+
+
+class HostCopy(Struct):
+    """One host's copy of a shard. ``role``: ``begins``, ``follows``, ``claims``, ``recovers``, ``leads``, ``waits`` or ``leaves``."""
+
+    shard: int
+    role: str
+    epoch: int = -1
+    """Where in the log the last leader began, as far as the copy knows. The copy with the highest epoch knows best; -1: not known."""
+    position: int = -1
+    """The last offset of the log that is in the copy and confirmed; -1: none."""
+    end: int = -1
+    """The offset behind the last record of the log, as a follower last heard; -1: not known, or it leads."""
+    behind: int = -1
+    """Records that a follower has still to read; -1: not known. A leader has all."""
+    unconfirmed_bytes: int = 0
+    """What a leader has written and the log has not confirmed."""
+    proof_age_ms: int = -1
+    """How long ago the last record was appended that shows that it leads; -1: it does not lead."""
+    queues: int = 0
+    """Queues that it serves, those of dead letters not counted."""
+    problem: str = ""
+    """What is wrong with the log, for people; empty: nothing."""
+    confirm_ns: Histogram | None = None
+    """How long the log took to confirm what this copy wrote; None: it has written nothing."""
+
+
+class HostWorker(Struct):
+    """A worker process of a host. ``name`` is the worker's, ``host`` the host's."""
+
+    host: str
+    name: str
+    address: str
+    """By which other hosts and their clients reach the host; empty: not said."""
+    copies: list[HostCopy]
+    draining: bool = False
+    """Whether it gives up its shards, and takes none over."""
+
+
+class HostList(Reply):
+    """The workers that have answered, with their copies. No workers at all: the cluster has one host and no replicated log."""
+
+    workers: list[HostWorker]
+    shards: int = 0
+    """Of the cluster."""
+    silent: list[str] = []
+    """The workers that are down or did not answer."""
+    served: list[int] = []
+    """The shards that a live worker serves, as the router knows, whether it answered or not."""
+
+
+class GetHosts(Command):
+    """Ask which host leads and follows which shard. The router asks every worker that is up."""
+
+    opcode: ClassVar[int] = 59
+    reply: ClassVar[type[Reply]] = HostList
