@@ -381,11 +381,14 @@ class Host:
         """Take a step of opening a shard, if it is time for one."""
         if now_ms < slot.retry_at_ms:
             return
+        outage = slot.outage
         try:
             shard = slot.step(now_ms)
         except Exception as error:
             self._fail(slot, error, now_ms)
             return
+        if slot.outage is not outage:  # its copy is open
+            self.offers += 1
         if shard is not None:
             slot.enter(shard)
             self.recovered = True

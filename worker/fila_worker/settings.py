@@ -23,6 +23,8 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
     kafka: KafkaSettings
     host: str
+    address: str = ""
+    """Where clients of other hosts reach this one, a name or an IP address; empty: where they reach the router."""
     leadership: LeadershipLimits = LeadershipLimits()
 
 
