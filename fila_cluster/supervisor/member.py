@@ -2,7 +2,6 @@
 
 import socket
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from fila_cluster.config.address import Address
 from fila_cluster.config.settings import Hosts, Settings, check_host_name
@@ -32,6 +31,14 @@ class Member:
         """What its workers are to know of the log."""
         return Replication(kafka=self.kafka, host=self.name, address=self.address)
 
+    def prepare_log(self) -> None:
+        """Make the topic of the log, or check it. Waits for the brokers; raises :class:`CannotStartError` or ``UnfitStoreError``."""
+        try:
+            from fila_worker.log.kafka.topic import prepare_topic  # noqa: PLC0415  # needs the extra `hosts`
+        except ImportError as error:
+            raise CannotStartError(str(error)) from None
+        prepare_topic(self.kafka)
+
 
 def member(settings: Settings, data_dir: DataDir, shards: int) -> Member:
     """Return this host. Raise :class:`CannotStartError` if its data directory is another host's."""
@@ -57,7 +64,7 @@ def refuse_membership(settings: Settings) -> None:
 
 
 def check_membership(settings: Settings) -> None:
-    """Raise :class:`InvalidConfigError` or :class:`CannotStartError` if these are no settings for one host of several."""
+    """Raise :class:`InvalidConfigError` if these are no settings for one host of several."""
     if settings.hosts.kafka is None:
         raise InvalidConfigError(
             "a host of several needs the brokers of their log: add --kafka HOST:PORT,HOST:PORT, or set [hosts] kafka; "
@@ -70,8 +77,6 @@ def check_membership(settings: Settings) -> None:
         )
     if settings.backup.target is not None:
         raise InvalidConfigError("[backup] target is for a cluster on one host, a node makes no backups: remove it")
-    if find_spec("confluent_kafka") is None:
-        raise CannotStartError("a log on Kafka needs confluent-kafka: pip install 'fila-cluster[hosts]'")
 
 
 def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:

@@ -75,6 +75,8 @@ def serve(
     dashboard = ports.reserve(settings.dashboard.listen_addr, "--dashboard") if settings.dashboard.enabled else None
     tls = settings.http.certificate is not None
     is_new = data_dir.shards is None
+    if member is not None:
+        member.prepare_log()
     data_dir.claim(layout.shards, member.name if member else None)
     forget_moves(data_dir.path)  # the shards are dealt anew
     journal = _open_journal(settings, data_dir, layout, is_new=is_new)

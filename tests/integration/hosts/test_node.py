@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from fila_cluster.config.address import Address
 from fila_cluster.supervisor.endpoints import Ports
 from tests.support.cluster import Cluster, eventually
@@ -59,7 +61,9 @@ def test_another_host_leads_when_one_is_killed_and_the_first_again_when_that_one
             client.create_queue("orders")
             client.enqueue("orders", b"1")
             client.enqueue("orders", b"2")
-        b = second.start("--name", "b", "--shards", SHARDS)
+        with pytest.raises(AssertionError, match=r"partitions is 3, wanted 4"):
+            second.start("--name", "b", "--shards", 3)
+        b = second.start("--name", "b", "--shards", SHARDS)  # nothing was made before
         (follower,) = (worker for worker in b.status().workers if worker.name == "b/worker-0")
         assert {outage.state for outage in follower.outages} == {"following"}, "it is ready although it leads nothing"
         a.kill_all()

@@ -1,5 +1,6 @@
 """One host of several: what it is called, where it is, and settings with which it does not start."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,14 @@ def test_what_is_for_one_host_alone_is_refused():
         check_membership(settings().model_copy(update={"backup": Backup(target="backups")}))
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+def test_without_the_library_it_says_what_to_install(fresh: DataDir, monkeypatch: pytest.MonkeyPatch):
+    for name in [
+        name for name in sys.modules if name.startswith("fila_worker.log.kafka.") and not name.endswith(".settings")
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(CannotStartError, match=r"pip install 'fila-cluster\[hosts\]'"):
-        check_membership(settings())
+        member(settings(), fresh, 4).prepare_log()
 
 
 def test_a_cluster_on_one_host_has_no_brokers():
