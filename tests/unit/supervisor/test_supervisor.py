@@ -7,12 +7,13 @@ from pathlib import Path
 
 PARTS = {
     "stays": "import sys; sys.stdin.readline(); sys.stdin.read()",
-    "is_deposed_once": """
+    "is_deposed_twice": """
 import os, sys
 from pathlib import Path
 from fila_process.parent import DEPOSED
-if not Path("deposed").exists():
-    Path("deposed").touch()
+with Path("lives").open("a") as lives:
+    lives.write(".")
+if Path("lives").stat().st_size < 3:
     os._exit(DEPOSED)
 sys.stdin.readline()
 sys.stdin.read()
@@ -30,7 +31,7 @@ from fila_proto_zmq.events import LogSettings
 
 class Readiness:
     def check(self, now):
-        return worker.starts == 2
+        return worker.starts == 3
     def close(self):
         pass
 
@@ -53,10 +54,10 @@ def run(tmp_path: Path, worker: str) -> tuple[int, str, str]:
 
 
 def test_a_worker_that_is_deposed_during_its_first_start_begins_again_at_once(tmp_path: Path):
-    code, said, log = run(tmp_path, "is_deposed_once")
+    code, said, log = run(tmp_path, "is_deposed_twice")
     assert (code, said) == (0, "ready\n"), log
-    assert '"exit": "was deposed: another host leads a shard that it led"' in log
-    assert '"restart_ms": 0' in log
+    assert log.count('"exit": "was deposed: another host leads a shard that it led"') == 2
+    assert log.count('"restart_ms": 0') == 2
 
 
 def test_a_worker_whose_first_start_fails_ends_the_start(tmp_path: Path):
