@@ -2,7 +2,7 @@
 
 import types
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -51,8 +51,12 @@ def _name(annotation: Any) -> str:
         return " or ".join(f"`{value}`" for value in get_args(annotation))
     if get_origin(annotation) in (Union, types.UnionType):
         return _name(get_args(annotation)[0])
+    if get_origin(annotation) is Annotated:
+        return _name(get_args(annotation)[0])
     if get_origin(annotation) is tuple:
         return "list of texts"
+    if get_origin(annotation) is dict:
+        return "table of texts"
     return {int: "number", str: "text", bool: "boolean", Path: "path", Address: "address"}[annotation]
 
 

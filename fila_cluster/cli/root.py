@@ -14,6 +14,7 @@ from fila_cluster.cli.shared.lazy import LazyGroup
 FOLDERS = {
     "processes": {
         "up": "Run a cluster in the foreground.",
+        "node": "Run one host of a cluster on several hosts.",
         "router": "Run a router alone.",
         "worker": "Run a worker alone.",
         "shard": "Move shards from one worker to another.",

@@ -28,7 +28,11 @@ _FLAG_NAMES = {
     ("server", "listen_addr"): "--listen",
     ("server", "data_dir"): "--data-dir",
     ("dashboard", "listen_addr"): "--dashboard",
+    ("hosts", "worker_listen_addr"): "--worker-listen",
 }
+
+_SECRET = {("hosts", "properties")}
+"""Keys whose values are in no error."""
 
 
 def load(flags: Flags | None = None, file: Path | None = None) -> Settings:
@@ -127,7 +131,8 @@ def _place(section: str, key: str, value: object, flags: Flags, path: Path | Non
     if key in flags.get(section, {}):
         return f"{_FLAG_NAMES.get((section, key), '--' + key)} {value}"
     variable = f"{ENV_PREFIX}{section}{ENV_DELIMITER}{key}".upper()
+    is_secret = (section, key) in _SECRET
     set_as = next((name for name in os.environ if name.upper() == variable), None)
     if set_as is not None:
-        return f"{set_as}={value}"
-    return f"{path}: [{section}] {key} = {value!r}"
+        return set_as if is_secret else f"{set_as}={value}"
+    return f"{path}: [{section}] {key}" if is_secret else f"{path}: [{section}] {key} = {value!r}"

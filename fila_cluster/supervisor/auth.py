@@ -1,6 +1,7 @@
 """The authentication of a cluster as its supervisor sees it: the stored key pairs, and a key for the cluster's own processes."""
 
 import base64
+import hmac
 import secrets
 import time
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ FIRST_KEY = "admin"
 
 @dataclass(frozen=True)
 class ClusterAuth:
-    """What the processes of a cluster with authentication need. ``api_key``: the secret of their own key, which ends with the cluster."""
+    """What the processes of a cluster with authentication need. ``api_key``: the secret of their own key."""
 
     stored: ServerFile
     api_key: str
@@ -61,13 +62,21 @@ class ClusterAuth:
         return AuthSettings(AUTH_DIR, stored.server, _for_workers(stored), stored.workers.public_key, [own])
 
 
-def open_auth(data_dir: Path) -> ClusterAuth:
-    """Return the authentication of the cluster in a data directory. Raise :class:`CannotStartError` if it has none."""
+def open_auth(data_dir: Path, *, of_several: bool = False) -> ClusterAuth:
+    """Return the authentication of the cluster in a data directory. Raise :class:`CannotStartError` if it has none.
+
+    The key of the cluster's own processes ends with the cluster. ``of_several``: on several hosts it has to be the same everywhere, because
+    workers have one list of keys; it follows from the secret key of workers, with which one can do all that it allows.
+    """
     try:
         load_keys(data_dir / AUTH_DIR)
-        return ClusterAuth(load_server(data_dir / AUTH_DIR), make_secret(secrets.token_bytes), _now_ms())
+        stored = load_server(data_dir / AUTH_DIR)
     except AuthFileError as error:
         raise CannotStartError(f"[auth] is enabled, and {error}") from None
+    if not of_several:
+        return ClusterAuth(stored, make_secret(secrets.token_bytes), _now_ms())
+    shared = hmac.digest(stored.workers.secret_key.encode(), b"the key of the hosts' own processes", "sha256")
+    return ClusterAuth(stored, make_secret(lambda count: shared[:count]), 0)
 
 
 @dataclass(frozen=True)

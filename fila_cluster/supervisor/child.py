@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from fila_process.parent import BEAT_S
+from fila_process.parent import BEAT_S, DEPOSED
 
 FIRST_S = 0.1
 """The first pause; the first restart has none."""
@@ -75,13 +75,13 @@ PRIVATE = 0o077
 """The umask of children: logs, tables and sockets are private, whatever mode the data directory has."""
 
 
-SECRET_VARIABLES = ("FILA_API_KEY", "FILA_WORKER_TOKEN")
+SECRET_VARIABLES = ("FILA_API_KEY", "FILA_WORKER_TOKEN", "FILA_HOSTS__PROPERTIES")
 """What a user's environment may hold for clients and commands. Parts of a cluster get their secrets on their standard input."""
 
 
 def without_secrets() -> dict[str, str]:
     """Return this process's environment as its parts may have it."""
-    return {name: value for name, value in os.environ.items() if name not in SECRET_VARIABLES}
+    return {name: value for name, value in os.environ.items() if name.upper() not in SECRET_VARIABLES}
 
 
 class Child:
@@ -155,9 +155,9 @@ class Child:
         """Return how it ended (negative: by that signal), None while it runs or waits for its restart."""
         return None if self._running is None or self.restart_at is not None else self._running.poll()
 
-    def schedule_restart(self, now: float) -> float:
-        """Schedule its next start after its end; return the seconds until then."""
-        delay_s = self._backoff.delay_s(self.liveness.served_s)
+    def schedule_restart(self, now: float, *, deposed: bool = False) -> float:
+        """Schedule its next start after its end; return the seconds until then. ``deposed``: it has ended as it should, and was well."""
+        delay_s = 0.0 if deposed else self._backoff.delay_s(self.liveness.served_s)
         self.restart_at = now + delay_s
         return delay_s
 
@@ -181,6 +181,8 @@ class Child:
 
 def describe_exit(code: int) -> str:
     """Return an exit code in words."""
+    if code == DEPOSED:
+        return "was deposed: another host leads a shard that it led"
     if code >= 0:
         return f"exited with code {code}"
     return f"was killed by signal {-code} ({signal.strsignal(-code)})"

@@ -18,6 +18,8 @@ from fila_cluster.supervisor.reshard_plan import refuse_unfinished
 from fila_process.files import write_whole
 
 FORMAT = 1
+FORMAT_OF_A_HOST = 2
+"""Of a host of several: its shards are copies, which only `fila-cluster node` may open. Earlier versions refuse it."""
 IDENTITY_FILE = "fila.json"
 LOCK_FILE = "lock"
 
@@ -31,32 +33,53 @@ class DirectoryInUseError(CannotStartError):
     """Another process has the data directory's lock."""
 
 
+class HostDirectoryError(CannotStartError):
+    """The data directory is that of one host of several, or is not, and this process is for the other kind."""
+
+
 class DataDir:
     """A data directory that belongs to this process, as long as its lock is open here or in a child.
 
-    Opening changes nothing; :meth:`claim` makes what is missing. ``shards``: None if it is new.
+    Opening changes nothing; :meth:`claim` makes what is missing. ``shards``: None if it is new. ``host``: the name of the host
+    whose copies it holds, None if it is new or holds the only ones.
     """
 
-    def __init__(self, path: Path, *, shared: bool = False, damaged: bool = False, resharding: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        shared: bool = False,
+        damaged: bool = False,
+        resharding: bool = False,
+        of_host: bool = False,
+    ) -> None:
         """Take the lock if there is one; ``shared``: beside other holders of single shards.
 
         ``damaged``: open it also if ``fila.json`` is missing or cannot be read. ``problem`` is then what is wrong with it.
 
-        Raises :class:`CannotStartError` if another process has it (:class:`DirectoryInUseError`), if this is no data directory of
-        fila-cluster, or if the change of its number of shards is not finished and this process is not ``resharding``.
+        ``of_host``: this process is a host of several, and nothing else may open what such a host has.
+
+        Raises :class:`CannotStartError` if another process has it (:class:`DirectoryInUseError`), if it is of the other kind
+        (:class:`HostDirectoryError`), if this is no data directory of fila-cluster, or if the change of its number of shards is not
+        finished and this process is not ``resharding``.
         """
         self.path = path.expanduser().absolute()
         self._lock_fd: int | None = None
         self._mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        self._of_host = of_host
         self.shards: int | None = None
+        self.host: str | None = None
         self.problem: str | None = None
         try:
             if self._lock_file.exists():
                 self._take_lock()
             if not resharding:
                 refuse_unfinished(self.path)
-            self.shards = self._read_shards()
+            self.shards, self.host = self._read_identity()
         except DirectoryInUseError:
+            raise
+        except HostDirectoryError:
+            self.release()
             raise
         except CannotStartError as error:
             if not damaged:
@@ -73,8 +96,9 @@ class DataDir:
         assert self._lock_fd is not None
         return self._lock_fd
 
-    def claim(self, shards: int) -> None:
-        """Make the directory if it is new, with ``shards``, and put this process's name on the lock."""
+    def claim(self, shards: int, host: str | None = None) -> None:
+        """Make the directory if it is new, with ``shards``, and put this process's name on the lock. ``host``: the name of a host of
+        several."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are private
             if self._lock_fd is None:
@@ -82,10 +106,10 @@ class DataDir:
             os.fchmod(self.lock, 0o600)
             os.truncate(self.lock, 0)
             os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
-            if self._read_shards() != self.shards:
+            if self._read_identity() != (self.shards, self.host):
                 raise CannotStartError(f"another process made {self.path} at the same moment: start again")
             if self.shards is None:
-                self._write_identity(shards)
+                self._write_identity(shards, host)
         except OSError as error:
             raise self._unusable(error) from None
 
@@ -120,19 +144,35 @@ class DataDir:
             return False
         return True
 
-    def _read_shards(self) -> int | None:
+    def _read_identity(self) -> tuple[int | None, str | None]:
+        """Return the number of shards, and the name of the host if it is one of several."""
         identity = self.path / IDENTITY_FILE
         try:
             content = json.loads(identity.read_text())
             known, shards = content["format"], content["shards"]
+            host = str(content["host"]) if known == FORMAT_OF_A_HOST else None
         except FileNotFoundError:
             self._refuse_lost_identity()
-            return None
+            return None, None
         except (ValueError, KeyError, TypeError):
             raise CannotStartError(f"{identity} is damaged: restore it from a backup") from None
-        if known != FORMAT or not isinstance(shards, int):
-            raise CannotStartError(f"{identity} has format {known}, this version reads {FORMAT}: use a matching version")
-        return shards
+        if known not in {FORMAT, FORMAT_OF_A_HOST} or not isinstance(shards, int):
+            raise CannotStartError(
+                f"{identity} has format {known}, this version reads {FORMAT} and {FORMAT_OF_A_HOST}: use a matching version"
+            )
+        self._refuse_other_kind(host)
+        return shards, host
+
+    def _refuse_other_kind(self, host: str | None) -> None:
+        if host is not None and not self._of_host:
+            raise HostDirectoryError(
+                f"{self.path} holds the copies of host {host!r} of a cluster on several hosts, which only `fila-cluster node` may open; "
+                "a copy that is damaged may be removed, the node makes it anew"
+            )
+        if host is None and self._of_host:
+            raise HostDirectoryError(
+                f"{self.path} holds the shards of a cluster on one host, which are in no log: choose another --data-dir"
+            )
 
     def _refuse_lost_identity(self) -> None:
         if any(self.path.glob("shard-*")):
@@ -148,9 +188,12 @@ class DataDir:
         """Set the number of shards, after they were exchanged. Raises :class:`OSError`."""
         self._write_identity(shards)
 
-    def _write_identity(self, shards: int) -> None:
-        write_whole(self.path / IDENTITY_FILE, [json.dumps({"format": FORMAT, "shards": shards}).encode()])
-        self.shards = shards
+    def _write_identity(self, shards: int, host: str | None = None) -> None:
+        identity: dict[str, object] = {"format": FORMAT, "shards": shards}
+        if host is not None:
+            identity |= {"format": FORMAT_OF_A_HOST, "host": host}
+        write_whole(self.path / IDENTITY_FILE, [json.dumps(identity).encode()])
+        self.shards, self.host = shards, host
 
     def _unusable(self, error: OSError) -> CannotStartError:
         return CannotStartError(f"cannot use data directory {self.path}: {error.strerror}; choose another --data-dir")

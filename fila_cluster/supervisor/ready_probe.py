@@ -1,9 +1,12 @@
 """Whether the cluster serves, as a client sees it: through the router's endpoint for clients, and the dashboard's.
 
-A quarantined shard does not keep the others from serving, and only a person can repair it.
+A quarantined shard does not keep the others from serving, and only a person can repair it. A host of several is ready when its router
+answers and its workers have their copies open: whether a shard has a leader, and which host that is, depends on the others.
 """
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ssl import CERT_NONE, PROTOCOL_TLS_CLIENT, SSLContext
@@ -14,9 +17,9 @@ from fila_cluster.config.address import Address
 from fila_cluster.supervisor.auth import ClusterAuth
 from fila_cluster.supervisor.layout import Layout
 from fila_proto_zmq.codec import decode_body, encode_command
-from fila_proto_zmq.commands import ClusterStatus, GetClusterStatus, Hello
+from fila_proto_zmq.commands import ClusterStatus, GetClusterStatus, Hello, WorkerStatus
 from fila_proto_zmq.frames import ERROR, VERSIONS, unpack_header
-from fila_proto_zmq.outages import QUARANTINED
+from fila_proto_zmq.outages import FOLLOWING, OPENING, QUARANTINED
 
 ASK_AGAIN_S = 0.02
 
@@ -24,8 +27,47 @@ ANSWER_S_MAX = 0.5
 """How long an observer on this machine may take to answer; then it is asked again."""
 
 
+@dataclass(frozen=True, slots=True)
+class WholeCluster:
+    """Every shard has a worker that serves it, or is quarantined."""
+
+    layout: Layout
+
+    def is_met(self, status: ClusterStatus) -> bool:
+        """Return whether the router says so."""
+        up = [worker for worker in status.workers if worker.state == "up"]
+        served = {shard for worker in up for shard in worker.shards}
+        quarantined = {outage.shard for worker in up for outage in worker.outages if outage.state == QUARANTINED}
+        return len(up) == self.layout.workers and served | quarantined == set(range(self.layout.shards))
+
+    def excuses(self, state: str) -> bool:
+        """Return whether it is met although a shard is in this state."""
+        return state == QUARANTINED
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWorkers:
+    """Each worker of this host serves or follows its shards, by its name; a quarantined shard is excused."""
+
+    shards: Mapping[str, Sequence[int]]
+
+    def is_met(self, status: ClusterStatus) -> bool:
+        """Return whether the router says so."""
+        up = {worker.name: worker for worker in status.workers if worker.state == "up"}
+        return all(name in up and self._is_ready(up[name], shards) for name, shards in self.shards.items())
+
+    @staticmethod
+    def _is_ready(worker: WorkerStatus, shards: Sequence[int]) -> bool:
+        states = dict.fromkeys(worker.shards, "") | {outage.shard: outage.state for outage in worker.outages}
+        return all(states.get(shard, OPENING) in {"", FOLLOWING, QUARANTINED} for shard in shards)
+
+    def excuses(self, state: str) -> bool:
+        """Return True: what has no leader yet waits for other hosts."""
+        return True
+
+
 class ReadyProbe:
-    """Asks until every shard has a worker that serves it, or is quarantined, and the ``dashboard`` agrees.
+    """Asks until the router and the ``dashboard`` agree that what is expected serves.
 
     Hardly ever blocks.
     """
@@ -33,7 +75,7 @@ class ReadyProbe:
     def __init__(
         self,
         endpoint: str,
-        layout: Layout,
+        expected: WholeCluster | OwnWorkers,
         dashboard: Address | None = None,
         auth: ClusterAuth | None = None,
         *,
@@ -41,7 +83,7 @@ class ReadyProbe:
     ) -> None:
         """``tls``: whether the dashboard is served over TLS."""
         self._tls = tls
-        self._layout = layout
+        self._expected = expected
         self._greeting = None if auth is None else Hello(list(VERSIONS), api_key=auth.api_key)
         self._dashboard = dashboard
         self._complete = False
@@ -64,9 +106,9 @@ class ReadyProbe:
             packed, _, body = self._socket.recv_multipart()
             header = unpack_header(packed)
             if header.opcode == GetClusterStatus.opcode and not header.flags & ERROR:
-                self._complete |= self._is_complete(decode_body(ClusterStatus, body))
+                self._complete |= self._expected.is_met(decode_body(ClusterStatus, body))
         if self._complete:
-            return self._dashboard is None or _says_so(self._dashboard.reachable, tls=self._tls)
+            return self._dashboard is None or self._dashboard_agrees(self._dashboard.reachable)
         if now >= self._asked_at + ASK_AGAIN_S and self._socket.poll(0, zmq.POLLOUT):
             self._asked_at = now
             self._asked += 1
@@ -79,30 +121,23 @@ class ReadyProbe:
         """Stop asking."""
         self._context.destroy()
 
-    def _is_complete(self, status: ClusterStatus) -> bool:
-        up = [worker for worker in status.workers if worker.state == "up"]
-        served = {shard for worker in up for shard in worker.shards}
-        quarantined = {outage.shard for worker in up for outage in worker.outages if outage.state == QUARANTINED}
-        return len(up) == self._layout.workers and served | quarantined == set(range(self._layout.shards))
-
-
-def _says_so(dashboard: Address, *, tls: bool) -> bool:
-    """Return whether the observer answers there, with the same view of the cluster."""
-    host, port = dashboard.host.strip("[]"), dashboard.port
-    if tls:  # a certificate for another name is the browsers' concern: here it is only asked whether pages are served
-        asking: HTTPConnection = HTTPSConnection(host, port, timeout=ANSWER_S_MAX, context=_unverified_context())
-    else:
-        asking = HTTPConnection(host, port, timeout=ANSWER_S_MAX)
-    try:
-        asking.request("GET", "/readyz")
-        answer = asking.getresponse()
-        if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
-            return answer.status == HTTPStatus.OK
-        return all(reason["state"] == QUARANTINED for reason in json.load(answer)["reasons"])
-    except (OSError, HTTPException, ValueError, KeyError):
-        return False
-    finally:
-        asking.close()
+    def _dashboard_agrees(self, dashboard: Address) -> bool:
+        """Return whether the observer answers there, with the same view of the cluster."""
+        host, port = dashboard.host.strip("[]"), dashboard.port
+        if self._tls:  # a certificate for another name is the browsers' concern: it is only asked whether pages are served
+            asking: HTTPConnection = HTTPSConnection(host, port, timeout=ANSWER_S_MAX, context=_unverified_context())
+        else:
+            asking = HTTPConnection(host, port, timeout=ANSWER_S_MAX)
+        try:
+            asking.request("GET", "/readyz")
+            answer = asking.getresponse()
+            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                return answer.status == HTTPStatus.OK
+            return all(self._expected.excuses(reason["state"]) for reason in json.load(answer)["reasons"])
+        except (OSError, HTTPException, ValueError, KeyError):
+            return False
+        finally:
+            asking.close()
 
 
 def _unverified_context() -> SSLContext:

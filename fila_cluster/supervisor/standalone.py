@@ -17,11 +17,13 @@ from fila_cluster.supervisor.child import PRIVATE, without_secrets
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.endpoints import WorkerEndpoint
 from fila_cluster.supervisor.layout import one_line, router_settings, worker_settings
+from fila_cluster.supervisor.member import refuse_membership
 from fila_worker.settings import JoinKeys
 
 
 def router(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool) -> NoReturn:
     """Become a router. Raises ``CannotStartError`` and ``InvalidConfigError``."""
+    refuse_membership(settings)
     listen, shards = settings.server.listen_addr, settings.server.shards
     addresses = [listen, *([worker_endpoint.address] if worker_endpoint.address else [])]
     refuse_exposure(addresses, insecure=insecure, auth=settings.auth.enabled)
@@ -50,6 +52,7 @@ def worker(
 
     Raises ``CannotStartError`` and ``InvalidConfigError``.
     """
+    refuse_membership(settings)
     refuse_exposure([] if door is None else [door], insecure=insecure, auth=False)
     if keys is not None:
         settings = settings.model_copy(update={"auth": Auth(enabled=True)})

@@ -12,7 +12,7 @@ from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.child import GRACE_S, HUNG_S, PAUSE_S, Child, describe_exit
 from fila_cluster.supervisor.ready_probe import ASK_AGAIN_S, ReadyProbe
 from fila_process.journal import Journal
-from fila_process.parent import shut_out_signals
+from fila_process.parent import DEPOSED, shut_out_signals
 from fila_proto_zmq.events import (
     ChildDied,
     ChildHung,
@@ -158,9 +158,10 @@ class Supervisor:
         if code is None:
             self._end_if_hung(child, now)
             return True
-        if code > 0 and child.starts == 1 and self._readiness is not None:
+        if code > 0 and code != DEPOSED and child.starts == 1 and self._readiness is not None:
             return False
-        lived_ms, restart_ms = round(1000 * child.lived_s(now)), round(1000 * child.schedule_restart(now))
+        delay_s = child.schedule_restart(now, deposed=code == DEPOSED)
+        lived_ms, restart_ms = round(1000 * child.lived_s(now)), round(1000 * delay_s)
         self._journal.tell([ChildDied(child.name, child.pid, describe_exit(code), lived_ms, restart_ms)])
         return True
 

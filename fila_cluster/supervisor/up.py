@@ -24,7 +24,8 @@ from fila_cluster.supervisor.layout import (
     schedule_settings,
     worker_settings,
 )
-from fila_cluster.supervisor.ready_probe import ReadyProbe
+from fila_cluster.supervisor.member import Member, refuse_membership
+from fila_cluster.supervisor.ready_probe import OwnWorkers, ReadyProbe, WholeCluster
 from fila_cluster.supervisor.supervisor import Supervisor
 from fila_process.journal import Journal
 from fila_proto_zmq.errors import InvalidConfigError
@@ -39,27 +40,44 @@ Announce: TypeAlias = Callable[[Address, str | None, int], None]
 
 def up(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool, announce: Announce) -> int:
     """Run a cluster in the foreground; return the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
+    refuse_membership(settings)
+    check_addresses(settings, worker_endpoint, insecure=insecure)
     with Ports() as ports:
-        return _up(settings, worker_endpoint, ports, insecure=insecure, announce=announce)
+        data_dir = DataDir(settings.server.data_dir)
+        layout = lay_out(settings.server.workers, settings.server.shards, data_dir.shards)
+        return serve(settings, worker_endpoint, ports, data_dir, layout, announce)
 
 
-def _up(settings: Settings, worker_endpoint: WorkerEndpoint, ports: Ports, *, insecure: bool, announce: Announce) -> int:
-    began = time.monotonic()
+def check_addresses(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool) -> None:
+    """Raise :class:`InvalidConfigError` for addresses that must not be listened on."""
     addresses = _addresses(settings, worker_endpoint)
     refuse_exposure(addresses.values(), insecure=insecure, auth=settings.auth.enabled)
     _refuse_plain_login(settings, insecure=insecure)
     refuse_sharing(addresses)
-    data_dir = DataDir(settings.server.data_dir)
-    auth = open_auth(data_dir.path) if settings.auth.enabled else None
+
+
+def serve(
+    settings: Settings,
+    worker_endpoint: WorkerEndpoint,
+    ports: Ports,
+    data_dir: DataDir,
+    layout: Layout,
+    announce: Announce,
+    member: Member | None = None,
+) -> int:
+    """Run all parts of a cluster, or of one host if it is a ``member`` of a cluster of several; return the exit code."""
+    began = time.monotonic()
+    auth = open_auth(data_dir.path, of_several=member is not None) if settings.auth.enabled else None
     backups = None if settings.backup.target is None else target_at(settings.backup.target).name
-    layout = lay_out(settings.server.workers, settings.server.shards, data_dir.shards)
     worker_endpoint.check_path("--worker-listen", data_dir.path)
     listen = ports.reserve(settings.server.listen_addr, "--listen")
     worker_endpoint = worker_endpoint.reserve(ports, "--worker-listen")
     dashboard = ports.reserve(settings.dashboard.listen_addr, "--dashboard") if settings.dashboard.enabled else None
     tls = settings.http.certificate is not None
     is_new = data_dir.shards is None
-    data_dir.claim(layout.shards)
+    if member is not None:
+        member.prepare_log()
+    data_dir.claim(layout.shards, member.name if member else None)
     forget_moves(data_dir.path)  # the shards are dealt anew
     journal = _open_journal(settings, data_dir, layout, is_new=is_new)
 
@@ -69,7 +87,7 @@ def _up(settings: Settings, worker_endpoint: WorkerEndpoint, ports: Ports, *, in
         took_ms = round(1000 * (time.monotonic() - began))
         journal.tell([ClusterReady(listen.endpoint, where, layout.workers, took_ms)])
 
-    children = _Children(settings, data_dir, layout, listen, worker_endpoint, auth)
+    children = _Children(settings, data_dir, layout, listen, worker_endpoint, auth, member)
     watch = None if auth is None else AuthWatch(data_dir.path, auth)
 
     def renewed() -> dict[str, bytes]:
@@ -84,7 +102,7 @@ def _up(settings: Settings, worker_endpoint: WorkerEndpoint, ports: Ports, *, in
         children.router(),
         children.workers(),
         children.helpers(dashboard, backups),
-        ReadyProbe(listen.reachable.endpoint, layout, dashboard, auth, tls=tls),
+        ReadyProbe(listen.reachable.endpoint, children.expected(), dashboard, auth, tls=tls),
         ready,
         journal,
         renewed,
@@ -127,7 +145,8 @@ def _refuse_plain_login(settings: Settings, *, insecure: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Children:
-    """How the processes of one cluster are started. ``listen`` and ``worker_endpoint`` are addresses that are reserved already."""
+    """How the processes of one cluster, or of one host of several, are started. ``listen`` and ``worker_endpoint`` are addresses that are
+    reserved already."""
 
     settings: Settings
     data_dir: DataDir
@@ -135,29 +154,40 @@ class _Children:
     listen: Address
     worker_endpoint: WorkerEndpoint
     auth: ClusterAuth | None
+    member: Member | None
 
     def router(self) -> Child:
         """Return the router."""
         listen, worker_listen = self.listen.endpoint, self.worker_endpoint.endpoint
-        return self._child(
-            "router", "fila_router", router_settings(self.settings, listen, worker_listen, self.layout.shards, self.auth)
-        )
+        settings = router_settings(self.settings, listen, worker_listen, self.layout.shards, self.auth)
+        settings = msgspec.structs.replace(settings, several=self.member is not None)
+        return self._child("router", "fila_router", settings)
 
     def workers(self) -> list[Child]:
         """Return the workers."""
         return [self._worker(index) for index in range(self.layout.workers)]
 
+    def _name(self, index: int) -> str:
+        """Return a worker's name, which no other worker of the cluster has."""
+        return f"{self.member.name}/worker-{index}" if self.member else f"worker-{index}"
+
     def _worker(self, index: int) -> Child:
-        layout, name = self.layout, f"worker-{index}"
+        layout, name, member = self.layout, self._name(index), self.member
         door = Address(self.listen.host, 0).endpoint  # a free port, which the router names to clients
         keys = self.auth.of_workers if self.auth else None
         shards = layout.shards_of(index)
         router = self.worker_endpoint.join
-        return self._child(
-            name,
-            "fila_worker",
-            worker_settings(self.settings, name, router, self.data_dir.path, shards, layout.shards, door, keys),
-        )
+        settings = worker_settings(self.settings, name, router, self.data_dir.path, shards, layout.shards, door, keys)
+        if member is not None:
+            settings = msgspec.structs.replace(settings, other_routers=list(member.others), replication=member.replication)
+        return self._child(name, "fila_worker", settings)
+
+    def expected(self) -> WholeCluster | OwnWorkers:
+        """Return what has to serve before the start is complete."""
+        layout = self.layout
+        if self.member is None:
+            return WholeCluster(layout)
+        return OwnWorkers({self._name(index): layout.shards_of(index) for index in range(layout.workers)})
 
     def helpers(self, dashboard: Address | None, backup_target: str | None) -> list[Child]:
         """Return the observer, if there is a dashboard or an export, and the process that makes backups, if there is a target."""

@@ -14,6 +14,9 @@ import msgspec
 
 STDIN: Final = 0
 
+DEPOSED: Final = 3
+"""The exit code of a process that must not go on, because another host has taken its place. Its parent starts it again at once."""
+
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 

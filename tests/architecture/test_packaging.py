@@ -61,15 +61,18 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
     assert used_by(files) - declared == set()
 
 
-@pytest.mark.parametrize(("extra", "folder"), [("spark", SPARK), ("dashboard", DASHBOARD), ("hosts", KAFKA)])
-def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("extra", "files"),
+    [
+        ("spark", sources(SPARK)),
+        ("dashboard", sources(DASHBOARD)),
+        ("backup", [REMOTE]),
+        ("hosts", [*sources(KAFKA), REMOTE]),
+    ],
+)
+def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, files: list[Path]) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    assert used_by(sources(folder)) - declared == declared_in(project["project"]["optional-dependencies"][extra])
-
-
-def test_what_backups_to_a_url_need_is_declared_as_an_extra(project: dict) -> None:
-    declared = declared_in(project["project"]["dependencies"])
-    assert used_by([REMOTE]) - declared == declared_in(project["project"]["optional-dependencies"]["backup"])
+    assert used_by(files) - declared == declared_in(project["project"]["optional-dependencies"][extra])
 
 
 def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ settling_may_fail = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableE
 
 
 class Cluster:
-    """A running ``fila-cluster up``. ``logged``: the least level of the events in its log; ``env``: of all its processes, besides ours."""
+    """A running ``fila-cluster up``. ``logged``: the least level of the events in its log; ``env``: of all its processes, besides ours;
+    ``verb``: ``node`` for one host of several."""
 
     def __init__(
         self,
@@ -60,13 +61,14 @@ class Cluster:
         cwd: Path | None = None,
         logged: str = "warning",
         env: Mapping[str, str] = {},
+        verb: str = "up",
     ) -> None:
         self.data_dir = data_dir
         number = [] if workers is None else ["--workers", workers]
         if not {"--dashboard", "--no-dashboard"} & set(flags):
             flags = (*flags, "--no-dashboard")  # its usual port is one, tests are many
         self.supervisor = subprocess.Popen(
-            command("up", "--data-dir", data_dir, "--listen", listen, *number, *flags),
+            command(verb, "--data-dir", data_dir, "--listen", listen, *number, *flags),
             cwd=cwd,
             env=environment(FILA_TELEMETRY__LOG_LEVEL=logged, **env),
             stdin=subprocess.DEVNULL,

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from fila_cluster import Client
+from fila_process.parent import DEPOSED
 from fila_router.settings import RouterSettings
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.loop import DEPOSED
 from fila_worker.settings import Replication, WorkerSettings
 from tests.support.cluster import eventually
 

@@ -15,7 +15,7 @@ from typing import Final
 from fila_process.clock import Clock
 from fila_process.connections import allow_many_connections, connections_allowed
 from fila_process.journal import Journal
-from fila_process.parent import STDIN, Heartbeat, StopRequests
+from fila_process.parent import DEPOSED, STDIN, Heartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import ProcessDeposed, ProcessFailed, ProcessStopped, ProcessStopping, ShardElsewhere
 from fila_worker.checkpoints import Checkpoints
@@ -55,8 +55,6 @@ NEVER: Final = 1_000_000_000
 
 RETIRE_MS: Final = 3000
 """How long a stopping worker waits until the shards of a replicated log are handed over."""
-DEPOSED: Final = 3
-"""The exit code of a process that must not go on; its parent starts it again."""
 LEAVE_MS: Final = 1000
 """How long a stopping worker waits for the router's confirmation, and for its clients; the router may be gone itself."""
 LEAVE_LOOK_MS: Final = 50
@@ -186,7 +184,8 @@ class Loop:
             limits_here(connections_allowed(DESCRIPTORS_RESERVED)),
             auth=settings.auth,
         )
-        self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms)
+        address = settings.replication.address if settings.replication is not None else ""
+        self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms, address)
         self._link = Link(settings, host, self._clients, self._door.endpoints)
         self._deferrals = Deferrals()
         self._look_again_ms = 0

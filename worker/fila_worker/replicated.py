@@ -54,7 +54,6 @@ class ReplicatedSlot(Slot):
         entropy: Callable[[], int] = random_64,
     ) -> None:
         super().__init__(index, shards_total, settings, compile_hooks, self._copy, entropy)
-        self.outage = ShardOutage(index, FOLLOWING, "this host follows it")
         self._make_member = make_member
         self._steady_ms = steady_ms
         self.member: Member | None = None
@@ -78,6 +77,7 @@ class ReplicatedSlot(Slot):
         """Read on, and if this host leads, take a step of opening the shard; return the shard after the last one."""
         if self.member is None:
             self.member = self._make_member(self._steady_ms())
+            self.outage = ShardOutage(self.index, FOLLOWING, "this host follows it")
             return None
         member = self._moved_on()
         if not member.reigns or member.leaves:
@@ -185,7 +185,7 @@ def replicated_slots(settings: WorkerSettings, replication: Replication, wake: C
 
     kafka, data_dir, memory = replication.kafka, Path(settings.data_dir), SharedMemory()
     prepare_topic(kafka)
-    node = Node(f"{replication.host}/{settings.name}", replication.host, replication.address)
+    node = Node(settings.name, replication.host, replication.address)
 
     def make_slot(index: int) -> ReplicatedSlot:
         partition = KafkaPartition(kafka, index, wake)

@@ -24,7 +24,7 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     kafka: KafkaSettings
     host: str
     address: str = ""
-    """Where other hosts, and the clients of other hosts, reach this one; for people."""
+    """Where clients of other hosts reach this one, a name or an IP address; empty: where they reach the router."""
     leadership: LeadershipLimits = LeadershipLimits()
 
 

@@ -55,10 +55,11 @@ def command(
         "storage": {"durability": durability},
     }
     worker_endpoint = IN_DATA_DIR if worker_listen is None else WorkerEndpoint.parse(worker_listen, "--worker-listen")
-    sys.exit(up(load(flags, config), worker_endpoint, insecure=insecure, announce=_announce))
+    sys.exit(up(load(flags, config), worker_endpoint, insecure=insecure, announce=announce))
 
 
-def _announce(listen: Address, dashboard: str | None, workers: int) -> None:
+def announce(listen: Address, dashboard: str | None, workers: int) -> None:
+    """Print the line that says that all parts serve."""
     watched = f"dashboard {dashboard} · " if dashboard else ""
     try:
         print(f"ready: {listen.endpoint} · {watched}{workers} workers", flush=True)

@@ -223,3 +223,77 @@ def test_what_names_no_collector_is_refused(endpoint: str):
 
 def test_metrics_are_not_sent_more_often_than_makes_sense():
     assert "metrics_interval_ms = 99" in wrong("[telemetry]\nmetrics_interval_ms = 99\n")
+
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_host_of_several_has_its_brokers_its_name_and_the_others(monkeypatch: pytest.MonkeyPatch):
+    Path("fila.toml").write_text(
+        "[hosts]\nkafka = 'k1:9092, k2:9092'\njoin = ['tcp://b:5556', 'c:5556', 'b:5556']\naddress = '::1'\n"
+        "[hosts.properties]\n'security.protocol' = 'SASL_SSL'\n'enable.ssl.certificate.verification' = true\n"
+    )
+    hosts = load({"hosts": {"name": "a", "worker_listen_addr": "*:1"}}).hosts
+    assert (hosts.kafka, hosts.join) == ("k1:9092,k2:9092", ("tcp://b:5556", "tcp://c:5556"))
+    assert (hosts.name, hosts.address, hosts.worker_listen_addr) == ("a", "[::1]", Address("0.0.0.0", 1))
+    assert hosts.properties == {"security.protocol": "SASL_SSL", "enable.ssl.certificate.verification": "true"}
+    assert (hosts.topic, hosts.replicas, hosts.in_sync) == ("fila.log", 3, None)
+    monkeypatch.setenv("FILA_HOSTS__JOIN", "d:1,tcp://e:2")
+    monkeypatch.setenv("FILA_HOSTS__PROPERTIES", "# of Kafka\nsasl.username=fila\n\nsasl.password=a=b\n")
+    hosts = load().hosts
+    assert hosts.join == ("tcp://d:1", "tcp://e:2")
+    assert hosts.properties == {"sasl.username": "fila", "sasl.password": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("kafka = 'k1'", "not the addresses of brokers"),
+        ("kafka = ''", "not the addresses of brokers"),
+        ("kafka = 'http://k1:9092'", "not the addresses of brokers"),
+        ("kafka = 'k1:0'", "not the addresses of brokers"),
+        ("topic = 'my log'", "not the name of a topic"),
+        ("topic = '..'", "not the name of a topic"),
+        ("in_sync = 4", "more than there are: replicas is 3"),
+        ("replicas = 0", "greater than or equal to 1"),
+        ("name = 'a/b'", "not the name of a host"),
+        ("name = ''", "not the name of a host"),
+        ("address = 'a:5555'", "not an address that other hosts can reach"),
+        ("address = '0.0.0.0'", "not an address that other hosts can reach"),
+        ("address = '*'", "not an address that other hosts can reach"),
+        ("join = ['b']", "'b' is not where another host listens for workers"),
+        ("join = ['0.0.0.0:5556']", "'0.0.0.0:5556' is not where another host listens for workers"),
+        ("join = ['b:0']", "'b:0' is not where another host listens for workers"),
+        ("worker_listen_addr = 'b'", "not an address"),
+    ],
+)
+def test_a_host_that_could_not_join_is_refused(line: str, expected: str):
+    error = wrong(f"[hosts]\n{line}")
+    assert error.startswith(f"fila.toml: [hosts] {line.partition(' ')[0]} = ")
+    assert expected in error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[hosts.properties]\n'acks' = 'hidden'\n'sasl.password' = 'hidden'",
+        "[hosts.properties]\n'sasl.password' = ['hidden']",
+        "[hosts]\nproperties = 'hidden'",
+        "[hosts]\nproperties = ['hidden']",
+    ],
+)
+def test_the_values_of_properties_are_in_no_error(text: str, monkeypatch: pytest.MonkeyPatch):
+    error = wrong(text)
+    assert error.startswith("fila.toml: [hosts] properties: ")
+    assert "hidden" not in error
+    Path("fila.toml").unlink()
+    monkeypatch.setenv("FILA_HOSTS__PROPERTIES", "sasl.password hidden")
+    assert wrong() == "FILA_HOSTS__PROPERTIES: not properties: write a line NAME=VALUE for each"
+
+
+def test_the_values_of_properties_are_in_no_text_of_the_settings():
+    Path("fila.toml").write_text("[hosts.properties]\n'sasl.password' = 'hidden'")
+    settings = load()
+    assert settings.hosts.properties == {"sasl.password": "hidden"}
+    assert "hidden" not in repr(settings)
+    assert "hidden" not in str(settings)

@@ -2,11 +2,12 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
-from fila_cluster.supervisor.child import HEALTHY_S, HUNG_S, Backoff, Liveness
-from fila_process.parent import BEAT_S, Heartbeat
+from fila_cluster.supervisor.child import HEALTHY_S, HUNG_S, Backoff, Child, Liveness, describe_exit, without_secrets
+from fila_process.parent import BEAT_S, DEPOSED, Heartbeat
 
 
 def test_the_first_restart_is_at_once_then_pauses_double_up_to_a_limit():
@@ -25,6 +26,29 @@ def test_a_child_that_has_served_for_a_while_is_restarted_at_once():
 def test_one_that_is_killed_every_few_seconds_never_waits():
     backoff = Backoff()
     assert {backoff.delay_s(HEALTHY_S) for _ in range(100)} == {0.0}
+
+
+def test_one_that_was_deposed_is_restarted_at_once_and_was_well(tmp_path: Path):
+    child = Child("worker-0", "fila_worker", b"", tmp_path, 0)
+    for _ in range(5):
+        assert child.schedule_restart(100.0, deposed=True) == 0.0
+        assert child.restart_at == 100.0
+    assert child.schedule_restart(100.0) == 0.0, "no death was counted before"
+    assert child.schedule_restart(100.0) == 0.1
+
+
+def test_a_part_has_no_secrets_in_its_environment(monkeypatch: pytest.MonkeyPatch):
+    names = ("FILA_API_KEY", "FILA_WORKER_TOKEN", "FILA_HOSTS__PROPERTIES", "fila_hosts__properties")
+    for name in (*names, "FILA_HOSTS__KAFKA"):
+        monkeypatch.setenv(name, "sasl.password=hidden")
+    assert not {*names} & without_secrets().keys()
+    assert "FILA_HOSTS__KAFKA" in without_secrets()
+
+
+def test_an_exit_is_said_in_words():
+    assert describe_exit(1) == "exited with code 1"
+    assert describe_exit(DEPOSED) == "was deposed: another host leads a shard that it led"
+    assert describe_exit(-9) == "was killed by signal 9 (Killed)"
 
 
 def test_a_start_may_take_long():

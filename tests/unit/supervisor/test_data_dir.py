@@ -11,7 +11,7 @@ import pytest
 
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor import data_dir as module
-from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.supervisor.data_dir import DataDir, HostDirectoryError
 
 HOLD = """
 import sys, os
@@ -141,8 +141,8 @@ def test_a_damaged_identity_is_said_so(tmp_path: Path, content: str):
 
 
 def test_a_later_format_is_not_touched(tmp_path: Path):
-    (tmp_path / "fila.json").write_text('{"format": 2, "shards": 3}')
-    with pytest.raises(CannotStartError, match="has format 2, this version reads 1"):
+    (tmp_path / "fila.json").write_text('{"format": 3, "shards": 3}')
+    with pytest.raises(CannotStartError, match="has format 3, this version reads 1 and 2"):
         DataDir(tmp_path)
 
 
@@ -158,3 +158,42 @@ def test_what_is_no_directory_is_said_so(tmp_path: Path):
         DataDir(tmp_path / "file").claim(1)
     with pytest.raises(CannotStartError, match="cannot use data directory"):
         DataDir(tmp_path / "file" / "below").claim(1)
+
+
+# --- of one host of several -------------------------------------------------------------------------------------------
+
+
+def test_a_host_keeps_its_name(tmp_path: Path):
+    first = DataDir(tmp_path / "a", of_host=True)
+    assert first.host is None
+    first.claim(4, "berlin")
+    first.release()
+    again = DataDir(tmp_path / "a", of_host=True)
+    assert (again.shards, again.host) == (4, "berlin")
+    again.claim(4, "berlin")
+    close(again)
+
+
+@pytest.mark.parametrize("kind", [{}, {"shared": True}, {"damaged": True}, {"resharding": True}])
+def test_nothing_else_opens_a_host_s_directory(tmp_path: Path, kind: dict):
+    host = DataDir(tmp_path, of_host=True)
+    host.claim(4, "berlin")
+    host.release()
+    with pytest.raises(HostDirectoryError, match=r"copies of host 'berlin'.*only `fila-cluster node` may open"):
+        DataDir(tmp_path, **kind)
+    close(DataDir(tmp_path, of_host=True))  # it has let the lock go
+
+
+def test_a_host_does_not_open_the_only_copies_of_a_cluster(tmp_path: Path):
+    alone = DataDir(tmp_path)
+    alone.claim(4)
+    alone.release()
+    with pytest.raises(HostDirectoryError, match="are in no log: choose another --data-dir"):
+        DataDir(tmp_path, of_host=True)
+    close(DataDir(tmp_path))
+
+
+def test_a_host_without_a_name_is_damaged(tmp_path: Path):
+    (tmp_path / "fila.json").write_text('{"format": 2, "shards": 3}')
+    with pytest.raises(CannotStartError, match="is damaged"):
+        DataDir(tmp_path, of_host=True)

@@ -32,6 +32,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.events import ShardFollowed
 from fila_proto_zmq.frames import ERROR, unpack_header
+from fila_proto_zmq.outages import FOLLOWING, OPENING
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.settings import ShardSettings
 from fila_worker.host import Host
@@ -154,6 +155,19 @@ def pending(machine: Machine) -> int:
     stats = machine.ask(GetQueueStats())
     assert isinstance(stats, QueueStats), stats
     return stats.info.pending
+
+
+def test_the_router_hears_when_a_copy_is_open(tmp_path: Path) -> None:
+    host = Town(tmp_path).one.host
+    assert [outage.state for outage in host.outages] == [OPENING, OPENING]
+    before = host.offers
+    host.turn(1_000_000)
+    assert [outage.state for outage in host.outages] == [FOLLOWING, FOLLOWING]
+    assert host.offers > before
+    before = host.offers
+    host.turn(1_000_020)
+    assert host.offers == before
+    host.close()
 
 
 def test_one_host_serves_and_the_other_one_follows_and_says_so(town: Town) -> None:

@@ -60,9 +60,12 @@ class _Wire:
 class Door:
     """The listening sockets of a worker, and the connections of its clients."""
 
-    def __init__(self, clients: DirectClients, host: Host, max_payload_bytes: int, clock: Callable[[], int]) -> None:
-        """``clock``: the worker's time, ms."""
+    def __init__(
+        self, clients: DirectClients, host: Host, max_payload_bytes: int, clock: Callable[[], int], address: str = ""
+    ) -> None:
+        """``clock``: the worker's time, ms. ``address``: what clients are told instead of a TCP endpoint's own host."""
         self._clients = clients
+        self._address = address
         self._clock = clock
         self._host = host
         self._limits = clients.limits
@@ -121,7 +124,7 @@ class Door:
 
         Raise OSError if that can't be done.
         """
-        listening, shown = _listen_ipc(endpoint) if endpoint.startswith(_IPC) else _listen_tcp(endpoint)
+        listening, shown = _listen_ipc(endpoint) if endpoint.startswith(_IPC) else _listen_tcp(endpoint, self._address)
         self._listening.append(listening)
         listening.listen(256)
         listening.setblocking(False)
@@ -352,7 +355,7 @@ def _listen_ipc(endpoint: str) -> tuple[socket.socket, str]:
     return listening, f"{_IPC}{shown}" if len(os.fsencode(shown)) <= SOCKET_PATH_BYTES_MAX else ""
 
 
-def _listen_tcp(endpoint: str) -> tuple[socket.socket, str]:
+def _listen_tcp(endpoint: str, address_shown: str) -> tuple[socket.socket, str]:
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     try:
         family, *_, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
@@ -365,16 +368,21 @@ def _listen_tcp(endpoint: str) -> tuple[socket.socket, str]:
     except OSError:
         listening.close()
         raise
-    shown = "*" if host.strip("[]") in _ANY else host
+    shown = address_shown or ("*" if host.strip("[]") in _ANY else host)
     return listening, f"tcp://{shown}:{listening.getsockname()[1]}"
 
 
 def open_door(
-    endpoints: list[str], clients: DirectClients, host: Host, max_payload_bytes: int, clock: Callable[[], int]
+    endpoints: list[str],
+    clients: DirectClients,
+    host: Host,
+    max_payload_bytes: int,
+    clock: Callable[[], int],
+    address: str = "",
 ) -> Door:
     """Return a door that listens at ``endpoints``. Without one clients go through the router, so a door that can't be opened is
-    no reason not to serve: it is noted in the log."""
-    door = Door(clients, host, max_payload_bytes, clock)
+    no reason not to serve: it is noted in the log. ``address``: see :class:`Door`."""
+    door = Door(clients, host, max_payload_bytes, clock, address)
     for endpoint in endpoints:
         try:
             door.listen(endpoint)

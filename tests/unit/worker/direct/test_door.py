@@ -375,9 +375,9 @@ def test_a_door_that_closes_sends_what_waits(build: Build) -> None:
 # --- endpoints ----------------------------------------------------------------------------------------------------------
 
 
-def opened(*endpoints: str) -> tuple[Door, list[DoorNotOpened]]:
+def opened(*endpoints: str, address: str = "") -> tuple[Door, list[DoorNotOpened]]:
     porch = Porch()
-    door = open_door(list(endpoints), porch.clients, porch.host, PAYLOAD_BYTES_MAX, lambda: porch.now_ms)
+    door = open_door(list(endpoints), porch.clients, porch.host, PAYLOAD_BYTES_MAX, lambda: porch.now_ms, address)
     door.close()
     return door, [note for note in porch.host.notes if isinstance(note, DoorNotOpened)]
 
@@ -407,6 +407,15 @@ def test_all_addresses_of_a_host_are_named_by_the_router_s() -> None:
     (shown,) = door.endpoints
     assert shown.startswith("tcp://*:")
     assert int(shown.rpartition(":")[2]) > 0
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://0.0.0.0:0", "tcp://127.0.0.1:0"])
+def test_an_address_is_named_instead_of_that_where_it_listens(endpoint: str, tmp_path: Path) -> None:
+    door, notes = opened(endpoint, f"ipc://{tmp_path}/door.ipc", address="rome.example.org")
+    assert notes == []
+    shown, socket_file = door.endpoints
+    assert shown.startswith("tcp://rome.example.org:")
+    assert socket_file == f"ipc://{tmp_path}/door.ipc"
 
 
 def test_an_endpoint_that_cannot_be_opened_is_noted_and_the_others_serve(tmp_path: Path) -> None:

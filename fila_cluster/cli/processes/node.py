@@ -1,0 +1,75 @@
+"""``fila-cluster node``."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from fila_cluster.cli.processes.up import announce
+from fila_cluster.config.loading import Flags, load
+from fila_cluster.supervisor.node import node
+
+
+@click.command()
+@click.option(
+    "--join",
+    metavar="ENDPOINT",
+    multiple=True,
+    help="The --worker-listen of another host, tcp://HOST:PORT; may be repeated, or a list with commas.",
+)
+@click.option("--kafka", metavar="SERVERS", help="Brokers of the log: HOST:PORT,HOST:PORT.")
+@click.option("--name", metavar="NAME", help="This host's name, fixed at the first start. Default: the name of this machine.")
+@click.option("--address", metavar="HOST", help="Where other hosts and their clients reach this one. Default: as --listen.")
+@click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
+@click.option(
+    "--worker-listen",
+    metavar="ADDR",
+    help="Where workers of other hosts connect. Default: port 5556 at the host of --listen.",
+)
+@click.option(
+    "--shards", type=int, metavar="N", help="Shards of the cluster, the same on all hosts; fixed at the first start."
+)
+@click.option("--workers", type=int, metavar="N", help="Worker processes. Default: CPU cores, at most the shards.")
+@click.option("--data-dir", metavar="DIR", help="Where this host's copies are kept. Default: ./fila-data.")
+@click.option("--dashboard", metavar="ADDR", help="Where the dashboard listens. Default: 127.0.0.1:8555.")
+@click.option("--no-dashboard", is_flag=True, help="Run without the dashboard.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen on addresses that other machines can reach, without authentication or encryption.",
+)
+def command(
+    join: tuple[str, ...],
+    kafka: str | None,
+    name: str | None,
+    address: str | None,
+    listen: str | None,
+    worker_listen: str | None,
+    shards: int | None,
+    workers: int | None,
+    data_dir: str | None,
+    dashboard: str | None,
+    no_dashboard: bool,
+    config: Path | None,
+    insecure: bool,
+) -> None:
+    """Run one host of a cluster on several hosts in the foreground: a router, its workers and the dashboard, restarted when they die.
+
+    Prints one line that begins with "ready:" when its router answers and its workers have their copies of the shards open. SIGTERM or
+    Ctrl-C hands the shards that it leads to other hosts and stops it.
+    """
+    flags: Flags = {
+        "server": {"workers": workers, "shards": shards, "listen_addr": listen, "data_dir": data_dir},
+        "dashboard": {"listen_addr": dashboard, "enabled": False if no_dashboard else None},
+        "hosts": {
+            "kafka": kafka,
+            "name": name,
+            "address": address,
+            "worker_listen_addr": worker_listen,
+            "join": ",".join(join) or None,
+        },
+    }
+    sys.exit(node(load(flags, config), insecure=insecure, announce=announce))

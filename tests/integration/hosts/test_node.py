@@ -1,0 +1,81 @@
+"""``fila-cluster node``: hosts that are started as an operator starts them, on one log."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from fila_cluster.config.address import Address
+from fila_cluster.supervisor.endpoints import Ports
+from tests.support.cluster import Cluster, eventually
+from tests.support.kafka import kafka_cluster
+
+SHARDS = 2
+
+
+class Node:
+    """A host with an address of the loopback's own, through all its lives."""
+
+    def __init__(self, home: Path, address: Address, other: Address, bootstrap: str) -> None:
+        self.address, self._home, self._other, self._bootstrap = address, home, other, bootstrap
+        self.running: Cluster | None = None
+
+    def start(self, *flags: object) -> Cluster:
+        """Start it, and wait until it is ready."""
+        self.close()
+        self.running = Cluster(
+            self._home, "--kafka", self._bootstrap, "--worker-listen", self.address, "--join", self._other, *flags,
+            listen=f"{self.address.host}:0", env={"FILA_HOSTS__REPLICAS": "1"}, logged="info", verb="node",
+        )  # fmt: skip
+        return self.running
+
+    def close(self) -> None:
+        if self.running is not None:
+            self.running.close()
+
+
+@contextmanager
+def two_nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+    with ExitStack() as stack:
+        kafka = stack.enter_context(kafka_cluster(tmp_path / "kafka", brokers=1))
+        ports = stack.enter_context(Ports())
+        first, second = (ports.reserve(Address(f"127.0.0.{number}", 0), "") for number in (1, 2))
+        a, b = Node(tmp_path / "a", first, second, kafka.bootstrap), Node(tmp_path / "b", second, first, kafka.bootstrap)
+        stack.callback(a.close)
+        stack.callback(b.close)
+        yield a, b
+
+
+def serves_all(node: Cluster) -> bool:
+    """Whether its own worker leads all shards."""
+    workers = [worker for worker in node.status().workers if not worker.outages]
+    return any(len(worker.shards) == SHARDS for worker in workers)
+
+
+def test_another_host_leads_when_one_is_killed_and_the_first_again_when_that_one_stops(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (first, second):
+        a = first.start("--name", "a", "--shards", SHARDS)
+        eventually(lambda: serves_all(a), "a leads, alone")
+        with a.client() as client:
+            client.create_queue("orders")
+            client.enqueue("orders", b"1")
+            client.enqueue("orders", b"2")
+        with pytest.raises(AssertionError, match=r"partitions is 3, wanted 4"):
+            second.start("--name", "b", "--shards", 3)
+        b = second.start("--name", "b", "--shards", SHARDS)  # nothing was made before
+        (follower,) = (worker for worker in b.status().workers if worker.name == "b/worker-0")
+        assert {outage.state for outage in follower.outages} == {"following"}, "it is ready although it leads nothing"
+        a.kill_all()
+        with b.client() as client:
+            eventually(lambda: serves_all(b), "b leads")
+            (delivery,) = client.receive("orders", 1, wait=30)
+            assert delivery.payload == b"1"
+            client.ack([delivery])
+        a = first.start()  # its name and the number of shards are in its data directory
+        assert b.stop() == 0
+        assert len(b.events("shard.followed")) == SHARDS, "it has handed its shards over"
+        with a.client() as client:
+            eventually(lambda: serves_all(a), "a leads again")
+            (delivery,) = client.receive("orders", 1, wait=30)
+            assert delivery.payload == b"2"

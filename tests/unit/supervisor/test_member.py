@@ -1,0 +1,123 @@
+"""One host of several: what it is called, where it is, and settings with which it does not start."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fila_cluster.config.address import Address
+from fila_cluster.config.settings import Backup, Hosts, Server, Settings, Storage
+from fila_cluster.supervisor import CannotStartError
+from fila_cluster.supervisor import member as module
+from fila_cluster.supervisor.auth import init_auth, open_auth
+from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.supervisor.member import check_membership, member, refuse_membership, shards_of_cluster
+from fila_proto_zmq.errors import InvalidConfigError
+
+
+def settings(listen: str = "127.0.0.1:5555", shards: int | None = None, **hosts: object) -> Settings:
+    server = Server(listen_addr=Address.parse(listen), shards=shards)
+    return Settings(server=server, hosts=Hosts.model_validate({"kafka": "k:9092"} | hosts))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> DataDir:
+    return DataDir(tmp_path / "new", of_host=True)
+
+
+@pytest.fixture
+def berlin(tmp_path: Path) -> DataDir:
+    """The data directory of a host that was started before."""
+    directory = DataDir(tmp_path / "berlin", of_host=True)
+    directory.claim(4, "berlin")
+    return directory
+
+
+def test_a_name_is_that_of_the_machine_until_one_is_fixed(fresh: DataDir, berlin: DataDir, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module.socket, "gethostname", lambda: "paris")
+    assert member(settings(), fresh, 4).name == "paris"
+    assert member(settings(name="rome"), fresh, 4).name == "rome"
+    assert member(settings(), berlin, 4).name == "berlin"
+    assert member(settings(name="berlin"), berlin, 4).name == "berlin"
+    with pytest.raises(CannotStartError, match="that of host 'berlin', not 'rome': start it with --name berlin"):
+        member(settings(name="rome"), berlin, 4)
+    monkeypatch.setattr(module.socket, "gethostname", lambda: "a b")
+    with pytest.raises(
+        CannotStartError, match=r"this machine's name is 'a b', not the name of a host: .*; choose one with --name"
+    ):
+        member(settings(), fresh, 4)
+
+
+@pytest.mark.parametrize(
+    ("listen", "address", "expected"),
+    [
+        ("10.0.0.1:5555", None, "10.0.0.1"),
+        ("*:5555", None, "rome"),
+        ("[::]:5555", None, "rome"),
+        ("*:5555", "rome.example.org", "rome.example.org"),
+        ("10.0.0.1:5555", "rome.example.org", "rome.example.org"),
+    ],
+)
+def test_others_reach_it_where_it_listens_or_as_said(fresh: DataDir, listen: str, address: str | None, expected: str):
+    made = member(settings(listen, name="rome", address=address), fresh, 4)
+    assert (made.address, made.replication.address, made.replication.host) == (expected, expected, "rome")
+
+
+def test_its_own_place_may_be_among_those_to_join(fresh: DataDir):
+    everyone = ["a:5556", "b:5556", "c:5557"]
+    assert member(settings(address="a", join=everyone), fresh, 4).others == ("tcp://b:5556", "tcp://c:5557")
+    at_another_port = settings(address="a", join=everyone, worker_listen_addr=Address("0.0.0.0", 5557))
+    assert member(at_another_port, fresh, 4).others == ("tcp://a:5556", "tcp://b:5556", "tcp://c:5557")
+
+
+def test_a_log_has_a_partition_for_each_shard_and_one_more(fresh: DataDir):
+    kafka = member(settings(topic="t", replicas=5, properties={"client.id": "x"}), fresh, 4).kafka
+    assert (kafka.bootstrap_servers, kafka.topic, kafka.partitions, kafka.replicas, kafka.in_sync) == ("k:9092", "t", 5, 5, 3)
+    assert kafka.properties == {"client.id": "x"}
+    assert member(settings(in_sync=1), fresh, 4).kafka.in_sync == 1
+
+
+def test_the_number_of_shards_is_said_once(fresh: DataDir, berlin: DataDir):
+    with pytest.raises(CannotStartError, match="add --shards N, the same on all hosts"):
+        shards_of_cluster(settings(), fresh)
+    assert shards_of_cluster(settings(shards=3), fresh) == 3
+    assert shards_of_cluster(settings(), berlin) == 4
+    assert shards_of_cluster(settings(shards=4), berlin) == 4
+    with pytest.raises(CannotStartError, match=r"this host's cluster has 4 shards, not 3: .*The topic fila\.log fixes it"):
+        shards_of_cluster(settings(shards=3), berlin)
+
+
+def test_what_is_for_one_host_alone_is_refused():
+    check_membership(settings())
+    with pytest.raises(InvalidConfigError, match="add --kafka"):
+        check_membership(settings(kafka=None))
+    with pytest.raises(InvalidConfigError, match=r"flush\.messages=1"):
+        check_membership(settings().model_copy(update={"storage": Storage(durability="fsync")}))
+    with pytest.raises(InvalidConfigError, match="a node makes no backups"):
+        check_membership(settings().model_copy(update={"backup": Backup(target="backups")}))
+
+
+def test_without_the_library_it_says_what_to_install(fresh: DataDir, monkeypatch: pytest.MonkeyPatch):
+    for name in [
+        name for name in sys.modules if name.startswith("fila_worker.log.kafka.") and not name.endswith(".settings")
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(CannotStartError, match=r"pip install 'fila-cluster\[hosts\]'"):
+        member(settings(), fresh, 4).prepare_log()
+
+
+def test_a_cluster_on_one_host_has_no_brokers():
+    refuse_membership(Settings())
+    with pytest.raises(InvalidConfigError, match="start it with `fila-cluster node`"):
+        refuse_membership(settings())
+
+
+def test_hosts_with_the_same_keys_have_one_key_for_their_own_processes(tmp_path: Path):
+    for name in ("a", "b"):
+        init_auth(tmp_path / name)
+    one, again = (open_auth(tmp_path / "a", of_several=True) for _ in range(2))
+    assert one == again
+    assert one.api_key != open_auth(tmp_path / "b", of_several=True).api_key
+    assert one.api_key != open_auth(tmp_path / "a").api_key
+    assert open_auth(tmp_path / "a").api_key != open_auth(tmp_path / "a").api_key
