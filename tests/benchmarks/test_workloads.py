@@ -17,6 +17,8 @@ RUN_S_MAX = 600
 """How long a benchmark may take on a busy machine; on an idle one it is some seconds."""
 COUNTED_ELSEWHERE = {"keys", "throttles", "turns", "long_turns", "router_hop", "overload", "metrics", "tracing", "spark"}
 """Benchmarks whose messages have no numbers: they count them at the broker, or send none."""
+HOSTS = {"hosts", "cuts", "restarts"}
+"""Benchmarks of faults whose promises are few enough to be judged at any size."""
 
 pytestmark = pytest.mark.timeout(RUN_S_MAX + 60)
 
@@ -50,10 +52,18 @@ def assert_sound(result: Result, name: str) -> None:
         assert all(series.x and len(series.x) == len(series.y) for series in chart.series), chart
 
 
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - {"spark", "peers"}))
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - {"spark", "peers", *HOSTS}))
 def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
     """Spark and the peers need programs that may be missing: they are tested below and in ``test_peers.py``."""
     assert_sound(result_of(name, tmp_path), name)
+
+
+@pytest.mark.parametrize("name", sorted(HOSTS))
+def test_hosts_keep_their_promises_in_the_short_form(name: str, tmp_path: Path) -> None:
+    result = result_of(name, tmp_path)
+    assert_sound(result, name)
+    broken = [promise.text for promise in result.promises if not promise.kept]
+    assert not broken
 
 
 def test_the_benchmark_of_spark_runs(tmp_path: Path) -> None:

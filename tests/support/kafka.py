@@ -19,7 +19,7 @@ from fila_cluster.supervisor.endpoints import Ports
 from tests.support.brokers.broker import Broker
 from tests.support.brokers.guard import Guard
 from tests.support.brokers.kit import Kit, kit
-from tests.support.brokers.properties import Place, identity, properties_of, reserve
+from tests.support.brokers.properties import HOST, Place, identity, properties_of, reserve
 from tests.support.machine import KAFKA, require
 
 
@@ -59,13 +59,13 @@ class Kafka:
 
 
 @contextmanager
-def kafka_cluster(directory: Path, brokers: int = 3, config: Mapping[str, object] = {}) -> Iterator[Kafka]:
-    """A cluster with its data in ``directory``. ``config``: properties of all its brokers, besides ours."""
+def kafka_cluster(directory: Path, brokers: int = 3, config: Mapping[str, object] = {}, host: str = HOST) -> Iterator[Kafka]:
+    """A cluster with its data in ``directory``. ``config``: properties of all its brokers, besides ours; ``host``: where they listen."""
     require(KAFKA)
     made = kit()
     numbers = range(1, brokers + 1)
     with Ports() as ports:
-        places, cluster_id = reserve(ports, numbers), identity()
+        places, cluster_id = reserve(ports, numbers, host), identity()
         with Guard() as guard:
             nodes = {number: Broker(directory / f"broker-{number}", f"broker {number}", guard) for number in numbers}
             for number, node in nodes.items():

@@ -70,9 +70,9 @@ class Place:
         raise BrokerError(f"{broker.name} {problem}; {broker.tail()}")
 
 
-def reserve(ports: Ports, nodes: Sequence[int]) -> dict[int, Place]:
+def reserve(ports: Ports, nodes: Sequence[int], host: str = HOST) -> dict[int, Place]:
     """Free places for some brokers. They stay reserved as long as ``ports``, also while a broker is down."""
-    free = Address(HOST, 0)
+    free = Address(host, 0)
     return {node: Place(node, ports.reserve(free, "listeners"), ports.reserve(free, "listeners")) for node in nodes}
 
 
