@@ -66,7 +66,11 @@ class _Root(LazyGroup):
 
 
 @click.group(cls=_Root, package="fila_cluster.cli", folders=FOLDERS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--endpoint", metavar="URL", help="The cluster to talk to: FILA_ENDPOINT, or tcp://127.0.0.1:5555.")
+@click.option(
+    "--endpoint",
+    metavar="URL",
+    help="The cluster to talk to, several routers with commas between: FILA_ENDPOINT, or tcp://127.0.0.1:5555.",
+)
 @click.option(
     "--api-key", metavar="KEY", help="Who you are, with authentication: FILA_API_KEY (better: others see arguments)."
 )

@@ -11,7 +11,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """``host`` None: no HTTP; ``otlp_endpoint`` None: no export."""
 
     endpoint: str
-    """The router's endpoint."""
+    """The router's endpoint, or several with commas between."""
     api_key: str | None = None
     """With authentication: the key of the cluster's own processes, which may do everything."""
     server_key: str | None = None

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,10 +14,10 @@ import zmq
 
 import fila_cluster.client.blocking.client
 from fila_cluster import AsyncClient, Client
-from fila_cluster.client.io import links, lookup
+from fila_cluster.client.io import link, links, lookup
 from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
 from fila_cluster.errors import FilaError, RequestTimeoutError, UnauthenticatedError
-from fila_proto_zmq.commands import Enqueue, Hello, ListQueues, QueueList, Subscribe, Welcome
+from fila_proto_zmq.commands import Enqueue, Hello, ListQueues, Pause, QueueList, Subscribe, Welcome
 from tests.support.cluster import PATIENCE_S, eventually
 from tests.support.forwarder import Forwarder
 from tests.unit.client.conftest import stray_threads
@@ -44,6 +45,12 @@ def listed(*peers: Any) -> str:
 def used_and_other(peers: list[Broker]) -> list[Broker]:
     """The peers, the one with the client first."""
     return sorted(peers, key=lambda peer: not peer.seen_of(Hello))
+
+
+def link_of(client: Client) -> link.Link:
+    router = client._io._links.router
+    assert router is not None
+    return router
 
 
 def test_a_client_uses_one_router(connect: Connect, peers: list[Broker]) -> None:
@@ -89,6 +96,18 @@ def test_calls_under_way_are_sent_again(connect: Connect) -> None:
         errors = [each for each in results if isinstance(each, FilaError)]
         assert [(each.code, each.retryable) for each in errors] == [("SHARD_UNAVAILABLE", True)]
         assert [each.command.dedup_id for each in other.seen_of(Enqueue)] == ["a"]
+
+
+def test_a_call_that_must_not_come_twice_is_not_sent_to_a_router_that_is_gone(peers: list[Broker]) -> None:
+    """The loss is read before the call is sent, also if no thread has waited for it."""
+    with Client(listed(*peers), timeout=PATIENCE_S) as client:
+        client.list_queues()
+        used, other = used_and_other(peers)
+        used.close()
+        eventually(lambda: link_of(client)._monitor.poll(0), "its socket has noticed")
+        time.sleep(link._LOOK_S)
+        client.pause("q")
+        assert len(other.seen_of(Pause)) == 1
 
 
 def test_a_router_that_falls_silent_is_left(connect: Connect, peers: list[Broker]) -> None:
