@@ -291,7 +291,7 @@ class Hosts(Section):
     """Where the workers of other hosts connect. Other than loopback only with `[auth] enabled`, or with `--insecure`. Default: port 5556 at the host of
     `listen_addr`."""
     join: Annotated[tuple[str, ...], Field(max_length=HOSTS_MAX), BeforeValidator(_listed), AfterValidator(_check_join)] = ()
-    """The `worker_listen_addr` of the other hosts, as this one reaches them; its own may be among them."""
+    """Where the routers of the other hosts listen for workers, `HOST:PORT` each. This host's own is skipped if it is written as its `address`."""
 
     @field_validator("in_sync")
     @classmethod

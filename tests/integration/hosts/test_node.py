@@ -1,5 +1,6 @@
 """``fila-cluster node``: hosts that are started as an operator starts them, on one log."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from fila_cluster.config.address import Address
 from fila_cluster.supervisor.endpoints import Ports
+from fila_proto_zmq.names import shard_of
 from tests.support.cluster import Cluster, eventually
 from tests.support.kafka import kafka_cluster
 
@@ -72,6 +74,7 @@ def test_another_host_leads_when_one_is_killed_and_the_first_again_when_that_one
             (delivery,) = client.receive("orders", 1, wait=30)
             assert delivery.payload == b"1"
             client.ack([delivery])
+        shutil.rmtree(tmp_path / "a" / f"shard-{shard_of('orders', SHARDS):04d}")  # the log has all of it
         a = first.start()  # its name and the number of shards are in its data directory
         assert b.stop() == 0
         assert len(b.events("shard.followed")) == SHARDS, "it has handed its shards over"
