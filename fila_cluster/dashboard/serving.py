@@ -17,6 +17,7 @@ from fila_cluster.dashboard.config import page as config
 from fila_cluster.dashboard.connections import page as connections
 from fila_cluster.dashboard.dead_letters import page as dead_letters
 from fila_cluster.dashboard.hooks import page as hooks
+from fila_cluster.dashboard.hosts import page as hosts
 from fila_cluster.dashboard.messages import page as messages
 from fila_cluster.dashboard.overview import page as overview
 from fila_cluster.dashboard.queues import list_page as queues
@@ -26,6 +27,7 @@ from fila_cluster.dashboard.why import page as why
 
 PAGES: tuple[Callable[[Visits], None], ...] = (
     overview.register,
+    hosts.register,
     queues.register,
     queue.register,
     messages.register,

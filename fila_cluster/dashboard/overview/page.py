@@ -1,22 +1,19 @@
 """``/``: the state of the cluster, what needs attention, and the workers."""
 
-from collections.abc import Sequence
-from typing import Final
-
 from nicegui import ui
 
-from fila_cluster.analysis.attention import Concern
 from fila_cluster.analysis.rows import totals, worker_rows
 from fila_cluster.dashboard.shell.context import Context, Visits
 from fila_cluster.dashboard.shell.frame import frame
-from fila_cluster.dashboard.shell.links import link, queue_page
 from fila_cluster.dashboard.shell.live import keep_live
 from fila_cluster.dashboard.widgets.charts import Tile, TimeChart
+from fila_cluster.dashboard.widgets.concern_feed import ConcernFeed
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_cluster.figures import aged, counted, lasted, paced, ranged, shared, sized
 from fila_proto_zmq.commands import Metrics
 
 FLOWS = {"enqueued": "enqueued", "delivered": "delivered", "acked": "acked", "dead_lettered": "dead-lettered"}
+ALL_WELL = "Nothing. All shards serve, and no messages wait for a reason that you could remove."
 LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
 
 
@@ -66,7 +63,7 @@ class _Overview:
                     ("oldest", "Oldest waits"),
                 )
             }
-        self._feed = ConcernFeed()
+        self._feed = ConcernFeed("Needs attention", ALL_WELL)
         with ui.row().classes("w-full gap-3"):
             self._flows = TimeChart("Messages a second", FLOWS)
             self._levels = TimeChart("Messages held", LEVELS, stacked=True)
@@ -100,65 +97,3 @@ class _Overview:
             self._tiles["oldest"].show("–")
         else:
             self._tiles["oldest"].show(aged(held.oldest.oldest_pending_ms / 1000), held.oldest.info.name)
-
-
-SHOWN: Final = 8
-
-_ICONS: Final = {"critical": ("error", "negative"), "warning": ("warning", "warning"), "info": ("info", "info")}
-_LETTER_CODES: Final = {"dead_letters", "dead_letters_growing"}
-
-
-class ConcernFeed:
-    """The first :data:`SHOWN` concerns; drawn again only when something changed."""
-
-    def __init__(self) -> None:
-        self._shown: Sequence[Concern] | None = None
-        self._all = False
-        with ui.card().classes("w-full p-3 gap-1").props("data-testid=attention"):
-            ui.label("Needs attention").classes("font-semibold")
-            self._list = ui.column().classes("w-full gap-0")
-
-    def show(self, concerns: Sequence[Concern]) -> None:
-        """Change the list."""
-        if concerns == self._shown:
-            return
-        self._shown = concerns
-        self._draw()
-
-    def _draw(self) -> None:
-        concerns = self._shown or ()
-        self._list.clear()
-        with self._list:
-            if not concerns:
-                with ui.row().classes("items-center gap-2 py-1"):
-                    ui.icon("check_circle", color="positive").classes("text-xl")
-                    ui.label("Nothing. All shards serve, and no messages wait for a reason that you could remove.")
-            for concern in concerns if self._all else concerns[:SHOWN]:
-                _entry(concern)
-            if len(concerns) > SHOWN:
-                text = "Show fewer" if self._all else f"Show {len(concerns) - SHOWN:,} more"
-                ui.button(text, on_click=self._turn).props("flat dense no-caps")
-
-    def _turn(self) -> None:
-        self._all = not self._all
-        self._draw()
-
-
-def _entry(concern: Concern) -> None:
-    icon, colour = _ICONS[concern.severity]
-    with ui.row().classes("w-full items-start gap-3 py-1 no-wrap").props(f"data-testid=concern-{concern.code}"):
-        ui.icon(icon, color=colour).classes("text-xl mt-[2px]")
-        with ui.column().classes("gap-0 grow"):
-            ui.label(concern.text)
-            ui.label(concern.action).classes("fila-quiet")
-        if concern.queue is not None:
-            _way(concern.queue, concern.code)
-
-
-def _way(queue: str, code: str) -> None:
-    with ui.row().classes("gap-2 no-wrap"):
-        if code in _LETTER_CODES:
-            ui.link("Dead letters", link("/letters", queue=queue)).classes("text-sm whitespace-nowrap")
-        else:
-            ui.link("Why?", link("/why", queue=queue)).classes("text-sm whitespace-nowrap")
-        ui.link("Open", queue_page(queue)).classes("text-sm")

@@ -10,6 +10,7 @@ from fila_admission.permissions import ADMIN, CONSUME, EVERYTHING, PRODUCE
 from fila_cluster import AsyncClient, QueueInfo
 from fila_cluster.analysis.attention import LOOK_BACK_S, Concern, attention
 from fila_cluster.analysis.history import History, Share
+from fila_cluster.analysis.hosts import hosts_in
 from fila_cluster.analysis.known_queues import KnownQueues
 from fila_cluster.analysis.rates import ClusterRates, all_queues, rates
 from fila_cluster.analysis.readiness import Obstacle
@@ -17,6 +18,7 @@ from fila_cluster.analysis.rows import QueueRow, queue_rows
 from fila_cluster.analysis.visible import visible
 from fila_cluster.analysis.visitor import SCOPE_KEY, KeyInUse, Visitor
 from fila_cluster.analysis.watch import Watch
+from fila_cluster.client.views import HostList
 from fila_cluster.errors import UnauthenticatedError
 from fila_proto_zmq.commands import Metrics
 
@@ -96,6 +98,10 @@ class Context:
     def obstacles(self) -> list[Obstacle]:
         """Return why the cluster is not ready; none: it is."""
         return self._watch.obstacles()
+
+    def hosts(self) -> HostList | None:
+        """Return the hosts with their copies of shards; None: the cluster has no replicated log, or nothing is known."""
+        return hosts_in(self.latest)
 
     def rates(self) -> ClusterRates:
         """Return rates of the last seconds; nothing is known while the broker is down."""

@@ -66,7 +66,9 @@ def _down() -> ui.card:
 
 
 def may_open(context: Context, place: NavigationEntry) -> bool:
-    """Return whether a page has anything for the visitor."""
+    """Return whether a page has anything for the visitor, in this cluster."""
+    if place.of_hosts and context.hosts() is None:
+        return False
     if place.needs is None:
         return True
     kind, queue = place.needs

@@ -14,10 +14,13 @@ class NavigationEntry(NamedTuple):
     icon: str
     needs: tuple[str, str | None] | None = None
     """The permission that the page needs: its kind, and its queue (None: any queue)."""
+    of_hosts: bool = False
+    """Whether it is of use only to a cluster that has several hosts."""
 
 
 NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "dashboard"),
+    NavigationEntry("/hosts", "Hosts", "dns", of_hosts=True),
     NavigationEntry("/queues", "Queues", "view_list"),
     NavigationEntry("/messages", "Messages", "mail", (CONSUME, None)),
     NavigationEntry("/letters", "Dead letters", "report", (CONSUME, None)),

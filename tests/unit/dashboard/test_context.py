@@ -16,6 +16,7 @@ from fila_cluster.dashboard.shell.frame import may_open
 from fila_cluster.dashboard.shell.links import NAVIGATION
 from fila_cluster.errors import UnauthenticatedError
 from fila_proto_zmq.commands import Metrics
+from tests.unit.analysis.looks import hosts, leads
 from tests.unit.observer.told import cluster, queue
 
 
@@ -42,7 +43,7 @@ def test_without_authentication_everybody_may_do_everything() -> None:
     context = seen_by(None)
     assert context.may(ADMIN, EVERYTHING)
     assert context.may_some(PRODUCE)
-    assert all(may_open(context, place) for place in NAVIGATION)
+    assert all(may_open(context, place) for place in NAVIGATION if not place.of_hosts)
     assert context.latest is not None
 
 
@@ -82,6 +83,18 @@ def test_the_navigation_has_what_a_key_may_open(allow: list[str], paths: set[str
     assert {place.path for place in NAVIGATION if may_open(context, place)} == paths
     assert context.sees_all is any(text.endswith(":*") for text in allow)
     assert context.may(CONSUME, "a") is (allow == ["consume:a"])
+
+
+@pytest.mark.parametrize(("told", "is_there"), [(cluster(), False), (hosts(1, a=[leads(0)]), True)])
+def test_the_page_of_hosts_is_in_the_navigation_of_a_cluster_that_has_some(told: Metrics, is_there: bool) -> None:
+    async def ask() -> Metrics:
+        return told
+
+    watch = Watch(ask)
+    asyncio.run(watch.look())
+    for key in (None, Key("consume:orders")):
+        context = Context(watch, History(), None, "tcp://here", key)  # type: ignore[arg-type]
+        assert ("/hosts" in {place.path for place in NAVIGATION if may_open(context, place)}) is is_there
 
 
 def test_a_visitor_without_a_key_gets_nothing_where_keys_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
