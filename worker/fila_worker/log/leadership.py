@@ -142,6 +142,17 @@ class End(NamedTuple):
 Action = Ask | Append | Recover | Serve | StopServing | Follow | End
 
 
+class Proof(NamedTuple):
+    """That this process leads."""
+
+    epoch: int
+    """The offset of its marker."""
+    age_ms: int
+    """Since the last record that counts was appended."""
+    alone_ms: int
+    """Since this process last read a record of another reign, or began."""
+
+
 class _Vacancy(NamedTuple):
     """Why nobody leads, as far as the log tells."""
 
@@ -181,7 +192,7 @@ class Leadership:
         self.epoch = epoch
         """The last marker's offset; -1: none was read."""
         self._actions: list[Action] = []
-        self._stepped_ms = self._heard_ms = now_ms
+        self._stepped_ms = self._heard_ms = self._others_ms = now_ms
         self._retires = False
         self._vacancy: _Vacancy | None = None
         self._not_before_ms = now_ms
@@ -229,6 +240,7 @@ class Leadership:
             return
         if self._reigns():
             return  # its own
+        self._others_ms = now_ms
         self.epoch, self._vacancy = counted.position.epoch, None
         if counted.kind is Kind.BEAT and (beat := decode_body(counted.body, Beat)):
             self.leader, self.leader_figures = beat.node, beat.figures
@@ -353,6 +365,10 @@ class Leadership:
             dues.append(self._proof_ms + self.limits.proof_ms_max)
         return max(min(dues), now_ms) if dues else None
 
+    def proof(self, now_ms: int) -> Proof | None:
+        """Return the proof that it leads, while it serves."""
+        return Proof(self.epoch, now_ms - self._proof_ms, now_ms - self._others_ms) if self.serves else None
+
     @property
     def follows_closely(self) -> bool:
         """Whether it follows and has read all that the partition had when it last answered."""
@@ -381,7 +397,9 @@ class Leadership:
         self.leader, self.leader_figures = marker.node if marker else None, Figures()
         if self.state is State.CLAIMS and (offset == self._mark or (mine and marker and marker.claim == self._claim)):
             self._found_ms = max(now_ms, self._asked_ms + 1)
-        elif self.state is State.CLAIMS and self._found_ms is not None:
+            return
+        self._others_ms = now_ms
+        if self.state is State.CLAIMS and self._found_ms is not None:
             self._give_up(f"another marker is at offset {offset}, behind this node's own", now_ms)
         elif mine:  # of a claim that was given up: nobody leads by it
             self._vacancy = _Vacancy(now_ms, own=True)
