@@ -27,7 +27,6 @@ from fila_worker.direct.clients import DOOR_BYTES, DirectClients
 from fila_worker.direct.door import open_door
 from fila_worker.direct.limits import limits_here
 from fila_worker.host import LOG_FULL_MS, Host
-from fila_worker.links.link import Intake
 from fila_worker.links.links import PULSE_MS, Links
 from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
@@ -272,9 +271,8 @@ class Loop:
         self._door_first = not self._door_first
         if self._door_first and self._clients.trusted(now_ms):
             door.receive(now_ms)
-        intake = Intake.of_a_turn()
         for link in links.in_line():
-            for frame in link.receive(now_ms, intake):
+            for frame in link.receive(now_ms, links.intake):
                 host.accept(frame, now_ms, link.number)
         trusted = self._clients.trusted(now_ms)
         if trusted and not self._door_first:
@@ -307,7 +305,8 @@ class Loop:
 
     def _after_parking(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         """Return what may be sent now: the answers to deferrals wait until all workers have parked their throttle keys."""
-        released = self._deferrals.release(self._links.take_confirmed(), now_ms)
+        waits = self._deferrals.waiting
+        released = self._deferrals.release(self._links.take_confirmed(), now_ms) if waits else []
         keys = parked_by(effects) if not self._host.is_alone else {}
         if keys:
             effects = self._deferrals.hold(effects, self._links.park(keys, now_ms), now_ms)

@@ -55,13 +55,12 @@ _POLLOUT: Final = int(zmq.POLLOUT)
 class Intake:
     """What may still be read in a turn, from all links together."""
 
-    frames: int
-    size_bytes: int
+    frames: int = 0
+    size_bytes: int = 0
 
-    @classmethod
-    def of_a_turn(cls) -> "Intake":
-        """Return what a turn may read."""
-        return cls(DRAIN_FRAMES_MAX, DRAIN_BYTES_MAX)
+    def begin_turn(self) -> None:
+        """Take a turn's worth."""
+        self.frames, self.size_bytes = DRAIN_FRAMES_MAX, DRAIN_BYTES_MAX
 
 
 class Link:

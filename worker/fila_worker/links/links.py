@@ -17,7 +17,7 @@ from fila_worker.core.effects import ANY_LINK, Answer, Effect, Post
 from fila_worker.direct.clients import DirectClients
 from fila_worker.host import Host
 from fila_worker.links.bank_lender import BankLender, RouterView
-from fila_worker.links.link import Link
+from fila_worker.links.link import Intake, Link
 from fila_worker.settings import WorkerSettings
 
 PULSE_MS: Final = 250
@@ -45,6 +45,7 @@ class Links:
         self._process = psutil.Process()
         self._next_pulse_ms = 0
         self._turns = 0
+        self.intake = Intake()
         self._bank: Link | None = self._one
         """The link whose router holds the token bank."""
         self._bank_epoch = 0
@@ -64,6 +65,8 @@ class Links:
     @property
     def has_more(self) -> bool:
         """Whether frames may wait that no descriptor shows: ask it before each wait."""
+        if self._one is not None:
+            return self._one.has_more
         more = False
         for link in self.all:  # each is asked: a link that is not would miss what came
             more = link.has_more or more
@@ -71,6 +74,9 @@ class Links:
 
     def woken(self, readable: Collection[int]) -> None:
         """Note which descriptors are readable."""
+        if (one := self._one) is not None:
+            one.ready = one.descriptor in readable or not one.drained
+            return
         for link in self.all:
             link.ready = link.descriptor in readable or not link.drained
 
@@ -80,9 +86,16 @@ class Links:
             link.ready = True
 
     def in_line(self) -> list[Link]:
-        """Return the links to read from in this turn. Any of them may fill a turn, so another one is first in the next."""
+        """Return the links to read from in this turn. Any of them may fill a turn, so another one is first in the next.
+
+        They share the ``intake`` of the turn.
+        """
         if self._one is not None:
-            return self.all if self._one.ready else []
+            if not self._one.ready:
+                return []
+            self.intake.begin_turn()
+            return self.all
+        self.intake.begin_turn()
         self._turns += 1
         first = self._turns % len(self.all)
         return [link for link in self.all[first:] + self.all[:first] if link.ready]
@@ -90,7 +103,7 @@ class Links:
     @property
     def drained(self) -> bool:
         """Whether no more frames waited when frames were last received."""
-        return all(link.drained for link in self.all)
+        return self._one.drained if self._one is not None else all(link.drained for link in self.all)
 
     # --- what the worker itself says ----------------------------------------------------------------------------------
 
@@ -101,13 +114,15 @@ class Links:
 
     def tend(self, now_ms: int) -> None:
         """Register again what has changed, pulse, and see who holds the token bank. Call it in each turn."""
-        for link in self.all:
-            link.register_changes(now_ms)
+        if self._one is not None:
+            self._one.register_changes(now_ms)
+        else:
+            for link in self.all:
+                link.register_changes(now_ms)
+            self._look_for_bank(now_ms)
         if now_ms >= self._next_pulse_ms:
             self._next_pulse_ms = now_ms + PULSE_MS
             self._pulse(now_ms)
-        if self._one is None:
-            self._look_for_bank(now_ms)
 
     def _pulse(self, now_ms: int) -> None:
         clients, rss_bytes = self._clients, self._process.memory_info().rss

@@ -28,7 +28,7 @@ from fila_proto_zmq.errors import InvalidConfigError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import ANY_LINK, Answer, Call, Effect, Post, Push
-from fila_worker.links.link import DRAIN_FRAMES_MAX, SILENT_MS, Intake
+from fila_worker.links.link import DRAIN_FRAMES_MAX, SILENT_MS
 from fila_worker.links.links import PULSE_MS
 from tests.unit.worker.links.wire import Wire, Worker
 
@@ -66,10 +66,10 @@ class Cluster:
 
     def take_in(self, now_ms: int = 0) -> list[int]:
         """Carry out a turn's frames; return the links that they came by."""
-        intake, came = Intake.of_a_turn(), []
+        came = []
         self.links.look_at_all()
         for link in self.links.in_line():
-            for frame in link.receive(now_ms, intake):
+            for frame in link.receive(now_ms, self.links.intake):
                 came.append(link.number)
                 self.host.accept(frame, now_ms, link.number)
         return came

@@ -59,7 +59,9 @@ class Wire:
 
     def receive(self, now_ms: int) -> list[Frame]:
         """What the link takes in of that."""
-        return list(self.link.receive(now_ms, Intake.of_a_turn()))
+        intake = Intake()
+        intake.begin_turn()
+        return list(self.link.receive(now_ms, intake))
 
     def admit(self, now_ms: int = 0) -> None:
         """Answer the last registration that has come."""
