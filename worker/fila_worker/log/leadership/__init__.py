@@ -33,6 +33,7 @@ log fences anyway.
 from fila_worker.log.leadership.actions import Action, Append, Ask, End, Follow, Recover, Serve, State, StopServing
 from fila_worker.log.leadership.limits import LeadershipLimits
 from fila_worker.log.leadership.machine import Leadership
+from fila_worker.log.leadership.reign import Proof
 
 __all__ = [
     "Action",
@@ -42,6 +43,7 @@ __all__ = [
     "Follow",
     "Leadership",
     "LeadershipLimits",
+    "Proof",
     "Recover",
     "Serve",
     "State",

@@ -4,7 +4,7 @@ from fila_worker.log.bodies import Beat, Body, Figures, Leaves, Marker, Node, Wi
 from fila_worker.log.leadership.actions import Action, Append, Ask, End, Follow, Recover, Serve, State, StopServing
 from fila_worker.log.leadership.answers import Answers
 from fila_worker.log.leadership.limits import LeadershipLimits
-from fila_worker.log.leadership.reign import Reign
+from fila_worker.log.leadership.reign import Proof, Reign
 from fila_worker.log.leadership.standing import Standing, Vacancy
 from fila_worker.log.records import Kind
 from fila_worker.log.rule import Counted
@@ -35,7 +35,7 @@ class Leadership:
         self.epoch = epoch
         """The last marker's offset; -1: none was read."""
         self._actions: list[Action] = []
-        self._stepped_ms = now_ms
+        self._stepped_ms = self._others_ms = now_ms
         self._retires = False
         self._standing = Standing(node, now_ms, self.limits)
         self._answers = Answers(now_ms, self.limits)
@@ -79,6 +79,7 @@ class Leadership:
             return
         if self._reigns():
             return  # its own
+        self._others_ms = now_ms
         self.epoch, self._standing.vacancy = counted.position.epoch, None
         if counted.kind is Kind.BEAT and (beat := decode_body(counted.body, Beat)):
             self.leader, self.leader_figures = beat.node, beat.figures
@@ -190,6 +191,10 @@ class Leadership:
             dues.append(self._reign.proof_due_ms)
         return max(min(dues), now_ms) if dues else None
 
+    def proof(self, now_ms: int) -> Proof | None:
+        """Return the proof that it leads, while it serves."""
+        return Proof(self.epoch, now_ms - self._reign.proof_ms, now_ms - self._others_ms) if self.serves else None
+
     @property
     def follows_closely(self) -> bool:
         """Whether it follows and has read all that the partition had when it last answered."""
@@ -217,7 +222,9 @@ class Leadership:
         self.leader, self.leader_figures = marker.node if marker else None, Figures()
         if self.state is State.CLAIMS and (offset == self._mark or (mine and marker and marker.claim == self._claim)):
             self._found_ms = max(now_ms, self._answers.asked_ms + 1)
-        elif self.state is State.CLAIMS and self._found_ms is not None:
+            return
+        self._others_ms = now_ms
+        if self.state is State.CLAIMS and self._found_ms is not None:
             self._give_up(f"another marker is at offset {offset}, behind this node's own", now_ms)
         elif mine:  # of a claim that was given up: nobody leads by it
             self._standing.vacancy = Vacancy(now_ms, own=True)

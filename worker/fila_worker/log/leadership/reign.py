@@ -1,8 +1,20 @@
 """What a leader has appended, what of it counts, and since when that proves that it leads."""
 
 from collections import deque
+from typing import NamedTuple
 
 from fila_worker.log.leadership.limits import LeadershipLimits
+
+
+class Proof(NamedTuple):
+    """That this process leads."""
+
+    epoch: int
+    """The offset of its marker."""
+    age_ms: int
+    """Since the last record that counts was appended."""
+    alone_ms: int
+    """Since this process last read a record of another reign, or began."""
 
 
 class Reign:
