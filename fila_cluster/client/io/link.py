@@ -108,11 +108,13 @@ class Link:
         """Whether the server has accepted a handshake."""
         self._disowned = False
         self._looked_at = -math.inf
-        self._context: zmq.Context[Any] = zmq.Context()
+        self._context: zmq.Context[Any]
         try:
+            self._context = zmq.Context()
             self._connect(endpoint, server_key, silence_s)
         except BaseException:  # an interrupt, or the process has no descriptors left
-            self._context.destroy(0)
+            if hasattr(self, "_context"):
+                self._context.destroy(0)
             raise
 
     def _connect(self, endpoint: str, server_key: str | None, silence_s: float | None) -> None:

@@ -75,8 +75,10 @@ def test_a_router_that_ends_or_pauses_is_left_for_the_other_one(
         assert client.cluster_status().workers == []
         first = current(client)
         routers.of(client).signal(number)
-        assert client.cluster_status().workers == []
-        assert current(client) != first
+        # Each call is answered; a router that was asked to stop may answer the first ones.
+        eventually(
+            lambda: client.cluster_status().workers == [] and current(client) != first, "it is linked to the other one"
+        )
 
 
 def test_a_client_waits_for_the_first_of_all_routers_that_comes_back(open_client: Connect, routers: Routers) -> None:

@@ -15,6 +15,7 @@ import zmq
 import fila_cluster.client.blocking.client
 from fila_cluster import AsyncClient, Client
 from fila_cluster.client.io import link, links, lookup
+from fila_cluster.client.requests import endpoints
 from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
 from fila_cluster.errors import FilaError, RequestTimeoutError, UnauthenticatedError
 from fila_proto_zmq.commands import Enqueue, Hello, ListQueues, Pause, QueueList, Subscribe, Welcome
@@ -187,19 +188,40 @@ def _answers(client: Any) -> bool:
         return False
 
 
-def test_back_and_forth(connect: Connect) -> None:
-    """Each router is restarted while the other one serves, again and again."""
+def test_back_and_forth(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each router is restarted while the other one serves, again and again. An attempt gets no more time than the first one."""
+    monkeypatch.setattr(endpoints, "LASTING_S", 0.0)
     with broker(ANSWER) as first, broker(ANSWER) as second:
-        ports = [int(peer.endpoint.rpartition(":")[2]) for peer in (first, second)]
-        alive = [first, second]
+        ports = {peer: int(peer.endpoint.rpartition(":")[2]) for peer in (first, second)}
         with connect(listed(first, second), timeout=PATIENCE_S) as client:
-            for turn in range(6):
+            alive = [first, second]
+            for _ in range(6):
                 assert client.list_queues() == []
-                alive[turn % 2].close()
+                (used,) = (peer for peer in alive if peer.seen_of(ListQueues))
+                (other,) = (peer for peer in alive if peer is not used)
+                used.close()
                 assert client.list_queues() == []
-                alive[turn % 2] = Broker(ANSWER, ports[turn % 2])
+                other.seen.clear()
+                alive = [other, Broker(ANSWER, ports[used])]
+                ports[alive[1]] = ports[used]
+                assert client.list_queues() == []
+            assert client._io._links._rounds.attempt_s == endpoints.ATTEMPT_S_MIN
             for peer in alive:
                 peer.close()
+
+
+def test_nothing_is_sent_on_a_link_that_is_lost(peers: list[Broker]) -> None:
+    """It would count as sent."""
+    with Client(listed(*peers), timeout=PATIENCE_S) as client:
+        client.list_queues()
+        lost = link_of(client)
+        lost.lost = True
+        session = client._session
+        session.call("q", Pause(), time.monotonic())
+        lost.exchange(session, time.monotonic(), arrived=False)
+        assert len(session.outgoing) == 1
+        client.list_queues()
+    assert sum(len(peer.seen_of(Pause)) for peer in peers) == 1
 
 
 def test_a_wrong_server_key_is_an_error_wherever_the_client_goes(connect: Connect, peers: list[Broker]) -> None:
@@ -286,16 +308,25 @@ def test_a_name_is_looked_up_again_until_it_leads_to_a_router(
         assert results == [[]]
 
 
-def test_what_a_name_stood_for_counts_while_the_name_server_is_away(connect: Connect, names: Names) -> None:
+def test_what_a_name_stood_for_counts_while_the_name_server_is_away(
+    connect: Connect, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "LOOKUPS_S", 0.02)
     names.addresses = ["127.0.0.1"]
     with broker(ANSWER) as first:
         port = int(first.endpoint.rpartition(":")[2])
         with connect(named(first), timeout=PATIENCE_S) as client:
             client.list_queues()
             names.addresses = []
+            asked = len(names.asked)
             first.close()
+            results: list[Any] = []
+            thread = threading.Thread(target=lambda: results.append(client.list_queues()))
+            thread.start()
+            eventually(lambda: len(names.asked) > asked + 1, "the name server has said that it knows nothing")
             with broker(ANSWER, port):
-                assert client.list_queues() == []
+                thread.join(PATIENCE_S)
+                assert results == [[]]
 
 
 def test_a_slow_name_server_holds_up_no_other_endpoint_and_no_closing(
