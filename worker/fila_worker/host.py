@@ -59,6 +59,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import (
     CommandRefused,
+    CopyBeginning,
     Event,
     ProcessFailed,
     ShardFailed,
@@ -325,7 +326,9 @@ class Host:
         before = slot.outage
         outage = slot.fail(error, reason, self._patience, now_ms, blameless=blameless)
         self.shards.pop(slot.index, None)
-        if isinstance(error, StorageError):
+        if outage.state == outages.BEGINNING:
+            self._note_beginning(slot)
+        elif isinstance(error, StorageError):
             if outage != before:
                 self.notes.append(StorageFailed(slot.index, failure, reason))
         else:
@@ -339,6 +342,10 @@ class Host:
         if was_open:
             slot.fence = self.offers
             self.failed.append(slot.index)
+
+    def _note_beginning(self, slot: Slot) -> None:
+        if slot.outage is not None and slot.outage.state == outages.BEGINNING:
+            self.notes.append(CopyBeginning(slot.index, slot.outage.reason))
 
     def _blame(self, slot: Slot, failure: str, now_ms: int) -> bool:
         """Accuse the commands that may have made a shard fail, or convict the only one if it was accused before.
@@ -381,11 +388,15 @@ class Host:
         """Take a step of opening a shard, if it is time for one."""
         if now_ms < slot.retry_at_ms:
             return
+        before = slot.outage
         try:
             shard = slot.step(now_ms)
         except Exception as error:
             self._fail(slot, error, now_ms)
             return
+        if slot.outage != before:
+            self.offers += 1
+            self._note_beginning(slot)
         if shard is not None:
             slot.enter(shard)
             self.recovered = True
