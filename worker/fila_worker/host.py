@@ -470,7 +470,9 @@ class Host:
             return Metrics([self._metrics(call.now_ms)])
         if isinstance(command, OF_A_BACKUP):
             if self._checkpoints is None:
-                raise InvalidArgumentError("this worker keeps nothing on a disk: there is nothing to back up")
+                raise InvalidArgumentError(
+                    "this worker makes no backups: its shards are in memory, or on a replicated log (see docs/checkpoints.md)"
+                )
             return self._checkpoints.carry_out(command, self.slots, call.now_ms)
         assert isinstance(command, ListQueues)
         asked = command

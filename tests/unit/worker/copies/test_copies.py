@@ -223,16 +223,20 @@ def test_one_shard_at_a_time_and_one_checkpoint_of_it(world: World) -> None:
     world.one._one_at_a_time.release()
 
 
-def test_a_leader_that_is_deposed_while_it_cuts_lets_the_others_go_on(world: World) -> None:
+@pytest.mark.parametrize("closed", [False, True], ids=["deposed", "closed"])
+def test_a_shard_that_serves_no_more_while_it_is_cut_lets_the_others_go_on(world: World, *, closed: bool) -> None:
+    cutting = slot_of(world.one)._cutting
+    assert cutting is not None
     world.grow(world.one)
-    world.one.partitions[SHARD].held = True
-    world.one.say(enqueue(b"x"))
-    world.pass_ms(1200, world.one)
-    world.one.host.close()
+    world.until(lambda: cutting._is_busy, world.one)
+    assert not world.one._one_at_a_time.acquire(blocking=False)
+    if closed:
+        cutting.close()
+    else:
+        cutting.step(world.now_ms, serves=False)
+    assert not cutting.pauses
     assert world.one._one_at_a_time.acquire(blocking=False)
     world.one._one_at_a_time.release()
-    world.one.partitions[SHARD].held = False
-    world.one.start()
 
 
 def test_a_disk_that_refuses_a_checkpoint_stops_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
