@@ -69,7 +69,7 @@ def _events(names: str) -> str:
 
 
 EVENTS: dict[str, Callable[[], str]] = {
-    "cluster": partial(_events, r"cluster\.|data_dir\.|child\.|backup\."),
+    "cluster": partial(_events, r"cluster\.|data_dir\.|child\.|backup\.|checkpoint\."),
     "processes": partial(_events, r"process\.|log\."),
     "router": partial(_events, r"router\.|worker\.(?!admitted)|config\.not_taken|client\.(?!left)"),
     "workers": partial(

@@ -85,8 +85,13 @@ def decode(content: bytes, name: str) -> Manifest:
         )
     if sorted(part.shard for part in manifest.parts) != list(range(manifest.shards)):
         raise StorageError(f"the manifest {name} is damaged: it does not have each of {manifest.shards} shards once")
-    for file in manifest.every_file:
+    refuse_foreign(manifest.every_file, name)
+    return manifest
+
+
+def refuse_foreign(files: list[StoredFile], name: str) -> None:
+    """Raise :class:`StorageError` for a file whose path leads out of its directory, or that has no hash. ``name``: of the manifest."""
+    for file in files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or not path.parts or not re.fullmatch("[0-9a-f]{64}", file.sha256):
             raise StorageError(f"the manifest {name} is damaged: a file is called {file.path!r} with hash {file.sha256!r}")
-    return manifest

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from re import Pattern
 from threading import Event, Thread
-from typing import BinaryIO, Final
+from typing import BinaryIO, ClassVar, Final, Generic, Protocol, TypeVar
 
 import msgspec
 import psutil
@@ -59,38 +60,73 @@ class Mark(msgspec.Struct):
             return False
 
 
-class Repository:
-    """The backups at one target."""
+class Whole(Protocol):
+    """A manifest: it is written when all files that it names are there."""
+
+    @property
+    def id(self) -> str:
+        """Its name. Names sort as what they name follows each other."""
+
+    @property
+    def every_file(self) -> list[StoredFile]:
+        """All files."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all files."""
+
+
+_M = TypeVar("_M", bound=Whole)
+
+
+class Store(Generic[_M]):
+    """Manifests of one kind at a target, and the files that they name."""
+
+    what: ClassVar[str]
+    """What a manifest is of, for people."""
+    folder: ClassVar[str]
+    """Of the manifests."""
+    names: ClassVar[Pattern[str]]
 
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    # --- backups ------------------------------------------------------------------------------------------------------
+    def _decode(self, content: bytes, name: str) -> _M:
+        """Return the manifest in a file; raise :class:`StorageError` if it is none."""
+        raise NotImplementedError
+
+    def _encode(self, manifest: _M) -> bytes:
+        raise NotImplementedError
+
+    # --- manifests ----------------------------------------------------------------------------------------------------
 
     def ids(self) -> list[str]:
-        """Return the names of the whole backups, the oldest first."""
-        names = (name.removeprefix(f"{BACKUPS}/").removesuffix(".json") for name in self.target.sizes(BACKUPS))
-        return sorted(name for name in names if NAME.fullmatch(name))
+        """Return the names of what is whole, the oldest first."""
+        names = (name.removeprefix(f"{self.folder}/").removesuffix(".json") for name in self.target.sizes(self.folder))
+        return sorted(name for name in names if self.names.fullmatch(name))
 
-    def manifest(self, backup: str) -> Manifest:
-        """Return a backup's manifest. Raise :class:`InvalidArgumentError` if there is no such backup."""
-        content = self.target.read(_manifest(backup)) if NAME.fullmatch(backup) else None
+    def manifest(self, name: str) -> _M:
+        """Return a manifest. Raise :class:`InvalidArgumentError` if there is no such one."""
+        content = self.target.read(self._path(name)) if self.names.fullmatch(name) else None
         if content is None:
             last = ", ".join(self.ids()[-3:]) or "none"
-            raise InvalidArgumentError(f"{self.target.name} has no backup {backup!r}; the last ones are: {last}")
-        return decode(content, f"{self.target.name}/{_manifest(backup)}")
+            raise InvalidArgumentError(f"{self.target.name} has no {self.what} {name!r}; the last ones are: {last}")
+        return self._decode(content, f"{self.target.name}/{self._path(name)}")
 
     def latest(self) -> str | None:
-        """Return the name of the last backup; None if there is none."""
+        """Return the last name; None if there is none."""
         return max(self.ids(), default=None)
 
-    def all(self) -> list[Manifest]:
-        """Return all whole backups, the oldest first."""
-        return [self.manifest(backup) for backup in self.ids()]
+    def all(self) -> list[_M]:
+        """Return all manifests, the oldest first."""
+        return [self.manifest(name) for name in self.ids()]
 
-    def add(self, manifest: Manifest) -> None:
-        """Write the manifest of a backup whose files are all there."""
-        self.target.write(_manifest(manifest.id), encode(manifest))
+    def add(self, manifest: _M) -> None:
+        """Write the manifest of what is there with all files."""
+        self.target.write(self._path(manifest.id), self._encode(manifest))
+
+    def _path(self, name: str) -> str:
+        return f"{self.folder}/{name}.json"
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -113,11 +149,11 @@ class Repository:
         if (digest.hexdigest(), size_bytes) != (file.sha256, file.size_bytes):
             raise StorageError(
                 f"{self.target.name}/{_file(file.sha256)} ({file.path}) is damaged: it has {size_bytes} bytes with hash "
-                f"{digest.hexdigest()}, and was stored with {file.size_bytes} bytes: use another backup"
+                f"{digest.hexdigest()}, and was stored with {file.size_bytes} bytes: use another {self.what}"
             )
 
-    def verify(self, manifests: Iterable[Manifest]) -> dict[str, list[str]]:
-        """Read all files of some backups, each once; return what is wrong, by the names of the backups."""
+    def verify(self, manifests: Iterable[_M]) -> dict[str, list[str]]:
+        """Read all files of some manifests, each once; return what is wrong, by their names."""
         faults: dict[str, str] = {}
         checked: set[str] = set()
         wrong: dict[str, list[str]] = {}
@@ -136,17 +172,17 @@ class Repository:
     # --- pruning ------------------------------------------------------------------------------------------------------
 
     def prune(self, keep: int) -> tuple[list[str], int, int]:
-        """Remove all but the last ``keep`` backups, and all files that no backup names.
+        """Remove all but the last ``keep`` manifests, and all files that none of those names.
 
-        Return the names of the removed backups, and how many files were removed with how many bytes.
+        Return the names of the removed ones, and how many files were removed with how many bytes.
         """
         with self.writing():
             ids = self.ids()
             old, kept = ids[: max(0, len(ids) - keep)], ids[max(0, len(ids) - keep) :]
             # Before anything is removed: a manifest that cannot be read raises here.
-            needed = {file.sha256 for backup in kept for file in self.manifest(backup).every_file}
-            for backup in old:
-                self.target.delete(_manifest(backup))
+            needed = {file.sha256 for name in kept for file in self.manifest(name).every_file}
+            for name in old:
+                self.target.delete(self._path(name))
             unneeded = {
                 name: size for name, size in self.target.sizes(FILES).items() if name.rpartition("/")[2] not in needed
             }
@@ -200,8 +236,16 @@ class Repository:
             self.target.delete(name)
 
 
-def _manifest(backup: str) -> str:
-    return f"{BACKUPS}/{backup}.json"
+class Repository(Store[Manifest]):
+    """The backups at one target."""
+
+    what, folder, names = "backup", BACKUPS, NAME
+
+    def _decode(self, content: bytes, name: str) -> Manifest:
+        return decode(content, name)
+
+    def _encode(self, manifest: Manifest) -> bytes:
+        return encode(manifest)
 
 
 def _file(hash_: str) -> str:

@@ -3,13 +3,13 @@
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fila_cluster.backup.manifest import Manifest, ShardPart, StoredFile
-from fila_cluster.backup.repository import Repository
+from fila_cluster.backup.repository import Repository, Store, Whole
 from fila_cluster.backup.target import explained
 from fila_process.files import sync_names
 from fila_proto_zmq.errors import InvalidArgumentError, StorageError
@@ -32,13 +32,12 @@ def restore(repository: Repository, data_dir: Path, backup: str | None = None) -
     if chosen is None:
         raise InvalidArgumentError(f"{repository.target.name} has no backup")
     manifest = repository.manifest(chosen)
-    with explained(f"cannot restore to {path}"), _draft(path) as draft:
-        _refuse_lack_of_space(draft, manifest)
+    with explained(f"cannot restore to {path}"), draft_of(path) as draft:
+        refuse_lack_of_space(draft, manifest)
         for part in manifest.parts:
             _restore_shard(repository, manifest, part, draft)
-        for file in manifest.files:
-            _restore_file(repository, file, draft)
-        _sync(draft)
+        restore_files(repository, manifest.files, draft)
+        sync(draft)
         _refuse_content(path)
         draft.rename(path)
         sync_names(path.parent)
@@ -51,16 +50,15 @@ def _refuse_content(path: Path) -> None:
             raise InvalidArgumentError(f"{path} is not empty: restore to a directory that is empty or does not exist")
 
 
-def _refuse_lack_of_space(draft: Path, manifest: Manifest) -> None:
+def refuse_lack_of_space(draft: Path, manifest: Whole) -> None:
+    """Raise :class:`StorageError` if what a manifest names does not fit to where a draft is."""
     free_bytes = shutil.disk_usage(draft).free
     if free_bytes < manifest.size_bytes:
-        raise StorageError(
-            f"backup {manifest.id} has {manifest.size_bytes:,} bytes, and {draft.parent} has {free_bytes:,} free"
-        )
+        raise StorageError(f"{manifest.id} has {manifest.size_bytes:,} bytes, and {draft.parent} has {free_bytes:,} free")
 
 
 @contextmanager
-def _draft(path: Path) -> Iterator[Path]:
+def draft_of(path: Path) -> Iterator[Path]:
     """Make a directory beside another one, for a block; what an interrupted restore left there is removed."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(path.name + DRAFT_SUFFIX)
@@ -94,8 +92,7 @@ def _empty(folder: Path) -> None:
 def _restore_shard(repository: Repository, manifest: Manifest, part: ShardPart, draft: Path) -> None:
     folder = draft / f"shard-{part.shard:04d}"
     folder.mkdir(mode=0o700)
-    for file in part.files:
-        _restore_file(repository, file, folder)
+    restore_files(repository, part.files, folder)
     store = RocksStore(folder, fsync=True)
     try:
         begin_anew(store, part.shard, manifest.shards)
@@ -106,15 +103,22 @@ def _restore_shard(repository: Repository, manifest: Manifest, part: ShardPart, 
     mark_made(folder)
 
 
-def _restore_file(repository: Repository, file: StoredFile, folder: Path) -> None:
+def restore_files(store: Store[Any], files: Iterable[StoredFile], folder: Path) -> None:
+    """Copy files from a target to a folder, and check them."""
+    for file in files:
+        _restore_file(store, file, folder)
+
+
+def _restore_file(store: Store[Any], file: StoredFile, folder: Path) -> None:
     path = folder / file.path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
-        repository.copy(file, copy.write)
+        store.copy(file, copy.write)
         copy.flush()
         os.fsync(copy.fileno())
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Make the names in a folder and below it durable."""
     for directory, _, _ in os.walk(folder, topdown=False):
         sync_names(Path(directory))

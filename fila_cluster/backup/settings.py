@@ -1,4 +1,7 @@
-"""The settings of the process that makes backups on schedule. Its parent writes them as one line of JSON to its standard input."""
+"""The settings of the processes that make backups on schedule, and keep checkpoints.
+
+Their parent writes them as one line of JSON to their standard input.
+"""
 
 import msgspec
 
@@ -16,4 +19,14 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     target: str
     every_ms: int
     keep: int
+    log: LogSettings = LogSettings()
+
+
+class KeeperSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Checkpoints of the replicated shards of a host, to ``target`` and back."""
+
+    data_dir: str
+    """Of the host's workers."""
+    target: str
+    """A folder or a URL that all hosts of the cluster reach."""
     log: LogSettings = LogSettings()

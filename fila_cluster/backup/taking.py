@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fila_cluster.backup.cut import Cut, cut_of
 from fila_cluster.backup.manifest import Manifest, ShardPart, StoredFile, new_id
-from fila_cluster.backup.repository import Repository
+from fila_cluster.backup.repository import Repository, Store
 from fila_cluster.backup.target import PIECE_BYTES, explained
-from fila_proto_zmq.commands import ShardCut
 from fila_proto_zmq.errors import FilaError, StorageError
 from fila_proto_zmq.version import VERSION
 
@@ -34,10 +33,10 @@ def take(client: "Client", repository: Repository) -> Manifest:
     """
     with repository.writing():
         began_at = datetime.now(UTC)
-        copying = _Copying(repository)
+        copying = Copying(repository, _last_tables(repository))
         backup = new_id(began_at)
         with cut_of(client, backup) as cut:
-            parts = [ShardPart(part.shard, part.epoch, copying.shard(part)) for part in cut.parts]
+            parts = [ShardPart(part.shard, part.epoch, copying.shard(Path(part.path), part.shard)) for part in cut.parts]
             files = copying.data_dir(cut)
         manifest = Manifest(
             id=backup,
@@ -54,19 +53,30 @@ def take(client: "Client", repository: Repository) -> Manifest:
         return manifest
 
 
-class _Copying:
-    """Brings files to a repository that lacks them."""
+Tables: TypeAlias = dict[tuple[int, str, int, int], str]
+"""The hashes of tables by shard, name, size and time."""
 
-    def __init__(self, repository: Repository) -> None:
+
+def tables_of(shard: int, files: list[StoredFile]) -> Tables:
+    """Return those among the files of a shard."""
+    return {
+        (shard, file.path, file.size_bytes, file.modified_ns): file.sha256
+        for file in files
+        if Path(file.path).suffix in IMMUTABLE
+    }
+
+
+class Copying:
+    """Brings files to a target that lacks them. ``known``: tables that need not be read again."""
+
+    def __init__(self, store: Store[Any], known: Tables) -> None:
         self.copied_bytes = 0
-        self._repository = repository
-        self._stored = repository.stored()
-        self._known = _last_tables(repository)
+        self._store, self._known = store, known
+        self._stored = store.stored()
 
-    def shard(self, part: ShardCut) -> list[StoredFile]:
+    def shard(self, folder: Path, shard: int) -> list[StoredFile]:
         """Copy the files of a checkpoint."""
-        folder = Path(part.path)
-        return [self._copy(folder / name, name, part.shard) for name in _names(folder)]
+        return [self._copy(folder / name, name, shard) for name in _names(folder)]
 
     def data_dir(self, cut: Cut) -> list[StoredFile]:
         """Copy the files of the data directory itself."""
@@ -81,25 +91,23 @@ class _Copying:
             facts = source.stat()
             hash_ = self._known.get((shard, name, facts.st_size, facts.st_mtime_ns)) or _hash(source)
         if self._stored.get(hash_) != facts.st_size:
-            self._repository.put(source, hash_)
+            self._store.put(source, hash_)
             self._stored[hash_] = facts.st_size
             self.copied_bytes += facts.st_size
         return StoredFile(name, facts.st_size, hash_, facts.st_mtime_ns)
 
 
-def _last_tables(repository: Repository) -> dict[tuple[int, str, int, int], str]:
-    """Return the hashes of the tables in the last backup, by shard, name, size and time."""
+def _last_tables(repository: Repository) -> Tables:
+    """Return the tables in the last backup."""
     latest = repository.latest()
     try:
         last = repository.manifest(latest) if latest else None
     except FilaError:
         return {}  # a damaged one: all files are read again
-    return {
-        (part.shard, file.path, file.size_bytes, file.modified_ns): file.sha256
-        for part in (last.parts if last else [])
-        for file in part.files
-        if Path(file.path).suffix in IMMUTABLE
-    }
+    tables: Tables = {}
+    for part in last.parts if last else []:
+        tables |= tables_of(part.shard, part.files)
+    return tables
 
 
 def _names(folder: Path) -> list[str]:

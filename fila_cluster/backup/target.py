@@ -122,6 +122,42 @@ class Folder:
             (self._path / name).unlink(missing_ok=True)
 
 
+class Within:
+    """A folder of a target, as a target of its own."""
+
+    def __init__(self, target: Target, folder: str) -> None:
+        self._target, self._folder = target, folder
+        self.name = f"{target.name}/{folder}"
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of all files below a folder."""
+        found = self._target.sizes(self._in(folder))
+        return {name.removeprefix(f"{self._folder}/"): size for name, size in found.items()}
+
+    def put(self, source: Path, name: str) -> None:
+        """Copy a local file there."""
+        self._target.put(source, self._in(name))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file."""
+        self._target.write(self._in(name), content)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a small file; None if it is not there."""
+        return self._target.read(self._in(name))
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading."""
+        return self._target.open(self._in(name))
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        self._target.delete(self._in(name))
+
+    def _in(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+
 def _make_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing, for the owner alone."""
     if not path.is_dir():

@@ -19,7 +19,7 @@ from fila_cluster.supervisor.layout import Layout
 from fila_proto_zmq.codec import decode_body, encode_command
 from fila_proto_zmq.commands import ClusterStatus, GetClusterStatus, Hello, WorkerStatus
 from fila_proto_zmq.frames import ERROR, VERSIONS, unpack_header
-from fila_proto_zmq.outages import FOLLOWING, OPENING, QUARANTINED
+from fila_proto_zmq.outages import FOLLOWING, NO_QUORUM, OPENING, QUARANTINED
 
 ASK_AGAIN_S = 0.02
 
@@ -59,7 +59,7 @@ class OwnWorkers:
     @staticmethod
     def _is_ready(worker: WorkerStatus, shards: Sequence[int]) -> bool:
         states = dict.fromkeys(worker.shards, "") | {outage.shard: outage.state for outage in worker.outages}
-        return all(states.get(shard, OPENING) in {"", FOLLOWING, QUARANTINED} for shard in shards)
+        return all(states.get(shard, OPENING) in {"", FOLLOWING, NO_QUORUM, QUARANTINED} for shard in shards)
 
     def excuses(self, state: str) -> bool:
         """Return True: what has no leader yet waits for other hosts."""

@@ -15,8 +15,10 @@ from typing import Any
 import msgspec
 
 from fila_cluster import Client
+from fila_cluster.backup.settings import KeeperSettings
 from fila_process.parent import DEPOSED
 from fila_router.settings import RouterSettings
+from fila_worker.copies.cutting import CheckpointSettings
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.settings import Replication, WorkerSettings
 from tests.support.cluster import eventually
@@ -84,7 +86,17 @@ class Part:
 class Hosts:
     """``workers``: one for each host, by name."""
 
-    def __init__(self, tmp_path: Path, bootstrap: str, *, hosts: int, shards: int, replicas: int) -> None:
+    def __init__(
+        self,
+        tmp_path: Path,
+        bootstrap: str,
+        *,
+        hosts: int,
+        shards: int,
+        replicas: int,
+        checkpoints: CheckpointSettings | None = None,
+    ) -> None:
+        """``checkpoints``: when they are made; then each host has a process that keeps them in ``tmp_path/target``."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -93,26 +105,51 @@ class Hosts:
         kafka = KafkaSettings(bootstrap_servers=bootstrap, topic="fila.test", partitions=shards, replicas=replicas)
         self.shards = shards
         self.workers = {
-            name: Part("fila_worker", self._settings(name, back, tmp_path / name, shards, kafka), tmp_path / name)
+            name: Part(
+                "fila_worker", self._settings(name, back, tmp_path / name, shards, kafka, checkpoints), tmp_path / name
+            )
             for name in "abcdef"[:hosts]
+        }
+        self.keepers = {
+            name: Part(
+                "fila_cluster.backup.checkpoints",
+                KeeperSettings(data_dir=str(tmp_path / name), target=str(tmp_path / "target")),
+                tmp_path / f"{name}-keeper",
+            )
+            for name in (self.workers if checkpoints else ())
         }
 
     @staticmethod
-    def _settings(name: str, back: str, home: Path, shards: int, kafka: KafkaSettings) -> WorkerSettings:
+    def _settings(
+        name: str, back: str, home: Path, shards: int, kafka: KafkaSettings, checkpoints: CheckpointSettings | None
+    ) -> WorkerSettings:
         return WorkerSettings(
             name=f"worker-{name}", router=back, data_dir=str(home), shards=list(range(shards)), shards_total=shards,
-            doors=["ipc://door.ipc"], replication=Replication(kafka=kafka, host=name),
+            doors=["ipc://door.ipc"], replication=Replication(kafka=kafka, host=name, checkpoints=checkpoints),
         )  # fmt: skip
 
-    def start(self) -> None:
-        """Start the hosts one after the other: the first one leads all shards. On a new log they would claim all at once."""
+    def start(self, hosts: int | None = None) -> None:
+        """Start the hosts one after the other: the first one leads all shards. On a new log they would claim all at once.
+
+        ``hosts``: how many of them; the others stay down.
+        """
         self.router.start()
-        for number, (name, worker) in enumerate(self.workers.items()):
-            worker.start()
+        for number, name in enumerate([*self.workers][:hosts]):
+            self.start_host(name)
             if number == 0:
                 self.until_served()
             else:
                 eventually(lambda name=name: self.follows(name), f"{name} follows")
+
+    def start_host(self, name: str) -> None:
+        self.workers[name].start()
+        if name in self.keepers:
+            self.keepers[name].start()
+
+    def kill_host(self, name: str) -> None:
+        """End a host as a machine does that loses its power, but for its disk."""
+        for part in (self.workers[name], *([self.keepers[name]] if name in self.keepers else [])):
+            part.kill()
 
     def client(self, timeout: float = 30) -> Client:
         return Client(self.endpoint, timeout=timeout)
@@ -141,22 +178,35 @@ class Hosts:
     def until_served(self) -> None:
         eventually(lambda: len(self.leaders()) == self.shards, "all shards have a leader")
 
+    @property
+    def parts(self) -> list[Part]:
+        return [self.router, *self.workers.values(), *self.keepers.values()]
+
     def close(self) -> None:
-        for part in (*self.workers.values(), self.router):
+        for part in self.parts:
             if part.process is not None:
                 with suppress(ProcessLookupError):
                     part.kill()
 
 
 @contextmanager
-def hosts_on(tmp_path: Path, bootstrap: str, *, hosts: int = 2, shards: int = 2, replicas: int = 1) -> Iterator[Hosts]:
-    """Start a cluster on brokers that run; show what its parts have logged if the test fails."""
-    made = Hosts(tmp_path, bootstrap, hosts=hosts, shards=shards, replicas=replicas)
+def hosts_on(
+    tmp_path: Path,
+    bootstrap: str,
+    *,
+    hosts: int = 2,
+    started: int | None = None,
+    shards: int = 2,
+    replicas: int = 1,
+    checkpoints: CheckpointSettings | None = None,
+) -> Iterator[Hosts]:
+    """Start a cluster on brokers that run, with some of its hosts; show what its parts have logged if the test fails."""
+    made = Hosts(tmp_path, bootstrap, hosts=hosts, shards=shards, replicas=replicas, checkpoints=checkpoints)
     try:
-        made.start()
+        made.start(started)
         yield made
     except BaseException:
-        for part in (made.router, *made.workers.values()):
+        for part in (part for part in made.parts if part.process is not None):
             print(f"--- {part.log}", *part.log.read_text().splitlines()[-30:], sep=os.linesep, file=sys.stderr)
         raise
     finally:

@@ -63,6 +63,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import (
     CommandRefused,
+    CopyBeginning,
     Event,
     ProcessFailed,
     ShardFailed,
@@ -347,7 +348,9 @@ class Host:
         before = slot.outage
         outage = slot.fail(error, reason, self._patience, now_ms, blameless=blameless)
         self.shards.pop(slot.index, None)
-        if isinstance(error, StorageError):
+        if outage.state == outages.BEGINNING:
+            self._note_beginning(slot)
+        elif isinstance(error, StorageError):
             if outage != before:
                 self.notes.append(StorageFailed(slot.index, failure, reason))
         else:
@@ -361,6 +364,10 @@ class Host:
         if was_open:
             slot.fence = self.offers
             self.failed.append(slot.index)
+
+    def _note_beginning(self, slot: Slot) -> None:
+        if slot.outage is not None and slot.outage.state == outages.BEGINNING:
+            self.notes.append(CopyBeginning(slot.index, slot.outage.reason))
 
     def _blame(self, slot: Slot, failure: str, now_ms: int) -> bool:
         """Accuse the commands that may have made a shard fail, or convict the only one if it was accused before.
@@ -409,6 +416,9 @@ class Host:
         except Exception as error:
             self._fail(slot, error, now_ms)
             return
+        if slot.outage != before:
+            self.offers += 1
+            self._note_beginning(slot)
         if shard is not None:
             slot.enter(shard)
             self.recovered = True
@@ -487,7 +497,9 @@ class Host:
             return HostList([] if hosted is None else [hosted])
         if isinstance(command, OF_A_BACKUP):
             if self._checkpoints is None:
-                raise InvalidArgumentError("this worker keeps nothing on a disk: there is nothing to back up")
+                raise InvalidArgumentError(
+                    "this worker makes no backups: its shards are in memory, or on a replicated log (see docs/checkpoints.md)"
+                )
             return self._checkpoints.carry_out(command, self.slots, call.now_ms)
         assert isinstance(command, ListQueues)
         asked = command

@@ -3,15 +3,23 @@
 The slot's steps read the log into this host's copy. When its member of the log reigns, they recover the shard from the copy, and the host
 serves it as any other. From then on the host calls :meth:`ReplicatedSlot.tend` in each turn: it takes in what the log has confirmed, and
 says when the shard is to be put down, because another host leads it, or nothing shows any more that this one does.
+
+A copy that can't follow the log begins anew: from a checkpoint, or with the log (:mod:`fila_worker.copies`).
 """
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from fila_proto_zmq.commands import HostCopy, ShardOutage
 from fila_proto_zmq.commands.hosts import BEGINS
-from fila_proto_zmq.outages import FOLLOWING, NO_QUORUM, OPENING, QUARANTINED, WAITING
+from fila_proto_zmq.errors import StorageError
+from fila_proto_zmq.events import CheckpointFailed
+from fila_proto_zmq.outages import BEGINNING, FOLLOWING, NO_QUORUM, OPENING, QUARANTINED, WAITING
+from fila_worker.copies.beginning import Beginning
+from fila_worker.copies.cutting import Cutting
+from fila_worker.copies.exchange import Exchange
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
@@ -20,12 +28,13 @@ from fila_worker.held import is_confirmed
 from fila_worker.log.bodies import Node
 from fila_worker.log.leadership import Proof
 from fila_worker.log.member import RECORD_BYTES_MAX, Member
+from fila_worker.log.partition import TrimmedError
 from fila_worker.log.view import CAUSES, copy_view, has_proof, problem
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import Replication, WorkerSettings
-from fila_worker.slots import Slot, random_64
+from fila_worker.slots import Patience, Slot, random_64
 from fila_worker.storage.options import SharedMemory
-from fila_worker.storage.replica import Replica
+from fila_worker.storage.replica import DivergedError, Replica
 
 FOLLOW_MS: Final = 20
 """How often a copy looks for what has arrived in the log."""
@@ -42,7 +51,11 @@ class MustEnd(BaseException):  # it is no error of the process
 
 
 class ReplicatedSlot(Slot):
-    """One shard of a host. ``make_member`` opens the copy; ``steady_ms`` is a clock that nobody sets."""
+    """One shard of a host.
+
+    ``make_member`` opens the copy; ``steady_ms`` is a clock that nobody sets. ``make_cutting`` is called with each open copy; None: no checkpoints
+    are made.
+    """
 
     def __init__(
         self,
@@ -52,12 +65,16 @@ class ReplicatedSlot(Slot):
         compile_hooks: HookCompiler,
         make_member: Callable[[int], Member],
         steady_ms: Callable[[], int],
+        beginning: Beginning,
+        make_cutting: Callable[[Replica, int], Cutting] | None = None,
         entropy: Callable[[], int] = random_64,
     ) -> None:
         super().__init__(index, shards_total, settings, compile_hooks, self._copy, entropy)
         self._make_member = make_member
         self._steady_ms = steady_ms
+        self._beginning, self._make_cutting = beginning, make_cutting
         self.member: Member | None = None
+        self._cutting: Cutting | None = None
         self._leave_by_ms: int | None = None
 
     def _copy(self) -> Store:
@@ -67,7 +84,7 @@ class ReplicatedSlot(Slot):
     @property
     def is_starting(self) -> bool:
         """Whether the copy is not open yet. Then a process that takes long is not hung."""
-        return self.member is None and super().is_starting
+        return self.member is None and not self._beginning.reason and super().is_starting
 
     @property
     def due_ms(self) -> int | None:
@@ -77,10 +94,10 @@ class ReplicatedSlot(Slot):
     def step(self, now_ms: int) -> Shard | None:
         """Read on, and if this host leads, take a step of opening the shard; return the shard after the last one."""
         if self.member is None:
-            self.member = self._make_member(self._steady_ms())
-            self.outage = ShardOutage(self.index, FOLLOWING, "this host follows it")
+            self._open()
             return None
         member = self._moved_on()
+        self._care_for_checkpoints(serves=False)
         if not member.reigns or member.leaves:
             self._forget()
             if member.leaves:
@@ -96,11 +113,37 @@ class ReplicatedSlot(Slot):
             member.recovered(self._steady_ms())
         return shard if member.serves else None
 
+    def _open(self) -> None:
+        """Open the copy, if nothing has to be brought before."""
+        now_ms = self._steady_ms()
+        try:
+            ready = self._beginning.ready(now_ms)
+        except OSError as cause:
+            raise StorageError(f"the copy of shard {self.index} can't be begun anew: {cause}") from cause
+        if not ready:
+            self.outage = ShardOutage(self.index, BEGINNING, self._beginning.reason)
+            return
+        self.member = self._make_member(now_ms)
+        self.outage = ShardOutage(self.index, FOLLOWING, "this host follows it")
+        if self._make_cutting is not None:
+            assert isinstance(self.member.copy, Replica)
+            self._cutting = self._make_cutting(self.member.copy, now_ms)
+
+    def _care_for_checkpoints(self, *, serves: bool) -> None:
+        if self._cutting is None:
+            return
+        try:
+            self._cutting.step(self._steady_ms(), serves=serves)
+        except (StorageError, OSError) as error:
+            if self.shard is not None:
+                self.shard.notes.append(CheckpointFailed(self.index, type(error).__name__, str(error)))
+
     def tend(self, now_ms: int) -> str:
         """Take in what the log has confirmed. Return why the shard must be put down; empty: it goes on."""
         if self.member is None or self.shard is None:
             return ""
         member = self._moved_on()
+        self._care_for_checkpoints(serves=member.serves)
         if member.serves:
             return ""
         if not member.leaves:
@@ -114,7 +157,7 @@ class ReplicatedSlot(Slot):
     @property
     def pauses(self) -> bool:
         """Whether the copy has to flush before more is committed."""
-        return self.member is not None and self.member.pauses
+        return self.member is not None and (self.member.pauses or (self._cutting is not None and self._cutting.pauses))
 
     def put_down(self, reason: str) -> None:
         """Drop the shard's memory, and follow."""
@@ -158,6 +201,17 @@ class ReplicatedSlot(Slot):
             raise MustEnd(f"shard {self.index}: {member.ended}")
         return member
 
+    def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
+        """Follow again, with a copy that begins anew if this one can't follow."""
+        if isinstance(error, DivergedError):  # what nobody was promised; the log has the rest
+            self._beginning.drop()
+            error = StorageError(str(error))
+        outage = super().fail(error, reason, patience, now_ms, blameless=blameless)
+        if isinstance(error, TrimmedError):
+            self._beginning.need(error)
+            outage = self.outage = ShardOutage(self.index, BEGINNING, self._beginning.reason)
+        return outage
+
     def retire(self) -> None:
         """Give the shard up for good: the process is about to end."""
         if self.member is not None:
@@ -175,6 +229,9 @@ class ReplicatedSlot(Slot):
     def close(self) -> None:
         """Leave the log, and close the copy."""
         self._store = None
+        cutting, self._cutting = self._cutting, None
+        if cutting is not None:
+            cutting.close()
         member, self.member = self.member, None
         if member is not None:
             member.close()
@@ -186,17 +243,20 @@ def replicated_slots(settings: WorkerSettings, replication: Replication, wake: C
     ``wake``: called in any thread when the log has news.
     """
     from fila_worker.log.kafka.partition import KafkaPartition, steady_ms  # noqa: PLC0415  # needs the extra `hosts`
-    from fila_worker.log.kafka.topic import prepare_topic  # noqa: PLC0415  # the same
+    from fila_worker.log.kafka.topic import log_of, prepare_topic  # noqa: PLC0415  # the same
 
     kafka, data_dir, memory = replication.kafka, Path(settings.data_dir), SharedMemory()
     prepare_topic(kafka)
+    checkpoints, shards, one_at_a_time = replication.checkpoints, settings.shards_total, Lock()
+    log = None if checkpoints is None else log_of(kafka)
     node = Node(settings.name, replication.host, replication.address)
 
     def make_slot(index: int) -> ReplicatedSlot:
         partition = KafkaPartition(kafka, index, wake)
+        exchange = Exchange(data_dir, index)
 
         def make_member(now_ms: int) -> Member:
-            copy = Replica(data_dir / f"shard-{index:04d}", memory=memory)
+            copy = Replica(exchange.copy, memory=memory)
             return Member(
                 partition,
                 copy,
@@ -206,6 +266,13 @@ def replicated_slots(settings: WorkerSettings, replication: Replication, wake: C
                 record_bytes_max=min(RECORD_BYTES_MAX, kafka.data_bytes_max),
             )
 
-        return ReplicatedSlot(index, settings.shards_total, settings.shard, compile_hooks, make_member, steady_ms)
+        def make_cutting(copy: Replica, now_ms: int) -> Cutting:
+            assert checkpoints is not None
+            assert log is not None
+            return Cutting(copy, partition, exchange, checkpoints, log, shards, one_at_a_time, now_ms)
+
+        beginning = Beginning(exchange, shards, log)
+        cutter = None if checkpoints is None else make_cutting
+        return ReplicatedSlot(index, shards, settings.shard, compile_hooks, make_member, steady_ms, beginning, cutter)
 
     return [make_slot(index) for index in settings.shards]

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from fila_proto_zmq.events import LogSettings
+from fila_worker.copies.cutting import CheckpointSettings
 from fila_worker.core.settings import ShardSettings
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.leadership import LeadershipLimits
@@ -26,6 +27,8 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     address: str = ""
     """Where clients of other hosts reach this one, a name or an IP address; empty: where they reach the router."""
     leadership: LeadershipLimits = LeadershipLimits()
+    checkpoints: CheckpointSettings | None = None
+    """When checkpoints are made, which shorten the log. None: no process beside the worker keeps them, so the log has to keep everything."""
 
 
 class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -88,7 +88,7 @@ class GetPlacement(Command):
 class ShardOutage(Struct):
     """A shard that does not serve, though its worker lives.
 
-    ``state``: ``opening``, ``waiting`` (for its disk) or ``quarantined``.
+    ``state``: ``opening``, ``waiting`` (for its disk), ``quarantined``, or, with a replicated log, ``following`` or ``beginning``.
     """
 
     shard: int

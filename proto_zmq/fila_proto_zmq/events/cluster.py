@@ -133,6 +133,43 @@ class BackupTaken(Event):
     took_ms: int
 
 
+class CheckpointKept(Event):
+    """A checkpoint of a shard on a replicated log is at the target. The log may forget what the checkpoint before it does not need."""
+
+    event = "checkpoint.kept"
+    target: str
+    shard: int
+    offset: int
+    size_bytes: int
+    copied_bytes: int
+    took_ms: int
+
+
+class CheckpointBrought(Event):
+    """A checkpoint was brought from the target, for a copy that could not follow the log."""
+
+    event = "checkpoint.brought"
+    target: str
+    shard: int
+    offset: int
+    size_bytes: int
+    took_ms: int
+
+
+class CheckpointTransferFailed(Event):
+    """A checkpoint could not be carried to the target, or brought from there. It is tried again."""
+
+    event = "checkpoint.failed"
+    level = "error"
+    advice = (
+        "`reason` says what to do: mostly the target is full or not reachable. Until it works, the log of the shard grows."
+    )
+    target: str
+    shard: int
+    error: str
+    reason: str
+
+
 class BackupFailed(Event):
     """A scheduled backup failed. It is tried again after a minute, or after `[backup] every` if that is less."""
 

@@ -35,6 +35,29 @@ class ShardFollowed(Event):
     reason: str
 
 
+class CopyBeginning(Event):
+    """This host's copy of a shard can't follow the replicated log, and begins anew from a checkpoint. Another host leads the shard meanwhile."""
+
+    event = "shard.beginning"
+    level = "warning"
+    advice = (
+        "Nothing, if the host is new or was away for long: the copy follows in a while. Else `reason` says what is missing."
+    )
+    shard: int
+    reason: str
+
+
+class CheckpointFailed(Event):
+    """A checkpoint of a shard on a replicated log was not made. It is tried again; the shard goes on, and its log grows meanwhile."""
+
+    event = "shard.checkpoint_failed"
+    level = "error"
+    advice = "`reason` says what the disk of the data directory lacks."
+    shard: int
+    error: str
+    reason: str
+
+
 class ProcessDeposed(Event):
     """This worker ends at once, because a shard that it led may have another leader by now; it is started again as a follower."""
 

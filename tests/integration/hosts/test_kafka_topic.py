@@ -1,14 +1,16 @@
 """The topic of a log is made as it must be, and one that is not so is refused with all that is wrong."""
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.kafka.topic import TopicError, prepare_topic
-from tests.support.cluster import PATIENCE_S
+from fila_worker.log.kafka.topic import TopicError, log_of, prepare_topic
+from tests.support.cluster import PATIENCE_S, eventually
 from tests.support.kafka import Kafka, kafka_cluster
 
 
@@ -40,6 +42,24 @@ def test_a_missing_topic_is_made_once_by_all_who_come(kafka: Kafka) -> None:
 def test_a_topic_that_takes_more_than_is_wanted_will_do(kafka: Kafka) -> None:
     prepare_topic(settings_for(kafka, "large", record_bytes_max=2_000_000))
     prepare_topic(settings_for(kafka, "large", record_bytes_max=1_000_000))
+
+
+def test_a_topic_that_is_made_anew_is_another_log(kafka: Kafka) -> None:
+    settings = settings_for(kafka, "again")
+    prepare_topic(settings)
+    before = log_of(settings)
+    assert before == log_of(settings)
+    assert re.fullmatch("again-[0-9a-f]{32}", before)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    admin.delete_topics(["again"])["again"].result(PATIENCE_S)
+
+    def is_another() -> bool:
+        with suppress(TopicError):  # the broker may still be about to delete it
+            prepare_topic(settings)
+            return log_of(settings) != before
+        return False
+
+    eventually(is_another, "a new log")
 
 
 def test_all_that_is_wrong_is_in_one_error(kafka: Kafka) -> None:

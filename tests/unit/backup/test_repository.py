@@ -15,15 +15,17 @@ import pytest
 
 from fila_cluster.backup.manifest import Manifest, ShardPart, StoredFile, decode, encode, new_id
 from fila_cluster.backup.repository import DEAD_S, WRITING, Mark, Repository
-from fila_cluster.backup.target import Folder, Target, target_at
+from fila_cluster.backup.target import Folder, Target, Within, target_at
 from fila_cluster.errors import InvalidArgumentError, OverloadedError, StorageError
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 987_000, UTC)
 unique = count()
 
 
-@pytest.fixture(params=["folder", "memory", "file"])
+@pytest.fixture(params=["folder", "within", "memory", "file"])
 def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
+    if request.param == "within":
+        return Repository(Within(Folder(tmp_path / "t"), "deep/er"))
     if request.param != "folder":
         pytest.importorskip("fsspec")
     places = {"folder": str(tmp_path / "t"), "memory": f"memory://t{next(unique)}/deep", "file": f"file://{tmp_path}/t"}

@@ -181,4 +181,4 @@ def test_a_worker_that_was_killed_keeps_its_checkpoints_for_the_client_that_copi
 def test_a_host_without_a_disk_refuses() -> None:
     answer = HostHarness().ask(BeginBackup(BACKUP), "")
     assert isinstance(answer, Fault)
-    assert "nothing to back up" in answer.text
+    assert "makes no backups" in answer.text

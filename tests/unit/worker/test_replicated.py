@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -34,6 +35,9 @@ from fila_proto_zmq.events import ShardFollowed
 from fila_proto_zmq.frames import ERROR, unpack_header
 from fila_proto_zmq.outages import FOLLOWING, OPENING
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.copies.beginning import Beginning
+from fila_worker.copies.cutting import CheckpointSettings, Cutting
+from fila_worker.copies.exchange import Exchange
 from fila_worker.core.settings import ShardSettings
 from fila_worker.host import Host
 from fila_worker.log.bodies import Node
@@ -44,6 +48,7 @@ from fila_worker.storage.replica import Replica
 from tests.support.host import CLIENT, NAMES, SHARDS_TOTAL, compile_hooks
 
 QUEUE = NAMES[0]
+LOG = "fila.test-1"
 
 
 class Machine:
@@ -52,22 +57,31 @@ class Machine:
     def __init__(self, town: "Town", name: str, home: Path) -> None:
         self.town, self.name, self.home = town, name, home
         self.partitions = [MemoryPartition(log, town.clock) for log in town.logs]
+        self.exchanges = [Exchange(home, index) for index in range(len(town.logs))]
         self.answers: dict[int, Reply | Fault] = {}
         self._commands: dict[int, Command] = {}
         self._offered = 0
         self.start()
 
     def start(self) -> None:
+        self._one_at_a_time = Lock()
         slots = [self._slot(index) for index in range(len(self.partitions))]
         place = self.name, f"{self.name}.example"
         self.host = Host([], SHARDS_TOTAL, self.town.clock(), self.name, opening=slots, place=place)
 
     def _slot(self, index: int) -> ReplicatedSlot:
-        def make(now_ms: int) -> Member:
-            copy = Replica(self.home / f"shard-{index:04d}")
-            return Member(self.partitions[index], copy, Node(self.name, self.name), now_ms)
+        partition, exchange, settings = self.partitions[index], self.exchanges[index], self.town.checkpoints
 
-        return ReplicatedSlot(index, SHARDS_TOTAL, ShardSettings(), compile_hooks, make, self.town.clock)
+        def make(now_ms: int) -> Member:
+            return Member(partition, Replica(exchange.copy), Node(self.name, self.name), now_ms)
+
+        def make_cutting(copy: Replica, now_ms: int) -> Cutting:
+            assert settings is not None
+            return Cutting(copy, partition, exchange, settings, LOG, SHARDS_TOTAL, self._one_at_a_time, now_ms)
+
+        beginning = Beginning(exchange, SHARDS_TOTAL, LOG if settings else None)
+        cutter = make_cutting if settings else None
+        return ReplicatedSlot(index, SHARDS_TOTAL, ShardSettings(), compile_hooks, make, self.town.clock, beginning, cutter)
 
     def end(self) -> None:
         """End as a killed process does: what is unconfirmed is lost."""
@@ -110,8 +124,9 @@ class Machine:
 
 
 class Town:
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, checkpoints: CheckpointSettings | None = None) -> None:
         self.now_ms = 1_000_000
+        self.checkpoints = checkpoints
         self.requests = 0
         self.logs = [MemoryLog(), MemoryLog()]
         self.one, self.two = (Machine(self, name, tmp_path / name) for name in ("one", "two"))

@@ -16,6 +16,7 @@ from fila_worker.core.recovery import IDENTITY, Identity
 from fila_worker.storage.log_files import overlooked_damage
 from fila_worker.storage.made import mark_made, mark_of, refuse_missing
 from fila_worker.storage.offline import OfflineStore
+from fila_worker.storage.replica import POSITION
 
 _PREFIX: Final = "shard-"
 _CONTRADICTIONS: Final = (*UNREADABLE, LookupError, TypeError, AssertionError, OverflowError, OSError)
@@ -57,14 +58,22 @@ def stored_shards(data_dir: Path) -> set[int]:
 
 
 def _identity(path: Path) -> Identity | None:
+    data = _state(path, IDENTITY)
+    try:
+        return None if data is None else msgspec.msgpack.decode(data, type=Identity)
+    except UNREADABLE:
+        return None
+
+
+def _state(path: Path, key: bytes) -> bytes | None:
+    """Return a value of the shard in a directory; None if it is not there, or cannot be read."""
     try:
         store = OfflineStore(path)
     except StorageError:
         return None
     try:
-        data = store.get(IDENTITY, store.families.state)
-        return None if data is None else msgspec.msgpack.decode(data, type=Identity)
-    except (StorageError, *UNREADABLE):
+        return store.get(key, store.families.state)
+    except StorageError:
         return None
     finally:
         store.close()
@@ -91,7 +100,7 @@ def check_path(path: Path, index: int, shards: int, progress: Progress | None = 
         refuse_missing(path)
         if not path.is_dir():
             raise NotADirectoryError(f"{path} is no directory")
-        if marked and not mark_of(path).exists():
+        if marked and not mark_of(path).exists() and not is_copy(path):
             text = f"{mark_of(path)} is missing: if the directory were lost, the shard would begin anew"
             findings.add(Finding("directory", text, opening_repairs=True))
         for damage in overlooked_damage(path):
@@ -103,6 +112,11 @@ def check_path(path: Path, index: int, shards: int, progress: Progress | None = 
     except _CONTRADICTIONS as error:
         findings.add(Finding("contradiction", f"the data cannot be understood: {type(error).__name__} {error}"))
     return findings
+
+
+def is_copy(path: Path) -> bool:
+    """Return whether a directory has a copy of a replicated shard: it begins anew from the log if it is lost."""
+    return _state(path, POSITION) is not None
 
 
 def _check_database(path: Path, index: int, shards: int, findings: Findings, progress: Progress | None) -> None:
@@ -120,6 +134,9 @@ def repair(report: ShardReport, shards: int, progress: Progress | None = None) -
         report.refused = "nothing is written beside damaged files: restore the directory from a backup, or use --salvage"
         return report
     if not report.findings.repairable:
+        return report
+    if is_copy(report.path):
+        report.refused = "it is a copy of a replicated shard, and only the log may change it: remove the directory, and the copy begins anew"
         return report
     try:
         mark_made(report.path)

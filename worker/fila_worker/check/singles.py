@@ -17,7 +17,7 @@ from fila_worker.core.model.ledger import EARLIER, decode_generations
 from fila_worker.core.model.outbox import INBOX, OUTBOX, STREAM_BYTES, OutboxEntry, decode_cursor, decode_outbox, stream_key
 from fila_worker.core.model.runtime_config import EDIT, GENERATION, PARK, VERSION, decode_edit
 from fila_worker.core.recovery import FORMAT, IDENTITY, Identity
-from fila_worker.storage.replica import POSITION, POSITION_BYTES
+from fila_worker.storage.replica import MARKER_BYTES_MAX, POSITION, POSITION_BYTES
 
 _U32: Final = 4
 _U64: Final = 8
@@ -62,8 +62,14 @@ def _well_formed(key: bytes, value: bytes) -> bool:
         return len(key) == len(EDIT) + _U64 and decoded(decode_edit, value) is not None
     if key == EARLIER:
         return decoded(decode_generations, value) is not None
-    lengths = {VERSION: _U64, GENERATION: _U64, LAST_QUEUE_ID: _U32, POSITION: POSITION_BYTES}
-    return key in {IDENTITY, CHECKPOINT} or lengths.get(key) == len(value)
+    lengths = {VERSION: _U64, GENERATION: _U64, LAST_QUEUE_ID: _U32}
+    return key in {IDENTITY, CHECKPOINT} or lengths.get(key) == len(value) or (key == POSITION and _is_position(value))
+
+
+def _is_position(value: bytes) -> bool:
+    return (
+        POSITION_BYTES <= len(value) <= POSITION_BYTES + MARKER_BYTES_MAX
+    )  # who has written the last marker comes behind it
 
 
 def check_config(reading: Reading) -> Iterator[Finding]:

@@ -27,6 +27,8 @@ from typing import Final, NamedTuple, NoReturn
 from fila_worker.core.store import DamageError
 from fila_worker.log.records import BATCH_BYTES_MAX, Before, Kind, Record, bad_record, encode, split
 
+LOST_ADVICE: Final = "the log has lost records; stop all hosts of this shard, keep their copies, and go on with the one that is furthest (docs/checkpoints.md)"
+
 
 class LostError(DamageError):
     """Records that were in the log are not there any more. ``details`` has the ``offset`` where that shows."""
@@ -114,10 +116,7 @@ def _named(before: Before | None) -> str:
 
 
 def _lost(offset: int, problem: str) -> LostError:
-    advice = (
-        "the log has lost records; stop all hosts of this shard, keep their copies, and go on with the one that is furthest"
-    )
-    return LostError(f"the record at offset {offset} of the log: {problem}: {advice}", details={"offset": offset})
+    return LostError(f"the record at offset {offset} of the log: {problem}: {LOST_ADVICE}", details={"offset": offset})
 
 
 class Counted(NamedTuple):

@@ -102,6 +102,8 @@ class Replica(Database):
         self.confirm_ns = Histogram(CONFIRM_NS)
         """How long each commit took to be confirmed."""
         self.unconfirmed_bytes = 0
+        self.taken_bytes = 0
+        """The size of all batches since it was opened."""
         self.failure: StorageError | None = None
         self._buffered = 0
         self._since_ms: int | None = None
@@ -170,7 +172,7 @@ class Replica(Database):
         ahead = f"number {self._ahead} of epoch {self.position.epoch}"
         return DivergedError(
             f"{self._path} has changes up to {ahead}, but the log has them only up to number {self.position.number}: the others were never "
-            f"confirmed; {_ADVICE}",
+            "confirmed, so the copy has to be dropped, and begun anew from the log",
             details={"path": str(self._path)},
         )
 
@@ -244,6 +246,7 @@ class Replica(Database):
         batch.put(POSITION, _packed(position, ahead) + self.marker, self._handles.state)
         self._write(batch)
         self._ahead = ahead
+        self.taken_bytes += size
         self._buffered += size + CHANGE_BYTES * len(changes)
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:

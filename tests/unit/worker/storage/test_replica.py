@@ -174,7 +174,7 @@ def test_a_write_that_fails_behind_the_append_ends_the_leader(leader: Leader, mo
 
 
 def test_a_leader_with_unconfirmed_batches_cannot_follow(leader: Leader) -> None:
-    with pytest.raises(DivergedError, match="were never confirmed; remove the directory"):
+    with pytest.raises(DivergedError, match="were never confirmed, so the copy has to be dropped"):
         leader.copy.follow()
     leader.arrive()
     leader.copy.follow()

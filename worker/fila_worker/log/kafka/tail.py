@@ -17,7 +17,7 @@ from fila_worker.log.kafka.library import kafka
 from fila_worker.log.kafka.questions import Answer, Questions
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.partition import Entry, TrimmedError
-from fila_worker.log.rule import LostError
+from fila_worker.log.rule import LOST_ADVICE, LostError
 
 WILL_NOT_PASS: Final = frozenset({
     kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED, kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED, kafka.KafkaError.INVALID_MSG,
@@ -102,7 +102,9 @@ class KafkaTail:
         if self._missing < LOOKS_MAX:
             return None
         back = f"to {answer.end}" if answer.end < self._next else "and has grown again"
-        return LostError(f"the log was read up to offset {self._next}, but it has gone back {back}", details=details)
+        return LostError(
+            f"the log was read up to offset {self._next}, but it has gone back {back}: {LOST_ADVICE}", details=details
+        )
 
     @property
     def end(self) -> int | None:

@@ -57,6 +57,11 @@ def prepare_topic(settings: KafkaSettings) -> None:
     _Preparation(settings).run()
 
 
+def log_of(settings: KafkaSettings) -> str:
+    """Return the name of the log that the topic is now: a topic of the same name that is made anew is another one. Raise :class:`TopicError`."""
+    return _Preparation(settings).log()
+
+
 class _Preparation:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -74,6 +79,17 @@ class _Preparation:
             self._check(topic)
         except kafka.KafkaException as error:
             raise self._refused(text_of(error)) from None
+
+    def log(self) -> str:
+        topics = kafka.TopicCollection([self._settings.topic])
+        try:
+            topic = self._ask(
+                lambda rest_s: _only(self._admin.describe_topics(topics, request_timeout=rest_s)).result(rest_s)
+            )
+        except kafka.KafkaException as error:
+            raise self._refused(text_of(error)) from None
+        high, low = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
+        return f"{self._settings.topic}-{high % 2**64:016x}{low % 2**64:016x}"
 
     def _look(self) -> admin.TopicMetadata | None:
         """Return the topic; None if there is none, or if one of its partitions has no leader yet."""
