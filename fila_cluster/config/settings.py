@@ -170,6 +170,9 @@ class Dashboard(Section):
     a foreign page could point a name of its own here."""
 
 
+CHECKPOINT_BYTES_MIN = 64 * 1024
+"""Fewer would be a checkpoint for each moment."""
+
 BACKUP_EVERY_MS_MIN = 1_000
 """Backups that follow each other faster than they are made would never end."""
 
@@ -292,6 +295,13 @@ class Hosts(Section):
     `listen_addr`."""
     join: Annotated[tuple[str, ...], Field(max_length=HOSTS_MAX), BeforeValidator(_listed), AfterValidator(_check_join)] = ()
     """Where the routers of the other hosts listen for workers, `HOST:PORT` each. This host's own is skipped if it is written as its `address`."""
+    checkpoints: Annotated[str | None, Field(min_length=1)] = None
+    """Where [checkpoints](checkpoints.md) of the shards are kept, the same for all hosts: a folder that they share, or a URL like `s3://bucket/folder`.
+    Default: none are made, and the topic is kept whole."""
+    checkpoint_bytes: Annotated[int, Field(ge=CHECKPOINT_BYTES_MIN, le=COUNT_MAX)] = 1024**3
+    """A shard's checkpoint is due after so many bytes of changes."""
+    checkpoint_every: Annotated[int, Field(ge=BACKUP_EVERY_MS_MIN, le=DELAY_MS_MAX), BeforeValidator(_milliseconds)] = 900_000
+    """It is due after so many milliseconds, too, if anything has changed; or a duration with a unit: `15m`."""
 
     @field_validator("in_sync")
     @classmethod

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from fila_cluster.backup.settings import ScheduleSettings
+from fila_cluster.backup.settings import KeeperSettings, ScheduleSettings
 from fila_cluster.config.address import Address
 from fila_cluster.config.settings import Settings
 from fila_cluster.observer.settings import ObserverSettings
@@ -158,6 +158,11 @@ def schedule_settings(settings: Settings, endpoint: str, target: str, auth: Clus
         keep=backup.keep,
         log=log_settings(settings),
     )
+
+
+def keeper_settings(settings: Settings, data_dir: Path, target: str) -> KeeperSettings:
+    """Return the settings of the process that keeps checkpoints. ``target``: an absolute path, or a URL."""
+    return KeeperSettings(data_dir=str(data_dir), target=target, log=log_settings(settings))
 
 
 def one_line(settings: msgspec.Struct) -> bytes:

@@ -3,11 +3,13 @@
 import socket
 from dataclasses import dataclass
 
+from fila_cluster.backup.target import target_at
 from fila_cluster.config.address import Address
 from fila_cluster.config.settings import Hosts, Settings, check_host_name
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_proto_zmq.errors import InvalidConfigError
+from fila_worker.copies.cutting import CheckpointSettings
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.settings import Replication
 
@@ -19,17 +21,19 @@ _EVERYWHERE = {"0.0.0.0", "[::]"}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One host of several. ``others``: where the routers of the others listen for workers."""
+    """One host of several. ``others``: where the routers of the others listen for workers; ``checkpoints``: where they are kept, if at all."""
 
     name: str
     address: str
     others: tuple[str, ...]
     kafka: KafkaSettings
+    cutting: CheckpointSettings | None = None
+    checkpoints: str | None = None
 
     @property
     def replication(self) -> Replication:
         """What its workers are to know of the log."""
-        return Replication(kafka=self.kafka, host=self.name, address=self.address)
+        return Replication(kafka=self.kafka, host=self.name, address=self.address, checkpoints=self.cutting)
 
     def prepare_log(self) -> None:
         """Make the topic of the log, or check it. Waits for the brokers; raises :class:`CannotStartError` or ``UnfitStoreError``."""
@@ -46,7 +50,7 @@ def member(settings: Settings, data_dir: DataDir, shards: int) -> Member:
     address = settings.hosts.address or _address(settings.server.listen_addr, name)
     own = Address(address, worker_listen(settings).port).endpoint
     others = tuple(endpoint for endpoint in settings.hosts.join if endpoint != own)
-    return Member(name, address, others, _kafka(settings.hosts, shards))
+    return Member(name, address, others, _kafka(settings.hosts, shards), *_checkpoints(settings.hosts))
 
 
 def worker_listen(settings: Settings) -> Address:
@@ -110,6 +114,15 @@ def _name(hosts: Hosts, data_dir: DataDir) -> str:
 
 def _address(listen: Address, name: str) -> str:
     return name if listen.host in _EVERYWHERE else listen.host
+
+
+def _checkpoints(hosts: Hosts) -> tuple[CheckpointSettings, str] | tuple[None, None]:
+    """Return when a shard's checkpoint is due, and the place where they are kept; nothing if there is none."""
+    if hosts.checkpoints is None:
+        return None, None
+    return CheckpointSettings(bytes=hosts.checkpoint_bytes, every_ms=hosts.checkpoint_every), target_at(
+        hosts.checkpoints
+    ).name
 
 
 def _kafka(hosts: Hosts, shards: int) -> KafkaSettings:

@@ -16,6 +16,7 @@ from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.endpoints import Ports, WorkerEndpoint
 from fila_cluster.supervisor.layout import (
     Layout,
+    keeper_settings,
     lay_out,
     log_settings,
     observer_settings,
@@ -190,7 +191,8 @@ class _Children:
         return OwnWorkers({self._name(index): layout.shards_of(index) for index in range(layout.workers)})
 
     def helpers(self, dashboard: Address | None, backup_target: str | None) -> list[Child]:
-        """Return the observer, if there is a dashboard or an export, and the process that makes backups, if there is a target."""
+        """Return the observer, if there is a dashboard or an export, and the processes that make backups or keep checkpoints, if they have a
+        target."""
         settings, endpoint, auth = self.settings, self.listen.reachable.endpoint, self.auth
         found = []
         if dashboard is not None or settings.telemetry.otlp_endpoint is not None:
@@ -201,6 +203,9 @@ class _Children:
             found.append(
                 self._child("backup", "fila_cluster.backup", schedule_settings(settings, endpoint, backup_target, auth))
             )
+        if self.member is not None and self.member.checkpoints is not None:
+            keeper = keeper_settings(settings, self.data_dir.path, self.member.checkpoints)
+            found.append(self._child("checkpoints", "fila_cluster.backup.checkpoints", keeper))
         return found
 
     def _child(self, name: str, module: str, settings: msgspec.Struct) -> Child:
