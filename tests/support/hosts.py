@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,8 @@ import msgspec
 
 from fila_cluster import Client
 from fila_router.settings import RouterSettings
-from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.kafka.settings import KafkaSettings, partitions_for
+from fila_worker.log.placement import PlacementLimits
 from fila_worker.loop import DEPOSED
 from fila_worker.settings import Replication, WorkerSettings
 from tests.support.cluster import eventually
@@ -81,32 +83,51 @@ class Part:
         return [event for event in found if not names or event["event"] in names]
 
 
+STAYING = PlacementLimits(settle_ms=3_600_000)
+"""Shards stay where they are unless their host stops, drains or dies."""
+
+
 class Hosts:
     """``workers``: one for each host, by name."""
 
-    def __init__(self, tmp_path: Path, bootstrap: str, *, hosts: int, shards: int, replicas: int) -> None:
+    def __init__(
+        self,
+        tmp_path: Path,
+        bootstrap: str,
+        *,
+        hosts: int,
+        shards: int,
+        replicas: int,
+        placement: PlacementLimits = STAYING,
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         back = f"ipc://{tmp_path / 'router.ipc'}"
         self.router = Part("fila_router", RouterSettings(self.endpoint, back, shards, 15_000, 1 << 24), tmp_path / "router")
-        kafka = KafkaSettings(bootstrap_servers=bootstrap, topic="fila.test", partitions=shards, replicas=replicas)
+        kafka = KafkaSettings(
+            bootstrap_servers=bootstrap, topic="fila.test", partitions=partitions_for(shards), replicas=replicas
+        )
         self.shards = shards
         self.workers = {
-            name: Part("fila_worker", self._settings(name, back, tmp_path / name, shards, kafka), tmp_path / name)
+            name: Part("fila_worker", self._settings(name, back, tmp_path / name, kafka, placement), tmp_path / name)
             for name in "abcdef"[:hosts]
         }
 
-    @staticmethod
-    def _settings(name: str, back: str, home: Path, shards: int, kafka: KafkaSettings) -> WorkerSettings:
+    def _settings(self, name: str, back: str, home: Path, kafka: KafkaSettings, placement: PlacementLimits) -> WorkerSettings:
         return WorkerSettings(
-            name=f"worker-{name}", router=back, data_dir=str(home), shards=list(range(shards)), shards_total=shards,
-            doors=["ipc://door.ipc"], replication=Replication(kafka=kafka, host=name),
+            name=f"worker-{name}", router=back, data_dir=str(home), shards=list(range(self.shards)), shards_total=self.shards,
+            doors=["ipc://door.ipc"], replication=Replication(kafka=kafka, host=name, placement=placement),
         )  # fmt: skip
 
-    def start(self) -> None:
-        """Start the hosts one after the other: the first one leads all shards. On a new log they would claim all at once."""
+    def start(self, *, together: bool = False) -> None:
+        """Start the hosts, one after the other, so that the first one leads all shards; or ``together``."""
         self.router.start()
+        if together:
+            for worker in self.workers.values():
+                worker.start()
+            self.until_served()
+            return
         for number, (name, worker) in enumerate(self.workers.items()):
             worker.start()
             if number == 0:
@@ -127,6 +148,10 @@ class Hosts:
             if worker.state == "up"
             for shard in {*worker.shards}.difference(outage.shard for outage in worker.outages)
         }
+
+    def spread(self) -> list[int]:
+        """How many shards the hosts serve that serve any, the most first."""
+        return sorted(Counter(self.leaders().values()).values(), reverse=True)
 
     def follows(self, name: str) -> bool:
         """Whether a host has copies of all shards that it does not lead, as the router knows."""
@@ -149,14 +174,23 @@ class Hosts:
 
 
 @contextmanager
-def hosts_on(tmp_path: Path, bootstrap: str, *, hosts: int = 2, shards: int = 2, replicas: int = 1) -> Iterator[Hosts]:
+def hosts_on(
+    tmp_path: Path,
+    bootstrap: str,
+    *,
+    hosts: int = 2,
+    shards: int = 2,
+    replicas: int = 1,
+    placement: PlacementLimits = STAYING,
+    together: bool = False,
+) -> Iterator[Hosts]:
     """Start a cluster on brokers that run; show what its parts have logged if the test fails."""
-    made = Hosts(tmp_path, bootstrap, hosts=hosts, shards=shards, replicas=replicas)
+    made = Hosts(tmp_path, bootstrap, hosts=hosts, shards=shards, replicas=replicas, placement=placement)
     try:
-        made.start()
+        made.start(together=together)
         yield made
     except BaseException:
-        for part in (made.router, *made.workers.values()):
+        for part in (each for each in (made.router, *made.workers.values()) if each.process is not None):
             print(f"--- {part.log}", *part.log.read_text().splitlines()[-30:], sep=os.linesep, file=sys.stderr)
         raise
     finally:

@@ -82,6 +82,7 @@ from fila_worker.core.store import UnfitStoreError
 from fila_worker.departures import Departures
 from fila_worker.held import HeldForAll
 from fila_worker.pauses import GAP_MS, Pauses
+from fila_worker.replicated import ReplicatedShards
 from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
 _Result = TypeVar("_Result")
@@ -120,12 +121,16 @@ class Host:
         suspects: Suspects | None = None,
         checkpoints: Checkpoints | None = None,
         departures: Departures | None = None,
+        replicated: ReplicatedShards | None = None,
     ) -> None:
         """``opening``: slots of shards that :meth:`turn` opens, a step a turn.
 
-        ``checkpoints``: for backups; None without a disk. ``departures``: for shards that move; None if they cannot.
+        ``checkpoints``: for backups; None without a disk. ``departures``: for shards that move; None if they cannot. ``replicated``: the slots on
+        a replicated log, which are opened, too.
         """
-        self.slots = {slot.index: slot for slot in (*map(Slot.of, shards), *opening)}
+        self.slots = {
+            slot.index: slot for slot in (*map(Slot.of, shards), *opening, *(replicated.slots if replicated else []))
+        }
         self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
         self.offers = 1
         """Increases whenever what this host offers to the router changes."""
@@ -142,8 +147,9 @@ class Host:
         self._suspects = suspects or Suspects()
         self._checkpoints = checkpoints
         self._departures = departures
+        self._replicated = replicated
         self.draining = False
-        """Whether the router moves all shards of this worker away, and no shard to it."""
+        """Whether all shards of this worker go to others, and none comes here."""
         self.answers_wait = False
         """Whether the owner still has answers of earlier turns to send."""
         self._on_trial: dict[Name, tuple[Slot, Call]] = {}
@@ -529,6 +535,8 @@ class Host:
         gap_ms, self._turn_ms = now_ms - self._turn_ms, now_ms
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
+        if self._replicated is not None:
+            self._replicated.tend(drains=self.draining)
         for slot in self.slots.values():
             self._tend(slot, now_ms)
             if slot.shard is not None:
@@ -556,8 +564,8 @@ class Host:
 
     def retire(self) -> None:
         """Begin to give up the shards that other hosts can take over: the process is about to end."""
-        for slot in self.slots.values():
-            slot.retire()
+        if self._replicated is not None:
+            self._replicated.retire()
 
     @property
     def retires(self) -> bool:
@@ -712,6 +720,8 @@ class Host:
         """Flush and close all stores, and remove checkpoints."""
         if self._checkpoints is not None:
             self._checkpoints.close()
+        if self._replicated is not None:
+            self._replicated.close()
         for slot in self.slots.values():
             slot.close()
 

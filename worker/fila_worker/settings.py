@@ -8,6 +8,7 @@ from fila_proto_zmq.events import LogSettings
 from fila_worker.core.settings import ShardSettings
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.leadership import LeadershipLimits
+from fila_worker.log.placement import PlacementLimits
 
 
 class JoinKeys(msgspec.Struct, forbid_unknown_fields=True):
@@ -24,6 +25,7 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     kafka: KafkaSettings
     host: str
     leadership: LeadershipLimits = LeadershipLimits()
+    placement: PlacementLimits = PlacementLimits()
 
 
 class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
