@@ -10,7 +10,7 @@ from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_proto_zmq.errors import InvalidConfigError
 from fila_worker.copies.cutting import CheckpointSettings
-from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.kafka.settings import KafkaSettings, partitions_for
 from fila_worker.settings import Replication
 
 WORKER_PORT = 5556
@@ -130,7 +130,7 @@ def _kafka(hosts: Hosts, shards: int) -> KafkaSettings:
     return KafkaSettings(
         bootstrap_servers=hosts.kafka,
         topic=hosts.topic,
-        partitions=shards + 1,  # the last one is for what concerns all shards
+        partitions=partitions_for(shards),
         replicas=hosts.replicas,
         in_sync_min=hosts.in_sync,
         properties=hosts.properties,

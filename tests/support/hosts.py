@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +20,8 @@ from fila_cluster.backup.settings import KeeperSettings
 from fila_process.parent import DEPOSED
 from fila_router.settings import RouterSettings
 from fila_worker.copies.cutting import CheckpointSettings
-from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.kafka.settings import KafkaSettings, partitions_for
+from fila_worker.log.placement import PlacementLimits
 from fila_worker.settings import Replication, WorkerSettings
 from tests.support.cluster import eventually
 
@@ -83,6 +85,10 @@ class Part:
         return [event for event in found if not names or event["event"] in names]
 
 
+STAYING = PlacementLimits(settle_ms=3_600_000)
+"""Shards stay where they are unless their host stops, drains or dies."""
+
+
 class Hosts:
     """``workers``: one for each host, by name."""
 
@@ -95,6 +101,7 @@ class Hosts:
         shards: int,
         replicas: int,
         checkpoints: CheckpointSettings | None = None,
+        placement: PlacementLimits = STAYING,
     ) -> None:
         """``checkpoints``: when they are made; then each host has a process that keeps them in ``tmp_path/target``."""
         with socket.socket() as free:
@@ -102,11 +109,13 @@ class Hosts:
             self.endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         back = f"ipc://{tmp_path / 'router.ipc'}"
         self.router = Part("fila_router", RouterSettings(self.endpoint, back, shards, 15_000, 1 << 24), tmp_path / "router")
-        kafka = KafkaSettings(bootstrap_servers=bootstrap, topic="fila.test", partitions=shards, replicas=replicas)
+        kafka = KafkaSettings(
+            bootstrap_servers=bootstrap, topic="fila.test", partitions=partitions_for(shards), replicas=replicas
+        )
         self.shards = shards
         self.workers = {
             name: Part(
-                "fila_worker", self._settings(name, back, tmp_path / name, shards, kafka, checkpoints), tmp_path / name
+                "fila_worker", self._settings(name, back, tmp_path / name, kafka, checkpoints, placement), tmp_path / name
             )
             for name in "abcdef"[:hosts]
         }
@@ -119,22 +128,34 @@ class Hosts:
             for name in (self.workers if checkpoints else ())
         }
 
-    @staticmethod
     def _settings(
-        name: str, back: str, home: Path, shards: int, kafka: KafkaSettings, checkpoints: CheckpointSettings | None
+        self,
+        name: str,
+        back: str,
+        home: Path,
+        kafka: KafkaSettings,
+        checkpoints: CheckpointSettings | None,
+        placement: PlacementLimits,
     ) -> WorkerSettings:
         return WorkerSettings(
-            name=f"worker-{name}", router=back, data_dir=str(home), shards=list(range(shards)), shards_total=shards,
-            doors=["ipc://door.ipc"], replication=Replication(kafka=kafka, host=name, checkpoints=checkpoints),
+            name=f"worker-{name}", router=back, data_dir=str(home), shards=list(range(self.shards)), shards_total=self.shards,
+            doors=["ipc://door.ipc"],
+            replication=Replication(kafka=kafka, host=name, checkpoints=checkpoints, placement=placement),
         )  # fmt: skip
 
-    def start(self, hosts: int | None = None) -> None:
-        """Start the hosts one after the other: the first one leads all shards. On a new log they would claim all at once.
+    def start(self, hosts: int | None = None, *, together: bool = False) -> None:
+        """Start the hosts, one after the other, so that the first one leads all shards; or ``together``.
 
         ``hosts``: how many of them; the others stay down.
         """
         self.router.start()
-        for number, name in enumerate([*self.workers][:hosts]):
+        chosen = [*self.workers][:hosts]
+        if together:
+            for name in chosen:
+                self.start_host(name)
+            self.until_served()
+            return
+        for number, name in enumerate(chosen):
             self.start_host(name)
             if number == 0:
                 self.until_served()
@@ -164,6 +185,10 @@ class Hosts:
             if worker.state == "up"
             for shard in {*worker.shards}.difference(outage.shard for outage in worker.outages)
         }
+
+    def spread(self) -> list[int]:
+        """How many shards the hosts serve that serve any, the most first."""
+        return sorted(Counter(self.leaders().values()).values(), reverse=True)
 
     def follows(self, name: str) -> bool:
         """Whether a host has copies of all shards that it does not lead, as the router knows."""
@@ -199,11 +224,15 @@ def hosts_on(
     shards: int = 2,
     replicas: int = 1,
     checkpoints: CheckpointSettings | None = None,
+    placement: PlacementLimits = STAYING,
+    together: bool = False,
 ) -> Iterator[Hosts]:
     """Start a cluster on brokers that run, with some of its hosts; show what its parts have logged if the test fails."""
-    made = Hosts(tmp_path, bootstrap, hosts=hosts, shards=shards, replicas=replicas, checkpoints=checkpoints)
+    made = Hosts(
+        tmp_path, bootstrap, hosts=hosts, shards=shards, replicas=replicas, checkpoints=checkpoints, placement=placement
+    )
     try:
-        made.start(started)
+        made.start(started, together=together)
         yield made
     except BaseException:
         for part in (part for part in made.parts if part.process is not None):

@@ -2,7 +2,8 @@
 
 A log is a list. Each host has one process at a time, with a steady clock of its own: it runs a little fast or slow and begins anywhere.
 Appends, reports, answers and reads take time; a host may be cut off from all logs, a log may stall, and a process may be paused, killed or
-asked to end. What a process has on the wire when it dies may still arrive.
+asked to end. What a process has on the wire when it dies may still arrive. The control partition is one in memory, without delays; it
+may be lost for a while.
 
 Times are true milliseconds unless a name says ``local``.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from fila_worker.log.bodies import Figures, HostState, Node, decode_body, encode_body
+from fila_worker.log.bodies import Figures, Node
 from fila_worker.log.leadership import (
     Action,
     Append,
@@ -28,7 +29,8 @@ from fila_worker.log.leadership import (
     State,
     StopServing,
 )
-from fila_worker.log.placement import HostViews, Placement, PlacementLimits
+from fila_worker.log.memory import MemoryLog, MemoryPartition
+from fila_worker.log.placement import PlacementLimits, Placing
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import START, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
@@ -36,6 +38,11 @@ MESSAGE_TIMEOUT_MS = 12_000
 """Less than most cuts last, so that some appends have an unknown outcome."""
 TICK_MS = 250
 """A process looks at its shards at least that often."""
+PLACE_MS = 100
+"""How often it takes part in the placement."""
+
+
+FAULTS = ("kill", "kill_all", "pause", "cut", "stall", "terminate", "drain", "slow", "lose_control", "calm")
 
 
 @dataclass
@@ -77,6 +84,8 @@ class World:
         self.random = Random(self.seed)
         self.logs: list[list[bytes]] = [[] for _ in range(self.shards)]
         self.stalled_until = [0] * self.shards
+        self.control = MemoryLog()
+        self.control_lost_until = 0
         self.events: list[tuple[int, int, Callable[[], None]]] = []
         self.order = count()
         self.machines = [Host(self, f"host-{number}") for number in range(self.hosts)]
@@ -144,11 +153,9 @@ class World:
                 assert mine == by_epoch.get(epoch, [])[: len(mine)], f"shard {shard}, epoch {epoch}"
 
     def check_that_it_is_whole(self) -> None:
-        """Each shard has one leader and its standbys, and the leaders are spread evenly."""
+        """Each shard has one leader, and the leaders are spread evenly."""
         for shard in range(self.shards):
             assert len(self.serving(shard)) == 1, f"shard {shard} is served by {self.serving(shard)}"
-            followers = [host.name for host in self.machines if host.process and shard in host.process.replicas]
-            assert len(followers) > min(self.placing.standbys, self.hosts - 1), f"shard {shard} is followed by {followers}"
         assert max(self.led()) - min(self.led()) <= 1, f"hosts lead {self.led()} shards"
 
     # --- faults ---
@@ -156,7 +163,7 @@ class World:
     def trouble(self, until_ms: int) -> None:
         """Let something happen now and then."""
         while self.now_ms < until_ms:
-            getattr(self, self.random.choice(("kill", "kill_all", "pause", "cut", "stall", "terminate", "drain", "calm")))()
+            getattr(self, self.random.choice(FAULTS))()
             self.run_until(self.now_ms + self.random.choice((50, 500, 3000, 8000)))
 
     def span(self, longest_ms: int) -> int:
@@ -189,14 +196,22 @@ class World:
         host = self.random.choice(self.machines)
         host.drains = not host.drains
 
+    def slow(self) -> None:
+        """A host's copies fall behind."""
+        self.random.choice(self.machines).slow_until = self.now_ms + self.span(25_000)
+
+    def lose_control(self) -> None:
+        """The control partition loses its broker."""
+        self.control_lost_until = self.now_ms + self.span(25_000)
+
     def calm(self) -> None:
         """Nothing."""
 
     def heal(self) -> None:
         """End all faults that are under way."""
-        self.stalled_until = [0] * self.shards
+        self.stalled_until, self.control_lost_until = [0] * self.shards, 0
         for host in self.machines:
-            host.cut_until, host.drains = 0, False
+            host.cut_until, host.slow_until, host.drains = 0, 0, False
             host.paused_until = min(host.paused_until, self.now_ms + 1)
             self.after(1000, host.back)
 
@@ -208,7 +223,7 @@ class Host:
         self.world, self.name = world, name
         self.copies: dict[int, Copy] = {}
         self.process: Process | None = None
-        self.cut_until = self.paused_until = 0
+        self.cut_until = self.paused_until = self.slow_until = 0
         self.drains = False
         self.lives = 0
         self.down = False
@@ -255,12 +270,14 @@ class Process:
         self.shift = random.randint(0, 10**9)
         self.node = Node(f"disk-of-{host.name}", host.name, "", f"life-{host.lives}")
         self.alive, self.retiring = True, False
-        self.views = HostViews()
-        self.placement = Placement(host.name, range(self.world.shards), self.local(), self.world.placing)
         self.replicas: dict[int, Replica] = {}
-        self.said = 0
-        for shard in sorted(host.copies):
+        self.control = MemoryPartition(self.world.control, self.local)
+        self.placing = Placing(
+            self.node, self.world.shards, lambda: self.replicas, self.control, self.local(), self.world.placing
+        )
+        for shard in range(self.world.shards):
             self.replicas[shard] = Replica(self, shard)
+            self.placing.join(shard, self.replicas[shard])
         self.place()
         self.tick()
 
@@ -291,44 +308,18 @@ class Process:
         self.later(TICK_MS, self.tick)
 
     def place(self) -> None:
-        """Once a second: say what it has, decide, and follow that."""
-        now = self.local()
-        mine = HostState(
-            self.host.name,
-            "",
-            {shard: each.leadership.epoch for shard, each in self.replicas.items() if each.leadership.serves},
-            {shard: each.behind() for shard, each in self.replicas.items()},
-            self.host.drains or self.retiring,
-        )
-        self.views.read(mine, now)
-        data = encode_body(mine)
-        if self.world.now_ms >= self.host.cut_until:
-            for other in self.world.machines:
-                if other is not self.host:
-                    self.world.after(self.world.delay(), lambda other=other: other.process and other.process.hear(data))  # type: ignore[misc]
-        decision = self.placement.step(self.views.views(now, self.world.placing.gone_ms), now)
+        """Take part in the placement."""
+        self.control.reachable = self.world.now_ms >= max(self.host.cut_until, self.world.control_lost_until)
+        self.placing.drains = self.host.drains
+        self.placing.step(self.local())
         if not self.retiring:
-            for shard in sorted(decision.follow - self.replicas.keys()):
-                self.replicas[shard] = Replica(self, shard)
-            for shard in sorted(self.replicas.keys() - decision.follow):
-                if self.replicas[shard].leadership.state is State.FOLLOWS:
-                    del self.replicas[shard], self.host.copies[shard]
-        for shard, replica in self.replicas.items():
-            replica.leadership.rank = decision.ranks.get(shard, len(self.world.machines))
-            replica.leadership.wants = decision.wish == shard
-        self.later(1000, self.place)
-
-    def hear(self, data: bytes) -> None:
-        if self.alive and self.world.now_ms >= max(self.host.cut_until, self.host.paused_until):
-            state = decode_body(data, HostState)
-            assert state is not None
-            self.views.read(state, self.local())
+            leave = [shard for shard, replica in self.replicas.items() if replica.leadership.state is State.LEAVES]
+            assert len(leave) <= 1, f"{self.host.name} gives away {leave} at once"
+        self.later(PLACE_MS, self.place)
 
     def terminate(self) -> None:
         self.retiring = True
-        successors = self.placement.successors(self.views.views(self.local(), self.world.placing.gone_ms))
-        for shard, replica in self.replicas.items():
-            replica.leadership.retire(successors[shard], self.local())
+        self.placing.retire(self.local())
         self.wake()
         self.exit_when_left()
 
@@ -342,6 +333,7 @@ class Process:
     def die(self) -> None:
         self.alive = False
         self.host.process = None
+        self.placing.close()
         for replica in self.replicas.values():
             replica.end_reign()
             replica.wire.owner_died()
@@ -418,11 +410,11 @@ class Replica:
         self.times: dict[int, int] = {}
         """When each number of the reign was appended. 0 is the marker."""
         self.proved = 0
+        self.may_give: Callable[[str, int], bool] = lambda host, now_ms: True
 
-    def behind(self) -> int:
-        if self.writer is not None:
-            return 0
-        return max((self.end if self.end is not None else 10**6) - self.rule.next_offset, 0)
+    @property
+    def behind(self) -> int | None:
+        return None if self.end is None else max(self.end - self.rule.next_offset, 0)
 
     def local(self) -> int:
         return self.process.local()
@@ -438,7 +430,7 @@ class Replica:
             self.turn()
 
     def read(self) -> None:
-        if not self.process.host.reaches(self.shard):
+        if not self.process.host.reaches(self.shard) or self.world.now_ms < self.process.host.slow_until:
             return
         log = self.world.logs[self.shard]
         for offset in range(self.rule.next_offset, len(log)):
@@ -569,7 +561,7 @@ class Replica:
             record = decode(log[at], at)
             writer.read(at, record)
             to = self.leadership.wished(record.body) if record.kind is Kind.WISH else None
-            if to is not None and self.process.placement.may_give(self.shard, to, self.local()):
+            if to is not None and self.may_give(to, self.local()):
                 self.leadership.leave(to, self.local())
 
     def release(self, writer: Writer) -> None:

@@ -89,6 +89,7 @@ from fila_worker.departures import Departures
 from fila_worker.held import HeldForAll
 from fila_worker.log.leadership import Proof
 from fila_worker.pauses import GAP_MS, Pauses
+from fila_worker.replicated import ReplicatedShards
 from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
 _Result = TypeVar("_Result")
@@ -129,14 +130,17 @@ class Host:
         departures: Departures | None = None,
         place: tuple[str, str] | None = None,
         links: int = 1,
+        replicated: ReplicatedShards | None = None,
     ) -> None:
         """``opening``: slots of shards that :meth:`turn` opens, a step a turn. ``place``: the name and the address of the host, if
         other hosts have copies of the shards.
 
         ``checkpoints``: for backups; None without a disk. ``departures``: for shards that move; None if they cannot. ``links``: how
-        many routers there are.
+        many routers there are. ``replicated``: the slots on a replicated log, which are opened, too.
         """
-        self.slots = {slot.index: slot for slot in (*map(Slot.of, shards), *opening)}
+        self.slots = {
+            slot.index: slot for slot in (*map(Slot.of, shards), *opening, *(replicated.slots if replicated else []))
+        }
         self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
         self.offers = 1
         """Increases whenever what this host offers to the routers changes."""
@@ -156,8 +160,9 @@ class Host:
         self._checkpoints = checkpoints
         self._departures = departures
         self._place = place
+        self._replicated = replicated
         self.draining = False
-        """Whether the router moves all shards of this worker away, and no shard to it."""
+        """Whether all shards of this worker go to others, and none comes here."""
         self.answers_wait = False
         """Whether the owner still has answers of earlier turns to send."""
         self._on_trial: dict[Name, tuple[Slot, Call]] = {}
@@ -579,6 +584,8 @@ class Host:
         gap_ms, self._turn_ms = now_ms - self._turn_ms, now_ms
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
+        if self._replicated is not None:
+            self._replicated.tend(drains=self.draining)
         for slot in self.slots.values():
             self._tend(slot, now_ms)
             if slot.shard is not None:
@@ -606,8 +613,8 @@ class Host:
 
     def retire(self) -> None:
         """Begin to give up the shards that other hosts can take over: the process is about to end."""
-        for slot in self.slots.values():
-            slot.retire()
+        if self._replicated is not None:
+            self._replicated.retire()
 
     @property
     def retires(self) -> bool:
@@ -762,6 +769,8 @@ class Host:
         """Flush and close all stores, and remove checkpoints."""
         if self._checkpoints is not None:
             self._checkpoints.close()
+        if self._replicated is not None:
+            self._replicated.close()
         for slot in self.slots.values():
             slot.close()
 

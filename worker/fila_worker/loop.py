@@ -31,7 +31,7 @@ from fila_worker.links.links import PULSE_MS, Links
 from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
 from fila_worker.pauses import GAP_MS
-from fila_worker.replicated import MustEnd, replicated_slots
+from fila_worker.replicated import MustEnd, replicated_shards
 from fila_worker.residence import Residence
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Opener, Slot
@@ -69,9 +69,9 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
     """
     links = 1 + len(settings.other_routers)
     if settings.replication is not None:
-        opening = replicated_slots(settings, settings.replication, wake)
+        replicated = replicated_shards(settings, settings.replication, wake)
         place = settings.replication.host, settings.replication.address
-        return Host([], settings.shards_total, now_ms, settings.name, opening=opening, place=place, links=links)
+        return Host([], settings.shards_total, now_ms, settings.name, replicated=replicated, place=place, links=links)
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
 

@@ -7,7 +7,7 @@ says when the shard is to be put down, because another host leads it, or nothing
 A copy that can't follow the log begins anew: from a checkpoint, or with the log (:mod:`fila_worker.copies`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -29,6 +29,7 @@ from fila_worker.log.bodies import Node
 from fila_worker.log.leadership import Proof
 from fila_worker.log.member import RECORD_BYTES_MAX, Member
 from fila_worker.log.partition import TrimmedError
+from fila_worker.log.placement import Placing
 from fila_worker.log.view import CAUSES, copy_view, has_proof, problem
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import Replication, WorkerSettings
@@ -212,11 +213,6 @@ class ReplicatedSlot(Slot):
             outage = self.outage = ShardOutage(self.index, BEGINNING, self._beginning.reason)
         return outage
 
-    def retire(self) -> None:
-        """Give the shard up for good: the process is about to end."""
-        if self.member is not None:
-            self.member.leave("", self._steady_ms(), for_good=True)
-
     @property
     def retires(self) -> bool:
         """Whether the shard is being handed over."""
@@ -237,8 +233,40 @@ class ReplicatedSlot(Slot):
             member.close()
 
 
-def replicated_slots(settings: WorkerSettings, replication: Replication, wake: Callable[[], None]) -> list[ReplicatedSlot]:
-    """Return a slot for each shard of a worker. Waits for the log's brokers; raises :class:`UnfitStoreError`.
+class ReplicatedShards:
+    """All replicated shards of a process, and their placement among the hosts."""
+
+    def __init__(
+        self,
+        shards: Iterable[int],
+        make_slot: Callable[[int, Placing], ReplicatedSlot],
+        make_placing: Callable[[Callable[[], dict[int, Member]]], Placing],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        """A slot's members have to join the placing; ``make_placing`` gets a function that returns those that are open."""
+        self._steady_ms = steady_ms
+        self._placing = make_placing(self._members)
+        self.slots = [make_slot(index, self._placing) for index in shards]
+
+    def _members(self) -> dict[int, Member]:
+        return {slot.index: slot.member for slot in self.slots if slot.member is not None}
+
+    def tend(self, *, drains: bool) -> None:
+        """Take part in the placement. Call it in each turn. ``drains``: all shards are to be led by other hosts."""
+        self._placing.drains = drains
+        self._placing.step(self._steady_ms())
+
+    def retire(self) -> None:
+        """Leave all shards to other hosts: the process is about to end."""
+        self._placing.retire(self._steady_ms())
+
+    def close(self) -> None:
+        """Leave the control partition. The slots are their host's to close."""
+        self._placing.close()
+
+
+def replicated_shards(settings: WorkerSettings, replication: Replication, wake: Callable[[], None]) -> ReplicatedShards:
+    """Return the shards of a worker. Waits for the log's brokers; raises :class:`UnfitStoreError`.
 
     ``wake``: called in any thread when the log has news.
     """
@@ -249,15 +277,19 @@ def replicated_slots(settings: WorkerSettings, replication: Replication, wake: C
     prepare_topic(kafka)
     checkpoints, shards, one_at_a_time = replication.checkpoints, settings.shards_total, Lock()
     log = None if checkpoints is None else log_of(kafka)
-    node = Node(settings.name, replication.host, replication.address)
+    node = Node(settings.name, replication.host, replication.address, f"{random_64():x}")
 
-    def make_slot(index: int) -> ReplicatedSlot:
+    def make_placing(members: Callable[[], dict[int, Member]]) -> Placing:
+        control = KafkaPartition(kafka, kafka.control_partition, wake)
+        return Placing(node, settings.shards_total, members, control, steady_ms(), replication.placement)
+
+    def make_slot(index: int, placing: Placing) -> ReplicatedSlot:
         partition = KafkaPartition(kafka, index, wake)
         exchange = Exchange(data_dir, index)
 
         def make_member(now_ms: int) -> Member:
             copy = Replica(exchange.copy, memory=memory)
-            return Member(
+            member = Member(
                 partition,
                 copy,
                 node,
@@ -265,6 +297,8 @@ def replicated_slots(settings: WorkerSettings, replication: Replication, wake: C
                 limits=replication.leadership,
                 record_bytes_max=min(RECORD_BYTES_MAX, kafka.data_bytes_max),
             )
+            placing.join(index, member)
+            return member
 
         def make_cutting(copy: Replica, now_ms: int) -> Cutting:
             assert checkpoints is not None
@@ -275,4 +309,4 @@ def replicated_slots(settings: WorkerSettings, replication: Replication, wake: C
         cutter = None if checkpoints is None else make_cutting
         return ReplicatedSlot(index, shards, settings.shard, compile_hooks, make_member, steady_ms, beginning, cutter)
 
-    return [make_slot(index) for index in settings.shards]
+    return ReplicatedShards(settings.shards, make_slot, make_placing, steady_ms)

@@ -9,6 +9,7 @@ from fila_worker.copies.cutting import CheckpointSettings
 from fila_worker.core.settings import ShardSettings
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.leadership import LeadershipLimits
+from fila_worker.log.placement import PlacementLimits
 
 
 class JoinKeys(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,6 +30,7 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     leadership: LeadershipLimits = LeadershipLimits()
     checkpoints: CheckpointSettings | None = None
     """When checkpoints are made, which shorten the log. None: no process beside the worker keeps them, so the log has to keep everything."""
+    placement: PlacementLimits = PlacementLimits()
 
 
 class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -235,9 +235,6 @@ class Slot:
         """Drop the shard's memory, because :meth:`tend` said so."""
         raise NotImplementedError
 
-    def retire(self) -> None:
-        """Prepare for the end of the process."""
-
     @property
     def retires(self) -> bool:
         """Whether the shard is being handed over."""

@@ -17,10 +17,14 @@ LOOK_S = 0.2
 
 @click.command()
 @click.argument("worker")
-@click.option("--undo", is_flag=True, help="Let WORKER take shards again. It gets none back by itself: use `shard move`.")
+@click.option(
+    "--undo", is_flag=True, help="Let WORKER take shards again. On one host it gets none back by itself: use `shard move`."
+)
 @click.pass_obj
 def command(invocation: Invocation, worker: str, undo: bool) -> None:
     """Move all shards of WORKER to the other workers of its data directory, one after the other, and wait until it has none.
+
+    On several hosts WORKER leaves its shards to workers of the other hosts, and follows them on.
 
     It takes no shard until the drain is undone, or the worker is restarted. If this command is stopped, the drain goes on.
     """

@@ -13,7 +13,8 @@ The router only sends requests. Files on disk say where each shard is (:mod:`fil
 the middle forgets the move and loses nothing: the target finds the shard by itself. The same holds for each worker.
 
 A drain moves all shards of a worker away, one at a time. The worker reports that it is drained whenever it registers, so the drain
-goes on after a restart of the router.
+goes on after a restart of the router. A worker of a replicated log has no directory to share: told to drain, it leaves its shards to other
+hosts by itself.
 """
 
 from collections.abc import Callable
@@ -119,7 +120,9 @@ class Moves:
         if not worker.routable:
             raise InvalidArgumentError(f"{worker.name} is down: its shards can be moved when it is back")
         if worker.draining is command.undo:
-            if not command.undo:
+            if (
+                not command.undo and worker.home
+            ):  # without one its shards go to other hosts, and it stays with those that can't
                 self._refuse_last(worker)
             worker.draining = not command.undo
             self._outgoing.tell([worker.identity], PutDraining(worker.draining))

@@ -253,6 +253,16 @@ def test_the_last_worker_is_not_drained(desk: Desk) -> None:
     drained(desk, SOURCE)
 
 
+def test_a_worker_of_a_replicated_log_leaves_its_shards_to_other_hosts_by_itself() -> None:
+    desk = Desk(shards=1)
+    register(desk, SOURCE, [(0, 1)], home="")
+    desk.told()
+    drained(desk, SOURCE)
+    assert desk.told() == [(SOURCE, PutDraining(draining=True))]
+    desk.router.tick(desk.now_ms)
+    assert not [command for _, command in desk.told() if isinstance(command, PrepareShard)]
+
+
 def test_a_new_router_goes_on_with_a_drain(desk: Desk) -> None:
     another = Desk(shards=1)
     register(another, SOURCE, [(0, 1)], draining=True)

@@ -24,6 +24,7 @@ from fila_proto_zmq.commands import (
     HostList,
     HostWorker,
     Metrics,
+    PutDraining,
     QueueOptions,
     QueueStats,
     Receive,
@@ -40,10 +41,13 @@ from fila_worker.copies.cutting import CheckpointSettings, Cutting
 from fila_worker.copies.exchange import Exchange
 from fila_worker.core.settings import ShardSettings
 from fila_worker.host import Host
-from fila_worker.log.bodies import Node
+from fila_worker.log.bodies import Leaves, Node
+from fila_worker.log.bodies import decode_body as decode_log_body
 from fila_worker.log.member import Member
 from fila_worker.log.memory import MemoryLog, MemoryPartition
-from fila_worker.replicated import MustEnd, ReplicatedSlot
+from fila_worker.log.placement import Placing
+from fila_worker.log.records import Kind, Record, decode
+from fila_worker.replicated import MustEnd, ReplicatedShards, ReplicatedSlot
 from fila_worker.storage.replica import Replica
 from tests.support.host import CLIENT, NAMES, SHARDS_TOTAL, compile_hooks
 
@@ -58,6 +62,7 @@ class Machine:
         self.town, self.name, self.home = town, name, home
         self.partitions = [MemoryPartition(log, town.clock) for log in town.logs]
         self.exchanges = [Exchange(home, index) for index in range(len(town.logs))]
+        self.control = MemoryPartition(town.control, town.clock)
         self.answers: dict[int, Reply | Fault] = {}
         self._commands: dict[int, Command] = {}
         self._offered = 0
@@ -65,15 +70,22 @@ class Machine:
 
     def start(self) -> None:
         self._one_at_a_time = Lock()
-        slots = [self._slot(index) for index in range(len(self.partitions))]
-        place = self.name, f"{self.name}.example"
-        self.host = Host([], SHARDS_TOTAL, self.town.clock(), self.name, opening=slots, place=place)
+        self._node = Node(self.name, self.name, life=str(self.town.clock()))
 
-    def _slot(self, index: int) -> ReplicatedSlot:
+        def make_placing(members: Callable[[], dict[int, Member]]) -> Placing:
+            return Placing(self._node, len(self.partitions), members, self.control, self.town.clock())
+
+        shards = ReplicatedShards(range(len(self.partitions)), self._slot, make_placing, self.town.clock)
+        place = self.name, f"{self.name}.example"
+        self.host = Host([], SHARDS_TOTAL, self.town.clock(), self.name, replicated=shards, place=place)
+
+    def _slot(self, index: int, placing: Placing) -> ReplicatedSlot:
         partition, exchange, settings = self.partitions[index], self.exchanges[index], self.town.checkpoints
 
         def make(now_ms: int) -> Member:
-            return Member(partition, Replica(exchange.copy), Node(self.name, self.name), now_ms)
+            member = Member(partition, Replica(exchange.copy), self._node, now_ms)
+            placing.join(index, member)
+            return member
 
         def make_cutting(copy: Replica, now_ms: int) -> Cutting:
             assert settings is not None
@@ -129,6 +141,7 @@ class Town:
         self.checkpoints = checkpoints
         self.requests = 0
         self.logs = [MemoryLog(), MemoryLog()]
+        self.control = MemoryLog()
         self.one, self.two = (Machine(self, name, tmp_path / name) for name in ("one", "two"))
 
     def clock(self) -> int:
@@ -164,6 +177,10 @@ def town(tmp_path: Path) -> Iterator[Town]:
 
 def enqueue(payload: bytes) -> Enqueue:
     return Enqueue([seal_envelope(payload, {})])
+
+
+def records(log: MemoryLog) -> list[Record]:
+    return [decode(entry.data, entry.offset) for entry in log.entries]
 
 
 def pending(machine: Machine) -> int:
@@ -234,6 +251,43 @@ def test_a_stop_hands_all_shards_over_at_once(town: Town) -> None:
     assert pending(town.two) == 1
     town.pass_ms(10_000)
     assert town.two.serves == [0, 1], "who has retired claims nothing"
+
+
+def test_a_stop_names_its_successor(town: Town) -> None:
+    town.pass_ms(1000)
+    town.one.host.retire()
+    town.until(lambda: town.two.serves == [0, 1])
+    left = [
+        decode_log_body(record.body, Leaves) for log in town.logs for record in records(log) if record.kind is Kind.LEAVES
+    ]
+    assert [each.successor for each in left if each is not None] == ["two", "two"]
+
+
+def test_a_host_that_drains_leaves_its_shards_and_gets_its_part_back_afterwards(town: Town) -> None:
+    town.one.turn([b"", *encode_command(PutDraining(draining=True), 0, "")])
+    town.until(lambda: town.two.serves == [0, 1])
+    town.pass_ms(20_000)
+    assert (town.one.serves, town.two.serves) == ([], [0, 1])
+    town.one.turn([b"", *encode_command(PutDraining(draining=False), 0, "")])
+    town.until(lambda: len(town.one.serves) == 1)
+    town.pass_ms(20_000)
+    assert len(town.one.serves) == len(town.two.serves) == 1
+
+
+def test_a_host_that_drains_claims_what_no_other_has(town: Town) -> None:
+    town.two.turn([b"", *encode_command(PutDraining(draining=True), 0, "")])
+    town.pass_ms(2000)
+    town.one.end()
+    town.until(lambda: town.two.serves == [0, 1], town.two)
+
+
+def test_a_control_partition_that_is_lost_disturbs_nothing(town: Town) -> None:
+    town.control.reachable = False
+    town.pass_ms(20_000)
+    assert town.one.serves == [0, 1]
+    assert isinstance(town.one.ask(enqueue(b"0")), Enqueued)
+    town.one.end()
+    town.until(lambda: town.two.serves == [0, 1], town.two)
 
 
 def test_a_deposed_leader_with_something_unconfirmed_ends_its_process(town: Town) -> None:

@@ -1,4 +1,4 @@
-"""What records say besides counting: who leads, how much it has, whom it leaves to, and what a host says about itself.
+"""What records say besides counting: who leads, how much it has, whom it leaves to, and what a node says about itself.
 
 These bodies inform. Which records count is decided without them, so a body that can't be read is the same as none: another release may
 have written it, or it may be damaged. A body is a version byte and a msgpack map. A field that a reader does not know is skipped; a change
@@ -12,8 +12,8 @@ import msgspec
 VERSION: Final = 1
 BODY_BYTES_MAX: Final = 4096
 """Of a record in a shard's log."""
-HOST_BYTES_MAX: Final = 128 * 1024
-"""Of what a host says about itself: about 16 bytes for each shard."""
+STATE_BYTES_MAX: Final = 128 * 1024
+"""Of what a node says about itself: about 16 bytes for each shard."""
 
 Name = Annotated[str, msgspec.Meta(max_length=255)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -74,24 +74,23 @@ class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the leader that it asks. Another one ignores it."""
 
 
-class HostState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host says about itself, once a second, to all others."""
+class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node says about itself in the control partition, once a second, to all others."""
 
-    host: Name = ""
-    address: Name = ""
+    node: Node = Node()
     leads: dict[Shard, Offset] = {}
     """Shards that it leads, with the epoch."""
     follows: dict[Shard, Count] = {}
-    """Shards that it has a copy of, with the number of records that the copy is behind."""
+    """Shards that it has another copy of, with the number of records that the copy is behind."""
     drains: bool = False
     """Whether it gives up all its shards."""
 
 
-Body = Marker | Beat | Leaves | Wish | HostState
+Body = Marker | Beat | Leaves | Wish | NodeState
 _B = TypeVar("_B", bound=Body)
 _encode = msgspec.msgpack.Encoder().encode
 _decoders: Final[dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]]] = {
-    kind: msgspec.msgpack.Decoder(kind) for kind in (Marker, Beat, Leaves, Wish, HostState)
+    kind: msgspec.msgpack.Decoder(kind) for kind in (Marker, Beat, Leaves, Wish, NodeState)
 }
 
 
@@ -102,7 +101,7 @@ def encode_body(body: Body) -> bytes:
 
 def decode_body(data: bytes, kind: type[_B]) -> _B | None:
     """Return what it says; None if it can't be read."""
-    size_max = HOST_BYTES_MAX if kind is HostState else BODY_BYTES_MAX
+    size_max = STATE_BYTES_MAX if kind is NodeState else BODY_BYTES_MAX
     if not 1 < len(data) <= size_max or data[0] != VERSION:
         return None
     try:

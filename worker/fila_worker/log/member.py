@@ -120,6 +120,8 @@ class Member:
         self.copy = copy
         self.ended = ""
         """Why the process must end at once; empty: it need not."""
+        self.may_give: Callable[[str, int], bool] = lambda host, now_ms: True
+        """Whether the shard may go to a host that asks for it, now. If so, it goes."""
         last = decode_body(copy.marker, Marker)
         self.leadership = Leadership(node, now_ms, limits, copy.position.epoch, last.node if last else None)
         self._partition = partition
@@ -192,13 +194,6 @@ class Member:
         """Take that the shard is ready to serve."""
         self.leadership.recovered(now_ms)
         self.step(now_ms)
-
-    def leave(self, successor: str, now_ms: int, *, for_good: bool = False) -> None:
-        """Give the shard up, to a host if one is named. ``for_good``: never claim it again, because the process is about to end."""
-        if for_good:
-            self.leadership.retire(successor, now_ms)
-        else:
-            self.leadership.leave(successor, now_ms)
 
     def stopped(self, now_ms: int) -> None:
         """Take that no turn will come any more, after ``leaves``."""
@@ -273,7 +268,8 @@ class Member:
         for entry in look.tail.read(self._read_max):
             record = decode(entry.data, entry.offset)
             look.next_offset = entry.offset + 1
-            if record.kind is Kind.WISH and (wisher := self.leadership.wished(record.body)):
+            wisher = self.leadership.wished(record.body) if record.kind is Kind.WISH else None
+            if wisher is not None and self.may_give(wisher, now_ms):
                 self.leadership.leave(wisher, now_ms)
             if writer.read_from is not None:
                 writer.read(entry.offset, record)

@@ -13,6 +13,7 @@ and questions are answered at once. With ``held`` they wait, and the test says w
     appender.report(offset=False)   # it is in the log, but where is not said
     appender.fail("timed out")      # nothing that this appender appends later gets into the log
     log.reachable = False           # no broker answers
+    there.reachable = False         # none answers that process
     log.cut(1)                      # the log has gone back
 """
 
@@ -104,7 +105,18 @@ class MemoryPartition:
         self.held, self.record_bytes_max = held, record_bytes_max
         self.appenders: list[MemoryAppender] = []
         self.tails: list[MemoryTail] = []
+        self._reachable = True
         log.join(self)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether a broker answers this process."""
+        return self._reachable and self.log.reachable
+
+    @reachable.setter
+    def reachable(self, reachable: bool) -> None:
+        self._reachable = reachable
+        self.go_on()
 
     def appender(self) -> "MemoryAppender":
         """Return a new appender; it is the last of ``appenders``."""
@@ -118,7 +130,7 @@ class MemoryPartition:
 
     def trim(self, offset: int) -> None:
         """Let the log forget the records before ``offset`` if a broker answers."""
-        if self.log.reachable:
+        if self.reachable:
             self.log.trim(offset)
 
     def go_on(self) -> None:
@@ -209,7 +221,7 @@ class MemoryAppender:
 
     def go_on(self) -> None:
         """Let all appends arrive and be reported if nothing holds them."""
-        if self._partition.held or self.closed or not self._partition.log.reachable or not self._on_the_way:
+        if self._partition.held or self.closed or not self._partition.reachable or not self._on_the_way:
             return
         self.arrive(len(self._on_the_way))
         self.report(len(self._arrived))
@@ -245,7 +257,7 @@ class MemoryTail:
         """Return the next records."""
         assert not self.closed, "it is closed"
         log = self._partition.log
-        if not log.reachable:
+        if not self._partition.reachable:
             return []
         if self._next < log.begin:
             text = f"offset {self._next} is needed, but the log begins at {log.begin}: begin the copy anew from a checkpoint"
@@ -285,8 +297,7 @@ class MemoryTail:
 
     def answer(self) -> None:
         """Let the question under way be answered, or fail if no broker answers."""
-        log = self._partition.log
-        if self._asking_ms is not None and log.reachable and not self.closed:
-            self._asked_ms, self._end = self._asking_ms, log.end
+        if self._asking_ms is not None and self._partition.reachable and not self.closed:
+            self._asked_ms, self._end = self._asking_ms, self._partition.log.end
             self._partition.wake()
         self._asking_ms = None

@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 
 from fila_worker.log.bodies import (
     BODY_BYTES_MAX,
-    HOST_BYTES_MAX,
+    STATE_BYTES_MAX,
     Beat,
     Body,
     Figures,
-    HostState,
     Leaves,
     Marker,
     Node,
+    NodeState,
     Wish,
     decode_body,
     encode_body,
@@ -24,7 +24,7 @@ BODIES: list[Body] = [
     Beat(NODE, Figures(7, 1 << 40, 99)),
     Leaves(NODE, "host-b"),
     Wish("host-b", 12),
-    HostState("host-a", "10.0.0.1:5555", {1: 5}, {1: 0, 2: 300}, True),
+    NodeState(NODE, {1: 5}, {2: 300}, True),
 ]
 
 
@@ -64,14 +64,14 @@ def test_what_can_not_be_so_says_nothing(said: object) -> None:
 
 def test_there_is_room_for_the_shards_of_a_large_host() -> None:
     shards = dict.fromkeys(range(4096), 2**63 - 1)
-    state = HostState("host-a", "", shards, shards)
-    assert len(encode_body(state)) <= HOST_BYTES_MAX
-    assert decode_body(encode_body(state), HostState) == state
-    too_large = HostState("host-a", "", dict.fromkeys(range(20_000), 2**63 - 1))
-    assert decode_body(encode_body(too_large), HostState) is None
+    state = NodeState(NODE, shards, shards)
+    assert len(encode_body(state)) <= STATE_BYTES_MAX
+    assert decode_body(encode_body(state), NodeState) == state
+    too_large = NodeState(NODE, dict.fromkeys(range(20_000), 2**63 - 1))
+    assert decode_body(encode_body(too_large), NodeState) is None
 
 
-@given(st.binary(max_size=200), st.sampled_from([Marker, Beat, Leaves, Wish, HostState]))
+@given(st.binary(max_size=200), st.sampled_from([Marker, Beat, Leaves, Wish, NodeState]))
 def test_no_bytes_raise_anything(data: bytes, kind: type[Body]) -> None:
     for tried in (data, b"\x01" + data):
         body = decode_body(tried, kind)

@@ -233,8 +233,33 @@ def test_an_unknown_leader_is_not_dead() -> None:
 def test_a_log_without_a_marker_is_claimed_in_line() -> None:
     stand = Stand()
     stand.machine.rank = 2
-    assert stand.run(999) == []
+    assert stand.run(3999) == []
     assert kinds(stand.run(101)) == [Kind.MARKER]
+
+
+def test_who_gets_a_place_in_the_line_late_keeps_the_distance() -> None:
+    stand = Stand()
+    stand.machine.rank = 8
+    stand.run(3000)
+    stand.machine.rank = 1
+    assert stand.run(1999) == []
+    assert kinds(stand.run(101)) == [Kind.MARKER]
+    first = Stand()
+    first.machine.rank = 8
+    first.run(3000)
+    first.machine.rank = 0
+    assert kinds(first.run(0)) == [Kind.MARKER]
+
+
+def test_what_the_former_self_has_left_to_nobody_is_claimed_at_once() -> None:
+    stand = Stand(5, FORMER, 5)
+    stand.machine.rank = 8
+    stand.read(Kind.LEAVES, 5, Leaves(FORMER, ""))
+    assert kinds(stand.run(100)) == [Kind.MARKER]
+    left = Stand(5, FORMER, 5)
+    left.machine.rank = 8
+    left.read(Kind.LEAVES, 5, Leaves(FORMER, "host-b"))
+    assert left.run(4900) == []
 
 
 def test_a_claim_asks_for_the_end_once_more() -> None:

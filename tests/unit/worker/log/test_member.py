@@ -153,7 +153,7 @@ def test_a_leader_that_leaves_hands_over_without_a_gap(made: Callable[[int], Tow
     old, other, new = town.sites
     town.lead(old)
     old.commit(b"one")
-    old.member.leave("c", town.now_ms)
+    old.member.leadership.leave("c", town.now_ms)
     assert town.until(lambda: new.member.serves) < 1000
     new.commit(b"two")
     town.pass_ms(500)
@@ -170,6 +170,21 @@ def test_a_host_that_wishes_for_a_shard_gets_it(made: Callable[[int], Town]) -> 
     new.commit(b"one")
     town.pass_ms(500)
     assert (old.items, old.member.ended) == ([b"one"], "")
+
+
+def test_a_leader_asks_its_owner_before_it_gives_the_shard_away(made: Callable[[int], Town]) -> None:
+    town = made(2)
+    old, new = town.sites
+    town.lead(old)
+    asked: list[tuple[str, int]] = []
+    old.member.may_give = lambda host, now_ms: bool(asked.append((host, now_ms)))
+    new.member.leadership.wants = True
+    town.until(lambda: bool(asked))
+    town.pass_ms(2000)
+    assert old.member.serves
+    assert [host for host, _ in asked] == ["b"]
+    old.member.may_give = lambda host, now_ms: True
+    town.until(lambda: new.member.serves)
 
 
 @pytest.mark.parametrize("how", ["no offset", "twice", "first of two"])

@@ -110,6 +110,20 @@ def test_a_question_waits_for_its_answer(log: MemoryLog, held: MemoryProcess) ->
     assert (tail.asked_ms, tail.end) == (None, 1)
 
 
+def test_a_process_that_is_cut_off_disturbs_no_other(log: MemoryLog) -> None:
+    here, there = MemoryProcess(log).partition, MemoryProcess(log).partition
+    appender, tail = here.appender(), here.tail(0)
+    here.reachable = False
+    appender.append(b"a")
+    there.appender().append(b"b")
+    tail.ask()
+    assert (tail.read(2), tail.asked_ms, log.end) == ([], None, 1)
+    here.reachable = True
+    tail.ask()
+    assert [entry.data for entry in tail.read(2)] == [b"b", b"a"]
+    assert (tail.end, [report.offset for report in appender.reports()]) == (2, [1])
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_log_that_went_back_is_noticed_by_those_who_had_read_further(log: MemoryLog, kept: int) -> None:
     partition = MemoryProcess(log).partition

@@ -15,13 +15,19 @@ PROPERTIES: Final = (
 """How the properties begin that say how brokers are reached. All others are for this package to set: what a shard is promised rests on them."""
 
 
+def partitions_for(shards: int) -> int:
+    """Return how many partitions the topic of a cluster has: one for each shard, and the control partition."""
+    return shards + 1
+
+
 class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """The log of a cluster: ``topic`` has a partition for each shard."""
+    """The log of a cluster: ``topic`` has a partition for each shard, and behind them the control partition."""
 
     bootstrap_servers: str
     """Some of the brokers: ``HOST:PORT,HOST:PORT``."""
     topic: str
     partitions: int
+    """See :func:`partitions_for`."""
     replicas: int = 3
     """How many brokers keep each partition. One broker keeps nothing safe: who wants that must say 1."""
     in_sync_min: int | None = None
@@ -62,6 +68,11 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     def in_sync(self) -> int:
         """The number of replicas that must have a record."""
         return self.replicas // 2 + 1 if self.in_sync_min is None else self.in_sync_min
+
+    @property
+    def control_partition(self) -> int:
+        """The number of the partition in which each node says what it has."""
+        return self.partitions - 1
 
     @property
     def data_bytes_max(self) -> int:

@@ -13,6 +13,8 @@ class LeadershipLimits:
     """Of a leader, before the first in line claims. A log's partition that loses its own leader stalls for 4 to 7 s."""
     rank_ms: int = 500
     """More for each standby that is in line before: longer than a claim takes."""
+    new_rank_ms: int = 2000
+    """The same on a log without a marker: hosts that start together do not know at the same moment which places they have."""
     ranks_max: int = 8
     """The longest line: it bounds the silence."""
     pause_ms: int = 1000

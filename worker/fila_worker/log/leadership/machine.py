@@ -60,7 +60,7 @@ class Leadership:
 
     @rank.setter
     def rank(self, rank: int) -> None:
-        self._standing.rank = rank
+        self._standing.place(rank, self._stepped_ms)
 
     @property
     def proof_ms(self) -> int | None:
@@ -232,10 +232,11 @@ class Leadership:
     def _follow(self, now_ms: int) -> None:
         if self._answers.fresh(now_ms) and self._answers.at_end and not self._reached_end:
             self._reached_end = True
-            if self.leader is not None and self.leader.name == self.node.name and self._standing.vacancy is None:
+            vacancy = self._standing.vacancy
+            if self.leader is not None and self.leader.name == self.node.name and (vacancy is None or not vacancy.to):
                 self._standing.vacancy = Vacancy(now_ms, own=True)
             elif self.epoch < 0:
-                self._standing.vacancy = Vacancy(now_ms)
+                self._standing.vacancy = Vacancy(now_ms, new=True)
         if self._may_claim(now_ms):
             self._begin_claim(now_ms)
             return

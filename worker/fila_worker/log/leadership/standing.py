@@ -16,6 +16,8 @@ class Vacancy(NamedTuple):
     """The host that may claim first."""
     own: bool = False
     """This node may claim at once: nobody else led."""
+    new: bool = False
+    """The log has no marker yet."""
 
 
 class Standing:
@@ -24,15 +26,22 @@ class Standing:
     def __init__(self, node: Node, now_ms: int, limits: LeadershipLimits) -> None:
         self._node, self._limits = node, limits
         self.rank = FIRST_IN_LINE
+        self._ranked_ms = now_ms
+        """When it got this place."""
         self.heard_ms = now_ms
         """When something that counts was read last."""
         self.not_before_ms = now_ms
         self.vacancy: Vacancy | None = None
 
+    def place(self, rank: int, now_ms: int) -> None:
+        """Take a place in the line."""
+        if rank != self.rank:
+            self.rank, self._ranked_ms = rank, now_ms
+
     def claim_due_ms(self, leader: Node | None) -> int:
         """Return when to claim if nothing is heard until then. ``leader``: the last one that is known."""
         limits, vacancy = self._limits, self.vacancy
-        rank_ms = min(self.rank, limits.ranks_max) * limits.rank_ms
+        rank_ms = min(self.rank, limits.ranks_max) * (limits.new_rank_ms if vacancy and vacancy.new else limits.rank_ms)
         if vacancy is None:
             due = self.heard_ms + limits.silence_ms + rank_ms
         elif vacancy.own or vacancy.to == self._node.host:
@@ -40,5 +49,6 @@ class Standing:
         elif leader == self._node:
             due = vacancy.since_ms + limits.silence_ms  # it has just left, and others shall have it
         else:
-            due = vacancy.since_ms + (limits.succession_ms if vacancy.to else 0) + rank_ms
+            # Those who get their places when the shard is vacant already keep their distance, too.
+            due = max(vacancy.since_ms + (limits.succession_ms if vacancy.to else 0), self._ranked_ms) + rank_ms
         return max(due, self.not_before_ms)

@@ -8,7 +8,7 @@ import pytest
 
 from fila_proto_zmq.errors import StorageError
 from fila_worker.log.kafka.clients import new_producer
-from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.kafka.settings import KafkaSettings, partitions_for
 
 
 def settings(**changes: object) -> KafkaSettings:
@@ -20,6 +20,10 @@ def test_a_majority_of_three_is_the_default() -> None:
         (3, 2), (5, 3), (1, 1),
     ]  # fmt: skip
     assert settings(in_sync_min=3).in_sync == 3
+
+
+def test_the_control_partition_is_behind_those_of_the_shards() -> None:
+    assert settings(partitions=partitions_for(6)).control_partition == 6
 
 
 @pytest.mark.parametrize(

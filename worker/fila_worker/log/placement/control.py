@@ -1,0 +1,118 @@
+"""The partition of the log in which each node says what it has, and hears what the others have.
+
+A reader begins at the end of the partition: all that live speak once a second, and what was said before tells nothing about who lives.
+Nothing here fails. Whatever happens to the partition, its reader begins again, and :meth:`ControlPartition.knows` is False until it has
+listened for long enough.
+"""
+
+from fila_proto_zmq.errors import StorageError
+from fila_worker.log.bodies import NodeState, decode_body, encode_body
+from fila_worker.log.partition import Partition, Tail
+from fila_worker.log.placement.limits import PlacementLimits
+from fila_worker.log.placement.views import NodeView, NodeViews
+
+
+class ControlPartition:
+    """One node's way to it. Call :meth:`say` and :meth:`hear` some times a second."""
+
+    def __init__(self, partition: Partition, now_ms: int, limits: PlacementLimits) -> None:
+        self._partition, self._limits = partition, limits
+        self._views = NodeViews(limits)
+        # what it says
+        self._appender = partition.appender()
+        self._reported = True
+        """Whether the last append has its outcome: there is one at a time."""
+        self._said: NodeState | None = None
+        self._said_ms = now_ms
+        # what it hears
+        self._finder: Tail | None = None
+        """It looks for the end of the partition, where the reader is to begin."""
+        self._tail: Tail | None = None
+        self._next_offset = 0
+        self._since_ms: int | None = None
+        """Since when it listens, and the partition answers; None: it does not."""
+        self._asked_ms = self._answered_ms = self._heard_ms = now_ms
+        self._trimmed_ms = now_ms
+
+    def say(self, state: NodeState, now_ms: int) -> None:
+        """Say what this node has, if it is time to: once a second, and when something other than its delay has changed."""
+        for report in self._appender.reports():
+            self._reported = True
+            if report.error:
+                self._appender.close()
+                self._appender = self._partition.appender()
+        last = self._said
+        same = last is not None and _without_delays(last) == _without_delays(state)
+        if self._reported and not (same and now_ms - self._said_ms < self._limits.say_ms):
+            self._said, self._said_ms, self._reported = state, now_ms, False
+            self._appender.append(encode_body(state))
+
+    def hear(self, now_ms: int) -> None:
+        """Take in what was said."""
+        gap_ms, self._heard_ms = now_ms - self._heard_ms, now_ms
+        if gap_ms > self._limits.answer_ms_max:  # this process did not run, and what waits in the reader is old
+            self._begin_again()
+        try:
+            if self._tail is None:
+                self._find_the_end(now_ms)
+            else:
+                self._read(self._tail, now_ms)
+        except StorageError:  # trimmed, gone back, or refused
+            self._begin_again()
+
+    def _find_the_end(self, now_ms: int) -> None:
+        if self._finder is None:
+            self._finder = self._partition.tail(0)
+        elif (end := self._finder.end) is not None and self._finder.asked_ms is not None:
+            self._finder.close()
+            self._finder, self._tail, self._next_offset = None, self._partition.tail(end), end
+            self._since_ms = self._answered_ms = now_ms
+            return
+        self._finder.ask()
+
+    def _read(self, tail: Tail, now_ms: int) -> None:
+        for entry in tail.read(self._limits.read_max):
+            self._next_offset = entry.offset + 1
+            state = decode_body(entry.data, NodeState)
+            if state is not None and state.node.name:
+                self._views.read(state, now_ms)
+        if tail.asked_ms is not None:
+            self._answered_ms = tail.asked_ms
+            self._since_ms = now_ms if self._since_ms is None else self._since_ms
+        if now_ms - self._answered_ms > self._limits.answer_ms_max:
+            self._since_ms = None
+        if now_ms - self._asked_ms >= self._limits.say_ms:
+            self._asked_ms = now_ms
+            tail.ask()
+
+    def _begin_again(self) -> None:
+        for tail in (self._finder, self._tail):
+            if tail is not None:
+                tail.close()
+        self._finder = self._tail = self._since_ms = None
+        self._views.clear()
+
+    def knows(self, now_ms: int) -> bool:
+        """Whether it has listened for long enough, and the partition answers."""
+        return self._since_ms is not None and now_ms - self._since_ms >= self._limits.learn_ms
+
+    def views(self, mine: NodeState, now_ms: int) -> list[NodeView]:
+        """Return what is known of the live nodes, and of this one."""
+        me = NodeView.of(mine)
+        return [me, *(view for view in self._views.live(now_ms) if view.name != me.name)]
+
+    def trim(self, now_ms: int) -> None:
+        """Let the partition forget what no reader needs. Call it on one node, any number of times."""
+        if now_ms - self._trimmed_ms >= self._limits.trim_ms:
+            self._trimmed_ms = now_ms
+            if (offset := self._next_offset - self._limits.keep_records) > 0:
+                self._partition.trim(offset)
+
+    def close(self) -> None:
+        """End."""
+        self._begin_again()
+        self._appender.close()
+
+
+def _without_delays(state: NodeState) -> tuple[object, ...]:
+    return state.leads, state.follows.keys(), state.drains

@@ -1,0 +1,125 @@
+"""One node's part in the placement: it says what its copies are, hears the others, and puts its copies into their places."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+from fila_worker.log.bodies import Node, NodeState
+from fila_worker.log.leadership import Leadership, State
+from fila_worker.log.partition import Partition
+from fila_worker.log.placement.control import ControlPartition
+from fila_worker.log.placement.decisions import Placement
+from fila_worker.log.placement.limits import PlacementLimits
+from fila_worker.log.placement.plan import weight
+from fila_worker.log.placement.views import NodeView
+
+UNKNOWN_BEHIND = 2**31
+"""Said of a copy that does not know the end of its log."""
+
+
+class PlacedCopy(Protocol):
+    """A copy of a shard, such as :class:`fila_worker.log.member.Member`."""
+
+    leadership: Leadership
+    may_give: Callable[[str, int], bool]
+    """Whether the shard may go to a host that asks for it, now. If so, it goes."""
+
+    @property
+    def behind(self) -> int | None:
+        """How many records it is behind the log; None: not known."""
+
+
+class Placing:
+    """The owner calls :meth:`step` in each turn. ``copies``: those that are open, by shard."""
+
+    def __init__(
+        self,
+        node: Node,
+        shards_total: int,
+        copies: Callable[[], Mapping[int, PlacedCopy]],
+        partition: Partition,
+        now_ms: int,
+        limits: PlacementLimits | None = None,
+    ) -> None:
+        """``partition``: the control partition."""
+        self.limits = limits or PlacementLimits()
+        self.drains = False
+        """Whether it gives up all its shards, one after the other. The owner sets it."""
+        self._node, self._copies = node, copies
+        self._control = ControlPartition(partition, now_ms, self.limits)
+        self._placement = Placement(node.name, node.host, range(shards_total), now_ms, self.limits)
+        self._views: list[NodeView] = []
+        """What was known when it last decided."""
+        self._retires = False
+        self._hear_due_ms = self._decide_due_ms = now_ms
+
+    def join(self, shard: int, copy: PlacedCopy) -> None:
+        """Give a copy that was just opened its first place in the line, and have it ask before it gives its shard away.
+
+        The place is one of the last: on a new log the hosts have heard each other until then, and hosts that do not hear each other hardly ever
+        have the same.
+        """
+        copy.leadership.rank = copy.leadership.limits.ranks_max - weight(shard, self._node.host) % 3
+        copy.may_give = partial(self.may_give, shard)
+
+    def step(self, now_ms: int) -> None:
+        """Speak, hear and decide what is due."""
+        if now_ms < self._hear_due_ms:
+            return
+        self._hear_due_ms = now_ms + self.limits.hear_ms
+        state = self._state()
+        self._control.say(state, now_ms)
+        self._control.hear(now_ms)
+        if 0 in state.leads:
+            self._control.trim(now_ms)
+        if not self._control.knows(now_ms):
+            self._wish(None)
+        elif now_ms >= self._decide_due_ms:
+            self._decide_due_ms = now_ms + self.limits.decide_ms
+            self._decide(state, now_ms)
+
+    def _decide(self, state: NodeState, now_ms: int) -> None:
+        self._views = self._control.views(state, now_ms)
+        decision = self._placement.step(self._views, now_ms)
+        copies = self._copies()
+        for shard in decision.ranks.keys() & copies.keys():
+            copies[shard].leadership.rank = decision.ranks[shard]
+        self._wish(decision.wish)
+        if self.drains:
+            self._give_one_up(now_ms)
+
+    def _wish(self, shard: int | None) -> None:
+        for number, copy in self._copies().items():
+            copy.leadership.wants = number == shard
+
+    def _state(self) -> NodeState:
+        copies = self._copies()
+        leads = {shard: copy.leadership.epoch for shard, copy in copies.items() if copy.leadership.state is State.LEADS}
+        follows = {
+            shard: UNKNOWN_BEHIND if copy.behind is None else copy.behind
+            for shard, copy in copies.items()
+            if shard not in leads
+        }
+        return NodeState(self._node, leads, follows, self.drains or self._retires)
+
+    def _give_one_up(self, now_ms: int) -> None:
+        successors = self._placement.successors(self._views)
+        for shard, copy in self._copies().items():
+            if copy.leadership.state is State.LEADS and successors[shard] and self._placement.may_give(shard, now_ms):
+                copy.leadership.leave(successors[shard], now_ms)
+
+    def may_give(self, shard: int, to: str, now_ms: int) -> bool:
+        """Return whether a shard may go to a host that asks for it. If so, it has to: no other one may for a while."""
+        return self._control.knows(now_ms) and self._placement.may_give(shard, now_ms, to)
+
+    def retire(self, now_ms: int) -> None:
+        """Leave all shards to their successors, and claim none: the process is about to end."""
+        self._retires = True
+        successors = self._placement.successors(self._views)
+        for shard, copy in self._copies().items():
+            copy.leadership.retire(successors.get(shard, ""), now_ms)
+        self._control.say(self._state(), now_ms)
+
+    def close(self) -> None:
+        """Leave the control partition."""
+        self._control.close()

@@ -1,0 +1,55 @@
+"""What the nodes of a cluster have said."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fila_worker.log.bodies import NodeState
+from fila_worker.log.placement.limits import PlacementLimits
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What a live node has said last."""
+
+    name: str
+    host: str
+    leads: Mapping[int, int] = field(default_factory=dict)
+    """Shards with the epoch."""
+    follows: Mapping[int, int] = field(default_factory=dict)
+    """All shards that it has a copy of, with the number of records that the copy is behind."""
+    drains: bool = False
+
+    @classmethod
+    def of(cls, state: NodeState) -> "NodeView":
+        """Return the view of a node that has just said this."""
+        return cls(
+            state.node.name, state.node.host, state.leads, {**state.follows, **dict.fromkeys(state.leads, 0)}, state.drains
+        )
+
+    def lags(self, shard: int, limits: PlacementLimits) -> bool:
+        """Return whether its copy of a shard has not caught up."""
+        return self.follows[shard] > limits.behind_max
+
+
+class NodeViews:
+    """What each node has said last, with the time when this process read it."""
+
+    def __init__(self, limits: PlacementLimits) -> None:
+        self._limits = limits
+        self._said: dict[str, tuple[NodeView, int]] = {}
+
+    def read(self, state: NodeState, now_ms: int) -> None:
+        """Take what a node has said."""
+        self._said.pop(state.node.name, None)
+        self._said[state.node.name] = (NodeView.of(state), now_ms)
+        while len(self._said) > self._limits.nodes_max:
+            self._said.pop(next(iter(self._said)))
+
+    def live(self, now_ms: int) -> list[NodeView]:
+        """Return the views of the live nodes, by name. Forget the others."""
+        self._said = {name: said for name, said in self._said.items() if now_ms - said[1] <= self._limits.live_ms}
+        return [view for _, (view, _) in sorted(self._said.items())]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._said.clear()
