@@ -194,9 +194,16 @@ class FanIns:
             return self._miss(header.request, identity, error)
         return self._check_off(header.request, identity)
 
-    def lose(self, identity: bytes, shard: int) -> Frames:
-        """Give up the answers of a lost worker, the holder of ``shard``."""
-        waiting = [request for request, fan_in in self._open.items() if identity in fan_in.waiting]
+    def lose(self, identity: bytes, shard: int, *, lives: bool = False) -> Frames:
+        """Give up the answers of a worker that has lost ``shard``.
+
+        ``lives``: it has lost no more than that, and will still say what it has. That is enough where a part may be missing.
+        """
+        waiting = [
+            request
+            for request, fan_in in self._open.items()
+            if identity in fan_in.waiting and (fan_in.answers.strict or not lives)
+        ]
         return [frame for request in waiting for frame in self._miss(request, identity, unavailable(shard))]
 
     def _miss(self, request: int, identity: bytes, error: FilaError) -> Frames:

@@ -155,7 +155,7 @@ class Membership:
         """Answer the requests for ``shards`` that ``worker`` can't answer any more."""
         for client, header, key, shard, *_ in worker.in_flight.take(shards):
             self._outgoing.refuse(client, header, key, interrupted(shard))
-        self._outgoing.to_clients += self._fan_ins.lose(worker.identity, min(shards, default=0))
+        self._outgoing.to_clients += self._fan_ins.lose(worker.identity, min(shards, default=0), lives=worker.routable)
         if OWNER in shards:
             self.config_replication.lose_owner()
 

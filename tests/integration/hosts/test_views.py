@@ -64,7 +64,7 @@ def test_hosts_are_seen_while_all_is_well_and_while_the_log_or_a_host_is_away(tm
         with pytest.raises(ShardUnavailableError, match=f"shard {shard} waits for its log"):
             impatient.queue_stats("orders")
         kafka.resume(1)
-        eventually(lambda: states(client) == set(), "the shards are served again")
+        eventually(lambda: not risks(client.hosts()) and states(client) == set(), "all is well again")
 
         leader = hosts.leaders()[shard]
         other = "b" if leader == "a" else "a"

@@ -72,6 +72,25 @@ def test_one_that_does_not_answer_in_time_or_answers_nonsense_is_named():
     assert told(desk).silent == ["worker-1"]
 
 
+def test_one_whose_shard_changes_hands_meanwhile_is_still_waited_for():
+    """It registers anew at a take-over: that is when somebody looks."""
+    desk = two_hosts()
+    asked = ask(desk)
+    answer(desk, "worker-1", asked["worker-1"])
+    desk.register("worker-0", shards=(0,), outages=[FOLLOWED])
+    desk.answers()
+    answer(desk, "worker-0", asked["worker-0"])
+    assert told(desk) == HostList([seen("worker-0"), seen("worker-1")], 2, [], [0])
+
+
+def test_one_that_is_started_again_meanwhile_is_not():
+    desk = two_hosts()
+    asked = ask(desk)
+    answer(desk, "worker-1", asked["worker-1"])
+    desk.register("worker-0", shards=(0, 1), epoch=2, pid=99)
+    assert told(desk).silent == ["worker-0"]
+
+
 def test_it_is_never_refused_because_all_are_down():
     desk = two_hosts()
     desk.unreachable("worker-0")

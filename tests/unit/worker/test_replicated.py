@@ -66,6 +66,8 @@ class Machine:
         self.answers: dict[int, Reply | Fault] = {}
         self._commands: dict[int, Command] = {}
         self._offered = 0
+        self.told: list[str] = []
+        """The states of all outages that the router has heard of."""
         self.start()
 
     def start(self) -> None:
@@ -112,6 +114,7 @@ class Machine:
 
         if self.host.offers != self._offered:  # the router takes its new offer
             self._offered = self.host.offers
+            self.told += [outage.state for outage in self.host.outages]
             self.host.registered(Registered(self.host.config.version), self.town.clock())
 
     def say(self, command: Command, queue: str = QUEUE) -> int:
@@ -426,7 +429,7 @@ def test_a_host_that_takes_over_follows_claims_and_leads(town: Town) -> None:
 
     town.until(leads, town.two)
     assert list(dict.fromkeys(roles))[0::2] == ["follows", "recovers"], roles
-    assert not town.two.host.outages
+    assert list(dict.fromkeys(town.two.told)) == ["following", "opening"], "routers hear of the take-over before its end"
 
 
 def test_a_copy_that_is_not_open_yet_begins(town: Town) -> None:
