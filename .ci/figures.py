@@ -17,7 +17,7 @@ from fila_worker.core.metrics.meter import KEYS_LOOKED_AT_MAX, QUEUES_SHOWN_MAX,
 from fila_worker.core.metrics.top_keys import KEYS_SHOWN
 from fila_worker.core.model.token_client import LIVE_MS, REPEAT_MS
 from fila_worker.core.settings import ShardSettings
-from fila_worker.link import PULSE_MS
+from fila_worker.links.links import PULSE_MS
 
 _SHARD = ShardSettings()
 _LIMITS = _SHARD.limits

@@ -120,7 +120,7 @@ class FuzzedBroker:
 
     def register(self) -> None:
         """Let the worker make itself known."""
-        self.host.registers(self.now_ms)
+        self.host.new_session(self.now_ms)
         shards = [(shard.index, shard.epoch) for shard in self.host.shards.values()]
         config = self.host.config
         offer = Register(WORKER.decode(), 1, "fuzzed", shards, config.version, config.values, config.parks())

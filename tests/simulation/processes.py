@@ -15,7 +15,8 @@ import fila_router.__main__
 import fila_router.loop
 import fila_router.sockets
 import fila_worker.direct.door
-import fila_worker.link
+import fila_worker.links.link
+import fila_worker.links.links
 import fila_worker.loop
 import fila_worker.slots
 from fila_cluster.supervisor.child import Backoff
@@ -299,7 +300,8 @@ def in_place_of_the_kernel(
             "secrets": SimpleNamespace(token_bytes=world.random("doors").randbytes),
             "DirectClients": partial(_WatchedClients, network),
         },
-        fila_worker.link: {"zmq": zmq, "psutil": _Psutil, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},
+        fila_worker.links.link: {"zmq": zmq, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},
+        fila_worker.links.links: {"psutil": _Psutil},
         fila_worker.direct.door: {"socket": sockets, "selectors": sockets},
         fila_cluster.client.io.wire: {"socket": sockets},
         fila_worker.slots: {"secrets": SimpleNamespace(randbits=entropy.getrandbits)},
@@ -309,6 +311,6 @@ def in_place_of_the_kernel(
     }  # fmt: skip
     if not clocks_are_set:
         fakes[fila_router.loop] |= {"Clock": PlainClock, "SteadyClock": PlainClock}
-        fakes[fila_worker.loop] |= {"Clock": PlainClock}
+        fakes[fila_worker.loop] |= {"Clock": PlainClock, "SteadyClock": PlainClock}
     with replaced((module, name, fake) for module, names in fakes.items() for name, fake in names.items()):
         yield

@@ -72,8 +72,8 @@ from fila_proto_zmq.frames import check_version, epoch_tag, unpack_header
 from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_worker.checkpoints import Checkpoints
 from fila_worker.client_work import work_of
-from fila_worker.config_copies import OF_THE_CONFIG, ConfigCopies
-from fila_worker.core.effects import Answer, Call, Effect, Post, answer
+from fila_worker.config_copies import CONFIG_OWNER, OF_THE_CONFIG, ConfigCopies
+from fila_worker.core.effects import ANY_LINK, Answer, Call, Effect, Post, answer
 from fila_worker.core.manage.queue_commands import list_queues
 from fila_worker.core.measures import SPAN_NS, Histogram
 from fila_worker.core.metrics.meter import report
@@ -81,6 +81,7 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.departures import Departures
 from fila_worker.held import HeldForAll
+from fila_worker.log.leadership import Proof
 from fila_worker.pauses import GAP_MS, Pauses
 from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
@@ -120,15 +121,19 @@ class Host:
         suspects: Suspects | None = None,
         checkpoints: Checkpoints | None = None,
         departures: Departures | None = None,
+        links: int = 1,
     ) -> None:
         """``opening``: slots of shards that :meth:`turn` opens, a step a turn.
 
-        ``checkpoints``: for backups; None without a disk. ``departures``: for shards that move; None if they cannot.
+        ``checkpoints``: for backups; None without a disk. ``departures``: for shards that move; None if they cannot. ``links``: how
+        many routers there are.
         """
         self.slots = {slot.index: slot for slot in (*map(Slot.of, shards), *opening)}
         self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
         self.offers = 1
-        """Increases whenever what this host offers to the router changes."""
+        """Increases whenever what this host offers to the routers changes."""
+        self._taken = [0] * links
+        """For each link, the offer that its router has taken last."""
         self.failed: list[int] = []
         """Shards whose memory was dropped: the owner answers the requests that came directly, and takes them out."""
         self.dropped = False
@@ -170,8 +175,8 @@ class Host:
         """How long turns took, from the first frame read to the last one sent. The owner has the clock and adds to it."""
         self.config.level(now_ms)
 
-    def accept(self, frame: Frame, now_ms: int) -> None:
-        """Carry out one frame. Its answer comes with :meth:`turn`."""
+    def accept(self, frame: Frame, now_ms: int, link: int = 0) -> None:
+        """Carry out one frame that came by a link. Its answer comes with :meth:`turn`."""
         if len(frame) != 4:
             return  # the router sends no such frames; there is no client to answer
         client, raw_header, key, body = frame
@@ -179,7 +184,7 @@ class Host:
             header = unpack_header(raw_header)
         except InvalidFrameError:
             return
-        call = Call(client, header.request, key.decode(errors="replace"), now_ms)
+        call = Call(client, header.request, key.decode(errors="replace"), now_ms, link)
         try:
             check_version(header)
             self._carry_out(call, decode_command(header, body), frame)
@@ -191,11 +196,16 @@ class Host:
         """Carry out one frame of a client that came without the router: it names the epoch of the shard that it is for."""
         client, raw_header, _, body = frame
         header = unpack_header(raw_header)
-        call = Call(client, header.request, queue, now_ms)
+        call = Call(client, header.request, queue, now_ms, ANY_LINK)
         try:
             if slot.outage is not None:
                 raise outages.unavailable(slot.outage)
-            if slot.leaving or slot.fence is not None or slot.shard is None or header.epoch != epoch_tag(slot.shard.epoch):
+            if (
+                slot.leaving
+                or slot.fence > max(self._taken)
+                or slot.shard is None
+                or header.epoch != epoch_tag(slot.shard.epoch)
+            ):
                 raise moved(slot.index)
             self._apply(slot, call, decode_command(header, body), frame)
         except FilaError as error:
@@ -238,7 +248,7 @@ class Host:
             self._apply(self._slot(call.queue), call, command, frame)
 
     def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
-        if slot.fence is not None:
+        if slot.fence and call.link != ANY_LINK and slot.fence > self._taken[call.link]:
             return  # it was sent to an earlier life of the shard, and the router has answered for it
         if slot.leaving:
             raise unavailable(slot.index)
@@ -282,7 +292,7 @@ class Host:
             return  # it failed because of an earlier command
         self._apply_in_turn(slot, call, command, frame)
         self._turn_of(slot, call.now_ms, self._effects)
-        if slot.fence is None:
+        if slot.shard is not None:
             self._on_trial[name] = slot, call
             self._acquit()
 
@@ -493,19 +503,22 @@ class Host:
             told = command
             self._guarded(self.slots[told.to_shard], now_ms, lambda shard: shard.on_peer_message(told, now_ms))
 
-    def registers(self, now_ms: int) -> None:
-        """Prepare for a new registration: what was granted to the shards before is void."""
+    def bank_proof(self) -> Proof | None:
+        """Return the proof that this process may lend the token bank: that it leads shard 0, if that stands on a replicated log."""
+        slot = self.slots.get(CONFIG_OWNER)
+        return None if slot is None else slot.proof()
+
+    def new_session(self, now_ms: int) -> None:
+        """Begin a session with the token bank: what was granted to the shards before is void."""
         self._each(now_ms, lambda shard: shard.new_session(now_ms))
 
-    def registered(self, reply: Registered, now_ms: int, offer: int | None = None) -> None:
-        """Catch up with what the router knows.
+    def registered(self, reply: Registered, now_ms: int, offer: int | None = None, link: int = 0) -> None:
+        """Catch up with what the router of a link knows. Its frames from now on were sent after it took the offer: links keep order.
 
         ``offer``: the value of ``offers`` that was registered; the current one by default.
         """
         self.config.registered(reply, now_ms)
-        for slot in self.slots.values():
-            if slot.fence is not None and slot.fence <= (self.offers if offer is None else offer):
-                slot.fence = None  # links keep their order: this frame was sent after the router knew of the failure
+        self._taken[link] = max(self._taken[link], self.offers if offer is None else offer)
 
     def paused(self, for_ms: int) -> None:
         """Excuse all clients for a time without turns, or a step of the clock: their frames could not be read meanwhile."""
@@ -664,7 +677,7 @@ class Host:
         command = effect.command
         if isinstance(command, Park):
             self._between.append(command)  # for the other shards here, and for all other workers
-        elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.slots:
+        elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.shards:
             self._between.append(command)
             return True
         return False
@@ -700,8 +713,8 @@ class Host:
 
     @property
     def is_alone(self) -> bool:
-        """Whether all shards of the cluster are here."""
-        return len(self.slots) == self._shards_total
+        """Whether this host serves all shards of the cluster."""
+        return len(self.shards) == self._shards_total
 
     @property
     def queues(self) -> int:

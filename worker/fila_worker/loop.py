@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from fila_process.clock import Clock
+from fila_process.clock import Clock, SteadyClock
 from fila_process.connections import allow_many_connections, connections_allowed
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, Heartbeat, StopRequests
@@ -27,7 +27,7 @@ from fila_worker.direct.clients import DOOR_BYTES, DirectClients
 from fila_worker.direct.door import open_door
 from fila_worker.direct.limits import limits_here
 from fila_worker.host import LOG_FULL_MS, Host
-from fila_worker.link import PULSE_MS, Link
+from fila_worker.links.links import PULSE_MS, Links
 from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
 from fila_worker.pauses import GAP_MS
@@ -69,9 +69,10 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
     They are the shards of the settings and those that were moved here, without those that were moved away. With a replicated log
     each is followed until this host leads it. ``wake``: called in any thread when commits are confirmed.
     """
+    links = 1 + len(settings.other_routers)
     if settings.replication is not None:
         opening = replicated_slots(settings, settings.replication, wake)
-        return Host([], settings.shards_total, now_ms, settings.name, opening=opening)
+        return Host([], settings.shards_total, now_ms, settings.name, opening=opening, links=links)
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
 
@@ -88,6 +89,7 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
         opening=map(make_slot, hosted),
         checkpoints=Checkpoints(data_dir, socket.gethostname(), hosted, now_ms),
         departures=Departures(residence, make_slot),
+        links=links,
     )
     for index in sorted({*settings.shards}.difference(hosted)):
         worker = residence.host_of(index) or ""
@@ -155,7 +157,7 @@ def run(settings: WorkerSettings) -> int:
 
 
 class Loop:
-    """The running worker: its host between the router's link and its own door."""
+    """The running worker: its host between the routers' links and its own door."""
 
     def __init__(
         self,
@@ -186,7 +188,7 @@ class Loop:
             auth=settings.auth,
         )
         self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms)
-        self._link = Link(settings, host, self._clients, self._door.endpoints)
+        self._links = Links(settings, host, self._clients, self._door.endpoints, SteadyClock().now_ms)
         self._deferrals = Deferrals()
         self._look_again_ms = 0
         self._apart = selectors.DefaultSelector()
@@ -195,7 +197,7 @@ class Loop:
         """What is watched while no frames are read."""
         for descriptor in (wakeup.descriptor, *stop.fds):
             self._unread.register(descriptor, selectors.EVENT_READ)
-        for descriptor in (self._link.descriptor, wakeup.descriptor, *stop.fds):
+        for descriptor in (*self._links.descriptors, wakeup.descriptor, *stop.fds):
             self._apart.register(descriptor, selectors.EVENT_READ)
             self._door.watch(descriptor)
         self._stop_descriptors = stop.fds
@@ -204,14 +206,14 @@ class Loop:
 
     def run(self) -> None:
         """Serve until asked to stop, then take leave and close everything."""
-        self._link.register(self._clock.now_ms())
+        self._links.register(self._clock.now_ms())
         self._serve()
         self._journal.tell([ProcessStopping()])
         self._leave()
         self._apart.close()
         self._unread.close()
         self._door.close()
-        self._link.close()
+        self._links.close()
         self._host.close()
         self._wakeup.close()
 
@@ -244,7 +246,7 @@ class Loop:
 
     def _sleep_ms(self, now_ms: int) -> int:
         """Return how long the worker may sleep."""
-        if not self._host.log_is_full and (self._link.has_more or (self._door.has_more and self._clients.trusted(now_ms))):
+        if not self._host.log_is_full and (self._links.has_more or (self._door.has_more and self._clients.trusted(now_ms))):
             return 0
         due = self._host.next_due(now_ms)
         longest_ms = LOG_FULL_MS if self._host.log_is_full else IDLE_MS
@@ -259,34 +261,33 @@ class Loop:
             readable = [key.fd for key, _ in selector.select(timeout_ms / 1000)]
         if self._wakeup.descriptor in readable:
             self._wakeup.clear()
-        self._link.ready = self._link.descriptor in readable or not self._link.drained
+        self._links.woken(readable)
         return readable
 
     def _turn(self, now_ms: int) -> None:
         started_ns = time.perf_counter_ns()
-        host, link, door = self._host, self._link, self._door
+        host, links, door = self._host, self._links, self._door
         host.begin_turn(now_ms)
         self._door_first = not self._door_first
         if self._door_first and self._clients.trusted(now_ms):
             door.receive(now_ms)
-        if link.ready:
-            for frame in link.receive(now_ms):
-                host.accept(frame, now_ms)
+        for link in links.in_line():
+            for frame in link.receive(now_ms, links.intake):
+                host.accept(frame, now_ms, link.number)
         trusted = self._clients.trusted(now_ms)
         if trusted and not self._door_first:
             door.receive(now_ms)
-        drained = link.drained and (door.empty or (trusted and not door.has_more))
+        drained = links.drained and (door.empty or (trusted and not door.has_more))
         host.answers_wait = self._deferrals.waiting
         effects = host.turn(now_ms, drained=drained)
         effects = self._after_parking(effects, now_ms)
         if effects:
-            link.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects)
+            links.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects, now_ms)
         if host.failed:  # after the answers of what was committed before the failure
             failed, host.failed = host.failed, []
             door.interrupt(frozenset(failed))
         door.flush()
-        link.register_changes(now_ms)
-        link.pulse(now_ms)
+        links.tend(now_ms)
         if host.dropped:
             host.dropped = False
             _spare_the_collector()
@@ -299,15 +300,16 @@ class Loop:
         host.turn_ns.observe(time.perf_counter_ns() - started_ns)
 
     def _has_left(self, now_ms: int) -> bool:
-        answered = self._link.left and not self._host.holds_effects
+        answered = self._links.left(now_ms) and not self._host.holds_effects
         return answered and (self._door.empty or self._clients.quiet(now_ms))
 
     def _after_parking(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         """Return what may be sent now: the answers to deferrals wait until all workers have parked their throttle keys."""
-        released = self._deferrals.release(self._link.take_confirmed(), now_ms)
+        waits = self._deferrals.waiting
+        released = self._deferrals.release(self._links.take_confirmed(), now_ms) if waits else []
         keys = parked_by(effects) if not self._host.is_alone else {}
         if keys:
-            effects = self._deferrals.hold(effects, self._link.park(keys), now_ms)
+            effects = self._deferrals.hold(effects, self._links.park(keys, now_ms), now_ms)
         return released + effects if released else effects
 
     def _leave(self) -> None:
@@ -317,7 +319,7 @@ class Loop:
             self._unread.unregister(descriptor)
             self._door.watch_no_more(descriptor)
         self._retire()
-        self._link.leave()
+        self._links.leave()
         now_ms = self._clock.now_ms()
         self._door.retire(now_ms)
         give_up_ms = now_ms + LEAVE_MS
@@ -334,7 +336,7 @@ class Loop:
 
     def _one_more_turn(self, now_ms: int) -> int:
         self._wait(now_ms, min(self._sleep_ms(now_ms), LEAVE_LOOK_MS))
-        self._link.ready = True
+        self._links.look_at_all()
         now_ms = self._clock.now_ms()
         self._turn(now_ms)
         return now_ms

@@ -17,6 +17,7 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
 from fila_worker.held import is_confirmed
 from fila_worker.log.bodies import Node
+from fila_worker.log.leadership import Proof
 from fila_worker.log.member import RECORD_BYTES_MAX, Member
 from fila_worker.lua import compile_hooks
 from fila_worker.settings import Replication, WorkerSettings
@@ -135,6 +136,10 @@ class ReplicatedSlot(Slot):
     def retires(self) -> bool:
         """Whether the shard is being handed over."""
         return self.member is not None and self.member.leaves
+
+    def proof(self) -> Proof | None:
+        """Return the proof that this process leads the shard."""
+        return None if self.member is None else self.member.leadership.proof(self._steady_ms())
 
     def close(self) -> None:
         """Leave the log, and close the copy."""

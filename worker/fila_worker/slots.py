@@ -19,6 +19,7 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, UnfitStoreError
 from fila_worker.held import HeldEffects, is_confirmed
+from fila_worker.log.leadership import Proof
 
 Name: TypeAlias = bytes
 """What identifies a command."""
@@ -123,10 +124,10 @@ class Slot:
         """When its opening began; 0: not yet."""
         self.retry_at_ms = 0
         self.opened_once = False
-        self.fence: int | None = None
-        """The number of the offer after its last failure; None: no failure, or the router has taken that offer.
+        self.fence = 0
+        """The number of the offer after its last failure; 0: it has not failed.
 
-        Frames that come before the router has taken the offer were sent to the shard's earlier life, and the router has
+        Frames that come before their router has taken the offer were sent to the shard's earlier life, and that router has
         answered them.
         """
         self.leaving = False
@@ -241,6 +242,10 @@ class Slot:
     def retires(self) -> bool:
         """Whether the shard is being handed over."""
         return False
+
+    def proof(self) -> Proof | None:
+        """Return the proof that this process leads the shard, by a log that others have too; None: it does not."""
+        return None
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
         """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""

@@ -1,20 +1,25 @@
 """The effects of a turn: frames that leave the process only after the batch that they depend on is committed."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from fila_proto_zmq.codec import encode_command, encode_delivery, encode_error, encode_reply
 from fila_proto_zmq.commands import Command, Delivered, Reply
 from fila_proto_zmq.errors import FilaError
 
+ANY_LINK: Final = -1
+"""For what did not come by the link to a router."""
+
 
 @dataclass(slots=True)
 class Call:
-    """A command's envelope: the client, the request to answer, the queue, and when it was read."""
+    """A command's envelope: the client, the request to answer, the queue, when it was read, and the link to the router that it came by."""
 
     client: bytes
     request: int
     queue: str
     now_ms: int
+    link: int = 0
 
 
 @dataclass(slots=True)
@@ -39,11 +44,12 @@ class Answer:
 
 @dataclass(slots=True)
 class Push:
-    """Leased messages for a subscription."""
+    """Leased messages for a subscription. ``link``: the one by which the subscription was kept alive last."""
 
     client: bytes
     queue: str
     delivered: Delivered
+    link: int = 0
 
     def frames(self) -> list[bytes]:
         """Return header, routing key and body."""

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from fila_admission.acts import ACT_OPCODES, DONE, Audit
 from fila_admission.in_flight import InFlight, asks_page
 from fila_admission.keys import Key, KeyRing
@@ -26,6 +28,7 @@ from fila_proto_zmq.commands import (
     ApiKey,
     Hello,
     Plate,
+    PutKeys,
     Subscribe,
     Welcome,
 )
@@ -99,8 +102,8 @@ class DirectClients:
         self._by_client: dict[bytes, Connection] = {}
         self._keys = KeyRing() if auth else None
         self._knows_keys = not auth
-        self.keys_version = 0
-        """The version of the API keys that the router has sent last."""
+        self._keys_of: dict[int, PutKeys] = {}
+        """The API keys that each router has sent last, by its link."""
         self._in_flight = InFlight(limits)
         self.audit = Audit(limits.acts_max)
         """Administrative acts that came here."""
@@ -121,12 +124,21 @@ class DirectClients:
         """Return whether frames may be taken in."""
         return now_ms < self._trusted_until_ms and self._knows_keys
 
-    def put_keys(self, keys: list[ApiKey], version: int) -> None:
-        """Take over the router's API keys. A client whose key is not among them gets only refusals from now on."""
-        self.keys_version = version
+    def put_keys(self, put: PutKeys, link: int = 0) -> None:
+        """Take over a router's API keys. A client whose key is not among them gets only refusals from now on.
+
+        Of several routers those count that have the latest version. Each has keys of its own besides, for the processes of its host.
+        """
+        self._keys_of[link] = put
         if self._keys is not None:
-            self._keys.replace(keys)
+            latest = max(each.version for each in self._keys_of.values())
+            self._keys.replace(_joined({link: put.keys for link, put in self._keys_of.items() if put.version == latest}))
             self._knows_keys = True
+
+    def keys_version(self, link: int = 0) -> int:
+        """Return the version of the API keys that the router of a link has sent last; 0: it has sent none."""
+        put = self._keys_of.get(link)
+        return 0 if put is None else put.version
 
     # --- connections --------------------------------------------------------------------------------------------------
 
@@ -391,3 +403,16 @@ class DirectClients:
 
 
 _NOWHERE: Final = Connection(b"", 0, open=False)
+
+
+def _joined(keys_of: dict[int, list[ApiKey]]) -> list[ApiKey]:
+    """Return the keys of all routers. Where hosts gave their own keys the same name, the number of the link makes it another one."""
+    joined: dict[bytes, ApiKey] = {}
+    names: set[str] = set()
+    for link, keys in keys_of.items():
+        for key in keys:
+            if key.digest not in joined:
+                name = key.name if key.name not in names else f"{key.name}~{link}"
+                joined[key.digest] = replace(key, name=name)
+                names.add(name)
+    return list(joined.values())

@@ -1,4 +1,4 @@
-"""The link to the router: one DEALER socket that registers this worker, shows that it lives, and carries frames.
+"""The link to one router: one DEALER socket that registers this worker, shows that it lives, and carries frames.
 
 The worker's own frames (Register, Pulse, Leave) carry an empty client id. When the router does not know the worker, because
 it was restarted, it answers a pulse with an error, and the worker registers again; ZeroMQ reconnects by itself.
@@ -10,14 +10,14 @@ registers again. Rejected: a timer, because it would queue up registrations whil
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
-import psutil
 import zmq
 
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
-from fila_proto_zmq.commands import Command, EndClient, Fault, Leave, Park, Pulse, PutKeys, Register, Registered
+from fila_proto_zmq.commands import Command, EndClient, Fault, Leave, Park, Pulse, Pulsed, PutKeys, Register, Registered
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import WorkerAdmitted
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, Header, unpack_header
@@ -29,12 +29,6 @@ from fila_worker.replicated import MustEnd
 from fila_worker.settings import WorkerSettings
 from fila_worker.slots import Frame
 
-PULSE_MS: Final = 250
-"""How often the worker shows that it lives.
-
-Pulses wait for the connection while the router is away. A router's restart takes longer than this, so a pulse waits when
-the router is back, and reaches it at once.
-"""
 RECONNECT_MS_MAX: Final = 100
 """The longest pause between two attempts to reach the router.
 
@@ -51,23 +45,54 @@ FRAME_PARTS: Final = 4
 """Client, header, routing key, body."""
 PULSES_MAX: Final = 16
 """Unanswered pulses that are remembered: a later answer says more than an earlier one."""
+SILENT_MS: Final = 2000
+"""A router that was not heard for so long is taken for lost until it is heard again. It answers pulses, and knocks a few times a second."""
 _POLLIN: Final = int(zmq.POLLIN)
+_POLLOUT: Final = int(zmq.POLLOUT)
+
+
+@dataclass(slots=True)
+class Intake:
+    """What may still be read in a turn, from all links together."""
+
+    frames: int = 0
+    size_bytes: int = 0
+
+    def begin_turn(self) -> None:
+        """Take a turn's worth."""
+        self.frames, self.size_bytes = DRAIN_FRAMES_MAX, DRAIN_BYTES_MAX
 
 
 class Link:
-    """The worker's side of the wire to the router."""
+    """The worker's side of the wire to one router."""
 
-    def __init__(self, settings: WorkerSettings, host: Host, clients: DirectClients, doors: list[str]) -> None:
-        """``clients``: those at the worker's own door, which clients find at ``doors``."""
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        host: Host,
+        clients: DirectClients,
+        doors: list[str],
+        number: int = 0,
+        endpoint: str = "",
+    ) -> None:
+        """``clients``: those at the worker's own door, which clients find at ``doors``. ``number``: its place among the links.
+
+        ``endpoint``: the router's; empty: of the own host's.
+        """
+        self.number = number
+        self.has_bank = False
+        """Whether this router holds the token bank."""
+        self.pulsed = Pulsed()
+        """The router's last answer to a pulse. Its ``at_ms`` is 0 while that may be of an earlier life of the router."""
+        self._endpoint = endpoint or settings.router
         self._settings = settings
         self._host = host
         self._clients = clients
         self._doors = doors
+        self._several = bool(settings.other_routers)
         self._pulses: deque[tuple[int, int]] = deque(maxlen=PULSES_MAX)
         """The pulses without an answer, as ``(request, when it was sent)``."""
-        self._process = psutil.Process()
         self._requests = 0
-        self.next_pulse_ms = 0
         self._confirmed: list[int] = []
         self._offers: dict[int, int] = {}
         """For each unanswered registration, by request, the host's ``offers`` that it contained."""
@@ -75,6 +100,10 @@ class Link:
         """The host's ``offers`` that were registered last."""
         self._admitted = False
         """Whether the router has answered a registration of this process."""
+        self._heard_ms = 0
+        """When the router itself was last heard."""
+        self._unsent = False
+        """Whether a frame was dropped because there is no connection: the router lacks something."""
         self.ready = True
         """Whether a frame may wait; the owner knows it from its wait, which is cheaper than asking the socket."""
         self.drained = False
@@ -83,6 +112,7 @@ class Link:
         """Whether something was sent since the socket was last asked for frames."""
         self.left = False
         """Whether the router has confirmed that it sends nothing more here."""
+        self._flags = int(zmq.NOBLOCK) if self._several else 0
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         for option, value in (
             (zmq.IDENTITY, settings.name.encode()),
@@ -94,7 +124,8 @@ class Link:
             (zmq.RECONNECT_IVL, 20),
             (zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX),
             (zmq.TCP_KEEPALIVE, 1),
-            (zmq.IPV6, int("[" in settings.router)),
+            (zmq.IPV6, int("[" in self._endpoint)),
+            (zmq.IMMEDIATE, int(self._several)),  # of several routers one may be away for long: nothing is kept for it
         ):
             self.socket.setsockopt(option, value)
         if settings.keys is not None:
@@ -104,7 +135,7 @@ class Link:
                 (zmq.CURVE_SECRETKEY, settings.keys.secret_key),
             ):
                 self.socket.setsockopt(key, text.encode())
-        self.socket.connect(settings.router)
+        self.socket.connect(self._endpoint)
         self.descriptor = int(self.socket.getsockopt(zmq.FD))
         """Readable when something has happened at the socket. It shows each arrival once: see :attr:`has_more`."""
 
@@ -119,11 +150,17 @@ class Link:
             self.drained = self.drained and not self._readable
         return not self.drained
 
+    def lives(self, now_ms: int) -> bool:
+        """Return whether the router routes to this worker and was heard a moment ago."""
+        return self._admitted and now_ms - self._heard_ms < SILENT_MS
+
     def register(self, now_ms: int) -> None:
         """Offer this worker's shards to the router, with the cluster's config as the worker knows it."""
         host = self._host
         shards = [(shard.index, shard.epoch) for shard in host.shards.values()]
-        host.registers(now_ms)
+        if self.has_bank:  # the router counts what it granted as spent
+            host.new_session(now_ms)
+        self.pulsed = Pulsed(0, self.pulsed.bank)
         offer = Register(self._settings.name, os.getpid(), VERSION, shards)
         offer.config_version, offer.config, offer.parks = host.config.version, host.config.values, host.config.parks()
         offer.outages = host.outages
@@ -135,21 +172,18 @@ class Link:
         self._offers[self._requests] = host.offers
 
     def register_changes(self, now_ms: int) -> None:
-        """Register again if a shard began or ceased to serve."""
-        if self._host.offers != self._offered:
+        """Register again if a shard began or ceased to serve, or if the connection was made anew."""
+        if self._host.offers != self._offered or (self._unsent and self._is_connected):
+            self._unsent = False
             self.register(now_ms)
 
-    def pulse(self, now_ms: int) -> None:
-        """Show that the worker lives, a few times a second."""
-        if now_ms >= self.next_pulse_ms:
-            self.next_pulse_ms = now_ms + PULSE_MS
-            clients = self._clients
-            acts, rss_bytes = clients.audit.take(), self._process.memory_info().rss
-            self._say(Pulse(rss_bytes, self._host.queues, clients.clients, clients.frames, acts, clients.keys_version))
-            self._pulses.append((self._requests, now_ms))
+    def pulse(self, pulse: Pulse, now_ms: int) -> None:
+        """Show that the worker lives."""
+        self._say(pulse)
+        self._pulses.append((self._requests, now_ms))
 
     def park(self, parks: dict[str, int]) -> int:
-        """Ask the router to have throttle keys parked everywhere; return the request that it confirms."""
+        """Ask the router to have throttle keys parked by all workers; return the request that it confirms."""
         self._say(Park(parks))
         return self._requests
 
@@ -165,30 +199,38 @@ class Link:
     def _say(self, command: Command) -> None:
         self._requests += 1
         self._used = True
-        self.socket.send_multipart([b"", *encode_command(command, self._requests)])
+        try:
+            self.socket.send_multipart([b"", *encode_command(command, self._requests)], self._flags)
+        except zmq.Again:
+            self._unsent = True
 
-    def receive(self, now_ms: int) -> Iterator[Frame]:
-        """Yield the clients' frames that wait, up to a turn's worth; the caller carries out each at once. Call it if ``ready``.
+    @property
+    def _is_connected(self) -> bool:
+        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _POLLOUT)
+
+    def receive(self, now_ms: int, intake: Intake) -> Iterator[Frame]:
+        """Yield the clients' frames that wait, as far as the turn's intake goes; the caller carries out each at once. Call it if ``ready``.
 
         Answers to the worker itself are handled here.
 
         Clients' frames that come before the first registration is answered were meant for an earlier life of this worker,
         which had state that this one does not have. They are dropped: the router has answered for them.
         """
-        frames = bytes_read = 0
+        frames, size_bytes = intake.frames, intake.size_bytes
         self.drained = False
-        while frames < DRAIN_FRAMES_MAX and bytes_read < DRAIN_BYTES_MAX and not self._host.full:
+        while frames > 0 and size_bytes > 0 and not self._host.full:
             if not self._readable:
                 self.drained = True
                 break
             parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             frame: Frame = [part.bytes if len(part) < COPY_BYTES_MAX else part.buffer for part in parts]
             if self._admitted if frame[0] else not self._is_for_us(frame, now_ms):
-                frames += 1
-                bytes_read += len(frame[-1])
+                frames -= 1
+                size_bytes -= len(frame[-1])
                 if self._clients.busy and len(frame) == FRAME_PARTS and len(frame[1]) == HEADER_BYTES:
                     self._clients.came_by_router(frame)
                 yield frame
+        intake.frames, intake.size_bytes = frames, size_bytes
 
     @property
     def _readable(self) -> bool:
@@ -197,6 +239,7 @@ class Link:
 
     def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
         """Handle an answer of the router, or the API keys that it sends. Return False for a request that the host carries out."""
+        self._heard_ms = now_ms
         try:
             header = unpack_header(frame[1])
         except (InvalidFrameError, IndexError):
@@ -209,14 +252,11 @@ class Link:
                 raise MustEnd(str(refusal))
             raise refusal
         if not header.flags & REPLY:
-            if header.opcode == PutKeys.opcode:
-                put = decode_body(PutKeys, frame[3])
-                self._clients.put_keys(put.keys, put.version)
-            elif header.opcode == EndClient.opcode:
-                self._clients.end(decode_body(EndClient, frame[3]).client)
-            return header.opcode == PutKeys.opcode
+            return self._is_for_door(header, frame)
         if header.opcode == Pulse.opcode:
-            self._pulsed(header, now_ms)
+            if header.request and not header.flags & ERROR:
+                self.pulsed = decode_body(Pulsed, frame[3])
+            self._heed_answer(header, now_ms)
         elif header.flags & ERROR:
             return True
         elif header.opcode == Register.opcode:
@@ -227,7 +267,16 @@ class Link:
             self._confirmed.append(header.request)
         return True
 
-    def _pulsed(self, header: Header, now_ms: int) -> None:
+    def _is_for_door(self, header: Header, frame: Frame) -> bool:
+        """Handle what a request of the router changes at the worker's own door. Return False if the host carries it out, too."""
+        if header.opcode == PutKeys.opcode:
+            self._clients.put_keys(decode_body(PutKeys, frame[3]), self.number)
+            return True
+        if header.opcode == EndClient.opcode:
+            self._clients.end(decode_body(EndClient, frame[3]).client)
+        return False
+
+    def _heed_answer(self, header: Header, now_ms: int) -> None:
         """Register again if the router does not know the last offer; once, however many pulses waited for its return."""
         offered = max(self._offers, default=0)
         self._note_answer(header)
@@ -246,15 +295,18 @@ class Link:
         offer = self._offers.get(request, 0)
         self._offers = {later: offers for later, offers in self._offers.items() if later > request}
         self._admitted = True
-        self._host.registered(reply, now_ms, offer)
+        self._host.registered(reply, now_ms, offer, self.number)
         if self._host.shards:
-            self._host.notes.append(WorkerAdmitted(self._settings.router, list(self._host.shards)))
+            self._host.notes.append(WorkerAdmitted(self._endpoint, list(self._host.shards)))
 
-    def send(self, effects: list[Effect]) -> None:
+    def send(self, effects: Iterable[Effect]) -> None:
         """Send a committed turn's effects."""
-        for effect in effects:
-            self._used = True
-            self.socket.send_multipart([effect.client, *effect.frames()])
+        try:
+            for effect in effects:
+                self._used = True
+                self.socket.send_multipart([effect.client, *effect.frames()], self._flags)
+        except zmq.Again:
+            self._unsent = True
 
     def close(self) -> None:
         """Send what waits, for a second at most, and close the socket."""

@@ -1,70 +1,20 @@
 """The worker's side of the wire to its router, over a real socket inside this process."""
 
-import itertools
 import select
 from collections.abc import Iterator
 
 import pytest
-import zmq
 
 from fila_admission.limits import TRUST_MS
-from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
-from fila_proto_zmq.commands import (
-    Command,
-    Done,
-    GetQueueStats,
-    Leave,
-    ListQueues,
-    Park,
-    Pulse,
-    PutConfig,
-    Register,
-    Registered,
-)
+from fila_proto_zmq.codec import encode_error, encode_reply
+from fila_proto_zmq.commands import Done, GetQueueStats, Leave, ListQueues, Park, Pulse, PutConfig, Register, Registered
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
-from fila_proto_zmq.frames import pack_header, unpack_header
+from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Post
-from fila_worker.core.recovery import recover
-from fila_worker.core.settings import ShardSettings
-from fila_worker.direct.clients import DirectClients
-from fila_worker.host import Host
-from fila_worker.link import DRAIN_FRAMES_MAX, PULSE_MS, Link
-from fila_worker.lua import compile_hooks
-from fila_worker.settings import WorkerSettings
-from fila_worker.storage.memory import MemoryStore
-
-_addresses = itertools.count()
-
-
-class RouterSide:
-    """What a router sees of a worker, and how it answers."""
-
-    def __init__(self, doors: list[str] | None = None) -> None:
-        endpoint = f"inproc://router-{next(_addresses)}"
-        self.socket = zmq.Context.instance().socket(zmq.ROUTER)
-        self.socket.bind(endpoint)
-        settings = WorkerSettings(name="worker-7", router=endpoint, data_dir="unused", shards=[2], shards_total=4)
-        host = Host([recover(MemoryStore(), ShardSettings(), compile_hooks, index=2, shards=4, now_ms=0)], 4)
-        self.clients = DirectClients(host, bytes(16), 15_000, 1 << 24, 4)
-        self.link = Link(settings, host, self.clients, doors or [])
-
-    def said(self) -> list[Command]:
-        """The commands that have come from the worker itself."""
-        commands = []
-        while self.socket.poll(50 if not commands else 0):
-            identity, client, header, key, body = self.socket.recv_multipart()
-            assert (identity, client, key) == (b"worker-7", b"", b"")
-            commands.append(decode_command(unpack_header(header), body))
-        return commands
-
-    def send(self, client: bytes, *frame: bytes) -> None:
-        self.socket.send_multipart([b"worker-7", client, *frame])
-        assert self.link.socket.poll(1000)
-
-    def close(self) -> None:
-        self.link.close()
-        self.socket.close(0)
+from fila_worker.links.link import DRAIN_FRAMES_MAX
+from fila_worker.links.links import PULSE_MS
+from tests.unit.worker.links.wire import RouterSide
 
 
 @pytest.fixture
@@ -74,7 +24,7 @@ def router() -> Iterator[RouterSide]:
     (offer,) = side.said()
     assert isinstance(offer, Register)
     side.send(b"", *encode_reply(Register.opcode, 1, Registered()))
-    assert list(side.link.receive(0)) == []
+    assert side.receive(0) == []
     yield side
     side.close()
 
@@ -108,10 +58,10 @@ def test_clients_frames_that_were_meant_for_an_earlier_life_are_dropped() -> Non
     early, late = (pack_header(12, request) for request in (8, 9))
     side.send(b"\x01client", early, b"q", b"\x90")
     side.send(b"", pack_header(ListQueues.opcode, 3), b"", b"\x90")
-    assert [frame[0] for frame in list(side.link.receive(0))] == [b""]
+    assert [frame[0] for frame in side.receive(0)] == [b""]
     side.send(b"", *encode_reply(Register.opcode, 1, Registered(3, {"color": "blue"}, {"api": 60_000})))
     side.send(b"\x01client", late, b"q", b"\x90")
-    assert [frame[1] for frame in list(side.link.receive(0))] == [late]
+    assert [frame[1] for frame in side.receive(0)] == [late]
     shard = side.link._host.shards[2]
     assert (shard.config_version, shard.config, shard.parks()) == (3, {"color": "blue"}, {"api": 60_000})
     side.close()
@@ -131,33 +81,33 @@ def test_what_a_turn_posts_goes_to_the_router_itself(router: RouterSide) -> None
 
 def test_a_worker_pulses_in_its_rhythm(router: RouterSide) -> None:
     for now_ms in (0, 1, PULSE_MS - 1, PULSE_MS, PULSE_MS + 1, 2 * PULSE_MS):
-        router.link.pulse(1_000_000 + now_ms)
+        router.links.tend(1_000_000 + now_ms)
     pulses = router.said()
     assert len(pulses) == 3
-    assert all(isinstance(pulse, Pulse) and pulse.rss_bytes > 0 for pulse in pulses)
+    assert all(isinstance(pulse, Pulse) and pulse.rss_bytes > 0 and pulse.bank is None for pulse in pulses)
 
 
 def test_answers_to_the_worker_itself_are_not_for_its_shards(router: RouterSide) -> None:
     router.send(b"", *encode_reply(Register.opcode, 1, Registered()))
-    assert list(router.link.receive(0)) == []
+    assert router.receive(0) == []
     router.send(b"", *encode_reply(Pulse.opcode, 2, Done()))
-    assert list(router.link.receive(0)) == []
+    assert router.receive(0) == []
     assert router.said() == []
 
 
 def test_a_worker_that_its_router_does_not_know_registers_again(router: RouterSide) -> None:
     router.send(b"", *encode_error(Pulse.opcode, 2, ShardUnavailableError("register first")))
-    assert list(router.link.receive(0)) == []
+    assert router.receive(0) == []
     assert [type(command) for command in router.said()] == [Register]
 
 
 def test_it_registers_once_for_all_pulses_that_waited_for_a_new_router(router: RouterSide) -> None:
     for request in (2, 3, 4):
-        router.link.pulse(request * PULSE_MS)
+        router.pulse(request * PULSE_MS)
     assert len(router.said()) == 3
     for request in (2, 3, 4):
         router.send(b"", *encode_error(Pulse.opcode, request, ShardUnavailableError("register first")))
-    assert list(router.link.receive(0)) == []
+    assert router.receive(0) == []
     assert [type(command) for command in router.said()] == [Register]
 
 
@@ -165,7 +115,7 @@ def test_a_router_that_asks_for_a_registration_gets_one_beside_another(router: R
     """It has learnt something that an offer which is on its way does not have."""
     router.link.register(0)
     router.send(b"", *encode_error(Pulse.opcode, 0, ShardUnavailableError("register again")))
-    assert list(router.link.receive(0)) == []
+    assert router.receive(0) == []
     assert [type(command) for command in router.said()] == [Register, Register]
 
 
@@ -173,14 +123,14 @@ def test_a_registration_whose_answer_was_lost_is_repeated() -> None:
     """The router answers a pulse that was sent after it: it knows the worker, perhaps from an earlier life."""
     side = RouterSide()
     side.link.register(0)
-    side.link.pulse(0)
+    side.pulse(0)
     assert [type(command) for command in side.said()] == [Register, Pulse]
     side.send(b"", *encode_reply(Pulse.opcode, 2, Done()))
-    assert list(side.link.receive(0)) == []
+    assert side.receive(0) == []
     assert [type(command) for command in side.said()] == [Register]
     side.send(b"", *encode_reply(Register.opcode, 3, Registered()))
     side.send(b"\x01client", pack_header(12, 9), b"q", b"\x90")
-    assert len(list(side.link.receive(0))) == 1
+    assert len(side.receive(0)) == 1
     side.close()
 
 
@@ -193,24 +143,24 @@ def test_a_shard_that_opened_is_registered_until_the_router_answers(
     for _ in range(20):
         host.turn(0)
         router.link.register_changes(0)
-    router.link.pulse(0)
+    router.pulse(0)
     assert [type(command) for command in router.said()] == [Register, Register, Pulse]
     router.send(b"", *encode_reply(Pulse.opcode, 4, Done()))
-    assert list(router.link.receive(0)) == []
+    assert router.receive(0) == []
     (again,) = router.said()
     assert isinstance(again, Register)
     assert again.shards == [(2, 2)]
 
 
 def test_a_registration_is_not_repeated_for_an_answer_that_is_older(router: RouterSide) -> None:
-    router.link.pulse(0)
+    router.pulse(0)
     router.link.register(0)
     assert [type(command) for command in router.said()] == [Pulse, Register]
     router.send(b"", *encode_reply(Pulse.opcode, 2, Done()))
     router.send(b"", *encode_reply(Register.opcode, 3, Registered()))
-    router.link.pulse(PULSE_MS)
+    router.pulse(PULSE_MS)
     router.send(b"", *encode_reply(Pulse.opcode, 4, Done()))
-    assert list(router.link.receive(0)) == []
+    assert router.receive(0) == []
     assert [type(command) for command in router.said()] == [Pulse]
 
 
@@ -218,7 +168,7 @@ def test_a_refused_registration_ends_the_worker(router: RouterSide) -> None:
     """Somebody has opened its shards after it; and repeating it would be an endless talk as fast as they can."""
     router.send(b"", *encode_error(Register.opcode, 1, InvalidArgumentError("epoch 1 is outdated: stop this worker")))
     with pytest.raises(InvalidArgumentError, match="outdated"):
-        list(router.link.receive(0))
+        router.receive(0)
     assert router.said() == []
 
 
@@ -227,14 +177,14 @@ def test_a_worker_knows_when_its_leaving_is_confirmed(router: RouterSide) -> Non
     assert [type(command) for command in router.said()] == [Leave]
     assert not router.link.left
     router.send(b"", *encode_reply(Leave.opcode, 2, Done()))
-    assert list(router.link.receive(0)) == []
+    assert router.receive(0) == []
     assert router.link.left
 
 
 @pytest.mark.parametrize("size", [0, 16 * 1024 - 1, 16 * 1024, 2 * 1024 * 1024])
 def test_bodies_of_any_size_arrive_whole(router: RouterSide, size: int) -> None:
     router.send(b"\x01client", pack_header(20, 9), b"q", b"\xa5" * size)
-    ((*_, body),) = list(router.link.receive(0))
+    ((*_, body),) = router.receive(0)
     assert bytes(body) == b"\xa5" * size
 
 
@@ -242,21 +192,21 @@ def test_bodies_of_any_size_arrive_whole(router: RouterSide, size: int) -> None:
 def test_requests_of_clients_and_of_the_router_are_for_the_shards(router: RouterSide, client: bytes) -> None:
     command = ListQueues() if not client else GetQueueStats()
     router.send(client, pack_header(command.opcode, 9), b"", b"\x90")
-    assert list(router.link.receive(0)) == [[client, pack_header(command.opcode, 9), b"", b"\x90"]]
+    assert router.receive(0) == [[client, pack_header(command.opcode, 9), b"", b"\x90"]]
 
 
 def test_a_turn_takes_a_bounded_number_of_frames(router: RouterSide) -> None:
     for number in range(DRAIN_FRAMES_MAX + 10):
         router.send(b"\x01client", pack_header(12, number), b"q", b"\x90")
-    assert len(list(router.link.receive(0))) == DRAIN_FRAMES_MAX
-    assert len(list(router.link.receive(0))) == 10
-    assert list(router.link.receive(0)) == []
+    assert len(router.receive(0)) == DRAIN_FRAMES_MAX
+    assert len(router.receive(0)) == 10
+    assert router.receive(0) == []
 
 
 @pytest.mark.parametrize("frame", [[], [b"\xff"], [b"", b""], [b"x" * 18, b"", b"", b""]])
 def test_nonsense_from_the_router_does_no_harm(router: RouterSide, frame: list[bytes]) -> None:
     router.send(b"", *frame)
-    for received in list(router.link.receive(0)):
+    for received in router.receive(0):
         assert len(received) != 4 or received[0] == b""
 
 
@@ -282,7 +232,7 @@ def test_frames_for_an_earlier_life_of_a_shard_are_dropped_until_the_router_know
     monkeypatch.setattr(host.shards[2], "turn", lambda now_ms: host.shards["no such shard"])  # type: ignore[index]
 
     def answers() -> int:
-        for frame in router.link.receive(0):
+        for frame in router.receive(0):
             host.accept(frame, 0)
         return len(host.turn(0))
 
@@ -308,18 +258,18 @@ def test_a_worker_with_a_door_names_it() -> None:
 
 
 def test_a_worker_trusts_its_router_from_the_sending_of_a_pulse_that_was_answered(router: RouterSide) -> None:
-    router.link.pulse(10_000)
+    router.pulse(10_000)
     assert not router.clients.trusted(10_000)
     router.send(b"", *encode_reply(Pulse.opcode, router.link._requests, Done()))
-    assert list(router.link.receive(11_900)) == []
+    assert router.receive(11_900) == []
     assert router.clients.trusted(10_000 + TRUST_MS - 1)
     assert not router.clients.trusted(10_000 + TRUST_MS)
 
 
 def test_neither_a_knock_nor_a_refusal_nor_an_answer_to_an_earlier_pulse_extends_the_trust(router: RouterSide) -> None:
-    router.link.pulse(10_000)
+    router.pulse(10_000)
     first = router.link._requests
-    router.link.pulse(11_000)
+    router.pulse(11_000)
     for answer in (
         encode_reply(Pulse.opcode, 0, Done()),
         encode_error(Pulse.opcode, 0, ShardUnavailableError("register first")),
@@ -327,26 +277,26 @@ def test_neither_a_knock_nor_a_refusal_nor_an_answer_to_an_earlier_pulse_extends
         encode_reply(Pulse.opcode, first, Done()),  # it is forgotten with its refusal
     ):
         router.send(b"", *answer)
-        assert list(router.link.receive(11_000)) == []
+        assert router.receive(11_000) == []
         assert not router.clients.trusted(11_000)
 
 
 def test_a_worker_that_was_not_admitted_trusts_nothing() -> None:
     side = RouterSide(["ipc:///here"])
     side.link.register(0)
-    side.link.pulse(0)
+    side.pulse(0)
     side.send(b"", *encode_reply(Pulse.opcode, side.link._requests, Done()))
-    assert list(side.link.receive(1)) == []
+    assert side.receive(1) == []
     assert not side.clients.trusted(1)
     side.close()
 
 
 def test_a_frame_that_came_before_the_worker_sent_something_is_found(router: RouterSide) -> None:
     """The descriptor shows an arrival only until the socket is used."""
-    assert not router.link.has_more
+    assert [router.link.has_more] == [False]
     router.send(b"\x01client", pack_header(12, 8), b"q", b"\x90")
     assert not select.select([router.link.descriptor], [], [], 0)[0]
-    router.link.pulse(0)
-    assert router.link.has_more
-    assert [frame[0] for frame in router.link.receive(0)] == [b"\x01client"]
+    router.pulse(0)
+    assert [router.link.has_more] == [True]
+    assert [frame[0] for frame in router.receive(0)] == [b"\x01client"]
     assert not router.link.has_more

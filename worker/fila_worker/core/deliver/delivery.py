@@ -248,7 +248,7 @@ def _hand_over(state: "State", queue: "Queue", demand: Demand, parcel: PickedBat
     if isinstance(demand, Subscription):
         demand.pushes += 1
         delivered = Delivered(demand.id, _lease(state, demand, parcel, now_ms), demand.incarnation)
-        state.effects.append(Push(demand.consumer.client, queue.name, delivered))
+        state.effects.append(Push(demand.consumer.client, queue.name, delivered, demand.link))
         return
     if isinstance(demand, Reserving):
         _reserve(state, demand, parcel, now_ms)

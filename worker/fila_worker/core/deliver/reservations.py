@@ -59,8 +59,11 @@ def reserve(state: "State", call: "Call", command: Reserve) -> Reserved | None:
     if lease is not None:
         return Reserved([(command.part, lease.open)], lease.next_expiry())
     consumer = state.consumers.open(call.client, call.now_ms)
-    if call.request not in consumer.waiters:  # else a repeated frame: the answer to the first serves both
+    waiter = consumer.waiters.get(call.request)
+    if waiter is None:
         line_up(state, Reserving(call, consumer, queue, command, state.leases))
+    else:
+        waiter.call.link = call.link  # a repeated frame: the answer to the first serves both
     return None
 
 

@@ -61,8 +61,10 @@ def receive(state: "State", call: "Call", command: Receive) -> Delivered | None:
     if not 0 <= command.wait_ms <= WAIT_MS_MAX:
         raise InvalidArgumentError(f"wait of {command.wait_ms} ms: use 0 to {WAIT_MS_MAX}")
     consumer = state.consumers.open(call.client, call.now_ms)
-    if call.request in consumer.waiters:
-        return None  # a repeated frame: the answer to the first serves both
+    waiter = consumer.waiters.get(call.request)
+    if waiter is not None:
+        waiter.call.link = call.link  # a repeated frame: the answer to the first serves both
+        return None
     granted = [lease for lease in consumer.granted.get(call.request, ()) if lease.open == len(lease.members)]
     if granted:
         return answer_again(state, granted, call.now_ms)
@@ -127,7 +129,7 @@ def subscribe(state: "State", call: "Call", command: Subscribe) -> "Subscribed |
         raise InvalidArgumentError(f"subscription {command.subscription} is of queue {subscription.queue.name!r}")
     if call.request < subscription.request:  # a frame of a newer connection overtook it
         return Subscribed(subscription.incarnation, subscription.pushes, [])
-    subscription.request = call.request
+    subscription.request, subscription.link = call.request, call.link
     subscription.prefetch = command.prefetch
     _reconcile(state, subscription, command)
     queue.want(subscription)

@@ -61,7 +61,19 @@ class Subscription:
     counter, so a lease is of an older incarnation if its id is lower.
     """
 
-    __slots__ = ("consumer", "held", "id", "incarnation", "prefetch", "pushes", "queue", "queued", "reconciled", "request")
+    __slots__ = (
+        "consumer",
+        "held",
+        "id",
+        "incarnation",
+        "link",
+        "prefetch",
+        "pushes",
+        "queue",
+        "queued",
+        "reconciled",
+        "request",
+    )
 
     def __init__(self, subscription_id: int, consumer: Consumer, queue: "Queue", prefetch: int, incarnation: int) -> None:
         self.id = subscription_id
@@ -74,6 +86,8 @@ class Subscription:
         """Whether it is in its queue's line of demands."""
         self.request = 0
         """The latest request that was carried out. An older one comes from a connection that is gone."""
+        self.link = 0
+        """The link by which it came: pushes go the same way."""
         self.begin(incarnation)
 
     def begin(self, incarnation: int) -> None:
