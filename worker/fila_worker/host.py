@@ -244,8 +244,7 @@ class Host:
             if call.request:  # the router waits until this worker has heard it
                 self._effects.append(answer(call, command, Done()))
         elif isinstance(command, PutConfig):
-            if self.config.put(command, call.now_ms):
-                self._effects.append(answer(call, command, Done()))
+            self._put_config(call, command)
         elif isinstance(command, OF_A_MOVE):
             self._begin_departure(call, command)
         elif isinstance(command, ListConfig) and self.shards:
@@ -260,6 +259,14 @@ class Host:
             self._effects.append(answer(call, command, self._reply(call, command)))
         else:
             self._apply(self._slot(call.queue), call, command, frame)
+
+    def _put_config(self, call: Call, put: PutConfig) -> None:
+        if not self.config.put(put, call.now_ms):
+            return
+        if put.page and self.shards and self.config.version < put.version:
+            self.offers += 1  # a page was lost: the router sends all again when it sees what is registered
+        else:
+            self._effects.append(answer(call, put, Done()))
 
     def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
         if slot.fence and call.link != ANY_LINK and slot.fence > self._taken[call.link]:

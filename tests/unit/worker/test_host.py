@@ -243,6 +243,14 @@ def test_a_whole_config_in_pages_is_put_on_every_shard_a_page_a_turn_and_confirm
     assert [shard.config for shard in host.host.shards.values()] == [{"a": "1", "b": "2", "c": "3"}] * 3
 
 
+def test_a_config_whose_page_was_lost_is_registered_again_and_not_confirmed(host: HostHarness) -> None:
+    """The router compares what is registered, and sends the whole again."""
+    tell(host, PutConfig(5, {"a": "1"}, True, 0, more=True))
+    offers = host.host.offers
+    assert tell(host, PutConfig(5, {"c": "3"}, True, 2), 5) == []
+    assert (host.host.offers, host.host.config.version) == (offers + 1, 0)
+
+
 def test_a_host_whose_next_page_of_a_config_does_not_come_registers_again(host: HostHarness) -> None:
     tell(host, PutConfig(5, {"a": "1"}, True, 0, more=True), 0)
     offers = host.host.offers

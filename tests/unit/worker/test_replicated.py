@@ -9,6 +9,7 @@ import pytest
 
 from fila_proto_zmq.codec import decode_body, encode_command
 from fila_proto_zmq.commands import (
+    Appointed,
     Command,
     CreateQueue,
     Delivered,
@@ -39,6 +40,7 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.copies.beginning import Beginning
 from fila_worker.copies.cutting import CheckpointSettings, Cutting
 from fila_worker.copies.exchange import Exchange
+from fila_worker.core.effects import Post
 from fila_worker.core.settings import ShardSettings
 from fila_worker.host import Host
 from fila_worker.log.bodies import Leaves, Node
@@ -116,6 +118,11 @@ class Machine:
             self._offered = self.host.offers
             self.told += [outage.state for outage in self.host.outages]
             self.host.registered(Registered(self.host.config.version), self.town.clock())
+
+    def posts(self, told: Command) -> list[Command]:
+        """Let shard 0 say something; return what leaves the process."""
+        self.host.shards[0].effects.append(Post(told))
+        return [effect.command for effect in self.host.turn(self.town.clock()) if isinstance(effect, Post)]
 
     def say(self, command: Command, queue: str = QUEUE) -> int:
         """Send a request; return its number."""
@@ -466,3 +473,31 @@ def test_the_metrics_have_the_copies_too(town: Town) -> None:
     (worker,) = answer.workers
     assert worker.host is not None
     assert [copy.role for copy in worker.host.copies] == ["leads", "leads"]
+
+
+def test_what_a_shard_says_to_one_that_another_host_leads_leaves_the_process(town: Town) -> None:
+    """Though a copy of that shard is here."""
+    slot = town.one.host.slots[1]
+    assert isinstance(slot, ReplicatedSlot)
+    assert slot.member is not None
+    told = Appointed(1, 0, 1, True)
+    assert town.one.posts(told) == []
+    slot.member.leadership.leave("two", town.clock())
+    town.until(lambda: 1 in town.two.serves)
+    assert town.one.serves == [0]
+    assert town.one.posts(told) == [told]
+    assert not town.one.host.is_alone
+
+
+def test_only_a_leader_can_prove_that_it_leads(town: Town) -> None:
+    proof = town.one.host.bank_proof()
+    assert proof is not None
+    assert (proof.epoch, proof.age_ms <= 1100, proof.alone_ms >= 1000) == (0, True, True)
+    assert town.two.host.bank_proof() is None
+    town.one.host.retire()
+    town.until(lambda: 0 in town.two.serves)
+    assert town.one.host.bank_proof() is None
+    later = town.two.host.bank_proof()
+    assert later is not None
+    assert later.epoch > 0
+    assert later.alone_ms < 1500, "it has just read the other one's last record"

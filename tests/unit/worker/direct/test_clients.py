@@ -1,13 +1,17 @@
 """Which client is on which connection, what is taken in, and the way of each answer: sans I/O, on a virtual clock."""
 
+from contextlib import suppress
+
 import pytest
 
 from fila_admission.in_flight import CALL_MS_MAX
+from fila_admission.keys import ALGORITHM, KeyRing, digest_of
 from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.clients import client_of
 from fila_proto_zmq.commands import (
     DELIVERY,
     PLATE,
+    ApiKey,
     Browse,
     Command,
     CreateQueue,
@@ -29,6 +33,7 @@ from fila_proto_zmq.commands import (
     Plate,
     Pulse,
     PurgeQueue,
+    PutKeys,
     QueueOptions,
     Receive,
     Redrive,
@@ -48,7 +53,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import AdminActed
 from fila_proto_zmq.frames import REPLY, epoch_tag, pack_header
-from fila_worker.direct.clients import QUIET_MS, SWEEP_MS, Connection
+from fila_worker.direct.clients import QUIET_MS, SWEEP_MS, Connection, DirectClients
 from fila_worker.direct.limits import DoorLimits, limits_here
 from tests.support.host import NAMES
 from tests.unit.worker.direct.porch import DOOR, OTHER, QUEUE, SECRET, Got, Porch, enqueue
@@ -628,3 +633,30 @@ def test_an_act_that_fails_with_its_shard(porch: Porch) -> None:
     break_shard(porch, porch.host.slot_of(QUEUE).index)
     porch.turn()
     assert acts(porch) == [("queue.pause", QUEUE, "SHARD_UNAVAILABLE")]
+
+
+def test_the_keys_of_the_latest_version_count_from_all_routers_that_have_it() -> None:
+    host = Porch().host
+    clients = DirectClients(host, DOOR, 15_000, 1 << 24, 4, auth=True)
+
+    def key(name: str, secret: str) -> ApiKey:
+        return ApiKey(name, ALGORITHM, digest_of(secret), ["consume:*"], 0)
+
+    def valid() -> set[str]:
+        assert clients._keys is not None
+        return {secret for secret in ("user", "ended", "one", "two") if secret_is_valid(clients._keys, secret)}
+
+    def secret_is_valid(ring: KeyRing, secret: str) -> bool:
+        with suppress(FilaError):
+            return ring.find(secret, 0) is not None
+        return False
+
+    clients.put_keys(PutKeys([key("u", "user"), key("e", "ended"), key("internal", "one")], 7), 0)
+    assert valid() == {"user", "ended", "one"}
+    clients.put_keys(PutKeys([key("u", "user"), key("e", "ended"), key("internal", "two")], 7), 1)
+    assert valid() == {"user", "ended", "one", "two"}, "each host has keys of its own"
+    clients.put_keys(PutKeys([key("u", "user"), key("internal", "two")], 8), 1)
+    assert valid() == {"user", "two"}
+    assert (clients.keys_version(0), clients.keys_version(1), clients.keys_version(2)) == (7, 8, 0)
+    clients.put_keys(PutKeys([key("u", "user"), key("internal", "one")], 8), 0)
+    assert valid() == {"user", "one", "two"}

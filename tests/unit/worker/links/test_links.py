@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import zmq
 
 from fila_admission.acts import DONE
 from fila_proto_zmq.codec import decode_body, encode_command, encode_error, encode_reply
@@ -224,18 +226,22 @@ def test_it_has_left_when_all_routers_that_live_have_confirmed(cluster: Cluster)
 # --- routers that are away --------------------------------------------------------------------------------------------
 
 
-def test_a_router_that_is_away_costs_nothing_and_is_registered_at_when_it_is_back() -> None:
-    one, two = Wire(), Wire()
+def test_nothing_is_kept_for_a_router_that_is_away_and_it_is_registered_at_when_it_is_back(tmp_path: Path) -> None:
+    one, two = Wire(), Wire(f"ipc://{tmp_path}/two")
     two.socket.close(0)
     worker = Worker([one, two])
     worker.links.register(0)
     for now_ms in range(0, 10 * PULSE_MS, PULSE_MS):
         worker.links.tend(now_ms)
-    one.admit()
     two.open()
-    worker.links.tend(10 * PULSE_MS)
-    offers = [said for said in two.said() if isinstance(said, Register)]
-    assert [offer.shards for offer in offers][-1:] == [[(2, 1)]]
+    assert two.link.socket.poll(10_000, zmq.POLLOUT), "the connection is there"
+    worker.links.tend(9 * PULSE_MS + 1)
+    assert two.socket.poll(10_000)
+    (offer,) = two.said()
+    assert isinstance(offer, Register)
+    assert offer.shards == [(2, 1)]
+    worker.links.tend(9 * PULSE_MS + 2)
+    assert two.said() == [], "once"
     worker.links.close()
     one.close()
     two.close()
@@ -279,6 +285,16 @@ def test_a_turn_takes_a_bounded_number_of_frames_from_all_links_and_passes_none_
     assert sum(turns, Counter()) == {0: 2 * DRAIN_FRAMES_MAX, 1: 2 * DRAIN_FRAMES_MAX}
     assert not cluster.links.drained
     assert cluster.links.has_more
+
+
+def test_all_links_are_asked_for_what_their_descriptors_do_not_show(cluster: Cluster) -> None:
+    for wire in cluster.wires:
+        assert wire.receive(0) == []
+        wire.send(CLIENT, pack_header(12, 1), QUEUE.encode(), b"\x90")
+        wire.pulse(0)  # from now on the descriptor is silent about the frame
+    assert cluster.links.has_more
+    cluster.links.woken([])
+    assert sorted(link.number for link in cluster.links.in_line()) == [0, 1]
 
 
 def test_an_outdated_registration_at_any_router_ends_the_worker(cluster: Cluster) -> None:

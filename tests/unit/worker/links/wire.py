@@ -25,8 +25,8 @@ IDENTITY = b"worker-7"
 class Wire:
     """What one router sees of a worker, and how it answers."""
 
-    def __init__(self) -> None:
-        self.endpoint = f"inproc://router-{next(_addresses)}"
+    def __init__(self, endpoint: str = "") -> None:
+        self.endpoint = endpoint or f"inproc://router-{next(_addresses)}"
         self.socket: zmq.Socket[bytes]
         self.link: Link
         self.open()

@@ -107,6 +107,25 @@ def test_where_a_page_is_missing_none_counts(shard: ShardHarness) -> None:
     assert known(shard) == (NEW, 4, LIMITS)
 
 
+def test_the_same_pages_may_come_from_several_routers_at_the_same_time(shard: ShardHarness) -> None:
+    whole = put_whole(4, NEW)
+    second = len(whole) // 2
+    for one, two in zip(whole, [*([None] * second), *whole], strict=False):
+        for page in (one, two):
+            if page is not None:
+                shard.shard.put_config(page, shard.now_ms)
+                shard.turn()
+    assert known(shard) == (NEW, 4, LIMITS)
+    put(shard, 4, NEW)
+    assert known(shard) == (NEW, 4, LIMITS)
+
+
+def test_pages_of_another_config_with_the_same_version_are_no_repeated_ones(shard: ShardHarness) -> None:
+    put(shard, 4, {**NEW, "new-00": "z"}, last=2)
+    put(shard, 4, NEW)
+    assert known(shard) == (NEW, 4, LIMITS)
+
+
 def test_one_that_is_older_or_the_same_changes_nothing(shard: ShardHarness) -> None:
     before = known(shard)
     for version, whole in ((2, NEW), (3, OLD)):

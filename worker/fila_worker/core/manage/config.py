@@ -24,6 +24,7 @@ from fila_worker.core.model.runtime_config import Changes
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
+    from fila_worker.core.model.runtime_config import Draft
     from fila_worker.core.model.state import State
 
 KEYS_AT_ONCE: Final = 12
@@ -108,9 +109,11 @@ def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
 def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
     """Add a page to the draft of a whole config.
 
-    The config applies with its last page; if a page is missing, it never does.
+    The config applies with its last page; if a page is missing, it never does. Several routers may send the same pages at the same time.
     """
     runtime = state.runtime
+    if _is_repeated(runtime.draft, put):
+        return
     if put.page == 0 and put.version >= runtime.version:
         runtime.begin(put.version, state.batch, now_ms)
         state.token_client.hold(held=True)
@@ -128,6 +131,13 @@ def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
             state.to_be_synced = True
             state.token_client.replace(runtime.limits)
         drop_draft(state)
+
+
+def _is_repeated(draft: "Draft | None", put: PutConfig) -> bool:
+    """Return whether another router has sent this page before."""
+    if draft is None or draft.version != put.version or put.page >= draft.pages:
+        return False
+    return all(draft.values.get(key) == value for key, value in put.changes.items())
 
 
 def drop_draft(state: "State") -> None:

@@ -98,7 +98,7 @@ def _settle_in_steps(state: "State", call: Call, queue: "Queue", command: Settle
             if done < len(indexes):
                 left.appendleft((lease.id, indexes[done:]))
         if effort >= state.settings.limits.step_effort or state.jobs.full:
-            call = Call(call.client, call.request, call.queue, (yield effort), call.link)
+            call = Call(call.client, call.request, call.queue, (yield effort))
             effort = 0
     return Settled(faults)
 
@@ -299,7 +299,7 @@ def extend(state: "State", call: "Call", command: Extend) -> "Work":
             state.leases.reschedule(lease)
             effort += len(indexes)
         if effort >= state.settings.limits.step_effort:
-            call = Call(call.client, call.request, call.queue, (yield effort), call.link)
+            call = Call(call.client, call.request, call.queue, (yield effort))
             effort = 0
     return Extended(expires_ms, faults)
 
