@@ -104,6 +104,10 @@ class ConfigCopies:
             self.level(now_ms)  # a shard began to serve between two pages
         return True
 
+    def having(self, version: int) -> list[int]:
+        """Return the shards that have a version, or a later one. Their logs may have yet to confirm it."""
+        return sorted(shard.index for shard in self._open if shard.config_version >= version)
+
     def _put(self, slot: Slot, put: PutConfig, now_ms: int) -> None:
         self._guarded(slot, now_ms, lambda shard: shard.put_config(put, now_ms))
 

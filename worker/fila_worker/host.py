@@ -23,6 +23,7 @@ from fila_proto_zmq.commands import (
     BeginBackup,
     ClientsDescribed,
     Command,
+    ConfigTaken,
     CutBackup,
     DescribeClients,
     Done,
@@ -221,7 +222,7 @@ class Host:
                 self._effects.append(answer(call, command, Done()))
         elif isinstance(command, PutConfig):
             if self.config.put(command, call.now_ms):
-                self._effects.append(answer(call, command, Done()))
+                self._effects.append(answer(call, command, ConfigTaken(self.config.having(command.version))))
         elif isinstance(command, OF_A_MOVE):
             self._begin_departure(call, command)
         elif isinstance(command, ListConfig) and self.shards:

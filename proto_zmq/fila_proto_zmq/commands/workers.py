@@ -98,13 +98,21 @@ class Leave(Command):
     opcode: ClassVar[int] = 82
 
 
+class ConfigTaken(Reply):
+    """The worker has the config. ``shards``: those here whose logs have this version, or a later one."""
+
+    shards: list[int] = []
+
+
 class PutConfig(Command):
     """Pass a change of the runtime config on to a worker; ``whole``: the config has no other keys.
 
-    A whole config of many keys comes in pages. It holds with the last page, and only that page is answered.
+    A whole config of many keys comes in pages. It holds with the last page, and only that page is answered. Without any change it only asks
+    which shards have the version.
     """
 
     opcode: ClassVar[int] = 83
+    reply: ClassVar[type[Reply]] = ConfigTaken
     version: int
     changes: dict[str, str | None]
     whole: bool = False

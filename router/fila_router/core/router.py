@@ -22,6 +22,7 @@ from fila_proto_zmq.commands import (
     BY_OPCODE,
     CLOSED,
     ActList,
+    BankLease,
     BeginBackup,
     CloseConnection,
     ClusterStatus,
@@ -86,6 +87,7 @@ from fila_router.core.membership import Membership
 from fila_router.core.placements import Placements
 from fila_router.core.routing import RELAYED, RoutingTable, addressee
 from fila_router.core.sessions import RefusalLog, Sessions
+from fila_router.core.tokens.holding import Holding
 from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.unread import Connection, Session, Unread
 from fila_router.core.worker_state import Worker
@@ -119,8 +121,12 @@ class Router:
         entropy: Callable[[int], bytes],
         limits: RouterLimits = DEFAULTS,
         access: Access | None = None,
+        several: bool = False,
     ) -> None:
-        """``entropy(n)``: n bytes that can't be guessed, the secrets of sessions. ``access``: None without authentication."""
+        """``entropy(n)``: n bytes that can't be guessed, the secrets of sessions. ``access``: None without authentication.
+
+        ``several``: whether the cluster has other routers, and a replicated log under each shard.
+        """
         self.access = access
         self.unread = Unread(limits)
         silence_ms_max = max(limits.session_silence_ms, _SILENCE_TIMEOUTS * consumer_timeout_ms)
@@ -134,7 +140,8 @@ class Router:
         self._table = RoutingTable(shards_total, limits)
         self._fan_ins = FanIns(limits.questions_max)
         self._bank = TokenBank()
-        self._members = Membership(self._table, self._bank, self._fan_ins, self.outgoing, limits)
+        self._holding = Holding(self._bank, several=several)
+        self._members = Membership(self._table, self._bank, self._fan_ins, self.outgoing, limits, several=several)
         self._placements = Placements(self._table, self._sessions)
         self._swept_ms = 0
 
@@ -518,7 +525,7 @@ class Router:
             return
         if isinstance(command, Park):
             self._members.park(worker, command.parks, now_ms, header.request)
-        elif isinstance(command, Tokens) and self._table.owner_of(command.shard) is worker:
+        elif isinstance(command, Tokens) and self._table.owner_of(command.shard) is worker and self._holding.epoch(now_ms):
             self._bank.ask(command, self._table.epochs[command.shard], now_ms)
 
     def _relay(self, raw_header: bytes, body: Body) -> None:
@@ -549,11 +556,18 @@ class Router:
             self.outgoing.audit.heard(command.acts)
             if self.access is not None and not self.access.are_known(command.keys_version):
                 self._put_keys([identity])  # a frame with keys was lost with its connection
-            return Pulsed(now_ms)
+            return self._pulsed(worker, command.bank, now_ms)
         if isinstance(command, Leave):
             self._members.leave(worker, now_ms)
             return Done()
         raise InvalidFrameError(f"opcode {command.opcode} is not for the router of this worker")
+
+    def _pulsed(self, worker: Worker, lease: BankLease | None, now_ms: int) -> Pulsed:
+        """Answer a pulse. The leader of shard 0, and no other worker, may lend the token bank with it."""
+        if lease is not None and self._table.owners[OWNER] is worker:
+            self._holding.lend(lease, now_ms)
+        self._holding.told(now_ms)
+        return Pulsed(now_ms, self._holding.epoch(now_ms))
 
     def measured(self, rss_bytes: int, cpu_ms: int) -> None:
         """Note the resident memory, and the CPU time so far."""
@@ -567,7 +581,8 @@ class Router:
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until :meth:`serve` or :attr:`unread` has work; None: not before a frame comes."""
-        due_ms, unread_due_ms = self._bank.next_due(now_ms), self.unread.due_ms
+        due_ms = self._bank.next_due(now_ms) if self._holding.epoch(now_ms) else None
+        unread_due_ms = self.unread.due_ms
         if unread_due_ms is None:
             return due_ms
         wait_ms = max(0, unread_due_ms - now_ms)
@@ -575,7 +590,7 @@ class Router:
 
     def serve(self, now_ms: int) -> None:
         """Grant tokens to the accounts that wait for them. Call after each batch of workers' frames, and when it is due."""
-        if self._bank.next_due(now_ms) != 0:
+        if not self._holding.epoch(now_ms) or self._bank.next_due(now_ms) != 0:
             return
         for grants in self._bank.serve(now_ms):
             owner = self._table.owner_of(grants.shard)

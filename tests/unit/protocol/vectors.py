@@ -25,6 +25,7 @@ from fila_proto_zmq.commands import (
     ConfigChange,
     ConfigEdit,
     ConfigHistory,
+    ConfigTaken,
     ConfigValues,
     ConnectionList,
     ConnectionView,
@@ -562,6 +563,7 @@ BODIES = [
     Body(Pulsed(10, 9), [10, 9], "920a09"),
     Body(Leave(), [], "90"),
     Body(PutConfig(9, {"color": None}, True, 2, True), [9, {"color": None}, True, 2, True], "950981a5636f6c6f72c0c302c3"),
+    Body(ConfigTaken([0, 3]), [[0, 3]], "91920003"),
     Body(
         Tokens(1, 5, [TokenWant(["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000)]),
         [1, 5, [[["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000]]],

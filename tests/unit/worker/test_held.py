@@ -15,6 +15,7 @@ from fila_proto_zmq.commands import (
     GetMetrics,
     GetQueueStats,
     ListQueues,
+    PutConfig,
     QueueOptions,
     Reply,
     SetConfig,
@@ -234,3 +235,21 @@ def test_a_shard_serves_once_its_epoch_is_confirmed() -> None:
     store.confirm()
     host.turn(20)
     assert sorted(host.shards) == [0]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_said_of_the_log_of_a_shard_that_was_dropped_meanwhile(fails: bool) -> None:
+    bench = Bench()
+    bench.enqueue(10, shard=1)
+    command = PutConfig(1, {"a": "1"})
+    bench._commands[11] = command
+    bench.host.accept([b"", *encode_command(command, 11)], bench.now_ms)
+    bench.turn()
+    bench.stores[0].confirm()
+    if fails:
+        bench.stores[1].broken = StorageError("gone")
+    else:
+        bench.stores[1].confirm()
+    bench.turn()
+    bench.turn()
+    assert (11 in bench.answers) is not fails

@@ -207,7 +207,7 @@ def test_a_host_without_shard_0_sets_nothing() -> None:
 
 
 def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: HostHarness) -> None:
-    (frame,) = tell(host, PutConfig(3, {"a": "1"}), 3)
+    (frame,) = tell(host, PutConfig(3, {"a": "1"}, whole=True), 3)
     assert frame[:2] == [b"", pack_header(PutConfig.opcode, 3, REPLY)]
     assert versions(host) == {3}
     tell(host, PutConfig(5, {"b": "2"}, whole=True), 5)
@@ -218,9 +218,9 @@ def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: Hos
 
 def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks() -> None:
     ahead, behind = (recovered(index) for index in (0, 2))
-    ahead.put_config(PutConfig(4, {"a": "1"}), 0)
+    ahead.put_config(PutConfig(4, {"a": "1"}, whole=True), 0)
     ahead.park({"api": 5_000}, 0)
-    behind.put_config(PutConfig(2, {"a": "0", "old": "x"}), 0)
+    behind.put_config(PutConfig(2, {"a": "0", "old": "x"}, whole=True), 0)
     behind.park({"api": 9_000, "sms": 7_000}, 0)
     host = Host([ahead, behind], SHARDS_TOTAL, 0)
     assert (host.config.version, host.config.values) == (4, {"a": "1"})
@@ -258,7 +258,7 @@ def test_a_shard_that_lacks_a_large_config_of_the_others_gets_it_a_page_a_turn(m
     monkeypatch.setattr(runtime_config, "PAGE_KEYS_MAX", 2)
     ahead, behind = (recovered(index) for index in (0, 2))
     entries: dict[str, str | None] = {f"key-{number}": "1" for number in range(9)}
-    ahead.put_config(PutConfig(4, entries), 0)
+    ahead.put_config(PutConfig(4, entries, whole=True), 0)
     host = Host([ahead, behind], SHARDS_TOTAL, 0)
     for _ in range(5):
         assert host.full, "no frame is read that may rely on it"
