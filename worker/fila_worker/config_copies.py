@@ -8,12 +8,14 @@ from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.commands import (
     Command,
     ConfigValues,
+    FetchKeys,
     GetConfig,
     ListConfig,
     PutConfig,
     Registered,
     Reply,
     SetConfig,
+    StoreKeys,
     UndoConfig,
     put_whole,
 )
@@ -85,13 +87,26 @@ class ConfigCopies:
             raise ShardUnavailableError(f"the config is set on shard {CONFIG_OWNER}, which is not here")
         return owner
 
+    def keys(self, command: StoreKeys | FetchKeys, now_ms: int) -> Reply:
+        """Answer a command about the cluster's API keys, which the owner of the config keeps, too."""
+        return self._have_owner(now_ms, lambda shard: shard.keep_keys(command))
+
+    @property
+    def keys_version(self) -> int:
+        """The version of the API keys that are kept here; 0: none, or another worker keeps them."""
+        owner = self._slots.get(CONFIG_OWNER)
+        return 0 if owner is None or owner.shard is None else owner.shard.keys_version
+
     def _set(self, command: SetConfig | UndoConfig, now_ms: int) -> Reply:
+        return self._have_owner(now_ms, lambda shard: shard.set_config(command, now_ms))
+
+    def _have_owner(self, now_ms: int, action: Callable[[Shard], Reply]) -> Reply:
         owner = self.owner()
-        change: Reply | None = self._guarded(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
-        if change is None:
+        reply: Reply | None = self._guarded(owner, now_ms, action)
+        if reply is None:
             assert owner.outage is not None
             raise outages.unavailable(owner.outage)
-        return change
+        return reply
 
     def put(self, put: PutConfig, now_ms: int) -> bool:
         """Apply a change, or a page of one. Return whether it is complete, so that it is answered."""

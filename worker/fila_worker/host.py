@@ -28,6 +28,7 @@ from fila_proto_zmq.commands import (
     DescribeClients,
     Done,
     EndClient,
+    FetchKeys,
     GetMetrics,
     Grants,
     KeepBackup,
@@ -45,6 +46,7 @@ from fila_proto_zmq.commands import (
     Reply,
     SetConfig,
     ShardOutage,
+    StoreKeys,
     TransferMessages,
     UndoConfig,
     WorkerMetrics,
@@ -229,7 +231,7 @@ class Host:
             self._apply(self.slots[min(self.shards)], call, command, frame)  # the router sent it to that shard
         elif isinstance(command, ListConfigHistory):
             self._apply(self.config.owner(), call, command, frame)
-        elif isinstance(command, (SetConfig, UndoConfig)):
+        elif isinstance(command, (SetConfig, UndoConfig, StoreKeys, FetchKeys)):
             self.config.owner().answers.append(answer(call, command, self._reply(call, command)))
         elif isinstance(command, GetMetrics):  # somebody may ask because the log is slow
             self._at_once.append(answer(call, command, self._reply(call, command)))
@@ -452,6 +454,8 @@ class Host:
 
     def _reply(self, call: Call, command: Command) -> Reply:
         """Answer a command for the whole cluster, or for all its workers."""
+        if isinstance(command, (StoreKeys, FetchKeys)):
+            return self.config.keys(command, call.now_ms)
         if isinstance(command, OF_THE_CONFIG):
             return self.config.reply(command, call.now_ms)
         if isinstance(command, DescribeClients):

@@ -145,7 +145,9 @@ class Link:
             self.next_pulse_ms = now_ms + PULSE_MS
             clients = self._clients
             acts, rss_bytes = clients.audit.take(), self._process.memory_info().rss
-            self._say(Pulse(rss_bytes, self._host.queues, clients.clients, clients.frames, acts, clients.keys_version))
+            pulse = Pulse(rss_bytes, self._host.queues, clients.clients, clients.frames, acts, clients.keys_version)
+            pulse.stored_keys = self._host.config.keys_version
+            self._say(pulse)
             self._pulses.append((self._requests, now_ms))
 
     def park(self, parks: dict[str, int]) -> int:

@@ -64,6 +64,7 @@ from fila_proto_zmq.commands.inspecting import (
 from fila_proto_zmq.commands.keys import (
     ApiKey,
     CreateKey,
+    FetchKeys,
     GetOwnKey,
     GrantKey,
     KeyList,
@@ -73,6 +74,8 @@ from fila_proto_zmq.commands.keys import (
     OwnKey,
     PutKeys,
     RevokeKey,
+    StoredKeys,
+    StoreKeys,
 )
 from fila_proto_zmq.commands.messages import (
     DELIVERY,
@@ -176,7 +179,7 @@ COMMANDS: tuple[type[Command], ...] = (
     BeginBackup, CutBackup, KeepBackup, CloseConnection, MoveShard, DrainWorker, SetConfig, GetConfig, ListConfig,
     CreateKey, ListKeys, RevokeKey, GrantKey, GetOwnKey, ListConfigHistory, UndoConfig,
     Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, PutKeys, DescribeClients, EndClient, TransferMessages, MessagesTransferred, Appoint, Appointed,
-    PrepareShard, ReleaseShard, AdoptShards, PutDraining,
+    PrepareShard, ReleaseShard, AdoptShards, PutDraining, StoreKeys, FetchKeys,
 )  # fmt: skip
 
 BY_OPCODE: dict[int, type[Command]] = {command.opcode: command for command in COMMANDS}
@@ -239,6 +242,7 @@ __all__ = [
     "Extended",
     "Fault",
     "Fences",
+    "FetchKeys",
     "FetchReserved",
     "GetClusterStatus",
     "GetConfig",
@@ -315,7 +319,9 @@ __all__ = [
     "ShardCut",
     "ShardMetrics",
     "ShardOutage",
+    "StoreKeys",
     "StoreMetrics",
+    "StoredKeys",
     "Struct",
     "Subscribe",
     "Subscribed",

@@ -90,6 +90,8 @@ class Pulse(Command):
     """Which API keys the worker has, see PutKeys: a router that has others sends them again. 0: none."""
     bank: BankLease | None = None
     """That this router holds the token bank; None: the worker has nothing to say about it."""
+    stored_keys: int = 0
+    """The version of the API keys in the log of shard 0, if the worker leads it; 0: there are none. See FetchKeys."""
 
 
 class Leave(Command):

@@ -32,6 +32,7 @@ from fila_proto_zmq.commands import (
     Done,
     DrainWorker,
     EndClient,
+    FetchKeys,
     GetConfig,
     GetMetrics,
     GetOwnKey,
@@ -56,6 +57,7 @@ from fila_proto_zmq.commands import (
     Reply,
     RouterMetrics,
     SetConfig,
+    StoreKeys,
     Tokens,
     UndoConfig,
     Welcome,
@@ -70,7 +72,6 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.events import ClientConnected, printable
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
 from fila_proto_zmq.limits import ACTS_LISTED_MAX
-from fila_router.core.access import Access
 from fila_router.core.answers import (
     Outgoing,
     no_common_version,
@@ -82,6 +83,8 @@ from fila_router.core.config_replication import OWNER
 from fila_router.core.connections import ConnectionPage, Endings, session_named
 from fila_router.core.counters import Counters
 from fila_router.core.fan_in import BackupAnswers, FanIns, Joining, Measurements, QueueLists
+from fila_router.core.keys.access import Access
+from fila_router.core.keys.key_replication import KeyReplication
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
 from fila_router.core.placements import Placements
@@ -143,6 +146,10 @@ class Router:
         self._holding = Holding(self._bank, several=several)
         self._members = Membership(self._table, self._bank, self._fan_ins, self.outgoing, limits, several=several)
         self._placements = Placements(self._table, self._sessions)
+        self._shared_keys = (
+            KeyReplication(access, self._table, self.outgoing, self._spread_keys) if access and several else None
+        )
+        """How the routers agree on the API keys; None for an only router."""
         self._swept_ms = 0
 
     # --- clients ------------------------------------------------------------------------------------------------------
@@ -277,6 +284,8 @@ class Router:
             self._list_connections(client, header, key, command, now_ms)
         elif isinstance(command, CloseConnection):
             self._close_connection(session, header, key, command, now_ms)
+        elif is_of_keys(command.opcode) and self._shared_keys is not None and session.key is not None:
+            self._shared_keys.change(client, header, key, session.key, command, now_ms, self._wall_ms(now_ms))
         elif isinstance(command, MoveShard):
             self._check_started()
             self._members.moves.ask(client, header, key, command, now_ms)
@@ -378,9 +387,13 @@ class Router:
             self.access.changed = False
             notes, self.access.notes = self.access.notes, []
             self.outgoing.notes += notes
-            self._sessions.forget_ended(self._wall_ms(now_ms))
-            self._put_keys([worker.identity for worker in self._table.workers.values() if worker.routable])
+            self._spread_keys(now_ms)
         return reply
+
+    def _spread_keys(self, now_ms: int) -> None:
+        """Have a change of the API keys hold here and at the workers' doors."""
+        self._sessions.forget_ended(self._wall_ms(now_ms))
+        self._put_keys([worker.identity for worker in self._table.workers.values() if worker.routable])
 
     def _put_keys(self, workers: list[bytes]) -> None:
         """Send all API keys to workers, for their own doors."""
@@ -509,6 +522,9 @@ class Router:
             self._members.config_replication.taken(worker, header, body)
         elif header.opcode == Park.opcode:
             self._members.parked(worker, header.request)
+        elif header.opcode in {StoreKeys.opcode, FetchKeys.opcode}:
+            if self._shared_keys is not None:
+                self._shared_keys.heard(worker, header, body, now_ms)
         elif header.opcode in {PrepareShard.opcode, ReleaseShard.opcode}:
             self._members.moves.heard(worker, header, body, now_ms)
         else:
@@ -556,6 +572,8 @@ class Router:
             self.outgoing.audit.heard(command.acts)
             if self.access is not None and not self.access.are_known(command.keys_version):
                 self._put_keys([identity])  # a frame with keys was lost with its connection
+            if self._shared_keys is not None:
+                self._shared_keys.pulsed(worker, command.stored_keys, now_ms)
             return self._pulsed(worker, command.bank, now_ms)
         if isinstance(command, Leave):
             self._members.leave(worker, now_ms)
@@ -607,6 +625,8 @@ class Router:
         self.outgoing.notes += self._refusals.to_log(now_ms)
         if self.access is not None:
             self.access.tick(self._wall_ms(now_ms))
+            if self._shared_keys is not None:
+                self._shared_keys.tick(now_ms)
             self._sessions.forget_ended(self._wall_ms(now_ms))
         for worker in self._table.workers.values():
             worker.in_flight.measure(now_ms)

@@ -8,7 +8,7 @@ from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Enqueue, Fault, Le
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
-from fila_router.core.access import Access
+from fila_router.core.keys.access import Access
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import START_MS_MAX
 from fila_router.core.router import Router
