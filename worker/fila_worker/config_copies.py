@@ -43,6 +43,8 @@ class ConfigCopies:
         """A large config for shards that lack it, a page for each turn. No frames are read until it is empty."""
         self.page_read = False
         """Whether a page of a config was read in this turn. All shards apply it, so one page a turn is enough."""
+        self._made = (0, 0)
+        """The epoch of the owner when the last change was made here, and the number of the commit with it."""
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -97,8 +99,20 @@ class ConfigCopies:
         owner = self._slots.get(CONFIG_OWNER)
         return 0 if owner is None or owner.shard is None else owner.shard.keys_version
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether the owner's log has yet to confirm a change. Until then it may be lost, so nothing outside of the shard may hear of it."""
+        epoch, number = self._made
+        owner = self._slots.get(CONFIG_OWNER)
+        shard = None if owner is None else owner.shard
+        return shard is not None and shard.epoch == epoch and shard.store.confirmed < number
+
     def _set(self, command: SetConfig | UndoConfig, now_ms: int) -> Reply:
-        return self._have_owner(now_ms, lambda shard: shard.set_config(command, now_ms))
+        change = self._have_owner(now_ms, lambda shard: shard.set_config(command, now_ms))
+        shard = self.owner().shard
+        assert shard is not None
+        self._made = shard.epoch, shard.store.committed + 1
+        return change
 
     def _have_owner(self, now_ms: int, action: Callable[[Shard], Reply]) -> Reply:
         owner = self.owner()

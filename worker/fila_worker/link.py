@@ -120,8 +120,13 @@ class Link:
         return not self.drained
 
     def register(self, now_ms: int) -> None:
-        """Offer this worker's shards to the router, with the cluster's config as the worker knows it."""
+        """Offer this worker's shards to the router, with the cluster's config as the worker knows it.
+
+        While a change of the config waits to be confirmed, the offer waits, too: a router would spread what may be lost.
+        """
         host = self._host
+        if host.config.unsettled:
+            return
         shards = [(shard.index, shard.epoch) for shard in host.shards.values()]
         host.registers(now_ms)
         offer = Register(self._settings.name, os.getpid(), VERSION, shards)

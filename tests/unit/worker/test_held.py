@@ -253,3 +253,15 @@ def test_nothing_is_said_of_the_log_of_a_shard_that_was_dropped_meanwhile(fails:
     bench.turn()
     bench.turn()
     assert (11 in bench.answers) is not fails
+
+
+def test_a_change_of_the_config_is_unsettled_until_its_log_has_it() -> None:
+    bench = Bench()
+    bench.enqueue(10)
+    assert not bench.host.config.unsettled
+    bench.say(SetConfig("a", "1"), "", 11)
+    assert bench.host.config.unsettled
+    bench.stores[0].confirm(1)
+    assert bench.host.config.unsettled, "the enqueue came first"
+    bench.stores[0].confirm(1)
+    assert not bench.host.config.unsettled
