@@ -112,7 +112,7 @@ class RouterProcess(Process):
         self.limits = limits
         self.key_file = key_file
         auth = None if key_file is None else AUTH
-        self._settings = RouterSettings(FRONT, BACK, shards, consumer_timeout_ms, 16 * 1024 * 1024, auth)
+        self._settings = RouterSettings(FRONT, BACK, shards, consumer_timeout_ms, 16 * 1024 * 1024, auth=auth)
 
     def run(self) -> str:
         return f"exit {fila_router.__main__.serve(self._settings)}"
