@@ -142,3 +142,6 @@ VIEW_IDLE_MS_MAX: Final = 3600 * 1000
 
 SHARDS_MAX: Final = 4096
 """A message id carries its shard in 12 bits."""
+
+API_KEYS_BYTES_MAX: Final = 4 * 1024 * 1024
+"""All API keys of a cluster with several routers together: they travel and are stored whole, and are some 200 bytes each."""

@@ -17,10 +17,10 @@ from fila_process.parent import STDIN, Heartbeat, StopRequests, read_settings
 from fila_proto_zmq.commands import ApiKey
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
 from fila_proto_zmq.version import VERSION
-from fila_router.core.access import Access
+from fila_router.core.keys.access import Access
 from fila_router.core.limits import DEFAULTS
 from fila_router.core.router import Router
-from fila_router.key_file import AUTH_DIR, AuthFileError, load_keys, save_keys
+from fila_router.key_file import AUTH_DIR, AuthFileError, load_keys, load_version, save_keys
 from fila_router.loop import Loop
 from fila_router.settings import AuthSettings, RouterSettings
 from fila_router.sockets import CannotListenError, checked_workers, open_back, open_front
@@ -46,7 +46,8 @@ def serve(settings: RouterSettings) -> int:
         settings.max_payload_bytes,
         VERSION,
         entropy=secrets.token_bytes,
-        access=_access(settings.auth),
+        access=_access(settings),
+        several=settings.several,
     )
     with (
         zmq.Context() as context,
@@ -68,14 +69,17 @@ def serve(settings: RouterSettings) -> int:
     return 0
 
 
-def _access(settings: AuthSettings | None) -> Access | None:
+def _access(settings: RouterSettings) -> Access | None:
     """Return who may ask for what; None: everyone for everything. Raise :class:`AuthFileError`."""
-    if settings is None:
+    auth = settings.auth
+    if auth is None:
         return None
-    return Access(load_keys(Path(settings.directory)), settings.internal, secrets.token_bytes, DEFAULTS)
+    directory = Path(auth.directory)
+    version = load_version(directory) if settings.several else 0
+    return Access(load_keys(directory), auth.internal, secrets.token_bytes, DEFAULTS, version)
 
 
-def _saver(settings: AuthSettings | None) -> Callable[[list[ApiKey]], None]:
+def _saver(settings: AuthSettings | None) -> Callable[[list[ApiKey], int], None]:
     """Return how API keys are stored."""
     return partial(save_keys, Path(settings.directory if settings else AUTH_DIR))
 

@@ -2,7 +2,7 @@
 
 ``server.json`` has the CurveZMQ pairs of the server and of workers on other hosts. Only ``auth rotate-server-key`` changes it.
 ``keys.json`` has the API keys, as hashes. Both are private. Only the router writes ``keys.json`` while the cluster runs: whole or not
-at all, and on disk before a change is confirmed.
+at all, and on disk before a change is confirmed. With several routers the log of shard 0 has the keys, and each router's file is a copy.
 """
 
 from pathlib import Path
@@ -65,6 +65,8 @@ class KeysFile(msgspec.Struct, kw_only=True):
 
     format: int
     keys: list[StoredKey]
+    version: int = 0
+    """The version of these keys in the log of shard 0, which several routers share; 0: they are not from there."""
 
 
 def load_server(directory: Path) -> ServerFile:
@@ -84,12 +86,20 @@ def load_keys(directory: Path) -> list[ApiKey]:
         raise AuthFileError(f"{path} is damaged: {error}; restore it from a backup") from None
 
 
+def load_version(directory: Path) -> int:
+    """Return which version of the keys in the log of shard 0 the API keys are; 0: they are not from there.
+
+    Raise :class:`AuthFileError`.
+    """
+    return _load(directory / KEYS_FILE, KeysFile).version
+
+
 def save_server(directory: Path, file: ServerFile) -> None:
     """Write the key pairs."""
     _save(directory / SERVER_FILE, file)
 
 
-def save_keys(directory: Path, keys: list[ApiKey]) -> None:
+def save_keys(directory: Path, keys: list[ApiKey], version: int = 0) -> None:
     """Write all API keys; they are on disk when it returns."""
     stored = [
         StoredKey(
@@ -103,7 +113,7 @@ def save_keys(directory: Path, keys: list[ApiKey]) -> None:
         )
         for key in keys
     ]
-    _save(directory / KEYS_FILE, KeysFile(format=FORMAT, keys=stored))
+    _save(directory / KEYS_FILE, KeysFile(format=FORMAT, keys=stored, version=version))
 
 
 def _load(path: Path, kind: type[File]) -> File:

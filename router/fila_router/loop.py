@@ -49,9 +49,9 @@ class Loop:
         stop: StopRequests,
         journal: Journal,
         heartbeat: Heartbeat,
-        save_keys: Callable[[list[ApiKey]], None],
+        save_keys: Callable[[list[ApiKey], int], None],
     ) -> None:
-        """``save_keys``: stores all API keys; they survive a loss of power when it returns."""
+        """``save_keys``: stores all API keys with their version; they survive a loss of power when it returns."""
         self._save_keys = save_keys
         self._core = core
         self._front = front
@@ -159,7 +159,7 @@ class Loop:
     def _send_answers(self, now_ms: int) -> None:
         outgoing, access = self._core.outgoing, self._core.access
         if access is not None and access.unsaved:
-            self._save_keys(access.records())  # before any answer says that it is done
+            self._save_keys(access.records(), access.version)  # before any answer says that it is done
         while outgoing.to_workers or outgoing.to_clients or outgoing.notes:
             to_workers, to_clients, notes = outgoing.take()
             for identity, *parts in to_workers:

@@ -17,7 +17,7 @@ from fila_admission.in_flight import _ROOM_OF, InFlight
 from fila_admission.login_attempts import LoginAttempts
 from fila_cluster.client.requests.connection import Connection
 from fila_proto_zmq.errors import OverloadedError
-from fila_router.core.access import Access
+from fila_router.core.keys.access import Access
 from fila_router.core.unread import Unread
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue

@@ -286,7 +286,7 @@ def in_place_of_the_kernel(
             "Router": _observed(world, make_router, "core"), "Heartbeat": Heartbeat,
             "secrets": SimpleNamespace(token_bytes=entropy.randbytes), "DEFAULTS": limits,
             "load_keys": lambda directory: world.current.key_file.load(),
-            "save_keys": lambda directory, keys: world.current.key_file.save(keys),
+            "save_keys": lambda directory, keys, version: world.current.key_file.save(keys),
         },
         fila_router.sockets: {"zmq": zmq, "_seed": lambda: None, "DEFAULTS": limits},
         fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},

@@ -8,12 +8,14 @@ from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.commands import (
     Command,
     ConfigValues,
+    FetchKeys,
     GetConfig,
     ListConfig,
     PutConfig,
     Registered,
     Reply,
     SetConfig,
+    StoreKeys,
     UndoConfig,
     put_whole,
 )
@@ -41,6 +43,8 @@ class ConfigCopies:
         """A large config for shards that lack it, a page for each turn. No frames are read until it is empty."""
         self.page_read = False
         """Whether a page of a config was read in this turn. All shards apply it, so one page a turn is enough."""
+        self._made = (0, 0)
+        """The epoch of the owner when the last change was made here, and the number of the commit with it."""
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -85,13 +89,38 @@ class ConfigCopies:
             raise ShardUnavailableError(f"the config is set on shard {CONFIG_OWNER}, which is not here")
         return owner
 
+    def keys(self, command: StoreKeys | FetchKeys, now_ms: int) -> Reply:
+        """Answer a command about the cluster's API keys, which the owner of the config keeps, too."""
+        return self._have_owner(now_ms, lambda shard: shard.keep_keys(command))
+
+    @property
+    def keys_version(self) -> int:
+        """The version of the API keys that are kept here; 0: none, or another worker keeps them."""
+        owner = self._slots.get(CONFIG_OWNER)
+        return 0 if owner is None or owner.shard is None else owner.shard.keys_version
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the owner's log has yet to confirm a change. Until then it may be lost, so nothing outside of the shard may hear of it."""
+        epoch, number = self._made
+        owner = self._slots.get(CONFIG_OWNER)
+        shard = None if owner is None else owner.shard
+        return shard is not None and shard.epoch == epoch and shard.store.confirmed < number
+
     def _set(self, command: SetConfig | UndoConfig, now_ms: int) -> Reply:
+        change = self._have_owner(now_ms, lambda shard: shard.set_config(command, now_ms))
+        shard = self.owner().shard
+        assert shard is not None
+        self._made = shard.epoch, shard.store.committed + 1
+        return change
+
+    def _have_owner(self, now_ms: int, action: Callable[[Shard], Reply]) -> Reply:
         owner = self.owner()
-        change: Reply | None = self._guarded(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
-        if change is None:
+        reply: Reply | None = self._guarded(owner, now_ms, action)
+        if reply is None:
             assert owner.outage is not None
             raise outages.unavailable(owner.outage)
-        return change
+        return reply
 
     def put(self, put: PutConfig, now_ms: int) -> bool:
         """Apply a change, or a page of one. Return whether it is complete, so that it is answered."""
@@ -103,6 +132,10 @@ class ConfigCopies:
         if put.page and len({shard.config_version for shard in self._open}) > 1:
             self.level(now_ms)  # a shard began to serve between two pages
         return True
+
+    def having(self, version: int) -> list[int]:
+        """Return the shards that have a version, or a later one. Their logs may have yet to confirm it."""
+        return sorted(shard.index for shard in self._open if shard.config_version >= version)
 
     def _put(self, slot: Slot, put: PutConfig, now_ms: int) -> None:
         self._guarded(slot, now_ms, lambda shard: shard.put_config(put, now_ms))

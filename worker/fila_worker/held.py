@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from fila_worker.core.effects import Effect
+from fila_proto_zmq.commands import ConfigTaken
+from fila_worker.core.effects import Answer, Effect
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
 
@@ -79,7 +80,10 @@ class HeldForAll:
         return []
 
     def release(self, shards: Iterable[Shard]) -> list[Effect]:
-        """Return the effects that may be sent by now. ``shards``: those that are open; nothing waits for another one."""
+        """Return the effects that may be sent by now. ``shards``: those that are open; nothing waits for another one.
+
+        What says that the log of such another shard has something is dropped, because that will not be known any more.
+        """
         released: list[Effect] = []
         is_open = {id(shard): shard for shard in shards}
         while self._entries:
@@ -87,5 +91,11 @@ class HeldForAll:
             if any(id(shard) in is_open and shard.store.confirmed < number for shard, number in waiting):
                 break
             self._entries.popleft()
-            released += effects
+            gone = {shard.index for shard, _ in waiting if id(shard) not in is_open}
+            released += [effect for effect in effects if not _speaks_of(effect, gone)] if gone else effects
         return released
+
+
+def _speaks_of(effect: Effect, shards: set[int]) -> bool:
+    taken = effect.reply if isinstance(effect, Answer) else None
+    return isinstance(taken, ConfigTaken) and not shards.isdisjoint(taken.shards)

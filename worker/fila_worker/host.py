@@ -23,11 +23,13 @@ from fila_proto_zmq.commands import (
     BeginBackup,
     ClientsDescribed,
     Command,
+    ConfigTaken,
     CutBackup,
     DescribeClients,
     Done,
     EndClient,
     Explain,
+    FetchKeys,
     GetHosts,
     GetMetrics,
     Grants,
@@ -48,6 +50,7 @@ from fila_proto_zmq.commands import (
     Reply,
     SetConfig,
     ShardOutage,
+    StoreKeys,
     TransferMessages,
     UndoConfig,
     WorkerMetrics,
@@ -251,7 +254,7 @@ class Host:
             self._apply(self.slots[min(self.shards)], call, command, frame)  # the router sent it to that shard
         elif isinstance(command, ListConfigHistory):
             self._apply(self.config.owner(), call, command, frame)
-        elif isinstance(command, (SetConfig, UndoConfig)):
+        elif isinstance(command, (SetConfig, UndoConfig, StoreKeys, FetchKeys)):
             self.config.owner().answers.append(answer(call, command, self._reply(call, command)))
         elif isinstance(command, (GetMetrics, GetHosts)):  # somebody may ask because the log is slow
             self._at_once.append(answer(call, command, self._reply(call, command)))
@@ -266,7 +269,7 @@ class Host:
         if put.page and self.shards and self.config.version < put.version:
             self.offers += 1  # a page was lost: the router sends all again when it sees what is registered
         else:
-            self._effects.append(answer(call, put, Done()))
+            self._effects.append(answer(call, put, ConfigTaken(self.config.having(put.version))))
 
     def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
         if slot.fence and call.link != ANY_LINK and slot.fence > self._taken[call.link]:
@@ -498,6 +501,8 @@ class Host:
 
     def _reply(self, call: Call, command: Command) -> Reply:
         """Answer a command for the whole cluster, or for all its workers."""
+        if isinstance(command, (StoreKeys, FetchKeys)):
+            return self.config.keys(command, call.now_ms)
         if isinstance(command, OF_THE_CONFIG):
             return self.config.reply(command, call.now_ms)
         if isinstance(command, DescribeClients):

@@ -65,6 +65,7 @@ from fila_proto_zmq.commands.inspecting import (
 from fila_proto_zmq.commands.keys import (
     ApiKey,
     CreateKey,
+    FetchKeys,
     GetOwnKey,
     GrantKey,
     KeyList,
@@ -74,6 +75,8 @@ from fila_proto_zmq.commands.keys import (
     OwnKey,
     PutKeys,
     RevokeKey,
+    StoredKeys,
+    StoreKeys,
 )
 from fila_proto_zmq.commands.messages import (
     DELIVERY,
@@ -151,6 +154,7 @@ from fila_proto_zmq.commands.workers import (
     Appoint,
     Appointed,
     BankLease,
+    ConfigTaken,
     Grant,
     Grants,
     Leave,
@@ -175,7 +179,7 @@ COMMANDS: tuple[type[Command], ...] = (
     BeginBackup, CutBackup, KeepBackup, CloseConnection, MoveShard, DrainWorker, SetConfig, GetConfig, ListConfig,
     CreateKey, ListKeys, RevokeKey, GrantKey, GetOwnKey, ListConfigHistory, UndoConfig,
     Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, PutKeys, DescribeClients, EndClient, TransferMessages, MessagesTransferred, Appoint, Appointed,
-    PrepareShard, ReleaseShard, AdoptShards, PutDraining,
+    PrepareShard, ReleaseShard, AdoptShards, PutDraining, StoreKeys, FetchKeys,
 )  # fmt: skip
 
 BY_OPCODE: dict[int, type[Command]] = {command.opcode: command for command in COMMANDS}
@@ -213,6 +217,7 @@ __all__ = [
     "ConfigChange",
     "ConfigEdit",
     "ConfigHistory",
+    "ConfigTaken",
     "ConfigValues",
     "ConnectionList",
     "ConnectionView",
@@ -237,6 +242,7 @@ __all__ = [
     "Extended",
     "Fault",
     "Fences",
+    "FetchKeys",
     "FetchReserved",
     "GetClusterStatus",
     "GetConfig",
@@ -317,7 +323,9 @@ __all__ = [
     "ShardCut",
     "ShardMetrics",
     "ShardOutage",
+    "StoreKeys",
     "StoreMetrics",
+    "StoredKeys",
     "Struct",
     "Subscribe",
     "Subscribed",

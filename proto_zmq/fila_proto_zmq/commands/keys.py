@@ -97,3 +97,25 @@ class PutKeys(Command):
     keys: list[ApiKey]
     version: int = 0
     """Which keys these are; a random number for each change."""
+
+
+class StoreKeys(Command):
+    """Keep the API keys in the log of shard 0, for several routers. Refused unless ``version`` is the next one."""
+
+    opcode: ClassVar[int] = 98
+    version: int
+    keys: list[ApiKey]
+
+
+class StoredKeys(Reply):
+    """The API keys in the log of shard 0. ``version`` 0: there are none."""
+
+    version: int = 0
+    keys: list[ApiKey] = []
+
+
+class FetchKeys(Command):
+    """Ask the leader of shard 0 for the API keys."""
+
+    opcode: ClassVar[int] = 99
+    reply: ClassVar[type[Reply]] = StoredKeys

@@ -90,6 +90,8 @@ class Pulse(Command):
     """Which API keys the worker has, see PutKeys: a router that has others sends them again. 0: none."""
     bank: BankLease | None = None
     """That this router holds the token bank; None: the worker has nothing to say about it."""
+    stored_keys: int = 0
+    """The version of the API keys in the log of shard 0, if the worker leads it; 0: there are none. See FetchKeys."""
 
 
 class Leave(Command):
@@ -98,13 +100,21 @@ class Leave(Command):
     opcode: ClassVar[int] = 82
 
 
+class ConfigTaken(Reply):
+    """The worker has the config. ``shards``: those here whose logs have this version, or a later one."""
+
+    shards: list[int] = []
+
+
 class PutConfig(Command):
     """Pass a change of the runtime config on to a worker; ``whole``: the config has no other keys.
 
-    A whole config of many keys comes in pages. It holds with the last page, and only that page is answered.
+    A whole config of many keys comes in pages. It holds with the last page, and only that page is answered. Without any change it only asks
+    which shards have the version.
     """
 
     opcode: ClassVar[int] = 83
+    reply: ClassVar[type[Reply]] = ConfigTaken
     version: int
     changes: dict[str, str | None]
     whole: bool = False

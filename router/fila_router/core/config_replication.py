@@ -10,6 +10,10 @@
 The router keeps a copy. The token buckets follow it, and a worker that returns is brought up to date from it before any other
 frame is sent to the worker. The copy is not on disk: a new router learns the config from the workers as they register, and
 the highest version wins. A client waits for a version, not for certain frames; so a lost frame does no harm.
+
+With several routers the owner answers all of them, and each of them tells every worker, so versions that are known come often. What a
+router knows of workers does not show there which worker leads a shard by now. So a change is confirmed when the log of every shard has
+it: then each leader has it that may ever serve the shard.
 """
 
 from collections.abc import Mapping
@@ -20,7 +24,16 @@ from fila_admission.in_flight import has_share
 from fila_admission.limits import TRUST_MS
 from fila_admission.refusals import interrupted, too_busy
 from fila_proto_zmq.codec import decode_body, encode_error
-from fila_proto_zmq.commands import ConfigChange, Pulse, PutConfig, Register, SetConfig, UndoConfig, put_whole
+from fila_proto_zmq.commands import (
+    ConfigChange,
+    ConfigTaken,
+    Pulse,
+    PutConfig,
+    Register,
+    SetConfig,
+    UndoConfig,
+    put_whole,
+)
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
@@ -51,8 +64,14 @@ class Change:
 class ConfigReplication:
     """The copy of the config, and the changes under way, by the number that the owner repeats in its answer."""
 
-    def __init__(self, table: RoutingTable, bank: TokenBank, outgoing: Outgoing, changes_max: int) -> None:
+    def __init__(
+        self, table: RoutingTable, bank: TokenBank, outgoing: Outgoing, changes_max: int, *, several: bool = False
+    ) -> None:
+        """``several``: whether the cluster has other routers, and a replicated log under each shard."""
         self._changes_max = changes_max
+        self._several = several
+        self._in_logs = [0] * len(table.owners)
+        """The version that the log of each shard has for certain."""
         self.version = 0
         self.values: dict[str, str] = {}
         self._table = table
@@ -61,6 +80,7 @@ class ConfigReplication:
         self._open: dict[int, Change] = {}
         self._asked = 0
         self._now_ms = 0
+        bank.adopt(self._limit_of, 0)
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -69,7 +89,7 @@ class ConfigReplication:
         owner = self._table.live_owner(OWNER)
         if not has_share(client, self._open.values(), self._changes_max):
             raise too_busy(f"{len(self._open)} changes of the runtime config are under way")
-        self._asked += 1
+        self._asked = max(self._asked + 1, now_ms)  # an answer to an earlier router has another number
         self._now_ms = now_ms
         self._open[self._asked] = Change(client, header, key, now_ms + CHANGE_MS_MAX)
         self._outgoing.tell([owner.identity], command, self._asked)
@@ -104,19 +124,29 @@ class ConfigReplication:
             error = error_in(body)
             self._outgoing.notes.append(ConfigNotTaken(worker.name, header.request, error.code))
             self._refuse([number for number, change in self._open.items() if change.made], error)
-        else:
-            worker.config_has = max(worker.config_has, min(header.request, worker.config_sent))
-            self.settle()
+            return
+        version = min(header.request, worker.config_sent)
+        worker.config_has = max(worker.config_has, version)
+        for shard in _shards_in(body):
+            if 0 <= shard < len(self._in_logs):
+                self._in_logs[shard] = max(self._in_logs[shard], version)
+        self.settle()
 
     def settle(self) -> None:
-        """Answer the clients whose version every live worker has. Call also when a worker was lost."""
-        if not self._open or self._now_ms < self._alone_from_ms():
+        """Answer the clients whose version is everywhere. Call also when a worker was lost."""
+        if not self._open:
             return
-        everywhere = min((worker.config_has for worker in self._live()), default=0)
+        everywhere = min(self._in_logs) if self._several else self._at_workers()
         for number, change in list(self._open.items()):
             if change.made is not None and change.made.version <= min(everywhere, self.version):
                 del self._open[number]
                 self._outgoing.answer(change.client, change.header, change.key, change.made)
+
+    def _at_workers(self) -> int:
+        """Return the version that every worker has that may serve clients."""
+        if self._now_ms < self._alone_from_ms():
+            return -1
+        return min((worker.config_has for worker in self._live()), default=0)
 
     def _alone_from_ms(self) -> int:
         """Return from when on no worker that this router goes on without takes in clients' frames at its own door.
@@ -144,9 +174,11 @@ class ConfigReplication:
             self._tell([other for other in self._live() if other is not worker], None)
         worker.config_sent = worker.config_has = self.version  # it reads the answer before any later frame
         if not differs:
+            if any(self._in_logs[shard] < self.version for shard, _ in offer.shards) and self._several:
+                self._outgoing.tell([worker.identity], PutConfig(self.version, {}), self.version)
             return None
         whole = put_whole(self.version, self.values)
-        if len(whole) == 1:
+        if len(whole) == 1 and not self._several:
             return dict(self.values)
         self._tell_whole([worker], whole)
         return None
@@ -169,13 +201,24 @@ class ConfigReplication:
         self.settle()
         overdue = [number for number, change in self._open.items() if change.deadline_ms <= now_ms]
         if overdue:
-            behind = [worker.name for worker in self._live() if worker.config_has < self.version] or ["the owner of shard 0"]
+            behind = ", ".join(self._behind() or ["the owner of shard 0"])
             self._refuse(
                 overdue,
                 RequestTimeoutError(
-                    f"the change may be made, but {', '.join(behind)} did not answer in {CHANGE_MS_MAX / 1000:g} s: set it again"
+                    f"the change may be made, but {behind} did not answer in {CHANGE_MS_MAX / 1000:g} s: set it again"
                 ),
             )
+
+    def _behind(self) -> list[str]:
+        """Return who has not confirmed the newest version, for people."""
+        if not self._several:
+            return [worker.name for worker in self._live() if worker.config_has < self.version]
+        owners = self._table.owners
+        lacking = [shard for shard, version in enumerate(self._in_logs) if version < self.version]
+        return [
+            f"shard {shard} ({'no worker leads it' if owner is None or not owner.routable else owner.name})"
+            for shard, owner in ((shard, owners[shard]) for shard in lacking)
+        ]
 
     def _refuse(self, numbers: list[int], error: FilaError) -> None:
         for number in numbers:
@@ -217,3 +260,11 @@ class ConfigReplication:
         identities = [worker.identity for worker in workers]
         for put in whole:
             self._outgoing.tell(identities, put, 0 if put.more else self.version)
+
+
+def _shards_in(body: bytes) -> list[int]:
+    """Return the shards that a worker's answer names; none if it can't be read."""
+    try:
+        return decode_body(ConfigTaken, body).shards
+    except FilaError:
+        return []

@@ -36,11 +36,20 @@ class Membership:
     """The workers, and the state that they get when they come. ``started``: clients' frames may be forwarded."""
 
     def __init__(
-        self, table: RoutingTable, bank: TokenBank, fan_ins: FanIns, outgoing: Outgoing, limits: RouterLimits
+        self,
+        table: RoutingTable,
+        bank: TokenBank,
+        fan_ins: FanIns,
+        outgoing: Outgoing,
+        limits: RouterLimits,
+        *,
+        several: bool = False,
     ) -> None:
+        """``several``: whether the cluster has other routers."""
         self.started = False
-        self.config_replication = ConfigReplication(table, bank, outgoing, limits.questions_max)
-        self.moves = Moves(table, bank, outgoing, limits.questions_max, self._abandon)
+        self.config_replication = ConfigReplication(table, bank, outgoing, limits.questions_max, several=several)
+        self.moves = Moves(table, bank, outgoing, limits.questions_max, self._abandon, several=several)
+        self._several = several
         self._table = table
         self._bank = bank
         self._fan_ins = fan_ins
@@ -67,9 +76,8 @@ class Membership:
         superseded = self._table.register(identity, offer, now_ms)
         for worker, shards in superseded:
             self._abandon(worker, shards)
-        for shard in {shard for shard, _ in offer.shards}.union(*(shards for _, shards in superseded)):
-            self._bank.close(shard, now_ms)
         worker = self._table.workers[identity]
+        self._begin_sessions({shard for shard, _ in offer.shards}, superseded, now_ms)
         config = self.config_replication.greet(worker, offer, now_ms)
         self.park(worker, offer.parks, now_ms)
         self.started |= any(shard == OWNER for shard, _ in offer.shards)
@@ -81,6 +89,18 @@ class Membership:
         return Registered(
             self.config_replication.version, config, self._parks.unknown_to(offer.parks, now_ms + self.wall_ahead_ms)
         )
+
+    def _begin_sessions(self, offered: set[int], superseded: list[tuple[Worker, frozenset[int]]], now_ms: int) -> None:
+        """End the token sessions that a registration ends.
+
+        A worker with one router begins new sessions when it registers. One with several begins them when another router holds the bank,
+        because it registers at each router.
+        """
+        void = set[int]().union(*(shards for _, shards in superseded))
+        for shard in void if self._several else void | offered:
+            self._bank.close(shard, now_ms)
+        if self._several:  # those of a worker that was about to leave
+            self._bank.resume(offered, now_ms)
 
     def heard(self, worker: Worker, now_ms: int, *, registers: bool = False) -> None:
         """Note a frame of a worker. If the worker was lost it is back, and is brought up to date before any other frame.

@@ -13,8 +13,10 @@ The router only sends requests. Files on disk say where each shard is (:mod:`fil
 the middle forgets the move and loses nothing: the target finds the shard by itself. The same holds for each worker.
 
 A drain moves all shards of a worker away, one at a time. The worker reports that it is drained whenever it registers, so the drain
-goes on after a restart of the router. A worker of a replicated log has no directory to share: told to drain, it leaves its shards to other
-hosts by itself.
+goes on after a restart of the router.
+
+Of a cluster with several routers each host has copies of the shards, and the hosts agree in the log which copy leads. There a router
+moves nothing: it only tells a worker to hand its shards to the others.
 """
 
 from collections.abc import Callable
@@ -29,7 +31,7 @@ from fila_proto_zmq.commands import AdoptShards, Done, DrainWorker, MoveShard, P
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.events import ShardMoved, ShardNotMoved, WorkerDraining, WorkerUndrained
 from fila_proto_zmq.frames import ERROR, Header
-from fila_proto_zmq.outages import QUARANTINED
+from fila_proto_zmq.outages import FOLLOWING, QUARANTINED
 from fila_router.core.answers import Outgoing, error_in
 from fila_router.core.routing import RoutingTable
 from fila_router.core.tokens.token_bank import TokenBank
@@ -80,8 +82,14 @@ class Moves:
         outgoing: Outgoing,
         clients_max: int,
         abandon: Callable[[Worker, frozenset[int]], None],
+        *,
+        several: bool = False,
     ) -> None:
-        """``abandon(worker, shards)``: answers the requests that a worker has for shards and will not answer."""
+        """``abandon(worker, shards)``: answers the requests that a worker has for shards and will not answer.
+
+        ``several``: whether the cluster has other routers, and copies of each shard.
+        """
+        self._several = several
         self._table = table
         self._bank = bank
         self._outgoing = outgoing
@@ -100,6 +108,11 @@ class Moves:
         if not 0 <= shard < len(table.owners):
             raise InvalidArgumentError(f"there is no shard {shard}: this cluster has shards 0 to {len(table.owners) - 1}")
         target = self._worker(command.worker)
+        if self._several:
+            raise InvalidArgumentError(
+                f"shard {shard} has copies on several hosts, which agree by themselves where it is led: to have a worker lead nothing, run "
+                "`fila-cluster drain WORKER`"
+            )
         move = self._move_of(shard)
         if move is None and table.owners[shard] is target and target.routable:
             self._outgoing.answer(client, header, key, Done())
@@ -133,12 +146,24 @@ class Moves:
         return Done()
 
     def _refuse_last(self, worker: Worker) -> None:
-        if not self._others(worker):
+        if self._several:
+            self._refuse_without_copies(worker)
+        elif not self._others(worker):
             elsewhere = [each.name for each in self._table.workers.values() if each.routable and each.home != worker.home]
             raise InvalidArgumentError(
                 f"{worker.name} is the last worker that takes shards of its data directory, so they would have nowhere to go: "
                 "start another worker there, or undo the drain of one"
                 + (f" ({', '.join(sorted(elsewhere))} keep their shards elsewhere)" if elsewhere else "")
+            )
+
+    def _refuse_without_copies(self, worker: Worker) -> None:
+        others = [each for each in self._table.workers.values() if each is not worker and each.routable and not each.draining]
+        elsewhere = {outage.shard for other in others for outage in other.outages if outage.state == FOLLOWING}
+        alone = [str(shard) for shard in self._table.shards_of(worker) if shard not in elsewhere]
+        if alone:
+            raise InvalidArgumentError(
+                f"no other worker can take shard {', '.join(alone)} from {worker.name}, because none that is up and not drained has a copy: "
+                "start the other hosts, or undo the drain of one"
             )
 
     def _worker(self, name: str) -> Worker:

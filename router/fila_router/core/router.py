@@ -22,6 +22,7 @@ from fila_proto_zmq.commands import (
     BY_OPCODE,
     CLOSED,
     ActList,
+    BankLease,
     BeginBackup,
     CloseConnection,
     ClusterStatus,
@@ -31,6 +32,7 @@ from fila_proto_zmq.commands import (
     Done,
     DrainWorker,
     EndClient,
+    FetchKeys,
     GetConfig,
     GetHosts,
     GetMetrics,
@@ -57,6 +59,7 @@ from fila_proto_zmq.commands import (
     Reply,
     RouterMetrics,
     SetConfig,
+    StoreKeys,
     Tokens,
     UndoConfig,
     Welcome,
@@ -71,7 +74,6 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.events import ClientConnected, printable
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
 from fila_proto_zmq.limits import ACTS_LISTED_MAX
-from fila_router.core.access import Access
 from fila_router.core.answers import (
     Outgoing,
     no_common_version,
@@ -83,11 +85,14 @@ from fila_router.core.config_replication import OWNER
 from fila_router.core.connections import ConnectionPage, Endings, session_named
 from fila_router.core.counters import Counters
 from fila_router.core.fan_in import BackupAnswers, FanIns, HostLists, Joining, Measurements, QueueLists
+from fila_router.core.keys.access import Access
+from fila_router.core.keys.key_replication import KeyReplication
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import Membership
 from fila_router.core.placements import Placements
 from fila_router.core.routing import RELAYED, RoutingTable, addressee
 from fila_router.core.sessions import RefusalLog, Sessions
+from fila_router.core.tokens.holding import Holding
 from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.unread import Connection, Session, Unread
 from fila_router.core.worker_state import Worker
@@ -121,8 +126,12 @@ class Router:
         entropy: Callable[[int], bytes],
         limits: RouterLimits = DEFAULTS,
         access: Access | None = None,
+        several: bool = False,
     ) -> None:
-        """``entropy(n)``: n bytes that can't be guessed, the secrets of sessions. ``access``: None without authentication."""
+        """``entropy(n)``: n bytes that can't be guessed, the secrets of sessions. ``access``: None without authentication.
+
+        ``several``: whether the cluster has other routers, and a replicated log under each shard.
+        """
         self.access = access
         self.unread = Unread(limits)
         silence_ms_max = max(limits.session_silence_ms, _SILENCE_TIMEOUTS * consumer_timeout_ms)
@@ -136,8 +145,13 @@ class Router:
         self._table = RoutingTable(shards_total, limits)
         self._fan_ins = FanIns(limits.questions_max)
         self._bank = TokenBank()
-        self._members = Membership(self._table, self._bank, self._fan_ins, self.outgoing, limits)
+        self._holding = Holding(self._bank, several=several)
+        self._members = Membership(self._table, self._bank, self._fan_ins, self.outgoing, limits, several=several)
         self._placements = Placements(self._table, self._sessions)
+        self._shared_keys = (
+            KeyReplication(access, self._table, self.outgoing, self._spread_keys) if access and several else None
+        )
+        """How the routers agree on the API keys; None for an only router."""
         self._swept_ms = 0
 
     # --- clients ------------------------------------------------------------------------------------------------------
@@ -274,6 +288,8 @@ class Router:
             self._list_connections(client, header, key, command, now_ms)
         elif isinstance(command, CloseConnection):
             self._close_connection(session, header, key, command, now_ms)
+        elif is_of_keys(command.opcode) and self._shared_keys is not None and session.key is not None:
+            self._shared_keys.change(client, header, key, session.key, command, now_ms, self._wall_ms(now_ms))
         elif isinstance(command, MoveShard):
             self._check_started()
             self._members.moves.ask(client, header, key, command, now_ms)
@@ -375,9 +391,13 @@ class Router:
             self.access.changed = False
             notes, self.access.notes = self.access.notes, []
             self.outgoing.notes += notes
-            self._sessions.forget_ended(self._wall_ms(now_ms))
-            self._put_keys([worker.identity for worker in self._table.workers.values() if worker.routable])
+            self._spread_keys(now_ms)
         return reply
+
+    def _spread_keys(self, now_ms: int) -> None:
+        """Have a change of the API keys hold here and at the workers' doors."""
+        self._sessions.forget_ended(self._wall_ms(now_ms))
+        self._put_keys([worker.identity for worker in self._table.workers.values() if worker.routable])
 
     def _put_keys(self, workers: list[bytes]) -> None:
         """Send all API keys to workers, for their own doors."""
@@ -509,6 +529,9 @@ class Router:
             self._members.config_replication.taken(worker, header, body)
         elif header.opcode == Park.opcode:
             self._members.parked(worker, header.request)
+        elif header.opcode in {StoreKeys.opcode, FetchKeys.opcode}:
+            if self._shared_keys is not None:
+                self._shared_keys.heard(worker, header, body, now_ms)
         elif header.opcode in {PrepareShard.opcode, ReleaseShard.opcode}:
             self._members.moves.heard(worker, header, body, now_ms)
         else:
@@ -525,7 +548,7 @@ class Router:
             return
         if isinstance(command, Park):
             self._members.park(worker, command.parks, now_ms, header.request)
-        elif isinstance(command, Tokens) and self._table.owner_of(command.shard) is worker:
+        elif isinstance(command, Tokens) and self._table.owner_of(command.shard) is worker and self._holding.epoch(now_ms):
             self._bank.ask(command, self._table.epochs[command.shard], now_ms)
 
     def _relay(self, raw_header: bytes, body: Body) -> None:
@@ -556,11 +579,20 @@ class Router:
             self.outgoing.audit.heard(command.acts)
             if self.access is not None and not self.access.are_known(command.keys_version):
                 self._put_keys([identity])  # a frame with keys was lost with its connection
-            return Pulsed(now_ms)
+            if self._shared_keys is not None:
+                self._shared_keys.pulsed(worker, command.stored_keys, now_ms)
+            return self._pulsed(worker, command.bank, now_ms)
         if isinstance(command, Leave):
             self._members.leave(worker, now_ms)
             return Done()
         raise InvalidFrameError(f"opcode {command.opcode} is not for the router of this worker")
+
+    def _pulsed(self, worker: Worker, lease: BankLease | None, now_ms: int) -> Pulsed:
+        """Answer a pulse. The leader of shard 0, and no other worker, may lend the token bank with it."""
+        if lease is not None and self._table.owners[OWNER] is worker:
+            self._holding.lend(lease, now_ms)
+        self._holding.told(now_ms)
+        return Pulsed(now_ms, self._holding.epoch(now_ms))
 
     def measured(self, rss_bytes: int, cpu_ms: int) -> None:
         """Note the resident memory, and the CPU time so far."""
@@ -574,7 +606,8 @@ class Router:
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until :meth:`serve` or :attr:`unread` has work; None: not before a frame comes."""
-        due_ms, unread_due_ms = self._bank.next_due(now_ms), self.unread.due_ms
+        due_ms = self._bank.next_due(now_ms) if self._holding.epoch(now_ms) else None
+        unread_due_ms = self.unread.due_ms
         if unread_due_ms is None:
             return due_ms
         wait_ms = max(0, unread_due_ms - now_ms)
@@ -582,7 +615,7 @@ class Router:
 
     def serve(self, now_ms: int) -> None:
         """Grant tokens to the accounts that wait for them. Call after each batch of workers' frames, and when it is due."""
-        if self._bank.next_due(now_ms) != 0:
+        if not self._holding.epoch(now_ms) or self._bank.next_due(now_ms) != 0:
             return
         for grants in self._bank.serve(now_ms):
             owner = self._table.owner_of(grants.shard)
@@ -599,6 +632,8 @@ class Router:
         self.outgoing.notes += self._refusals.to_log(now_ms)
         if self.access is not None:
             self.access.tick(self._wall_ms(now_ms))
+            if self._shared_keys is not None:
+                self._shared_keys.tick(now_ms)
             self._sessions.forget_ended(self._wall_ms(now_ms))
         for worker in self._table.workers.values():
             worker.in_flight.measure(now_ms)

@@ -8,7 +8,7 @@ from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Enqueue, Fault, Le
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
-from fila_router.core.access import Access
+from fila_router.core.keys.access import Access
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import START_MS_MAX
 from fila_router.core.router import Router
@@ -31,10 +31,17 @@ class Answer(NamedTuple):
 
 class Desk:
     def __init__(
-        self, shards: int = 1, *, started: bool = True, limits: RouterLimits = DEFAULTS, access: Access | None = None
+        self,
+        shards: int = 1,
+        *,
+        started: bool = True,
+        limits: RouterLimits = DEFAULTS,
+        access: Access | None = None,
+        several: bool = False,
     ) -> None:
         """``started``: long ago, so that the router does not wait for the owner of shard 0 any more."""
-        self.router = Router(shards, 15_000, 1 << 24, "9.9", entropy=Random(7).randbytes, limits=limits, access=access)
+        entropy = Random(7).randbytes
+        self.router = Router(shards, 15_000, 1 << 24, "9.9", entropy=entropy, limits=limits, access=access, several=several)
         self.now_ms = 0
         for now_ms in (-START_MS_MAX, 0) if started else ():
             self.router.tick(now_ms)
@@ -111,6 +118,15 @@ class Desk:
             for identity, _, header, _, body in frames
             if not unpack_header(header).flags
         ]
+
+    def said(self, *, keep: bool = False) -> list[tuple[str, Command, int]]:
+        """Like :meth:`told`, with the request ids. ``keep``: as if this was not asked."""
+        frames = list(self.router.outgoing.to_workers)
+        told = self.told()
+        requests = [unpack_header(header).request for _, _, header, _, _ in frames if not unpack_header(header).flags]
+        if keep:
+            self.router.outgoing.to_workers = frames
+        return [(name, command, request) for (name, command), request in zip(told, requests, strict=True)]
 
     def notes(self, kind: type[Event] = Event) -> list[Event]:
         """What the router noted for the operator, of one kind only if that is wanted."""

@@ -40,7 +40,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import ApiKeyCreated, ApiKeyGranted, ApiKeyRevoked
 from fila_proto_zmq.frames import pack_header, unpack_header
-from fila_router.core.access import Access
+from fila_router.core.keys.access import Access
 from fila_router.core.limits import RouterLimits
 from tests.unit.router.desk import QUEUE, Desk
 

@@ -35,7 +35,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import AdminActed
 from fila_proto_zmq.frames import pack_header
-from fila_router.core.access import Access
+from fila_router.core.keys.access import Access
 from fila_router.core.limits import RouterLimits
 from tests.unit.router.desk import CLIENT, QUEUE, Desk
 

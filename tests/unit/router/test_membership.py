@@ -32,7 +32,7 @@ def assert_interrupted(desk: Desk, *requests: int) -> None:
 def test_registration_and_pulses_are_answered():
     desk = Desk()
     assert desk.register() == Registered()
-    assert desk.pulse() == Pulsed(desk.now_ms)
+    assert desk.pulse() == Pulsed(desk.now_ms, 1)
 
 
 def test_a_pulse_of_a_stranger_asks_it_to_register():

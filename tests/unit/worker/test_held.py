@@ -18,6 +18,7 @@ from fila_proto_zmq.commands import (
     HostList,
     ListQueues,
     Metrics,
+    PutConfig,
     QueueOptions,
     Reply,
     SetConfig,
@@ -248,3 +249,33 @@ def test_a_shard_serves_once_its_epoch_is_confirmed() -> None:
     store.confirm()
     host.turn(20)
     assert sorted(host.shards) == [0]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_said_of_the_log_of_a_shard_that_was_dropped_meanwhile(fails: bool) -> None:
+    bench = Bench()
+    bench.enqueue(10, shard=1)
+    command = PutConfig(1, {"a": "1"})
+    bench._commands[11] = command
+    bench.host.accept([b"", *encode_command(command, 11)], bench.now_ms)
+    bench.turn()
+    bench.stores[0].confirm()
+    if fails:
+        bench.stores[1].broken = StorageError("gone")
+    else:
+        bench.stores[1].confirm()
+    bench.turn()
+    bench.turn()
+    assert (11 in bench.answers) is not fails
+
+
+def test_a_change_of_the_config_is_unsettled_until_its_log_has_it() -> None:
+    bench = Bench()
+    bench.enqueue(10)
+    assert not bench.host.config.unsettled
+    bench.say(SetConfig("a", "1"), "", 11)
+    assert bench.host.config.unsettled
+    bench.stores[0].confirm(1)
+    assert bench.host.config.unsettled, "the enqueue came first"
+    bench.stores[0].confirm(1)
+    assert not bench.host.config.unsettled

@@ -9,12 +9,14 @@ from fila_proto_zmq import runtime_config
 from fila_proto_zmq.codec import decode_body, encode_body, encode_command
 from fila_proto_zmq.commands import (
     BY_OPCODE,
+    ApiKey,
     Appoint,
     Appointed,
     ClientsDescribed,
     ClientWork,
     Command,
     ConfigChange,
+    ConfigTaken,
     ConfigValues,
     CreateQueue,
     Delivered,
@@ -24,6 +26,7 @@ from fila_proto_zmq.commands import (
     Enqueue,
     Enqueued,
     Fault,
+    FetchKeys,
     GetConfig,
     GetQueueStats,
     Grant,
@@ -37,8 +40,11 @@ from fila_proto_zmq.commands import (
     QueueOptions,
     Receive,
     Registered,
+    Reply,
     SetConfig,
     Settle,
+    StoredKeys,
+    StoreKeys,
     Subscribe,
     Tokens,
     Transfer,
@@ -207,8 +213,9 @@ def test_a_host_without_shard_0_sets_nothing() -> None:
 
 
 def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: HostHarness) -> None:
-    (frame,) = tell(host, PutConfig(3, {"a": "1"}), 3)
+    (frame,) = tell(host, PutConfig(3, {"a": "1"}, whole=True), 3)
     assert frame[:2] == [b"", pack_header(PutConfig.opcode, 3, REPLY)]
+    assert decode_body(ConfigTaken, frame[3]) == ConfigTaken(list(HERE))
     assert versions(host) == {3}
     tell(host, PutConfig(5, {"b": "2"}, whole=True), 5)
     assert [shard.config for shard in host.host.shards.values()] == [{"b": "2"}] * 3
@@ -216,11 +223,62 @@ def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: Hos
     assert host.host.config.values == {"b": "2"}
 
 
+def test_a_change_whose_predecessor_was_lost_is_not_taken_and_the_shards_register(host: HostHarness) -> None:
+    tell(host, PutConfig(1, {"a": "1"}), 1)
+    offers = host.host.offers
+    (frame,) = tell(host, PutConfig(3, {"c": "3"}), 3)
+    assert decode_body(ConfigTaken, frame[3]) == ConfigTaken([])
+    assert (versions(host), host.host.config.values) == ({1}, {"a": "1"})
+    assert host.host.offers > offers
+
+
+def test_a_put_without_a_change_only_asks_who_has_the_version(host: HostHarness) -> None:
+    tell(host, PutConfig(1, {"a": "1"}), 1)
+    asked = [decode_body(ConfigTaken, tell(host, PutConfig(version, {}), version)[0][3]) for version in (1, 2)]
+    assert asked == [ConfigTaken(list(HERE)), ConfigTaken([])]
+    assert versions(host) == {1}
+
+
+def test_api_keys_are_kept_by_shard_0_version_by_version() -> None:
+    host = HostHarness()
+    key = ApiKey("shop", "sha256", b"digest", ["produce:*"], 1)
+    assert host.host.config.keys_version == 0
+    assert told(host, FetchKeys()) == StoredKeys()
+    assert told(host, StoreKeys(1, [key])) == Done()
+    for version in (0, 1, 3):
+        refusal = told(host, StoreKeys(version, []))
+        assert isinstance(refusal, Fault)
+        assert refusal.code == "INVALID_ARGUMENT"
+    assert told(host, FetchKeys()) == StoredKeys(1, [key])
+    assert host.host.config.keys_version == 1
+
+
+def told(host: HostHarness, command: Command) -> Reply | Fault:
+    """The answer to a request of the router's own."""
+    ((_, header, _, body),) = tell(host, command, 5)
+    return decode_body(Fault if unpack_header(header).flags & ERROR else command.reply, body)
+
+
+def test_api_keys_are_not_kept_where_shard_0_is_not() -> None:
+    host = HostHarness(2, 3)
+    refusal = told(host, StoreKeys(1, []))
+    assert isinstance(refusal, Fault)
+    assert refusal.code == "SHARD_UNAVAILABLE"
+    assert host.host.config.keys_version == 0
+
+
+@pytest.mark.parametrize("command", [StoreKeys(1, []), FetchKeys()])
+def test_api_keys_are_not_for_clients(host: HostHarness, command: Command) -> None:
+    refusal = host.ask(command, "")
+    assert isinstance(refusal, Fault)
+    assert "not a command for clients" in refusal.text
+
+
 def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks() -> None:
     ahead, behind = (recovered(index) for index in (0, 2))
-    ahead.put_config(PutConfig(4, {"a": "1"}), 0)
+    ahead.put_config(PutConfig(4, {"a": "1"}, whole=True), 0)
     ahead.park({"api": 5_000}, 0)
-    behind.put_config(PutConfig(2, {"a": "0", "old": "x"}), 0)
+    behind.put_config(PutConfig(2, {"a": "0", "old": "x"}, whole=True), 0)
     behind.park({"api": 9_000, "sms": 7_000}, 0)
     host = Host([ahead, behind], SHARDS_TOTAL, 0)
     assert (host.config.version, host.config.values) == (4, {"a": "1"})
@@ -266,7 +324,7 @@ def test_a_shard_that_lacks_a_large_config_of_the_others_gets_it_a_page_a_turn(m
     monkeypatch.setattr(runtime_config, "PAGE_KEYS_MAX", 2)
     ahead, behind = (recovered(index) for index in (0, 2))
     entries: dict[str, str | None] = {f"key-{number}": "1" for number in range(9)}
-    ahead.put_config(PutConfig(4, entries), 0)
+    ahead.put_config(PutConfig(4, entries, whole=True), 0)
     host = Host([ahead, behind], SHARDS_TOTAL, 0)
     for _ in range(5):
         assert host.full, "no frame is read that may rely on it"

@@ -12,6 +12,7 @@ from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import Reading, decoded
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
 from fila_worker.core.keys import u64
+from fila_worker.core.manage.stored_keys import API_KEYS, decode_keys
 from fila_worker.core.model.due_index import CHECKPOINT
 from fila_worker.core.model.ledger import EARLIER, decode_generations
 from fila_worker.core.model.outbox import INBOX, OUTBOX, STREAM_BYTES, OutboxEntry, decode_cursor, decode_outbox, stream_key
@@ -60,8 +61,8 @@ def _well_formed(key: bytes, value: bytes) -> bool:
         return len(value) == _U64 and decoded(bytes.decode, key) is not None
     if key.startswith(EDIT):
         return len(key) == len(EDIT) + _U64 and decoded(decode_edit, value) is not None
-    if key == EARLIER:
-        return decoded(decode_generations, value) is not None
+    if key in {API_KEYS, EARLIER}:
+        return decoded(decode_keys if key == API_KEYS else decode_generations, value) is not None
     lengths = {VERSION: _U64, GENERATION: _U64, LAST_QUEUE_ID: _U32}
     return key in {IDENTITY, CHECKPOINT} or lengths.get(key) == len(value) or (key == POSITION and _is_position(value))
 

@@ -24,12 +24,14 @@ from fila_proto_zmq.commands import (
     ConfigChange,
     Enqueue,
     Enqueued,
+    FetchKeys,
     Goodbye,
     Grants,
     ListConfig,
     PutConfig,
     Reply,
     SetConfig,
+    StoreKeys,
     UndoConfig,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
@@ -52,6 +54,7 @@ from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands
 from fila_worker.core.manage.redrive import Redrives
+from fila_worker.core.manage.stored_keys import KeysVersion, StoredApiKeys, fetch_keys, store_keys
 from fila_worker.core.metrics import meter
 from fila_worker.core.metrics.describe import Descriptions
 from fila_worker.core.metrics.meter import Reports
@@ -69,6 +72,7 @@ from fila_worker.core.timers import DueEntries, OpenJobs
 
 COMPONENTS: Final[tuple[type[Component], ...]] = (
     ConfigCopy,
+    StoredApiKeys,
     StoredMessages,
     Settlements,
     DueEntries,
@@ -196,6 +200,15 @@ class Shard(State):
         change = set_config(self, command, now_ms) if isinstance(command, SetConfig) else undo_config(self, command, now_ms)
         self._follow_config(now_ms)
         return change
+
+    @property
+    def keys_version(self) -> int:
+        """The version of the API keys that are kept here; 0: none."""
+        return self.part(KeysVersion).number
+
+    def keep_keys(self, command: StoreKeys | FetchKeys) -> Reply:
+        """Keep the API keys of the cluster, or return them, on shard 0 only. Raise :class:`InvalidArgumentError`."""
+        return store_keys(self, command) if isinstance(command, StoreKeys) else fetch_keys(self)
 
     def put_config(self, put: PutConfig, now_ms: int) -> None:
         """Apply a change of the runtime config, or a page of one."""

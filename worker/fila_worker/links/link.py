@@ -155,8 +155,13 @@ class Link:
         return self._admitted and now_ms - self._heard_ms < SILENT_MS
 
     def register(self, now_ms: int) -> None:
-        """Offer this worker's shards to the router, with the cluster's config as the worker knows it."""
+        """Offer this worker's shards to the router, with the cluster's config as the worker knows it.
+
+        While a change of the config waits to be confirmed, the offer waits, too: a router would spread what may be lost.
+        """
         host = self._host
+        if host.config.unsettled:
+            return
         shards = [(shard.index, shard.epoch) for shard in host.shards.values()]
         if self.has_bank:  # the router counts what it granted as spent
             host.new_session(now_ms)
@@ -167,14 +172,13 @@ class Link:
         offer.home, offer.draining = host.home, host.draining
         if self._doors:
             offer.door, offer.endpoints = self._clients.door, self._doors
-        self._offered = host.offers
+        self._offered, self._unsent = host.offers, False
         self._say(offer)
         self._offers[self._requests] = host.offers
 
     def register_changes(self, now_ms: int) -> None:
         """Register again if a shard began or ceased to serve, or if the connection was made anew."""
         if self._host.offers != self._offered or (self._unsent and self._is_connected):
-            self._unsent = False
             self.register(now_ms)
 
     def pulse(self, pulse: Pulse, now_ms: int) -> None:

@@ -131,7 +131,9 @@ class Links:
             acts = clients.audit.take() if link is primary else []
             bank = lent[1] if lent is not None and lent[0] == link.number else None
             known = clients.keys_version(link.number)
-            link.pulse(Pulse(rss_bytes, self._host.queues, clients.clients, clients.frames, acts, known, bank), now_ms)
+            stored = self._host.config.keys_version
+            pulse = Pulse(rss_bytes, self._host.queues, clients.clients, clients.frames, acts, known, bank, stored)
+            link.pulse(pulse, now_ms)
 
     def _lend(self, now_ms: int) -> tuple[int, BankLease] | None:
         if self._lender is None:

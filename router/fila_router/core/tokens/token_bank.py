@@ -1,4 +1,4 @@
-"""The token buckets of the cluster: one bank for all shards, in the router, which needs no fail-over.
+"""The token buckets of the cluster: one bank for all shards, in the router.
 
 Shards ask for tokens of *sets* of throttle keys, because a message needs the tokens of all its keys at once; the bank grants
 a set whole or not at all. Every want has its turn in the order of arrival:
@@ -17,7 +17,7 @@ tokens.
 
 Left out: nothing is on disk. A new router's buckets start empty, and fill as the limits say. There may be a hundred thousand
 of them, so the buckets of a config that came as a whole are made when a shard first asks for their tokens, as of that
-config's time.
+config's time. Of several routers one holds the bank (:mod:`holding`).
 """
 
 from collections import Counter
@@ -58,6 +58,12 @@ class TokenBank:
         self._turns = 0
         self._due_buckets = DueBuckets()
         self._updates = GrantUpdates()
+
+    def begin(self, now_ms: int) -> None:
+        """Forget all accounts, and begin with empty buckets: the tokens that are out are another bank's."""
+        self.buckets, self.sessions = {}, {}
+        self._due_buckets, self._updates = DueBuckets(), GrantUpdates()
+        self._limits_since_ms = now_ms
 
     # --- limits -------------------------------------------------------------------------------------------------------
 

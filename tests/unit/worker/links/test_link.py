@@ -41,7 +41,7 @@ def test_a_worker_offers_its_shards_with_their_epochs() -> None:
 def test_a_worker_brings_what_it_knows_of_the_cluster() -> None:
     side = RouterSide()
     shard = side.link._host.shards[2]
-    shard.put_config(PutConfig(7, {"color": "blue"}), 0)
+    shard.put_config(PutConfig(7, {"color": "blue"}, whole=True), 0)
     shard.park({"api": 60_000}, 0)
     side.link.register(0)
     (offer,) = side.said()

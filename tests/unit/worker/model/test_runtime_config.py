@@ -116,7 +116,7 @@ def test_a_change_of_the_owner_is_taken_over(shard: ShardHarness) -> None:
 
 
 def test_one_that_was_taken_over_before_changes_nothing(shard: ShardHarness) -> None:
-    follow(shard, 5, {"a": "5"})
+    follow(shard, 5, {"a": "5"}, whole=True)
     follow(shard, 5, {"a": "again"})
     follow(shard, 4, {"a": "old", "b": "old"})
     follow(shard, 3, {}, whole=True)

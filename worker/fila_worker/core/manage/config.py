@@ -82,6 +82,7 @@ def undo_config(state: "State", command: UndoConfig, now_ms: int) -> ConfigChang
 def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
     """Apply a change that was checked; a change older than the config here changes nothing.
 
+    A change with another one missing before it changes nothing either: this shard registers, and gets the whole config.
     A change of the same version changes nothing either, unless it is ``whole`` and differs: then one of the two comes from a
     restored copy, and the router has decided which one is valid.
     """
@@ -90,6 +91,11 @@ def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
         _take_page(state, put, now_ms)
         return
     if put.version < runtime.version or (put.version == runtime.version and (not put.whole or put.changes == runtime.values)):
+        return
+    if not put.whole and not put.changes:
+        return
+    if not put.whole and put.version > runtime.version + 1:
+        state.to_be_registered = True
         return
     changes = _differing(runtime.values, put.changes) if put.whole else put.changes
     runtime.change(put.version, changes, state.batch)

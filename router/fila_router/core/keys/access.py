@@ -1,11 +1,13 @@
 """Who may ask for what: the cluster's API keys, how they change, and what a session's key allows.
 
 Without authentication a router has none of this, and every client may do everything. Only the router changes the keys. Workers get
-copies for their own doors. A change is confirmed once the caller has stored it (:attr:`Access.unsaved`).
+copies for their own doors. A change is confirmed once the caller has stored it (:attr:`Access.unsaved`). Several routers store it in the
+log of shard 0 before (:mod:`key_replication`).
 """
 
 import re
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Final
 
 from fila_admission.keys import ALGORITHM, Key, KeyRing, digest_of, make_secret
@@ -53,7 +55,10 @@ class Access:
         internal: Iterable[ApiKey],
         entropy: Callable[[int], bytes],
         limits: RouterLimits,
+        version: int = 0,
     ) -> None:
+        """``version``: that of the keys in the log of shard 0, which several routers share; 0: the keys are not from there."""
+        self.version = version
         self.unsaved = False
         self.changed = False
         """Whether workers lack a change."""
@@ -62,8 +67,8 @@ class Access:
         self.attempts = LoginAttempts(limits.failures_max, limits.failure_ms, limits.addresses_max)
         """Greetings with wrong keys that may be answered."""
         self._entropy = entropy
-        self._version = self._new_version()
-        self._keys_max = limits.keys_max
+        self._copied = self._new_version()
+        self._limits = limits
         self._ring = KeyRing(records)
         self._internal = KeyRing(internal)
         self._used_ms = 0
@@ -95,15 +100,29 @@ class Access:
 
     def copies(self) -> PutKeys:
         """Return all keys for workers, those of the cluster's own processes too."""
-        return PutKeys([key.record for ring in (self._ring, self._internal) for key in ring], self._version)
+        return PutKeys([key.record for ring in (self._ring, self._internal) for key in ring], self._copied)
 
     def are_known(self, version: int) -> bool:
         """Return whether a worker that has this version lacks no change."""
-        return version == self._version
+        return version == self._copied
 
     def _new_version(self) -> int:
         """Return a number that no other version has, not even one of an earlier run of the router."""
         return int.from_bytes(self._entropy(_VERSION_BYTES), "big")
+
+    def draft(self) -> "Access":
+        """Return a copy of the keys, to see what a change makes of them."""
+        return Access((copy(key.record) for key in self._ring), (), self._entropy, self._limits)
+
+    def follow(self, version: int, records: Iterable[ApiKey]) -> None:
+        """Take over the keys in the log of shard 0. Those that are not among them have ended."""
+        used = {key.digest: key.record.used_ms for key in self._ring}
+        followed = [copy(record) for record in records]
+        for record in followed:
+            record.used_ms = max(record.used_ms, used.get(record.digest, 0))
+        self._ring.replace(followed)
+        self.version, self.unsaved = version, True
+        self._copied = self._new_version()
 
     def obey(self, asking: Key, command: Command, wall_ms: int) -> Reply:
         """Carry out a command about keys. ``asking`` may manage keys whose permissions it governs."""
@@ -124,7 +143,7 @@ class Access:
         if command.expires_ms and command.expires_ms <= wall_ms:
             raise InvalidArgumentError("the key would have expired already: choose a later time, or none")
         self._check_governs(asking, command.allow)
-        if len(self._ring) >= self._keys_max:
+        if len(self._ring) >= self._limits.keys_max:
             raise OverloadedError(f"there are {len(self._ring)} API keys, the most that are kept: revoke some first")
         secret = make_secret(self._entropy)
         allow = Permissions(command.allow).texts
@@ -164,7 +183,7 @@ class Access:
 
     def _done(self, note: Event) -> Done:
         self.unsaved = self.changed = True
-        self._version = self._new_version()
+        self._copied = self._new_version()
         self.notes.append(note)
         return Done()
 

@@ -1,0 +1,1 @@
+"""The API keys of a cluster with authentication, and how several routers agree on them."""
