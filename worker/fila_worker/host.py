@@ -664,7 +664,7 @@ class Host:
         command = effect.command
         if isinstance(command, Park):
             self._between.append(command)  # for the other shards here, and for all other workers
-        elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.slots:
+        elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.shards:
             self._between.append(command)
             return True
         return False
@@ -700,8 +700,8 @@ class Host:
 
     @property
     def is_alone(self) -> bool:
-        """Whether all shards of the cluster are here."""
-        return len(self.slots) == self._shards_total
+        """Whether this host serves all shards of the cluster."""
+        return len(self.shards) == self._shards_total
 
     @property
     def queues(self) -> int:
