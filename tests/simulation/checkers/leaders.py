@@ -57,7 +57,10 @@ def check_proofs(run: "Run") -> None:
             if worker.host is None or not worker.resting or worker.paused_until_us > world.now_us - longest_us:
                 continue
             for index in worker.host.shards:
-                member = worker.host.slots[index].member
+                slot = worker.host.slots[index]
+                if slot.leaving:
+                    continue  # it takes nothing in any more
+                member = slot.member
                 unproved_us = world.now_us - cluster.logs[index].proofs[member.leadership.epoch]
                 if unproved_us > longest_us:
                     run.history.fail(
