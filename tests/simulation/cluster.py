@@ -1,6 +1,7 @@
 """A cluster in the virtual world: its disks, router, workers and supervisor, and what may go wrong with them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from fila_proto_zmq.names import shard_of
@@ -26,9 +27,7 @@ class Cluster:
         self.hosts: dict[int, str] = {}
         """The workers of the shards that were moved."""
         self.supervisor = Supervisor(world)
-        self.disks = {
-            index: Disk(world, index, nature=options.log, deaths=self.supervisor.deaths) for index in range(self.shards)
-        }
+        self.disks: dict[Any, Any] = self._make_disks()
         self._walls: dict[str, int] = {}
         """How far each machine's wall clock is off, microseconds."""
         settings = options.shard_settings
@@ -36,16 +35,37 @@ class Cluster:
         self.router = RouterProcess(
             world, options.work_us, self.shards, settings.consumer_timeout_ms, options.router_limits, self.key_file
         )
-        self.workers = [self._worker(number, shards, settings) for number, shards in enumerate(self.layout)]
+        self.workers = self._make_workers(settings)
         for process in self.processes:
             self.supervisor.watch(process)
         self.clock_steps = 0
+        self.clocks_differ = False
+        """Whether wall clocks show different times from the beginning."""
         self.power_cuts: list[tuple[int, int, int]] = []
         """``(shard, from when on its commits are gone, when the power was cut)``."""
 
     @property
     def processes(self) -> list[Process]:
         return [self.router, *self.workers]
+
+    def _make_disks(self) -> dict[Any, Any]:
+        deaths = self.supervisor.deaths
+        return {index: Disk(self.world, index, nature=self.options.log, deaths=deaths) for index in range(self.shards)}
+
+    def _make_workers(self, settings: ShardSettings) -> list[WorkerProcess]:
+        return [self._worker(number, shards, settings) for number, shards in enumerate(self.layout)]
+
+    def watch(self, seen: Callable[[int, list[Any], Any], None]) -> None:
+        """Show all commits that are there to stay."""
+        for disk in self.disks.values():
+            disk.watchers.append(seen)
+
+    def heal(self) -> None:
+        """What stands under the shards fails no more."""
+        for disk in self.disks.values():
+            disk.fail_in = None
+            if disk.slow_log is not None:
+                disk.slow_log.heal()
 
     def _worker(self, number: int, shards: Sequence[int], settings: ShardSettings) -> WorkerProcess:
         told = WorkerSettings(
@@ -59,6 +79,10 @@ class Cluster:
             doors=[f"tcp://worker-{number}:0"] if "direct" in self.options.features else [],
         )
         return WorkerProcess(self.world, told.name, self.options.work_us, told, self.disks, self.hosts)
+
+    def in_place_of_the_log(self) -> AbstractContextManager[None]:
+        """Let the product's shards stand on what this cluster has: nothing more is needed."""
+        return nullcontext()
 
     def start(self) -> None:
         """Start everything."""

@@ -56,7 +56,7 @@ class Disk:
     fail_in: int | None = None
     """Which of the next commits fails: 1 is the next one."""
     watchers: list[Any] = field(default_factory=list)
-    """Who sees every commit: ``watch(shard, changes)``."""
+    """Who sees every commit: ``watch(shard, changes, families)``."""
     nature: LogNature | None = None
     """How its log confirms commits; None: at once, as RocksDB's log does without syncs."""
     slow_log: SimLog | None = None
@@ -89,7 +89,7 @@ class Disk:
     def show(self, changes: list[Any]) -> None:
         """Show a commit that is there to stay to those who watch."""
         for watch in self.watchers:
-            watch(self.shard, changes)
+            watch(self.shard, changes, self.store.families)
 
     def cut_power(self, back_us: int) -> int | None:
         """Undo the commits of the last ``back_us``; returns the time of the first that is undone.

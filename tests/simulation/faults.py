@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.host_faults import HOST_FAULTS
 from tests.simulation.peers import hostile, unread
 from tests.simulation.processes import BACK, FRONT
 
@@ -117,5 +118,6 @@ FAULTS_BY_NAME: dict[str, Fault] = {
         kill_worker, kill_router, kill_client, pause_worker, pause_router, pause_client, cut, fail_commit, power_cut, clock, stop,
         unreachable, away, hostile, unread, shut_doors,
         fail_log,
+        *HOST_FAULTS,
     )
 }  # fmt: skip

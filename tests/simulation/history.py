@@ -71,6 +71,8 @@ class Grant:
     reason: str | None
     """Why it was dead-lettered, if it was."""
     source_queue: str | None
+    by: tuple[str, int] = ("", 0)
+    """The process that sent it, and in which of its lives."""
     arrived_us: int | None = None
     """When its client had it: the library, not yet the program."""
     repeated: bool = False
@@ -151,6 +153,8 @@ class History:
     """Which process of the cluster died when."""
     clock_steps: int = 0
     """How often a wall clock was set."""
+    clocks_differ: bool = False
+    """Whether wall clocks of hosts are a minute apart."""
     longest_stall_us: int = 0
     """The longest pause of a process."""
 
@@ -293,17 +297,17 @@ class History:
     def tap(self, connection: Connection, to_router: bool, parts: list[bytes]) -> None:
         """See a frame that is sent."""
         if connection.router.endpoint == BACK and to_router and len(parts) == 4 and parts[0]:
-            self._from_worker(parts)
+            self._from_worker(parts, connection.dealer.owner)
 
     def direct_tap(self, identity: bytes, frame: list[bytes]) -> None:
         """See a frame that a worker sends straight to a client."""
-        self._from_worker([identity, *frame])
+        self._from_worker([identity, *frame], self.world.current)
 
     def direct_arrived(self, frame: list[bytes]) -> None:
         """A frame has reached a client straight from a worker."""
         self._reached(frame)
 
-    def _from_worker(self, parts: list[bytes]) -> None:
+    def _from_worker(self, parts: list[bytes], sender: Any) -> None:
         client, raw_header, key, body = parts
         header = unpack_header(raw_header)
         pushed = header.opcode == DELIVERY and not header.flags & REPLY
@@ -315,12 +319,13 @@ class History:
             return
         if header.opcode == FetchReserved.opcode:
             return
-        self._by_body[body] = grants = self._grants(client, key.decode(), delivered, pushed=pushed)
+        self._by_body[body] = grants = self._grants(client, key.decode(), delivered, sender, pushed=pushed)
         for grant in grants:
             self._note(grant)
 
-    def _grants(self, client: bytes, queue: str, delivered: Delivered, *, pushed: bool) -> list[Grant]:
+    def _grants(self, client: bytes, queue: str, delivered: Delivered, sender: Any, *, pushed: bool) -> list[Grant]:
         shard, now_us = self.shard_of(queue), self.world.now_us
+        by = sender.name, sender.lives
         grants = []
         for batch in delivered.batches:
             for index, data in enumerate(batch.records):
@@ -334,7 +339,7 @@ class History:
                         now_us, shard, batch.lease, index, queue, client, token_of(record),
                         format_id(record.id_high, record.id_low), key, record.priority, record.attempts,
                         extension.cost_milli / 1000, tuple(keys), batch.leased_ms, batch.expires_ms, pushed,
-                        batch.at_most_once or batch.lease == 0, extension.error, weight, extension.reason, extension.source_queue,
+                        batch.at_most_once or batch.lease == 0, extension.error, weight, extension.reason, extension.source_queue, by,
                     )
                 )  # fmt: skip
         return grants

@@ -8,6 +8,7 @@ from typing import Any
 from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import Limits, ShardSettings
 from tests.simulation import planted
+from tests.simulation.host_nature import HostsNature
 from tests.simulation.log import LogNature
 from tests.simulation.options import Options
 from tests.simulation.run import Result, run
@@ -53,12 +54,13 @@ def _replay(case: dict[str, Any]) -> Result:
     plain = case["options"]
     settings = plain.pop("shard_settings")
     limits, router_limits = settings.pop("limits"), plain.pop("router_limits")
-    log = plain.pop("log", None)
+    log, hosts = plain.pop("log", None), plain.pop("hosts", None)
     options = Options(
         **{key: _value(key, value) for key, value in plain.items()},
         shard_settings=ShardSettings(**settings, limits=Limits(**limits)),
         router_limits=RouterLimits(**router_limits),
         log=None if log is None else LogNature(tuple(log["confirm_us"]), log["volatile"]),
+        hosts=None if hosts is None else HostsNature(**{key: _value(key, value) for key, value in hosts.items()}),
     )
     return run(options=options, steps=[Step(**step) for step in case["steps"]])
 

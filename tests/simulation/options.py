@@ -3,11 +3,12 @@
 Each seed leaves many things out (swarm testing: Groce et al., 2012): a run that does everything does little of anything.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import ShardSettings
+from tests.simulation.host_nature import HostsNature, draw_hosts
 from tests.simulation.log import LogNature, draw_log
 from tests.simulation.scaled import draw_client_limits, draw_limits, draw_router_limits
 
@@ -32,6 +33,15 @@ EXTRAS = {
 backlog; calls that their callers cancel; clients that reach workers directly; producers and batches that do not wait
 for each answer; shards that are moved to other workers; a cluster with authentication, and guests whose API keys allow little, or not for
 long; a log that confirms commits later, or never."""
+HOSTS = "hosts"
+"""A cluster on several hosts. No seed has it by chance, because all others would shift: ask for it."""
+HOST_FAULTS = (
+    "kill_host", "pause_host", "cut_log", "stall_log", "late_log", "cut_router", "kill_all", "erase", "stop_host", "hand_over", "wish",
+)  # fmt: skip
+"""Faults that only clusters on several hosts have."""
+HOST_FAULTS_SHARE = 0.25
+NOT_WITH_HOSTS = frozenset({"move", "lag"})
+"""Shards move to another host by their log, and that log confirms in its own way."""
 DOORS, DOORS_SHARE = "shut_doors", 0.3
 LOG, LOG_SHARE = "fail_log", 0.3
 """The fault that only direct connections have, and how many of their seeds have it."""
@@ -60,6 +70,8 @@ class Options:
     client_limits: dict[str, int] = field(default_factory=dict)
     log: LogNature | None = None
     """How the log of the shards confirms commits; None: at once."""
+    hosts: HostsNature | None = None
+    """The hosts that have copies of all shards; None: each shard is on one host's disk alone."""
 
 
 def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
@@ -77,6 +89,9 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         faults |= {DOORS}
     if "lag" in features and (LOG in always or Random(f"{seed} log").random() < LOG_SHARE):
         faults |= {LOG}
+    if HOSTS in always:
+        features = features - NOT_WITH_HOSTS | {HOSTS}
+        faults = draw_host_faults(seed, always, faults - {DOORS, LOG}) | (always & frozenset(FAULTS))
     if not features & {"consume", "receive"}:
         features |= {random.choice(["consume", "receive"])}
     slow = random.random() < 0.3
@@ -90,10 +105,26 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         dedup_window_ms=random.choice([2000, 30_000]),
         limits=limits,
     )
-    return Options(
+    options = Options(
         seed, random.choice(LAYOUTS), features, faults, random.randint(2, 4), steps,
         min(SPAN_US_MAX, 1_000_000 + steps * random.choice([70_000, 130_000, 200_000])), (5_000, 60_000) if slow else (100, 3000),
         random.choice([(20, 100), (20, 2000), (1000, 20_000)]), random.choice([2.0, 5.0]), settings, draw_router_limits(random),
         0 if not faults else random.randint(1, 3 + steps // 6), random.choice([1, 2, 3, 4]),
         draw_client_limits(random), draw_log(Random(f"{seed} log nature")) if "lag" in features else None,
     )  # fmt: skip
+    return options if HOSTS not in always else with_hosts(options)
+
+
+def draw_host_faults(seed: int, always: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+    """The faults that a seed has on several hosts: of each kind more, so fewer kinds."""
+    random = Random(f"{seed} host faults")
+    drawn = {each for each in (*HOST_FAULTS, *sorted(others)) if random.random() < HOST_FAULTS_SHARE}
+    return (frozenset() if random.random() < 0.1 else frozenset(drawn)) | (always & frozenset(HOST_FAULTS))
+
+
+def with_hosts(options: Options) -> Options:
+    """A run of the same nature on several hosts: longer, because it takes seconds until another host leads, and with more faults."""
+    random = Random(f"{options.seed} hosts")
+    nature = draw_hosts(random)
+    faults = 0 if not options.faults else options.fault_count + random.randint(1, 6)
+    return replace(options, hosts=nature, fault_count=faults, span_us=options.span_us + random.choice([2_000_000, 6_000_000]))

@@ -3,10 +3,9 @@
 They patch names inside the product; one that is gone makes the test of the planted bugs fail, and the bug has to be planted anew.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
-from unittest.mock import patch
 
 from fila_admission.keys import KeyRing
 from fila_admission.permissions import KINDS, Permissions
@@ -25,12 +24,8 @@ from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
 from fila_worker.held import HeldEffects
 from fila_worker.host import Host
-
-Plant = Callable[[ExitStack], None]
-
-
-def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
+from tests.simulation.host_bugs import HOST_BUGS
+from tests.simulation.planting import Plant, replace
 
 
 def commit_after_reply(stack: ExitStack) -> None:
@@ -46,7 +41,7 @@ def commit_after_reply(stack: ExitStack) -> None:
 
         return commit
 
-    _replace(stack, Shard, "commit", make)
+    replace(stack, Shard, "commit", make)
 
 
 def forgotten_fence(stack: ExitStack) -> None:
@@ -69,8 +64,8 @@ def forgotten_fence(stack: ExitStack) -> None:
 
         return fenced
 
-    _replace(stack, LeaseBook, "add", note)
-    _replace(stack, settle, "_fenced", fence_anyway)
+    replace(stack, LeaseBook, "add", note)
+    replace(stack, settle, "_fenced", fence_anyway)
 
 
 def _now_held(book: Any, lease_id: int, indexes: list[int]) -> list[tuple[Any, list[int]]]:
@@ -100,7 +95,7 @@ def unreturned_lease(stack: ExitStack) -> None:
 
         return end_all
 
-    _replace(stack, subscriptions, "end_all", make)
+    replace(stack, subscriptions, "end_all", make)
 
 
 def unbounded_buffer(stack: ExitStack) -> None:
@@ -113,7 +108,7 @@ def unbounded_buffer(stack: ExitStack) -> None:
 
         return line_up
 
-    _replace(stack, State, "line_up", make)
+    replace(stack, State, "line_up", make)
 
 
 def late_dedup_entry(stack: ExitStack) -> None:
@@ -136,8 +131,8 @@ def late_dedup_entry(stack: ExitStack) -> None:
 
         return act
 
-    _replace(stack, Dedup, "remember", remember_later)
-    _replace(stack, Shard, "_act", write)
+    replace(stack, Dedup, "remember", remember_later)
+    replace(stack, Shard, "_act", write)
 
 
 def token_counted_twice(stack: ExitStack) -> None:
@@ -151,7 +146,7 @@ def token_counted_twice(stack: ExitStack) -> None:
 
         return accrue
 
-    _replace(stack, Bucket, "accrue", make)
+    replace(stack, Bucket, "accrue", make)
 
 
 def endless_turn(stack: ExitStack) -> None:
@@ -167,7 +162,7 @@ def endless_turn(stack: ExitStack) -> None:
 
         return end_turn
 
-    _replace(stack, Ring, "end_turn", make)
+    replace(stack, Ring, "end_turn", make)
 
 
 def early_burial(stack: ExitStack) -> None:
@@ -182,7 +177,7 @@ def early_burial(stack: ExitStack) -> None:
 
         return reason
 
-    _replace(stack, failed_attempts, "_dead_letter_reason", make)
+    replace(stack, failed_attempts, "_dead_letter_reason", make)
 
 
 def lost_letter(stack: ExitStack) -> None:
@@ -195,7 +190,7 @@ def lost_letter(stack: ExitStack) -> None:
 
         return lay_down
 
-    _replace(stack, dead_letters, "_lay_down", make)
+    replace(stack, dead_letters, "_lay_down", make)
 
 
 def counted_deferral(stack: ExitStack) -> None:
@@ -211,12 +206,12 @@ def counted_deferral(stack: ExitStack) -> None:
 
         return put_off
 
-    _replace(stack, failed_attempts, "_put_off", make)
+    replace(stack, failed_attempts, "_put_off", make)
 
 
 def late_timeout(stack: ExitStack) -> None:
     """A call that has no answer ends a second after its time."""
-    _replace(stack, Call, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
+    replace(stack, Call, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
 
 
 def broken_sequence(stack: ExitStack) -> None:
@@ -229,7 +224,7 @@ def broken_sequence(stack: ExitStack) -> None:
 
         return go_on
 
-    _replace(stack, Sequences, "go_on", make)
+    replace(stack, Sequences, "go_on", make)
 
 
 def unheard_revocation(stack: ExitStack) -> None:
@@ -244,12 +239,12 @@ def unheard_revocation(stack: ExitStack) -> None:
 
         return replace
 
-    _replace(stack, KeyRing, "replace", make)
+    replace(stack, KeyRing, "replace", make)
 
 
 def any_kind_will_do(stack: ExitStack) -> None:
     """Who may do anything with a queue may do everything with it."""
-    _replace(stack, Permissions, "allow", lambda real: lambda permissions, kind, queue: any(
+    replace(stack, Permissions, "allow", lambda real: lambda permissions, kind, queue: any(
         real(permissions, each, queue) for each in KINDS
     ))  # fmt: skip
 
@@ -264,12 +259,12 @@ def lost_arrival(stack: ExitStack) -> None:
 
         return look
 
-    _replace(stack, Host, "look_for_arrivals", make)
+    replace(stack, Host, "look_for_arrivals", make)
 
 
 def hasty_answer(stack: ExitStack) -> None:
     """What a turn says leaves the process before its commit is confirmed."""
-    _replace(stack, HeldEffects, "hold", lambda real: lambda held, store, effects, now_ms: effects)
+    replace(stack, HeldEffects, "hold", lambda real: lambda held, store, effects, now_ms: effects)
 
 
 BUGS: dict[str, Plant] = {
@@ -279,6 +274,7 @@ BUGS: dict[str, Plant] = {
         late_timeout, early_burial, lost_letter, counted_deferral,
         broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer,
+        *HOST_BUGS,
     )
 }  # fmt: skip
 

@@ -60,6 +60,7 @@ class Journal:
     def tell(self, events: Iterable[Event]) -> None:
         for event in events:
             self.world.tell(self._name, f"notes {event.event} {_short(event.fields())}")
+            self.world.current.noted(event)
             if event.event in UNEXPECTED:
                 self.world.fail("crash", f"{self._name}: {_short(event.fields())}")
 

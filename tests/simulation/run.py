@@ -18,6 +18,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.crossings import counted
 from tests.simulation.faults import FAULTS_BY_NAME, endanger
 from tests.simulation.history import History, KeyLife
+from tests.simulation.hosts import HostedCluster
 from tests.simulation.key_file import ADMIN
 from tests.simulation.options import Options, draw
 from tests.simulation.processes import in_place_of_the_kernel
@@ -34,6 +35,8 @@ LOOK_AGAIN_US = 3_000_000
 """Between two looks at what is not as it should be: it may be under way."""
 LOOKS = 4
 """How often invariants and sizes are looked at while a script runs, at moments that the seed chooses."""
+PROOF_LOOK_US = 250_000
+"""Between two looks at whether leaders of shards have proof that they are."""
 AUDIT_US_MAX = 240_000_000
 IDLE_US = 10_000_000
 """How long nothing happens at the end. Longer than a router remembers a call that nobody answers."""
@@ -64,7 +67,7 @@ class Run:
         self.options = options
         self.steps = steps
         self.world = World(options.seed)
-        self.cluster = Cluster(self.world, options)
+        self.cluster = Cluster(self.world, options) if options.hosts is None else HostedCluster(self.world, options)
         self.history = History(self.world, self.cluster.shard_of)
         self.history.power_cuts = self.cluster.power_cuts
         self.history.deaths = self.cluster.supervisor.deaths
@@ -77,16 +80,15 @@ class Run:
         """The bound as it was asked for, whatever becomes of the settings."""
         self._clients_made = 0
         self._checks = self.world.random("when invariants are checked")
-        self._checked: dict[int, tuple[int, int, int]] = {}
-        """By shard, in which state its invariants were checked last: the life of its worker, its commits and its leases."""
+        self._checked: dict[int, tuple[str, int, int, int]] = {}
+        """By shard, in which state its invariants were checked last: its worker, the life of it, its commits and its leases."""
         self.network = self.cluster.network
         self.network.taps.append(self.history.tap)
         self.network.arrivals.append(self.history.arrived)
         self.network.direct_taps.append(self.history.direct_tap)
         self.network.direct_arrivals.append(self.history.direct_arrived)
-        for disk in self.cluster.disks.values():
-            disk.watchers.append(self._committed)
         self.places = checkers.Places(self.history)
+        self.cluster.watch(self.places.committed)
 
     # --- clients --------------------------------------------------------------------------------------------------------
 
@@ -117,6 +119,11 @@ class Run:
         """A client is gone, and another comes."""
         self.clients[number] = self.new_client()
 
+    @property
+    def _settles_us(self) -> int:
+        """How much longer than others a cluster of several hosts needs to come to rest."""
+        return 0 if self.options.hosts is None else self.options.hosts.settles_us
+
     # --- phases ---------------------------------------------------------------------------------------------------------
 
     def live(self) -> None:
@@ -131,11 +138,15 @@ class Run:
             self.world.at(step.at_us, self._do, step)
         for _ in range(LOOKS):
             self.world.at(BEGIN_US + self._checks.randrange(self.options.span_us), checkers.now_and_then, self)
+        if self.options.hosts is not None:
+            for at_us in range(0, self.options.span_us, PROOF_LOOK_US):
+                self.world.at(BEGIN_US + at_us, checkers.check_proofs, self)
         self.world.run_until(BEGIN_US + self.options.span_us)
         self._heal()
         checkers.healed(self)
         self._audit()
         self.history.clock_steps = self.cluster.clock_steps
+        self.history.clocks_differ = self.cluster.clocks_differ
         checkers.audited(self)
         self._rest()
         checkers.rested(self)
@@ -176,25 +187,25 @@ class Run:
         world = self.world
         world.tell("WORLD", "heals")
         self.network.refusing_until_us.clear()
+        self.network.apart_until_us.clear()
         peers.leave(self.peers)
         for process in self.cluster.processes:
             process.paused_until_us = min(process.paused_until_us, world.now_us)
             process._doom = None
             if process.away:
                 self.cluster.supervisor.bring_back(process)
-        for disk in self.cluster.disks.values():
-            disk.fail_in = None
-            if disk.slow_log is not None:
-                disk.slow_log.heal()
+        self.cluster.heal()
         for process in self.history.clients:
             process.paused_until_us = min(process.paused_until_us, world.now_us)
         self.history.healed_us = world.now_us
         span_us = HEAL_US
         if any(step.who < 0 for step in self.steps):
             span_us += self.options.shard_settings.consumer_timeout_ms * 1000
+        span_us += self._settles_us
         world.run_until(world.now_us + span_us - LOOK_AGAIN_US)
         missing = checkers.unknown_leases(self)
         world.run_until(world.now_us + LOOK_AGAIN_US)
+        checkers.serves(self)
         checkers.report_unknown(self, missing & checkers.unknown_leases(self))
 
     def _audit(self) -> None:
@@ -213,7 +224,8 @@ class Run:
         world.tell("WORLD", "everything is killed, and starts again")
         for process in self.cluster.processes:
             process.kill()
-        self._run_until(self.cluster.is_up, 3_000_000)
+        self._run_until(self.cluster.is_up, 3_000_000 + self._settles_us)
+        checkers.serves(self)
         self._wait_for(auditor, checkers.audit_again(auditor, history))
         auditor.process.spawn(auditor.close(Random(0), ""))
         world.run_until(world.now_us + 500_000)
@@ -248,15 +260,12 @@ class Run:
 
     # --- what is looked at on the way -----------------------------------------------------------------------------------
 
-    def _committed(self, shard: int, changes: list[Any]) -> None:
-        self.places.committed(shard, changes, self.cluster.disks[shard].store.families)
-
     def check_invariants(self) -> None:
         """What must hold for every shard between its turns."""
         for worker in self.cluster.workers:
             if worker.resting and worker.host is not None:
                 for shard in worker.host.shards.values():
-                    state = (worker.lives, self.cluster.disks[shard.index].commits, len(shard.leases))
+                    state = (worker.name, worker.lives, shard.store.committed, len(shard.leases))
                     if self._checked.get(shard.index) == state:
                         continue  # nothing has changed since
                     if not len(shard.batch) and not shard.ledger.changed:
@@ -302,9 +311,10 @@ def _run(options: Options, steps: list[Step], *, count: bool) -> Result:
         stack.enter_context(
             in_place_of_the_kernel(
                 life.world, life.network, life.cluster.wall_us, options.router_limits,
-                clocks_are_set=any(step.what == "clock" for step in steps),
+                clocks_are_set=life.cluster.clocks_differ or any(step.what == "clock" for step in steps),
             )
         )  # fmt: skip
+        stack.enter_context(life.cluster.in_place_of_the_log())
         stack.enter_context(scaled_down(Random(f"{options.seed} limits")))
         crossings = stack.enter_context(counted()) if count else Counter[str]()
         try:

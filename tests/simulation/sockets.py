@@ -87,6 +87,8 @@ class Network:
         """Who sees what reaches a DEALER: ``seen(connection, parts)``."""
         self.refusing_until_us: dict[str, int] = {}
         """Endpoints that cannot be reached until a time."""
+        self.apart_until_us: dict[str, int] = {}
+        """Processes that reach no router until a time."""
         self.streams: dict[int, Any] = {}
         """Direct connections of clients to workers that carry bytes."""
         self.doors: dict[tuple[str, int], Any] = {}
@@ -323,7 +325,8 @@ class DealerSocket(Socket):
             return
         network, world = self.network, self.network.world
         router = network.listeners.get(self.endpoint)
-        if router is None or network.refusing_until_us.get(self.endpoint, 0) > world.now_us:
+        until_us = max(network.refusing_until_us.get(self.endpoint, 0), network.apart_until_us.get(self.owner.name, 0))
+        if router is None or until_us > world.now_us:
             world.after(self._reconnect_us(), self._try)
             return
         self.connection = router.accept(self)

@@ -42,6 +42,11 @@ BUGS = {
     "any_kind_will_do": Caught("keys", 60, "guest"),
     "hasty_answer": Caught("lost", 60, "lag,kill_worker"),
     "lost_arrival": Caught("audit", 100, "move,kill_router,kill_worker"),
+    "hasty_claim": Caught("log", 10, "hosts,late_log,kill_host"),
+    "endless_proof": Caught("proof", 10, "hosts,cut_log", 10_015),
+    "undeposed_leader": Caught("crash", 10, "hosts,pause_host"),
+    "hasty_flush": Caught("crash", 10, "hosts,kill_host,cut_log", 10_010),
+    "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
 }
 
 
@@ -53,10 +58,15 @@ def test_kept_cases_break_no_promise_and_those_of_planted_bugs_catch_them() -> N
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_a_planted_bug_is_caught_by_its_checker(bug: str) -> None:
     caught = BUGS[bug]
+    check_caught(bug, caught.checker, caught.seeds, caught.features, caught.first)
+
+
+def check_caught(bug: str, checker: str, seeds: int, features: str, first: int) -> None:
+    """Plant a bug, and make sure that its checker finds it."""
     done = simulate(
-        "--bug", bug, "--until", caught.checker, "--with", caught.features, "--start", str(caught.first), "--seeds", str(caught.seeds)
+        "--bug", bug, "--until", checker, "--with", features, "--start", str(first), "--seeds", str(seeds)
     )  # fmt: skip
-    assert f"FAILED {caught.checker}:" in done.stdout, f"not caught within {caught.seeds} seeds\n{done.stdout}{done.stderr}"
+    assert f"FAILED {checker}:" in done.stdout, f"not caught within {seeds} seeds\n{done.stdout}{done.stderr}"
     assert "harness" not in done.stdout, done.stdout
 
 

@@ -136,6 +136,9 @@ class Process:
         """What it does; returns how it ended."""
         raise NotImplementedError
 
+    def noted(self, event: Any) -> None:
+        """It has noted an event in its log."""
+
     def _live(self, _: object) -> None:
         try:
             why = self.run()

@@ -6,9 +6,23 @@ messages, before and after everything was killed once more; ``rested`` when noth
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers import calls, dead_letters, dedup, fairness, fate, keys, lives, memory, order, rest, throttles
+from tests.simulation.checkers import (
+    calls,
+    dead_letters,
+    dedup,
+    fairness,
+    fate,
+    keys,
+    leaders,
+    lives,
+    memory,
+    order,
+    rest,
+    throttles,
+)
 from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.credit import report_unknown, unknown_leases
+from tests.simulation.checkers.leaders import check_proofs, serves
 from tests.simulation.checkers.places import Places
 
 if TYPE_CHECKING:
@@ -19,10 +33,12 @@ __all__ = [
     "audit",
     "audit_again",
     "audited",
+    "check_proofs",
     "healed",
     "now_and_then",
     "report_unknown",
     "rested",
+    "serves",
     "unknown_leases",
 ]
 
@@ -41,6 +57,7 @@ def healed(run: "Run") -> None:
 def audited(run: "Run") -> None:
     """Everything was taken out."""
     history = run.history
+    leaders.check_one(run)
     fate.check_lost(history)
     fate.check_returned(history)
     fate.check_stored_once(history)
@@ -63,3 +80,4 @@ def rested(run: "Run") -> None:
     """Nothing has happened for a while."""
     run.check_invariants()
     rest.check(run)
+    leaders.check_copies(run)

@@ -12,6 +12,7 @@ def check(history: History, window_us: int) -> None:
     """All messages with one dedup id that were stored within a window have one id."""
     if (
         history.clock_steps
+        or history.clocks_differ
         or history.power_cuts
         or history.saw("delete_queue")
         or any("idle_expiry" in each for each in history.queues.values())

@@ -251,6 +251,16 @@ def test_nothing_leaves_the_process_before_the_log_has_confirmed_it(town: Town) 
     assert isinstance(town.one.answers[receive], Delivered)
 
 
+def test_a_shard_is_recovered_without_pauses(town: Town) -> None:
+    slot = town.two.host.slots[0]
+    assert isinstance(slot, ReplicatedSlot)
+    assert slot.due_ms, "it follows"
+    town.one.end()
+    town.until(lambda: slot.member is not None and slot.member.reigns, town.two)
+    assert (slot.shard, slot.due_ms) == (None, 0)
+    town.until(lambda: town.two.serves == [0, 1], town.two)
+
+
 def test_a_stop_hands_all_shards_over_at_once(town: Town) -> None:
     town.one.ask(enqueue(b"0"))
     town.one.host.retire()

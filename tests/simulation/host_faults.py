@@ -1,0 +1,135 @@
+"""What goes wrong with whole hosts, and between them and the log that they share."""
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.hosts import HostedCluster, Machine
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+SHORT_US, LONG_US = (300_000, 1_500_000), (2_500_000, 4_500_000, 8_000_000)
+"""Shorter and longer than the silence after which another host takes over."""
+
+
+def _hosted(run: "Run") -> HostedCluster:
+    assert isinstance(run.cluster, HostedCluster)
+    return run.cluster
+
+
+def _one(run: "Run", random: Random) -> Machine:
+    return random.choice(_hosted(run).machines)
+
+
+def _span_us(random: Random) -> int:
+    return random.choice(random.choice([SHORT_US, LONG_US]))
+
+
+def kill_host(run: "Run", random: Random) -> None:
+    """A host is gone, and comes back after a while."""
+    machine, span_us = _one(run, random), _span_us(random)
+    run.world.tell(machine.name, "dies")
+    for worker in machine.workers:
+        worker.away = True
+        worker.doom(random.choice([0, 0, 1, 2, 3, 5, 8, 20]), "die")
+        run.world.after(span_us, run.cluster.supervisor.bring_back, worker)
+
+
+def pause_host(run: "Run", random: Random) -> None:
+    """All processes of a host are stopped for a while, and go on as if nothing had happened."""
+    machine, span_us = _one(run, random), _span_us(random)
+    for worker in machine.workers:
+        worker.doom(random.choice([0, 0, 1, 2, 3, 5, 8]), "pause", span_us)
+
+
+def cut_log(run: "Run", random: Random) -> None:
+    """A host reaches no broker."""
+    machine, span_us = _one(run, random), _span_us(random)
+    run.world.tell(machine.name, f"is cut off the log for {span_us / 1e6:.3f} s")
+    machine.off_log_until_us = max(machine.off_log_until_us, run.world.now_us + span_us)
+
+
+def stall_log(run: "Run", random: Random) -> None:
+    """A shard's partition has lost its leader among the brokers."""
+    log, span_us = random.choice(_hosted(run).logs), _span_us(random)
+    run.world.tell(f"log {log.shard}", f"stands still for {span_us / 1e6:.3f} s")
+    log.stalled_until_us = max(log.stalled_until_us, run.world.now_us + span_us)
+
+
+def late_log(run: "Run", random: Random) -> None:
+    """A host reads old records only."""
+    machine, span_us = _one(run, random), _span_us(random)
+    run.world.tell(machine.name, f"reads the log late for {span_us / 1e6:.3f} s")
+    machine.late_until_us = max(machine.late_until_us, run.world.now_us + span_us)
+
+
+def cut_router(run: "Run", random: Random) -> None:
+    """A host reaches no router. Its clients and the log, it does."""
+    machine, until_us = _one(run, random), run.world.now_us + _span_us(random)
+    run.world.tell(machine.name, "is cut off the router")
+    for worker in machine.workers:
+        run.network.apart_until_us[worker.name] = until_us
+    names, kept, late = (
+        {worker.name for worker in machine.workers},
+        random.choice([0.0, 0.5, 1.0]),
+        random.choice([10_000, 2_000_000]),
+    )
+    for connection in list(run.network.connections.values()):
+        if connection.dealer.owner.name in names:
+            connection.cut(kept=kept, notice_us=(0, late))
+
+
+def kill_all(run: "Run", random: Random) -> None:
+    """All hosts die at once, and come back at about the same time. One of them may have lost its disk."""
+    lost = _one(run, random) if random.random() < 0.5 else None
+    for machine in _hosted(run).machines:
+        for worker in machine.workers:
+            run.cluster.supervisor.keep_away(worker, random.choice([200_000, 1_000_000, 3_000_000]))
+        if machine is lost:
+            _lose_disks(run, machine)
+
+
+def erase(run: "Run", random: Random) -> None:
+    """A host dies, and has new disks when it comes back."""
+    machine, span_us = _one(run, random), _span_us(random)
+    for worker in machine.workers:
+        run.cluster.supervisor.keep_away(worker, span_us)
+    _lose_disks(run, machine)
+
+
+def _lose_disks(run: "Run", machine: Machine) -> None:
+    run.world.tell(machine.name, "has lost its disks")
+    for (name, _), disk in run.cluster.disks.items():
+        if name == machine.name:
+            disk.erase()
+
+
+def stop_host(run: "Run", random: Random) -> None:
+    """A host is asked to stop: it hands its shards over."""
+    for worker in _one(run, random).workers:
+        worker.stop()
+
+
+def hand_over(run: "Run", random: Random) -> None:
+    """A host gives up all shards that it leads, to another one that is named or not."""
+    machine, to = _one(run, random), random.choice(["", *(each.name for each in _hosted(run).machines)])
+    for worker in machine.workers:
+        for slot in worker.host.slots.values() if worker.host is not None and worker.resting else ():
+            if slot.member is not None:
+                run.world.tell(worker.name, f"is to leave shard {slot.index} to {to or 'another host'}")
+                slot.member.leave(to, machine.steady_ms())
+
+
+def wish(run: "Run", random: Random) -> None:
+    """A host would like to lead all shards, for a while."""
+    machine = _one(run, random)
+    for worker in machine.workers:
+        for slot in worker.host.slots.values() if worker.host is not None and worker.resting else ():
+            if slot.member is not None:
+                slot.member.leadership.wants = True
+                run.world.after(_span_us(random), setattr, slot.member.leadership, "wants", False)
+
+
+HOST_FAULTS = (
+    kill_host, pause_host, cut_log, stall_log, late_log, cut_router, kill_all, erase, stop_host, hand_over, wish,
+)  # fmt: skip
