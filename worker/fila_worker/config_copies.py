@@ -26,7 +26,7 @@ from fila_worker.slots import Slot
 CONFIG_OWNER: Final = 0
 """The shard that checks and numbers changes of the runtime config."""
 
-OF_THE_CONFIG: Final = (SetConfig, UndoConfig, GetConfig, ListConfig)
+OF_THE_CONFIG: Final = (SetConfig, UndoConfig, GetConfig, ListConfig, StoreKeys, FetchKeys)
 """Commands that :meth:`ConfigCopies.reply` answers."""
 
 Guarded: TypeAlias = Callable[[Slot, int, Callable[[Shard], Any]], Any]
@@ -43,6 +43,7 @@ class ConfigCopies:
         """A large config for shards that lack it, a page for each turn. No frames are read until it is empty."""
         self.page_read = False
         """Whether a page of a config was read in this turn. All shards apply it, so one page a turn is enough."""
+        self._to_be_leveled = False
         self._made = (0, 0)
         """The epoch of the owner when the last change was made here, and the number of the commit with it."""
 
@@ -74,9 +75,14 @@ class ConfigCopies:
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def reply(self, command: Command, now_ms: int) -> Reply:
-        """Answer a command about the config. A list comes here only if no shard is open."""
+        """Answer a command about the config, or about the API keys, which the owner of the config keeps, too.
+
+        A list comes here only if no shard is open.
+        """
         if isinstance(command, (SetConfig, UndoConfig)):
             return self._set(command, now_ms)
+        if isinstance(command, (StoreKeys, FetchKeys)):
+            return self._have_owner(now_ms, lambda shard: shard.keep_keys(command))
         if not isinstance(command, GetConfig):
             return ConfigValues({})
         value = runtime_config.read(command.key, self.values)
@@ -88,10 +94,6 @@ class ConfigCopies:
         if owner is None:
             raise ShardUnavailableError(f"the config is set on shard {CONFIG_OWNER}, which is not here")
         return owner
-
-    def keys(self, command: StoreKeys | FetchKeys, now_ms: int) -> Reply:
-        """Answer a command about the cluster's API keys, which the owner of the config keeps, too."""
-        return self._have_owner(now_ms, lambda shard: shard.keep_keys(command))
 
     @property
     def keys_version(self) -> int:
@@ -157,8 +159,11 @@ class ConfigCopies:
     def level(self, now_ms: int, newcomer: Shard | None = None) -> None:
         """Bring all shards to the latest config among them: one may have been down, or on another worker.
 
-        ``newcomer``: the only shard that may have another config of the same version.
+        ``newcomer``: the only shard that may have another config of the same version. While a change waits to be confirmed, this waits, too.
         """
+        self._to_be_leveled = self.unsettled
+        if self._to_be_leveled:
+            return
         version, config, parks = self.version, self.values, self.parks()
         self._park(parks, now_ms)
         self.pages.clear()
@@ -178,6 +183,8 @@ class ConfigCopies:
     def begin_turn(self, now_ms: int) -> None:
         """Send the next page to all shards that lack it."""
         self.page_read = False
+        if self._to_be_leveled:
+            self.level(now_ms)
         self._send_page(now_ms)
 
     def _send_page(self, now_ms: int) -> None:

@@ -501,8 +501,6 @@ class Host:
 
     def _reply(self, call: Call, command: Command) -> Reply:
         """Answer a command for the whole cluster, or for all its workers."""
-        if isinstance(command, (StoreKeys, FetchKeys)):
-            return self.config.keys(command, call.now_ms)
         if isinstance(command, OF_THE_CONFIG):
             return self.config.reply(command, call.now_ms)
         if isinstance(command, DescribeClients):
