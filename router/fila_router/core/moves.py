@@ -133,9 +133,7 @@ class Moves:
         if not worker.routable:
             raise InvalidArgumentError(f"{worker.name} is down: its shards can be moved when it is back")
         if worker.draining is command.undo:
-            if (
-                not command.undo and worker.home
-            ):  # without one its shards go to other hosts, and it stays with those that can't
+            if not command.undo:
                 self._refuse_last(worker)
             worker.draining = not command.undo
             self._outgoing.tell([worker.identity], PutDraining(worker.draining))
@@ -148,7 +146,7 @@ class Moves:
     def _refuse_last(self, worker: Worker) -> None:
         if self._several:
             self._refuse_without_copies(worker)
-        elif not self._others(worker):
+        elif worker.home and not self._others(worker):
             elsewhere = [each.name for each in self._table.workers.values() if each.routable and each.home != worker.home]
             raise InvalidArgumentError(
                 f"{worker.name} is the last worker that takes shards of its data directory, so they would have nowhere to go: "
