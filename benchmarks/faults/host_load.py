@@ -94,6 +94,12 @@ class Clients:
         self.strikes.append(strike)
         return strike
 
+    def abandon(self) -> None:
+        """End without looking at anything, after an error."""
+        self._prober.kill()
+        for part in (self._throttled, self._ordered, self._load):
+            part.abandon()
+
     def stop(self) -> Found:
         """Empty all queues, and return what was found out."""
         self._pipe.send("stop")
@@ -105,6 +111,15 @@ class Clients:
         books = self.books
         found = Found(excess=self._throttled.excess(), errors=books.refused)
         for strike in self.strikes:
+            print(
+                "DEBUG",
+                time.strftime("%H:%M:%S", time.localtime(time.time() - time.monotonic() + strike.began)),
+                strike.kind,
+                strike.victims,
+                sorted(strike.led),
+                {k: round(away_s(m, strike), 2) for k, m in moments.items()},
+                round(strike.ended - strike.began, 1),
+            )
             for shard, successes in moments.items():
                 found.away.setdefault(strike.whose(shard), []).append(away_s(successes, strike))
         found.away = {name: sorted(spans) for name, spans in sorted(found.away.items())}
@@ -127,7 +142,11 @@ def clients_of(nodes: Nodes, seed: int, timeout: float = 5.0) -> Iterator[Client
     """Start the clients of a run; call :meth:`Clients.stop` in the end."""
     clients = Clients(nodes, seed, timeout)
     clients.start()
-    yield clients
+    try:
+        yield clients
+    except BaseException:
+        clients.abandon()
+        raise
 
 
 def report(run: Run[object], found: Found) -> None:

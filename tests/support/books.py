@@ -284,6 +284,11 @@ class Load:
         if took > timeout + SLOW_MACHINE_S:
             self.books.late.append(f"{what} took {took:.1f} s, its timeout is {timeout:.1f} s")
 
+    def abandon(self) -> None:
+        """Have all threads end soon, after an error."""
+        self._stop_producing.set()
+        self._stop.set()
+
     def stop(self, patience_s: float = 60.0) -> None:
         """End the producers, let the consumers empty the queues, end them too."""
         self._stop_producing.set()

@@ -82,6 +82,11 @@ class OrderedLoad:
         """How many were confirmed."""
         return sum(self._sent.values())
 
+    def abandon(self) -> None:
+        """Have all threads end soon."""
+        self._producing.stopping.set()
+        self._consuming.stopping.set()
+
     def stop(self) -> None:
         """End the producer, wait until all is consumed, and end the consumers."""
         self._producing.end()
@@ -141,6 +146,10 @@ class ThrottledLoad:
     def delivered(self) -> int:
         """How many were delivered."""
         return len(self._leased_ms)
+
+    def abandon(self) -> None:
+        """Have all threads end soon."""
+        self._threads.stopping.set()
 
     def stop(self) -> None:
         """End."""

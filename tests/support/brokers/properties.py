@@ -14,7 +14,7 @@ from fila_cluster.config.address import Address
 from fila_cluster.supervisor.endpoints import Ports
 from tests.support.brokers.broker import Broker, BrokerError
 
-START_S_MAX = 60.0
+START_S_MAX = 120.0
 HOST = "127.0.0.1"
 
 SMALL = {
