@@ -12,7 +12,6 @@ less than 10 s, with a broker for less than 15 s.
 """
 
 import random
-import signal
 import time
 import warnings
 from collections.abc import Callable
@@ -56,13 +55,13 @@ class Killer:
         node = self._node()
         name = self._choice.choice(sorted(name for name in node.processes() if "worker" in name))
         strike = led_by(self._nodes, kind, f"{node.name}/{name}")
-        node.send(signal.SIGKILL, name)
+        node.kill_process(name)
         return strike
 
     def _router(self) -> Strike:
         node = self._node()
         strike = led_by(self._nodes, "router killed")
-        node.send(signal.SIGKILL, "router")
+        node.kill_process("router")
         return strike
 
     def _host(self) -> Strike:

@@ -97,6 +97,12 @@ class Node:
                 with suppress(psutil.NoSuchProcess):
                     process.send_signal(number)
 
+    def kill_process(self, name: str) -> None:
+        """Kill one of its processes, and wait until another one is in its place."""
+        victim = self.processes()[name]
+        victim.kill()
+        eventually(lambda: self.processes().get(name, victim) != victim, f"another {name} on {self.name}")
+
     def kill(self) -> None:
         """Kill all of it at once."""
         assert self._process is not None

@@ -67,7 +67,9 @@ _OPTIONS = (
     (zmq.RECONNECT_IVL, round(1000 * PAUSE_S_MIN)),
     (zmq.RECONNECT_IVL_MAX, round(1000 * PAUSE_S_MAX)),
 )
-_NEVER = -1
+_LATER_MS = 3_600_000
+"""When libzmq connects a link again that is made once: the link is dropped long before. With "never" (-1) libzmq takes the connection from the socket as
+soon as it is gone, and ends the process if a message was read only in part at that moment (libzmq 4.3.5, an assertion in fq.cpp)."""
 HEARTBEAT_MS = 200
 """How often ZeroMQ asks the router for a sign of life, where there is another router to go to."""
 _EVENTS = (
@@ -123,7 +125,7 @@ class Link:
             self._socket.set(option, value)
         self._socket.set(zmq.IPV6, int("[" in endpoint))
         if not self._again:
-            self._socket.set(zmq.RECONNECT_IVL, _NEVER)
+            self._socket.set(zmq.RECONNECT_IVL, _LATER_MS)
         if silence_s is not None:
             self._socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
             self._socket.set(zmq.HEARTBEAT_TIMEOUT, round(1000 * silence_s))

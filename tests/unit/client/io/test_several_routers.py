@@ -210,6 +210,13 @@ def test_back_and_forth(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> No
                 peer.close()
 
 
+def test_libzmq_does_not_give_up_a_connection_that_the_client_reads_from(peers: list[Broker]) -> None:
+    """It takes the messages away, and its check for a whole message ends the process."""
+    with Client(listed(*peers)) as client:
+        client.list_queues()
+        assert link_of(client)._socket.get(zmq.RECONNECT_IVL) > 60_000
+
+
 def test_nothing_is_sent_on_a_link_that_is_lost(peers: list[Broker]) -> None:
     """It would count as sent."""
     with Client(listed(*peers), timeout=PATIENCE_S) as client:
