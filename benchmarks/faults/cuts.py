@@ -24,10 +24,12 @@ from datetime import datetime
 from benchmarks.faults.host_load import Strike, clients_of, led_by, report
 from benchmarks.faults.outages import percentile
 from benchmarks.harness.workload import Benchmark, Run, number
+from tests.support.cluster import eventually
 from tests.support.nodes import Node, Nodes, cluster_of_nodes
 from tests.support.shim import Shim
 
 END_S_MAX = 10.0
+NOTED_S_MAX = 30.0
 AHEAD_MS = 60_000
 ENDED = "Seconds until the host's log says that it leads no more"
 
@@ -92,13 +94,15 @@ class Trouble:
         """Note how long after ``since`` the host's processes ceased to lead, if it led something."""
         if not strike.led:
             return
+        eventually(lambda: bool(self._ends(node, since)), f"{node.name} leads no more", NOTED_S_MAX)
+        self.ended_s.setdefault(strike.kind, []).append(max(self._ends(node, since)[: len(strike.led)]))
+
+    def _ends(self, node: Node, since: float) -> list[float]:
+        """Return how long after ``since`` processes of a host have logged that they lead no more."""
         ahead_s = AHEAD_MS / 1000 if node is self._nodes.nodes[-1] else 0.0
-        ends = [
-            datetime.fromisoformat(event["timestamp"]).timestamp() - ahead_s
-            for event in node.events("shard.followed", "process.deposed")
-        ]
-        later = [end - since for end in ends if end >= since - 0.1]
-        self.ended_s.setdefault(strike.kind, []).append(max(later[: len(strike.led)], default=float("inf")))
+        noted = node.events("shard.followed", "process.deposed")
+        ends = [datetime.fromisoformat(event["timestamp"]).timestamp() - ahead_s - since for event in noted]
+        return [end for end in ends if end >= -0.1]
 
 
 def measure(run: Run[Scale]) -> None:

@@ -4,7 +4,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
 
 from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import FilaError
@@ -47,7 +46,8 @@ class OrderedLoad:
     def __init__(self, endpoint: str, queue: str, *, keys: int = 8, timeout: float = 5.0, pause: float = 0.02) -> None:
         self.queue, self._keys, self._pause = queue, keys, pause
         self._lock = threading.Lock()
-        self._seen: dict[str, list[tuple[datetime, int]]] = defaultdict(list)
+        self._seen: dict[str, list[int]] = defaultdict(list)
+        """The numbers of each key in the order in which they came. By the dates of leases they can't be sorted: hosts' clocks may differ."""
         self._sent: dict[str, int] = defaultdict(int)
         self._producing = _Threads(endpoint, timeout)
         self._consuming = _Threads(endpoint, timeout)
@@ -74,7 +74,7 @@ class OrderedLoad:
             with suppress(FilaError):
                 for delivery in client.receive(self.queue, 4, wait=0.2):
                     with self._lock:
-                        self._seen[delivery.fairness_key].append((delivery.leased_at, int(delivery.payload)))
+                        self._seen[delivery.fairness_key].append(int(delivery.payload))
                     delivery.ack()
 
     @property
@@ -97,8 +97,7 @@ class OrderedLoad:
     def wrong(self) -> list[str]:
         """What was delivered before an earlier one was settled, or never."""
         found = []
-        for key, deliveries in self._seen.items():
-            numbers = [number for _, number in sorted(deliveries)]
+        for key, numbers in self._seen.items():
             if numbers != sorted(numbers):
                 found.append(f"{key}: one was delivered before an earlier one was settled")
             if missing := {*range(self._sent[key])}.difference(numbers):
