@@ -50,9 +50,9 @@ def cut_log(run: "Run", random: Random) -> None:
 
 
 def stall_log(run: "Run", random: Random) -> None:
-    """A shard's partition has lost its leader among the brokers."""
-    log, span_us = random.choice(_hosted(run).logs), _span_us(random)
-    run.world.tell(f"log {log.shard}", f"stands still for {span_us / 1e6:.3f} s")
+    """A partition has lost its leader among the brokers."""
+    log, span_us = random.choice(_hosted(run).partitions), _span_us(random)
+    run.world.tell(log.name, f"stands still for {span_us / 1e6:.3f} s")
     log.stalled_until_us = max(log.stalled_until_us, run.world.now_us + span_us)
 
 
@@ -117,19 +117,28 @@ def hand_over(run: "Run", random: Random) -> None:
         for slot in worker.host.slots.values() if worker.host is not None and worker.resting else ():
             if slot.member is not None:
                 run.world.tell(worker.name, f"is to leave shard {slot.index} to {to or 'another host'}")
-                slot.member.leave(to, machine.steady_ms())
+                slot.member.leadership.leave(to, machine.steady_ms())
 
 
-def wish(run: "Run", random: Random) -> None:
-    """A host would like to lead all shards, for a while."""
-    machine = _one(run, random)
-    for worker in machine.workers:
-        for slot in worker.host.slots.values() if worker.host is not None and worker.resting else ():
-            if slot.member is not None:
-                slot.member.leadership.wants = True
-                run.world.after(_span_us(random), setattr, slot.member.leadership, "wants", False)
+def drain(run: "Run", random: Random) -> None:
+    """A host is drained for a while: it leaves its shards to the others, one after the other, and later asks for some again."""
+    _drain(run, [_one(run, random)], _span_us(random))
+
+
+def drain_others(run: "Run", random: Random) -> None:
+    """All hosts but one are drained for a while."""
+    alone = _one(run, random)
+    _drain(run, [each for each in _hosted(run).machines if each is not alone], _span_us(random))
+
+
+def _drain(run: "Run", machines: list[Machine], span_us: int) -> None:
+    workers = [worker for machine in machines for worker in machine.workers]
+    run.world.tell("FAULT", f"drains {', '.join(worker.name for worker in workers)}")
+    for worker in workers:
+        worker.put_draining(True)
+        run.world.after(span_us, worker.put_draining, False)
 
 
 HOST_FAULTS = (
-    kill_host, pause_host, cut_log, stall_log, late_log, cut_router, kill_all, erase, stop_host, hand_over, wish,
+    kill_host, pause_host, cut_log, stall_log, late_log, cut_router, kill_all, erase, stop_host, hand_over, drain, drain_others,
 )  # fmt: skip

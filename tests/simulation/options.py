@@ -36,7 +36,7 @@ long; a log that confirms commits later, or never."""
 HOSTS = "hosts"
 """A cluster on several hosts. No seed has it by chance, because all others would shift: ask for it."""
 HOST_FAULTS = (
-    "kill_host", "pause_host", "cut_log", "stall_log", "late_log", "cut_router", "kill_all", "erase", "stop_host", "hand_over", "wish",
+    "kill_host", "pause_host", "cut_log", "stall_log", "late_log", "cut_router", "kill_all", "erase", "stop_host", "hand_over", "drain", "drain_others",
 )  # fmt: skip
 """Faults that only clusters on several hosts have."""
 HOST_FAULTS_SHARE = 0.25

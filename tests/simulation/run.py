@@ -224,7 +224,7 @@ class Run:
         world.tell("WORLD", "everything is killed, and starts again")
         for process in self.cluster.processes:
             process.kill()
-        self._run_until(self.cluster.is_up, 3_000_000 + self._settles_us)
+        self._run_until(self.cluster.is_up, HEAL_US + self._settles_us)
         checkers.serves(self)
         self._wait_for(auditor, checkers.audit_again(auditor, history))
         auditor.process.spawn(auditor.close(Random(0), ""))
