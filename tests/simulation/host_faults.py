@@ -29,17 +29,17 @@ def kill_host(run: "Run", random: Random) -> None:
     """A host is gone, and comes back after a while."""
     machine, span_us = _one(run, random), _span_us(random)
     run.world.tell(machine.name, "dies")
-    for worker in machine.workers:
-        worker.away = True
-        worker.doom(random.choice([0, 0, 1, 2, 3, 5, 8, 20]), "die")
-        run.world.after(span_us, run.cluster.supervisor.bring_back, worker)
+    for process in machine.processes:
+        process.away = True
+        process.doom(random.choice([0, 0, 1, 2, 3, 5, 8, 20]), "die")
+        run.world.after(span_us, run.cluster.supervisor.bring_back, process)
 
 
 def pause_host(run: "Run", random: Random) -> None:
     """All processes of a host are stopped for a while, and go on as if nothing had happened."""
     machine, span_us = _one(run, random), _span_us(random)
-    for worker in machine.workers:
-        worker.doom(random.choice([0, 0, 1, 2, 3, 5, 8]), "pause", span_us)
+    for process in machine.processes:
+        process.doom(random.choice([0, 0, 1, 2, 3, 5, 8]), "pause", span_us)
 
 
 def cut_log(run: "Run", random: Random) -> None:
@@ -64,7 +64,7 @@ def late_log(run: "Run", random: Random) -> None:
 
 
 def cut_router(run: "Run", random: Random) -> None:
-    """A host reaches no router. Its clients and the log, it does."""
+    """A host's workers reach no router. Its clients and the log, it does."""
     machine, until_us = _one(run, random), run.world.now_us + _span_us(random)
     run.world.tell(machine.name, "is cut off the router")
     for worker in machine.workers:
@@ -83,8 +83,8 @@ def kill_all(run: "Run", random: Random) -> None:
     """All hosts die at once, and come back at about the same time. One of them may have lost its disk."""
     lost = _one(run, random) if random.random() < 0.5 else None
     for machine in _hosted(run).machines:
-        for worker in machine.workers:
-            run.cluster.supervisor.keep_away(worker, random.choice([200_000, 1_000_000, 3_000_000]))
+        for process in machine.processes:
+            run.cluster.supervisor.keep_away(process, random.choice([200_000, 1_000_000, 3_000_000]))
         if machine is lost:
             _lose_disks(run, machine)
 
@@ -92,8 +92,8 @@ def kill_all(run: "Run", random: Random) -> None:
 def erase(run: "Run", random: Random) -> None:
     """A host dies, and has new disks when it comes back."""
     machine, span_us = _one(run, random), _span_us(random)
-    for worker in machine.workers:
-        run.cluster.supervisor.keep_away(worker, span_us)
+    for process in machine.processes:
+        run.cluster.supervisor.keep_away(process, span_us)
     _lose_disks(run, machine)
 
 
@@ -106,8 +106,8 @@ def _lose_disks(run: "Run", machine: Machine) -> None:
 
 def stop_host(run: "Run", random: Random) -> None:
     """A host is asked to stop: it hands its shards over."""
-    for worker in _one(run, random).workers:
-        worker.stop()
+    for process in _one(run, random).processes:
+        process.stop()
 
 
 def hand_over(run: "Run", random: Random) -> None:

@@ -43,6 +43,8 @@ class HostsNature:
     """How far each host's wall clock is off."""
     drift: tuple[float, ...]
     """How much faster each host's steady clock runs."""
+    several: bool = False
+    """Whether each host has a router."""
 
     @property
     def leadership(self) -> LeadershipLimits:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import fila_router.loop
 import fila_worker.loop
 import fila_worker.replicated
 from fila_proto_zmq.commands import PutDraining
@@ -23,10 +24,10 @@ from tests.simulation.copies import CopyDisk, SimExchange
 from tests.simulation.hooks import compile_hooks
 from tests.simulation.host_nature import HostsNature
 from tests.simulation.options import Options
-from tests.simulation.processes import BACK, WorkerProcess
+from tests.simulation.processes import RouterProcess, WorkerProcess
 from tests.simulation.replacing import replaced
 from tests.simulation.shared_log import ControlLog, SharedLog, SimPartition
-from tests.simulation.world import Killed, World
+from tests.simulation.world import Killed, Process, World
 
 LATE_MS = 4000
 """The longest that a slow reader of the log is behind it."""
@@ -38,13 +39,21 @@ class Machine:
     def __init__(self, world: World, number: int, drift: float) -> None:
         self.world = world
         self.name = f"host-{number}"
+        self.number = number
         self.workers: list[HostWorker] = []
+        self.router: RouterProcess | None = None
+        """Its own one, if each host has one."""
         self.off_log_until_us = 0
         """Until then it reaches no broker."""
         self.late_until_us = 0
         """Until then what it reads of the log is old."""
         random = world.random(f"clock of {self.name}")
         self._begin_ms, self._rate = random.randrange(10**9), 1 + drift
+
+    @property
+    def processes(self) -> list[Process]:
+        """All of its processes."""
+        return [*self.workers, *([] if self.router is None else [self.router])]
 
     def steady_ms(self) -> int:
         """What its steady clock says."""
@@ -104,8 +113,8 @@ class HostedCluster(Cluster):
         self.control = ControlLog(world, sum(map(len, options.layout)), self.nature.append_us)
         super().__init__(world, options)
         for machine, apart_us in zip(self.machines, self.nature.apart_us, strict=True):
-            for worker in machine.workers:
-                self._walls[worker.name] = apart_us
+            for process in machine.processes:
+                self._walls[process.name] = apart_us
         self.clocks_differ = any(self.nature.apart_us)
 
     def _make_disks(self) -> dict[Any, Any]:
@@ -150,9 +159,20 @@ class HostedCluster(Cluster):
             replication=Replication(kafka=kafka, host=machine.name, leadership=nature.leadership, placement=nature.placement),
         )
 
+    def _make_routers(self) -> list[RouterProcess]:
+        if not self.nature.several:
+            return super()._make_routers()
+        routers = []
+        for machine in self.machines:
+            machine.router = self._router(machine.number)
+            machine.router.machine = machine
+            routers.append(machine.router)
+        return routers
+
     def _routers_of(self, machine: Machine) -> list[str]:
-        """The endpoints of all routers, the machine's own first. There is one so far."""
-        return [BACK]
+        """The endpoints of all routers for workers, the machine's own first."""
+        own = [] if machine.router is None else [machine.router.back]
+        return own + [router.back for router in self.routers if router is not machine.router]
 
     @property
     def partitions(self) -> list[SharedLog]:
@@ -178,8 +198,8 @@ class HostedCluster(Cluster):
         """Take the power from hosts. What was flushed is there afterwards, and the log has the rest."""
         for name in sorted({name for name, _ in back_us}):
             self.world.tell(name, "power cut")
-            for worker in self.machine(name).workers:
-                worker.kill()
+            for process in self.machine(name).processes:
+                process.kill()
 
     def machine(self, name: str) -> Machine:
         """A host by its name."""
@@ -217,5 +237,7 @@ class HostedCluster(Cluster):
             (fila_worker.loop, "os", SimpleNamespace(_exit=exit_now)),
             (fila_worker.loop, "SteadyClock", lambda: SimpleNamespace(now_ms=steady_ms)),
         ]  # fmt: skip
+        if nature.several:
+            fakes.append((fila_router.loop, "SteadyClock", lambda: SimpleNamespace(now_ms=steady_ms)))
         with patch.dict(sys.modules, kafka), replaced(fakes):
             yield

@@ -103,6 +103,7 @@ class Run:
             self.options.client_limits,
             direct="direct" in self.options.features,
             api_key=api_key if self.guarded else "",
+            fronts=self.cluster.fronts,
         )
         programs = Programs(process, self.history, self.options)
         self.history.clients.append(process)
