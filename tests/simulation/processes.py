@@ -67,17 +67,17 @@ class Journal:
     """Notes of a process become lines of the story."""
 
     def __init__(self, process: str, settings: object) -> None:
-        self._process: Any = None
-        self._name = process
+        """What it has to know, the process knows: journals of several routers have one name."""
 
     world: World
 
     def tell(self, events: Iterable[Event]) -> None:
+        process = self.world.current
         for event in events:
-            self.world.tell(self._name, f"notes {event.event} {_short(event.fields())}")
-            self.world.current.noted(event)
+            self.world.tell(process.name, f"notes {event.event} {_short(event.fields())}")
+            process.noted(event)
             if event.event in UNEXPECTED:
-                self.world.fail("crash", f"{self._name}: {_short(event.fields())}")
+                self.world.fail("crash", f"{process.name}: {_short(event.fields())}")
 
 
 def _short(fields: Any) -> str:
